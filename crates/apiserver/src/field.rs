@@ -1,0 +1,124 @@
+//! What is wrong with an object, field by field.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// Where in an object a value stands. Built on the stack, formatted only when there is something to say.
+///
+/// ```
+/// use setpoint_apiserver::field::Path;
+/// let spec = Path::root("spec");
+/// let containers = spec.child("containers");
+/// assert_eq!(containers.index(0).child("name").to_string(), "spec.containers[0].name");
+/// assert_eq!(Path::root("metadata").child("labels").key("a/b").to_string(), "metadata.labels[a/b]");
+/// ```
+#[derive(Clone, Copy)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    segment: Segment<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Segment<'a> {
+    Child(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    pub const fn root(name: &'a str) -> Self {
+        Self { parent: None, segment: Segment::Child(name) }
+    }
+
+    pub const fn child<'b>(&'b self, name: &'b str) -> Path<'b> {
+        Path { parent: Some(self), segment: Segment::Child(name) }
+    }
+
+    pub const fn index(&self, index: usize) -> Path<'_> {
+        Path { parent: Some(self), segment: Segment::Index(index) }
+    }
+
+    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
+        Path { parent: Some(self), segment: Segment::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.segment {
+            Segment::Child(name) if self.parent.is_some() => write!(f, ".{name}"),
+            Segment::Child(name) => f.write_str(name),
+            Segment::Index(index) => write!(f, "[{index}]"),
+            Segment::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// The reasons of `details.causes`, under the names that v1.34 gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Required,
+    Invalid,
+    NotSupported,
+    Duplicate,
+    Forbidden,
+    TooLong,
+    TooMany,
+    NotFound,
+    TypeInvalid,
+    Internal,
+}
+
+/// One field's error.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub reason: Reason,
+    pub field: String,
+    /// The offending value, where the message shows it.
+    pub value: Option<Value>,
+    pub detail: String,
+}
+
+/// All errors of an object, in the order v1.34 finds them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Errors(pub Vec<FieldError>);
+
+impl Errors {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn push(&mut self, reason: Reason, path: &Path<'_>, value: Option<Value>, detail: impl Into<String>) {
+        self.0.push(FieldError { reason, field: path.to_string(), value, detail: detail.into() });
+    }
+
+    pub fn required(&mut self, path: &Path<'_>, detail: impl Into<String>) {
+        self.push(Reason::Required, path, None, detail);
+    }
+
+    pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) {
+        self.push(Reason::Invalid, path, Some(value.into()), detail);
+    }
+
+    pub fn forbidden(&mut self, path: &Path<'_>, detail: impl Into<String>) {
+        self.push(Reason::Forbidden, path, None, detail);
+    }
+
+    pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
+        self.push(Reason::Duplicate, path, Some(value.into()), "");
+    }
+
+    /// `supported` is listed in the message, sorted as given and quoted.
+    pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
+        let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        self.push(Reason::NotSupported, path, Some(value.into()), format!("supported values: {}", quoted.join(", ")));
+    }
+
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}

@@ -1,0 +1,108 @@
+//! One entry of the registry of kinds says everything the server needs to know of a kind.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::strategy::Strategy;
+use crate::table::Column;
+
+/// A served kind. Adding one is adding an entry under [`crate::kinds`].
+#[derive(Clone)]
+pub struct Kind {
+    /// Empty for the core group.
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub scope: Scope,
+    pub verbs: Vec<Verb>,
+    pub subresources: Vec<Subresource>,
+    /// The store's resource: `pods`, `apps/replicasets`. Two kinds may share one (`events`).
+    pub stored_as: String,
+    /// The version objects are stored in, when it is not this one: converts on the way in and out.
+    pub conversion: Option<Conversion>,
+    /// The name of the schema in the facts and in OpenAPI: `io.k8s.api.core.v1.Pod`.
+    pub schema: String,
+    pub strategy: Arc<dyn Strategy>,
+    pub columns: Vec<Column>,
+    /// Beside `metadata.name` and, for namespaced kinds, `metadata.namespace`.
+    pub field_selectors: Vec<FieldSelector>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    Create,
+    Delete,
+    DeleteCollection,
+    Get,
+    List,
+    Patch,
+    Update,
+    Watch,
+}
+
+impl Verb {
+    pub const ALL: [Self; 8] = [
+        Self::Create,
+        Self::Delete,
+        Self::DeleteCollection,
+        Self::Get,
+        Self::List,
+        Self::Patch,
+        Self::Update,
+        Self::Watch,
+    ];
+}
+
+/// A part of an object with an endpoint of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subresource {
+    Status,
+    /// `autoscaling/v1` Scale over `spec.replicas`, `status.replicas` and the selector.
+    Scale,
+    Binding,
+    Eviction,
+    /// Namespaces: `spec.finalizers`.
+    Finalize,
+    EphemeralContainers,
+    Resize,
+}
+
+/// A field that lists and watches can select by: its path as clients write it, and its value.
+#[derive(Clone, Copy)]
+pub struct FieldSelector {
+    pub path: &'static str,
+    pub value: fn(&Value) -> String,
+}
+
+/// Two kinds of one stored resource (core and events.k8s.io Events).
+#[derive(Clone, Copy)]
+pub struct Conversion {
+    pub to_stored: fn(&mut Value),
+    pub from_stored: fn(&mut Value),
+}
+
+impl Kind {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    pub fn is_namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
+    pub fn has(&self, subresource: Subresource) -> bool {
+        self.subresources.contains(&subresource)
+    }
+}

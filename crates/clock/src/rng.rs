@@ -1,0 +1,120 @@
+//! Where randomness comes from.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+/// The alphabet of generated name suffixes: no vowels and no look-alikes, as Kubernetes does, so
+/// that no suffix spells a word.
+const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A shared, seeded source of randomness. Cheap to clone; clones draw from one sequence.
+#[derive(Clone, Debug)]
+pub struct Rng {
+    state: Arc<Mutex<SmallRng>>,
+}
+
+/// A random (version 4) UUID.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(u128);
+
+impl Rng {
+    /// A source whose whole sequence follows from `seed`.
+    pub fn seeded(seed: u64) -> Self {
+        Self::from_state(SmallRng::seed_from_u64(seed))
+    }
+
+    /// A source seeded by the operating system.
+    #[allow(clippy::disallowed_methods, reason = "this module owns randomness")]
+    pub fn from_entropy() -> Self {
+        Self::from_state(SmallRng::from_os_rng())
+    }
+
+    fn from_state(rng: SmallRng) -> Self {
+        Self { state: Arc::new(Mutex::new(rng)) }
+    }
+
+    /// A new, independent source whose seed is drawn from this one.
+    pub fn fork(&self) -> Self {
+        Self::seeded(self.next_u64())
+    }
+
+    /// Sixty-four random bits.
+    pub fn next_u64(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+    }
+
+    /// A number in `0..bound`; 0 if `bound` is 0.
+    pub fn below(&self, bound: u64) -> u64 {
+        // Multiply-shift: the bias is below 2^-32 for every bound that occurs here.
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number in `0.0..1.0`.
+    pub fn fraction(&self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A version 4 UUID.
+    pub fn uid(&self) -> Uid {
+        let bits = (u128::from(self.next_u64()) << 64) | u128::from(self.next_u64());
+        let version_and_variant_cleared = bits & !(0xf000 << 64) & !(0b11 << 62);
+        Uid(version_and_variant_cleared | (0x4000 << 64) | (0b10 << 62))
+    }
+
+    /// A suffix of `length` characters for a generated name.
+    pub fn suffix(&self, length: usize) -> String {
+        (0..length).map(|_| char::from(SUFFIX_ALPHABET[self.below(27) as usize])).collect()
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (high, low) = ((self.0 >> 64) as u64, self.0 as u64);
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        )
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_sequence() {
+        let draw = || {
+            let rng = Rng::seeded(7);
+            (rng.uid(), rng.suffix(5), rng.below(100), rng.fork().next_u64())
+        };
+        assert_eq!(draw(), draw());
+    }
+
+    #[test]
+    fn a_uid_is_a_version_4_uuid() {
+        let text = Rng::seeded(1).uid().to_string();
+        assert_eq!(text.len(), 36);
+        assert_eq!(&text[14..15], "4");
+        assert!("89ab".contains(&text[19..20]));
+    }
+
+    #[test]
+    fn a_suffix_uses_only_the_safe_alphabet() {
+        let suffix = Rng::seeded(3).suffix(1000);
+        assert!(suffix.bytes().all(|b| SUFFIX_ALPHABET.contains(&b)));
+    }
+}

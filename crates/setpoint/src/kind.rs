@@ -1,0 +1,139 @@
+//! Kinds of objects, and the views through which controllers read them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+/// A served kind: group, version, names and scope. Cheap to clone and compare.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind(Arc<Names>);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Names {
+    group: String,
+    version: String,
+    kind: String,
+    plural: String,
+    namespaced: bool,
+}
+
+impl Kind {
+    /// A kind by its names; `group` is empty for the core group.
+    pub fn new(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
+        Self(Arc::new(Names {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            namespaced,
+        }))
+    }
+
+    /// The kind that a view shows.
+    pub fn of<V: View>() -> Self {
+        V::kind()
+    }
+
+    pub fn group(&self) -> &str {
+        &self.0.group
+    }
+
+    pub fn version(&self) -> &str {
+        &self.0.version
+    }
+
+    pub fn kind(&self) -> &str {
+        &self.0.kind
+    }
+
+    pub fn plural(&self) -> &str {
+        &self.0.plural
+    }
+
+    pub fn namespaced(&self) -> bool {
+        self.0.namespaced
+    }
+
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.0.group.is_empty() { self.0.version.clone() } else { format!("{}/{}", self.0.group, self.0.version) }
+    }
+
+    /// The path of the collection: `/api/v1/namespaces/{ns}/pods`, `/apis/apps/v1/replicasets`.
+    pub fn collection_path(&self, namespace: Option<&str>) -> String {
+        let root = if self.0.group.is_empty() { "/api/" } else { "/apis/" };
+        let api_version = self.api_version();
+        match namespace {
+            Some(namespace) => format!("{root}{api_version}/namespaces/{namespace}/{}", self.0.plural),
+            None => format!("{root}{api_version}/{}", self.0.plural),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0.kind, self.api_version())
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A way to read objects of a kind: the fields a controller needs, decoded from the cached bytes on
+/// first use and then kept with the object.
+///
+/// Every typed resource of `k8s_openapi` or of a `CustomResource` derive is a view of itself. A view
+/// of a few fields is a plain `Deserialize` struct made a view with [`view!`](crate::view), and costs
+/// a tenth of the memory and time.
+pub trait View: DeserializeOwned + Send + Sync + 'static {
+    fn kind() -> Kind;
+}
+
+impl<K> View for K
+where
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    K::Scope: Scope,
+{
+    fn kind() -> Kind {
+        let (group, version, kind) = (K::group(&()), K::version(&()), K::kind(&()));
+        Kind::new(&group, &version, &kind, &K::plural(&()), K::Scope::NAMESPACED)
+    }
+}
+
+/// Whether a resource lives in namespaces, as a constant.
+pub trait Scope {
+    const NAMESPACED: bool;
+}
+
+impl Scope for k8s_openapi::NamespaceResourceScope {
+    const NAMESPACED: bool = true;
+}
+
+impl Scope for k8s_openapi::ClusterResourceScope {
+    const NAMESPACED: bool = false;
+}
+
+/// Makes a struct of some of a kind's fields a [`View`] of that kind.
+///
+/// ```
+/// #[derive(serde::Deserialize)]
+/// struct PodPhase { status: Status }
+/// #[derive(serde::Deserialize, Default)]
+/// struct Status { #[serde(default)] phase: String }
+/// setpoint::view!(PodPhase of k8s_openapi::api::core::v1::Pod);
+/// assert_eq!(setpoint::Kind::of::<PodPhase>().plural(), "pods");
+/// ```
+#[macro_export]
+macro_rules! view {
+    ($view:ident of $resource:ty) => {
+        impl $crate::View for $view {
+            fn kind() -> $crate::Kind {
+                <$resource as $crate::View>::kind()
+            }
+        }
+    };
+}

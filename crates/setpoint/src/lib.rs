@@ -1,0 +1,62 @@
+//! The controller framework: watch, informer, work queue, reconcile.
+//!
+//! ```text
+//!  API server (over any kube::Client, or in the same process)
+//!      │
+//!  1 source      list, then watch                               source/
+//!  2 reflector   Empty → Listing → Watching; 410 → relist       reflector.rs
+//!  3 delta FIFO  per-key deltas, in order, compacted            delta.rs
+//!  4 indexer     one writer ─► listers: cheap readers           indexer.rs, lister.rs
+//!  5 informer    shared: pop → index → hand out                 informer.rs
+//!  6 handlers    event → keys; predicates, mapping              handler.rs
+//!  7 work queue  dedup, delay, rate limit                       queue/
+//!  8 worker      the only loop: take, time, report, requeue     worker.rs
+//!  9 reconcile   observe → plan (pure) → apply → status         reconcile.rs
+//!      │
+//!  client        writes with preconditions                      client/
+//! ```
+//!
+//! What always holds:
+//! - there is one informer pipeline, one worker loop, one way to report an outcome;
+//! - a reconciler gets a key, never an event, and may be called at any time;
+//! - time and randomness come from the [`Runtime`]; nothing depends on the order of a hash map;
+//! - everything that can grow is bounded, with the arithmetic beside the bound.
+
+pub mod client;
+pub mod controller;
+pub mod expectations;
+pub mod handler;
+pub mod indexer;
+pub mod informer;
+pub mod key;
+pub mod kind;
+pub mod lister;
+pub mod manager;
+pub mod object;
+pub mod queue;
+pub mod reconcile;
+pub mod recorder;
+pub mod source;
+
+pub use setpoint_clock::{Clock, Instant, Rng, Uid};
+
+pub use client::{Client, ClientError};
+pub use controller::{Controller, Runnable};
+pub use expectations::Expectations;
+pub use handler::Event;
+pub use informer::{Informer, Informers};
+pub use key::Key;
+pub use kind::{Kind, View};
+pub use lister::{Cached, Lister};
+pub use manager::{Context, Manager};
+pub use object::{Metadata, Object, OwnerRef};
+pub use queue::Queue;
+pub use reconcile::{Outcome, ReconcileError, Reconciler};
+pub use recorder::{EventType, Recorder};
+
+/// What the surrounding world supplies: time and chance. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    pub clock: Clock,
+    pub rng: Rng,
+}

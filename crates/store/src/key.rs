@@ -1,0 +1,58 @@
+//! Names of records.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A family of records with an index of its own: `pods`, `apps/replicasets`. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource(Arc<str>);
+
+/// One record's name: its resource, and a path within it (`namespace/name`, or `name` alone).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub resource: Resource,
+    pub path: Arc<str>,
+}
+
+/// All records of a resource whose path starts with `prefix` (`namespace/`, or empty for all).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub resource: Resource,
+    pub prefix: Arc<str>,
+}
+
+impl Resource {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn key(&self, path: impl Into<Arc<str>>) -> Key {
+        Key { resource: self.clone(), path: path.into() }
+    }
+
+    /// Every record of this resource.
+    pub fn all(&self) -> Range {
+        self.under("")
+    }
+
+    /// The records whose path starts with `prefix`.
+    pub fn under(&self, prefix: impl Into<Arc<str>>) -> Range {
+        Range { resource: self.clone(), prefix: prefix.into() }
+    }
+}
+
+impl Range {
+    pub fn contains(&self, key: &Key) -> bool {
+        key.resource == self.resource && key.path.starts_with(&*self.prefix)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.resource.0, self.path)
+    }
+}

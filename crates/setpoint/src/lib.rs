@@ -24,6 +24,7 @@
 
 pub mod client;
 pub mod controller;
+pub mod discovery;
 pub mod expectations;
 pub mod handler;
 pub mod indexer;

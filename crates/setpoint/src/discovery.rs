@@ -1,0 +1,456 @@
+//! What an API server serves: every resource with its verbs, and which version of it is preferred.
+//!
+//! Two requests with aggregated discovery; one more per group and version with a server that does not
+//! know it. A part of the API that cannot be discovered (the server behind an aggregated API is down)
+//! is a [`Failure`] beside what could be, never a missing resource: whoever acts on absence asks
+//! [`Discovered::failed`] first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use futures::{StreamExt, stream};
+use http::header::ACCEPT;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Client, ClientError, Kind};
+
+/// Aggregated discovery, and what a server answers that has never heard of it.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+/// Requests under way at once where every version is asked one by one: enough to hide a round trip,
+/// too few for a server to notice.
+const CONCURRENCY: usize = 8;
+
+/// What a server said it serves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Discovered {
+    resources: Vec<Resource>,
+    failures: Failures,
+}
+
+/// A served resource: one version of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its names and scope.
+    pub kind: Kind,
+    /// What can be done with it: `get`, `list`, `watch`, `delete`, `deletecollection`, …
+    pub verbs: Vec<String>,
+    /// Whether this is the version that the server prefers.
+    pub preferred: bool,
+}
+
+/// The parts of the API that could not be discovered, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures(Vec<Failure>);
+
+/// A group and version that could not be discovered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Failure {
+    /// Its name as objects carry it: `apps/v1`.
+    pub api_version: String,
+    /// Why it could not be discovered.
+    pub why: String,
+}
+
+/// Asks a server what it serves.
+pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
+    let core = match ask(client, "/api").await {
+        // A server of custom resources alone has no core group.
+        Err(error) if error.code() == Some(404) => Root::default(),
+        answer => answer?,
+    };
+    let named = ask(client, "/apis").await?;
+    let mut found = Found::default();
+    for root in [core, named] {
+        match root.kind.as_str() {
+            "APIGroupDiscoveryList" => root.items.iter().for_each(|group| found.aggregated(group)),
+            _ => found.one_by_one(client, root.groups()).await,
+        }
+    }
+    Ok(found.into_discovered())
+}
+
+async fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, ClientError> {
+    let request = http::Request::get(path)
+        .header(ACCEPT, AGGREGATED)
+        .body(Vec::new())
+        .map_err(|error| ClientError::Transport(error.into()))?;
+    client.kube().request(request).await.map_err(client_error)
+}
+
+fn client_error(error: kube::Error) -> ClientError {
+    match error {
+        kube::Error::Api(status) => ClientError::Api {
+            code: status.code,
+            reason: status.reason,
+            message: status.message,
+            causes: Vec::new(),
+            retry_after_seconds: status.details.map(|details| details.retry_after_seconds),
+        },
+        kube::Error::SerdeError(error) => ClientError::Answer(error.into()),
+        error => ClientError::Transport(error.into()),
+    }
+}
+
+impl Discovered {
+    /// The preferred version of each resource.
+    pub fn preferred(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.iter().filter(|resource| resource.preferred)
+    }
+
+    /// All resources in all versions, in the server's order.
+    pub fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// The served kind that objects name by these two fields.
+    pub fn kind(&self, api_version: &str, kind: &str) -> Option<&Kind> {
+        self.resources.iter().map(|resource| &resource.kind).find(|served| {
+            served.kind() == kind && is_api_version(api_version, served.group(), served.version())
+        })
+    }
+
+    /// What could not be discovered.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// Whether nothing can be said about this kind, because its part of the API could not be discovered.
+    pub fn failed(&self, kind: &Kind) -> bool {
+        self.failures.0.iter().any(|failure| is_api_version(&failure.api_version, kind.group(), kind.version()))
+    }
+}
+
+fn is_api_version(api_version: &str, group: &str, version: &str) -> bool {
+    match api_version.split_once('/') {
+        Some((its_group, its_version)) => its_group == group && its_version == version,
+        None => group.is_empty() && api_version == version,
+    }
+}
+
+impl Resource {
+    /// Whether all of these can be done with the resource.
+    pub fn supports(&self, verbs: &[&str]) -> bool {
+        verbs.iter().all(|verb| self.verbs.iter().any(|supported| supported == verb))
+    }
+}
+
+impl Failures {
+    /// Whether all of the API was discovered.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many groups and versions could not be discovered.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unable to retrieve the complete list of server APIs: ")?;
+        for (nth, Failure { api_version, why }) in self.0.iter().enumerate() {
+            let separator = if nth == 0 { "" } else { ", " };
+            write!(f, "{separator}{api_version}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Found {
+    resources: Vec<Resource>,
+    failures: Vec<Failure>,
+    /// The position in `resources` of the version preferred so far, by group and plural name.
+    preferred: BTreeMap<(String, String), usize>,
+}
+
+impl Found {
+    fn aggregated(&mut self, group: &AggregatedGroup) {
+        let name = &group.metadata.name;
+        let mut preferred = None;
+        for version in &group.versions {
+            if version.freshness == "Stale" {
+                let api_version = api_version(name, &version.version);
+                let why = format!("stale GroupVersion discovery: {api_version}");
+                self.failures.push(Failure { api_version, why });
+                continue;
+            }
+            let preferred = *preferred.get_or_insert(version.version.as_str());
+            for resource in version.resources.iter().filter(|resource| !resource.response_kind.kind.is_empty()) {
+                let (kind, namespaced) = (&resource.response_kind.kind, resource.scope == "Namespaced");
+                let kind = Kind::new(name, &version.version, kind, &resource.resource, namespaced);
+                self.add(kind, resource.verbs.clone(), preferred);
+            }
+        }
+    }
+
+    async fn one_by_one(&mut self, client: &Client, groups: Vec<LegacyGroup>) {
+        let versions = groups.into_iter().flat_map(LegacyGroup::into_versions);
+        let answers = stream::iter(versions.map(|version| async {
+            let answer = ask::<ResourceList>(client, &version.path()).await;
+            (version, answer)
+        }));
+        let mut answers = answers.buffered(CONCURRENCY);
+        while let Some((version, answer)) = answers.next().await {
+            match answer {
+                Ok(list) => self.listed(&version, list),
+                Err(error) => {
+                    self.failures.push(Failure { api_version: version.api_version(), why: error.to_string() })
+                }
+            }
+        }
+    }
+
+    fn listed(&mut self, version: &LegacyVersion, list: ResourceList) {
+        // A name with a slash is a subresource.
+        for resource in list.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
+            let LegacyResource { name, kind, namespaced, verbs } = resource;
+            let kind = Kind::new(&version.group, &version.version, &kind, &name, namespaced);
+            self.add(kind, verbs, &version.preferred);
+        }
+    }
+
+    /// The first version seen of a resource is the preferred one until the group's preferred version
+    /// turns out to have the resource too.
+    fn add(&mut self, kind: Kind, verbs: Vec<String>, preferred_version: &str) {
+        let name = (kind.group().to_owned(), kind.plural().to_owned());
+        let position = self.resources.len();
+        let before = self.preferred.get(&name).copied();
+        let preferred = before.is_none() || kind.version() == preferred_version;
+        if preferred {
+            if let Some(before) = before {
+                self.resources[before].preferred = false;
+            }
+            self.preferred.insert(name, position);
+        }
+        self.resources.push(Resource { kind, verbs, preferred });
+    }
+
+    fn into_discovered(mut self) -> Discovered {
+        self.failures.sort();
+        Discovered { resources: self.resources, failures: Failures(self.failures) }
+    }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The answer at `/api` and `/apis`, in any of its three forms.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Root {
+    kind: String,
+    /// Aggregated.
+    items: Vec<AggregatedGroup>,
+    /// Of `/apis` on its own.
+    groups: Vec<LegacyGroup>,
+    /// Of `/api` on its own.
+    versions: Vec<String>,
+}
+
+impl Root {
+    fn groups(self) -> Vec<LegacyGroup> {
+        let Some(preferred) = self.versions.first().cloned() else { return self.groups };
+        let versions = self.versions.into_iter().map(|version| VersionName { version }).collect();
+        vec![LegacyGroup { name: String::new(), versions, preferred_version: VersionName { version: preferred } }]
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AggregatedGroup {
+    metadata: Named,
+    versions: Vec<AggregatedVersion>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AggregatedVersion {
+    version: String,
+    freshness: String,
+    resources: Vec<AggregatedResource>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct AggregatedResource {
+    resource: String,
+    response_kind: ResponseKind,
+    scope: String,
+    verbs: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResponseKind {
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct LegacyGroup {
+    name: String,
+    versions: Vec<VersionName>,
+    preferred_version: VersionName,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct VersionName {
+    version: String,
+}
+
+struct LegacyVersion {
+    group: String,
+    version: String,
+    preferred: String,
+}
+
+impl LegacyGroup {
+    fn into_versions(self) -> impl Iterator<Item = LegacyVersion> {
+        let (group, preferred) = (self.name, self.preferred_version.version);
+        self.versions.into_iter().map(move |VersionName { version }| LegacyVersion {
+            group: group.clone(),
+            version,
+            preferred: preferred.clone(),
+        })
+    }
+}
+
+impl LegacyVersion {
+    fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    fn path(&self) -> String {
+        let root = if self.group.is_empty() { "/api/" } else { "/apis/" };
+        format!("{root}{}", self.api_version())
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResourceList {
+    resources: Vec<LegacyResource>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LegacyResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+    verbs: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    /// A client of a server that answers these paths and nothing else.
+    fn serving(answers: &[(&'static str, Value)]) -> Client {
+        let answers: BTreeMap<_, _> = answers.iter().map(|(path, body)| (*path, body.to_string())).collect();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = answers.get(request.uri().path()).cloned();
+            async move {
+                let status = if answer.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+                let missing = || json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "none"});
+                let body = answer.unwrap_or_else(|| missing().to_string());
+                let mut response = Response::new(Body::from(body.into_bytes()));
+                *response.status_mut() = status;
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        Client::new(kube::Client::new(service, "default"))
+    }
+
+    fn aggregated(items: Value) -> Value {
+        json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items})
+    }
+
+    fn resource(plural: &str, kind: &str) -> Value {
+        json!({
+            "resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
+            "scope": "Namespaced", "verbs": ["delete", "list", "watch"],
+            "subresources": [{"subresource": "status", "verbs": ["get"]}],
+        })
+    }
+
+    fn names(discovered: &Discovered) -> Vec<String> {
+        let starred = |resource: &Resource| if resource.preferred { "*" } else { "" };
+        discovered.resources().iter().map(|found| format!("{}{}", found.kind, starred(found))).collect()
+    }
+
+    #[tokio::test]
+    async fn a_resource_is_preferred_in_its_groups_first_version_that_has_it() {
+        let client = serving(&[
+            ("/api", aggregated(json!([{"metadata": {}, "versions": [
+                {"version": "v1", "freshness": "Current", "resources": [resource("pods", "Pod")]}]}]))),
+            ("/apis", aggregated(json!([{"metadata": {"name": "autoscaling"}, "versions": [
+                {"version": "v2", "freshness": "Current", "resources": [resource("scalers", "Scaler")]},
+                {"version": "v1", "freshness": "Current",
+                 "resources": [resource("scalers", "Scaler"), resource("olds", "Old")]}]}]))),
+        ]);
+        let discovered = discover(&client).await.unwrap();
+        assert_eq!(
+            names(&discovered),
+            ["Pod.v1*", "Scaler.autoscaling/v2*", "Scaler.autoscaling/v1", "Old.autoscaling/v1*"]
+        );
+        assert!(discovered.failures().is_empty());
+        assert_eq!(discovered.kind("autoscaling/v1", "Scaler").unwrap().version(), "v1");
+        assert!(discovered.kind("v1", "Scaler").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stale_version_is_a_failure_and_not_an_absence() {
+        let client = serving(&[
+            ("/api", aggregated(json!([]))),
+            ("/apis", aggregated(json!([{"metadata": {"name": "metrics.k8s.io"}, "versions": [
+                {"version": "v1", "freshness": "Stale", "resources": []}]}]))),
+        ]);
+        let discovered = discover(&client).await.unwrap();
+        let unknown = Kind::new("metrics.k8s.io", "v1", "Usage", "usages", true);
+        assert!(discovered.failed(&unknown));
+        assert!(!discovered.failed(&Kind::new("", "v1", "Pod", "pods", true)));
+        assert_eq!(
+            discovered.failures().to_string(),
+            "unable to retrieve the complete list of server APIs: \
+             metrics.k8s.io/v1: stale GroupVersion discovery: metrics.k8s.io/v1"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_server_without_aggregated_discovery_is_asked_version_by_version() {
+        let pods = json!({"name": "pods", "kind": "Pod", "namespaced": true, "verbs": ["list"]});
+        let status = json!({"name": "pods/status", "kind": "Pod", "namespaced": true, "verbs": ["get"]});
+        let client = serving(&[
+            ("/api", json!({"kind": "APIVersions", "versions": ["v1"]})),
+            ("/api/v1", json!({"kind": "APIResourceList", "resources": [pods, status]})),
+            ("/apis", json!({"kind": "APIGroupList", "groups": [
+                {"name": "gone.example.com", "versions": [{"version": "v1"}], "preferredVersion": {"version": "v1"}},
+                {"name": "apps", "versions": [{"version": "v1beta1"}, {"version": "v1"}],
+                 "preferredVersion": {"version": "v1"}}]})),
+            ("/apis/apps/v1beta1", json!({"resources": [{"name": "sets", "kind": "Set", "verbs": ["list"]}]})),
+            ("/apis/apps/v1", json!({"resources": [{"name": "sets", "kind": "Set", "verbs": ["list"]}]})),
+        ]);
+        let discovered = discover(&client).await.unwrap();
+        assert_eq!(names(&discovered), ["Pod.v1*", "Set.apps/v1beta1", "Set.apps/v1*"]);
+        assert_eq!(discovered.failures().len(), 1);
+        assert!(discovered.preferred().next().unwrap().supports(&["list"]));
+        assert!(!discovered.preferred().next().unwrap().supports(&["list", "delete"]));
+    }
+}

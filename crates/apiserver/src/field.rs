@@ -115,7 +115,12 @@ impl Errors {
     /// `supported` is listed in the message, sorted as given and quoted.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-        self.push(Reason::NotSupported, path, Some(value.into()), format!("supported values: {}", quoted.join(", ")));
+        self.push(
+            Reason::NotSupported,
+            path,
+            Some(value.into()),
+            format!("supported values: {}", quoted.join(", ")),
+        );
     }
 
     pub fn extend(&mut self, other: Self) {

@@ -16,7 +16,8 @@ use serde::de::DeserializeOwned;
 use crate::{Client, ClientError, Kind};
 
 /// Aggregated discovery, and what a server answers that has never heard of it.
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 /// Requests under way at once where every version is asked one by one: enough to hide a round trip,
 /// too few for a server to notice.
@@ -118,7 +119,10 @@ impl Discovered {
 
     /// Whether nothing can be said about this kind, because its part of the API could not be discovered.
     pub fn failed(&self, kind: &Kind) -> bool {
-        self.failures.0.iter().any(|failure| is_api_version(&failure.api_version, kind.group(), kind.version()))
+        self.failures
+            .0
+            .iter()
+            .any(|failure| is_api_version(&failure.api_version, kind.group(), kind.version()))
     }
 }
 
@@ -180,7 +184,9 @@ impl Found {
                 continue;
             }
             let preferred = *preferred.get_or_insert(version.version.as_str());
-            for resource in version.resources.iter().filter(|resource| !resource.response_kind.kind.is_empty()) {
+            for resource in
+                version.resources.iter().filter(|resource| !resource.response_kind.kind.is_empty())
+            {
                 let (kind, namespaced) = (&resource.response_kind.kind, resource.scope == "Namespaced");
                 let kind = Kind::new(name, &version.version, kind, &resource.resource, namespaced);
                 self.add(kind, resource.verbs.clone(), preferred);
@@ -257,7 +263,11 @@ impl Root {
     fn groups(self) -> Vec<LegacyGroup> {
         let Some(preferred) = self.versions.first().cloned() else { return self.groups };
         let versions = self.versions.into_iter().map(|version| VersionName { version }).collect();
-        vec![LegacyGroup { name: String::new(), versions, preferred_version: VersionName { version: preferred } }]
+        vec![LegacyGroup {
+            name: String::new(),
+            versions,
+            preferred_version: VersionName { version: preferred },
+        }]
     }
 }
 
@@ -368,7 +378,8 @@ mod tests {
             let answer = answers.get(request.uri().path()).cloned();
             async move {
                 let status = if answer.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-                let missing = || json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "none"});
+                let missing =
+                    || json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "none"});
                 let body = answer.unwrap_or_else(|| missing().to_string());
                 let mut response = Response::new(Body::from(body.into_bytes()));
                 *response.status_mut() = status;
@@ -398,12 +409,18 @@ mod tests {
     #[tokio::test]
     async fn a_resource_is_preferred_in_its_groups_first_version_that_has_it() {
         let client = serving(&[
-            ("/api", aggregated(json!([{"metadata": {}, "versions": [
-                {"version": "v1", "freshness": "Current", "resources": [resource("pods", "Pod")]}]}]))),
-            ("/apis", aggregated(json!([{"metadata": {"name": "autoscaling"}, "versions": [
+            (
+                "/api",
+                aggregated(json!([{"metadata": {}, "versions": [
+                {"version": "v1", "freshness": "Current", "resources": [resource("pods", "Pod")]}]}])),
+            ),
+            (
+                "/apis",
+                aggregated(json!([{"metadata": {"name": "autoscaling"}, "versions": [
                 {"version": "v2", "freshness": "Current", "resources": [resource("scalers", "Scaler")]},
                 {"version": "v1", "freshness": "Current",
-                 "resources": [resource("scalers", "Scaler"), resource("olds", "Old")]}]}]))),
+                 "resources": [resource("scalers", "Scaler"), resource("olds", "Old")]}]}])),
+            ),
         ]);
         let discovered = discover(&client).await.unwrap();
         assert_eq!(
@@ -419,8 +436,11 @@ mod tests {
     async fn a_stale_version_is_a_failure_and_not_an_absence() {
         let client = serving(&[
             ("/api", aggregated(json!([]))),
-            ("/apis", aggregated(json!([{"metadata": {"name": "metrics.k8s.io"}, "versions": [
-                {"version": "v1", "freshness": "Stale", "resources": []}]}]))),
+            (
+                "/apis",
+                aggregated(json!([{"metadata": {"name": "metrics.k8s.io"}, "versions": [
+                {"version": "v1", "freshness": "Stale", "resources": []}]}])),
+            ),
         ]);
         let discovered = discover(&client).await.unwrap();
         let unknown = Kind::new("metrics.k8s.io", "v1", "Usage", "usages", true);
@@ -440,11 +460,17 @@ mod tests {
         let client = serving(&[
             ("/api", json!({"kind": "APIVersions", "versions": ["v1"]})),
             ("/api/v1", json!({"kind": "APIResourceList", "resources": [pods, status]})),
-            ("/apis", json!({"kind": "APIGroupList", "groups": [
+            (
+                "/apis",
+                json!({"kind": "APIGroupList", "groups": [
                 {"name": "gone.example.com", "versions": [{"version": "v1"}], "preferredVersion": {"version": "v1"}},
                 {"name": "apps", "versions": [{"version": "v1beta1"}, {"version": "v1"}],
-                 "preferredVersion": {"version": "v1"}}]})),
-            ("/apis/apps/v1beta1", json!({"resources": [{"name": "sets", "kind": "Set", "verbs": ["list"]}]})),
+                 "preferredVersion": {"version": "v1"}}]}),
+            ),
+            (
+                "/apis/apps/v1beta1",
+                json!({"resources": [{"name": "sets", "kind": "Set", "verbs": ["list"]}]}),
+            ),
             ("/apis/apps/v1", json!({"resources": [{"name": "sets", "kind": "Set", "verbs": ["list"]}]})),
         ]);
         let discovered = discover(&client).await.unwrap();

@@ -57,7 +57,11 @@ impl Kind {
 
     /// `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
-        if self.0.group.is_empty() { self.0.version.clone() } else { format!("{}/{}", self.0.group, self.0.version) }
+        if self.0.group.is_empty() {
+            self.0.version.clone()
+        } else {
+            format!("{}/{}", self.0.group, self.0.version)
+        }
     }
 
     /// The path of the collection: `/api/v1/namespaces/{ns}/pods`, `/apis/apps/v1/replicasets`.

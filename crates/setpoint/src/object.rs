@@ -76,8 +76,8 @@ impl Object {
             #[serde(default)]
             metadata: Metadata,
         }
-        let Envelope { metadata } =
-            serde_json::from_slice(&raw).map_err(|source| DecodeError::new("the metadata of an object", source))?;
+        let Envelope { metadata } = serde_json::from_slice(&raw)
+            .map_err(|source| DecodeError::new("the metadata of an object", source))?;
         Ok(Self::with_metadata(metadata, raw))
     }
 
@@ -110,8 +110,9 @@ impl Object {
 
     /// The object as any type, decoded anew.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        serde_json::from_slice(&self.0.raw)
-            .map_err(|source| DecodeError::new(format!("{} as {}", self.0.key, std::any::type_name::<T>()), source))
+        serde_json::from_slice(&self.0.raw).map_err(|source| {
+            DecodeError::new(format!("{} as {}", self.0.key, std::any::type_name::<T>()), source)
+        })
     }
 
     /// Whether both are the same version of the same object.
@@ -164,14 +165,19 @@ struct Node {
 }
 
 impl Views {
-    fn get_or_decode<V: View>(&self, decode: impl FnOnce() -> Result<V, DecodeError>) -> Result<&V, DecodeError> {
+    fn get_or_decode<V: View>(
+        &self,
+        decode: impl FnOnce() -> Result<V, DecodeError>,
+    ) -> Result<&V, DecodeError> {
         let mut slot = &self.first;
         let mut decode = Some(decode);
         loop {
             let node = match slot.get() {
                 Some(node) => node,
                 None => {
-                    let Some(decode) = decode.take() else { unreachable!("a view is appended at most once a call") };
+                    let Some(decode) = decode.take() else {
+                        unreachable!("a view is appended at most once a call")
+                    };
                     let view = Box::new(decode()?);
                     // Another reader may fill the slot first, with this view or another one.
                     let mut appended = Some(Box::new(Node { view, next: OnceLock::new() }));

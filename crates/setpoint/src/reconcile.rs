@@ -37,13 +37,25 @@ pub enum Outcome {
 pub enum ReconcileError {
     /// Transient: try again with exponential back-off.
     #[error("{attempted}")]
-    Retry { attempted: String, #[source] source: Option<Box<dyn std::error::Error + Send + Sync>> },
+    Retry {
+        attempted: String,
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// Somebody else was faster: try again shortly, on fresh state.
     #[error("{attempted}")]
-    Conflict { attempted: String, #[source] source: Option<Box<dyn std::error::Error + Send + Sync>> },
+    Conflict {
+        attempted: String,
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// Trying again cannot help until something changes: report and wait.
     #[error("{attempted}")]
-    Terminal { attempted: String, #[source] source: Option<Box<dyn std::error::Error + Send + Sync>> },
+    Terminal {
+        attempted: String,
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
 }
 
 impl ReconcileError {

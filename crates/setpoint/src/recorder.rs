@@ -17,7 +17,14 @@ pub enum EventType {
 
 impl Recorder {
     /// Records an event about `object`.
-    pub fn event(&self, kind: &Kind, object: &Object, event_type: EventType, reason: &str, message: impl Into<String>) {
+    pub fn event(
+        &self,
+        kind: &Kind,
+        object: &Object,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         let _ = (kind, object, event_type, reason, message.into());
         todo!()
     }

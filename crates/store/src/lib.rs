@@ -101,7 +101,11 @@ pub trait Store: Send + Sync + 'static {
     fn compacted(&self) -> Revision;
 
     /// The record under a key, now or as of a revision.
-    fn get<'a>(&'a self, key: &'a Key, at: Option<Revision>) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>>;
+    fn get<'a>(
+        &'a self,
+        key: &'a Key,
+        at: Option<Revision>,
+    ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>>;
 
     /// A page of a range, consistent as of one revision.
     fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>>;

@@ -58,7 +58,13 @@ fn stamp(revision: Revision) -> String {
 }
 
 impl Record {
-    pub fn new(key: Key, payload: Payload, created: Revision, modified: Revision, expires: Option<Timestamp>) -> Self {
+    pub fn new(
+        key: Key,
+        payload: Payload,
+        created: Revision,
+        modified: Revision,
+        expires: Option<Timestamp>,
+    ) -> Self {
         let value = payload.stamped(modified);
         let facts = payload.facts.map(OnceLock::from).unwrap_or_default();
         Self { key, value, created, modified, expires, stamp_at: payload.stamp_at, facts }
@@ -67,7 +73,9 @@ impl Record {
     /// The value as it was before it was stamped.
     pub fn payload(&self) -> Payload {
         let facts = self.facts.get().cloned();
-        let Some(at) = self.stamp_at else { return Payload { bytes: self.value.clone(), stamp_at: None, facts } };
+        let Some(at) = self.stamp_at else {
+            return Payload { bytes: self.value.clone(), stamp_at: None, facts };
+        };
         let after = at + stamp(self.modified).len();
         let bytes = [&self.value[..at], &self.value[after..]].concat().into();
         Payload { bytes, stamp_at: self.stamp_at, facts }

@@ -89,24 +89,47 @@ impl Client {
     }
 
     /// Creates an object. `namespace` is that of the object, `None` for a cluster-scoped one.
-    pub async fn create(&self, kind: &Kind, namespace: Option<&str>, body: &impl Serialize) -> Result<Object, ClientError> {
+    pub async fn create(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        body: &impl Serialize,
+    ) -> Result<Object, ClientError> {
         let _ = (kind, namespace, serde_json::to_vec(body));
         todo!()
     }
 
     /// Replaces an object or a part of it; the body carries the resource version it was made from.
-    pub async fn update(&self, kind: &Kind, key: &Key, part: Part, body: &impl Serialize) -> Result<Object, ClientError> {
+    pub async fn update(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        body: &impl Serialize,
+    ) -> Result<Object, ClientError> {
         let _ = (kind, key, part, serde_json::to_vec(body));
         todo!()
     }
 
-    pub async fn patch(&self, kind: &Kind, key: &Key, part: Part, patch: Patch) -> Result<Object, ClientError> {
+    pub async fn patch(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        patch: Patch,
+    ) -> Result<Object, ClientError> {
         let _ = (kind, key, part, patch);
         todo!()
     }
 
     /// Creates through a subresource (`binding`, `eviction`).
-    pub async fn post(&self, kind: &Kind, key: &Key, part: Part, body: &impl Serialize) -> Result<(), ClientError> {
+    pub async fn post(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        body: &impl Serialize,
+    ) -> Result<(), ClientError> {
         let _ = (kind, key, part, serde_json::to_vec(body));
         todo!()
     }
@@ -151,7 +174,8 @@ impl ClientError {
 
     /// The class of this error for a reconciler that was attempting `attempted`.
     pub fn into_reconcile_error(self, attempted: String) -> ReconcileError {
-        let (conflict, terminal) = (self.is_conflict(), matches!(self.code(), Some(400 | 401 | 403 | 404 | 405 | 413 | 415 | 422)));
+        let (conflict, terminal) =
+            (self.is_conflict(), matches!(self.code(), Some(400 | 401 | 403 | 404 | 405 | 413 | 415 | 422)));
         let source: Option<Box<dyn std::error::Error + Send + Sync>> = Some(Box::new(self));
         match (conflict, terminal) {
             (true, _) => ReconcileError::Conflict { attempted, source },

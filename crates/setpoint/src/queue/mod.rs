@@ -40,7 +40,11 @@ impl<K: WorkKey> Queue<K> {
         todo!()
     }
 
-    pub fn with_rate_limiter(name: &'static str, runtime: &Runtime, limiter: Arc<dyn RateLimiter<K>>) -> Self {
+    pub fn with_rate_limiter(
+        name: &'static str,
+        runtime: &Runtime,
+        limiter: Arc<dyn RateLimiter<K>>,
+    ) -> Self {
         let _ = (name, runtime, limiter);
         todo!()
     }

@@ -32,14 +32,23 @@ pub enum WatchItem {
     Modified(Object),
     Deleted(Object),
     /// Nothing changed up to this version.
-    Bookmark { resource_version: String },
+    Bookmark {
+        resource_version: String,
+    },
     /// An object that could not be read; the watch goes on.
-    Undecodable { error: String, raw: Bytes },
+    Undecodable {
+        error: String,
+        raw: Bytes,
+    },
 }
 
 /// Lists and watches objects of any kind: over HTTP, or in the API server's own process.
 pub trait Source: Send + Sync + 'static {
-    fn list<'a>(&'a self, kind: &'a Kind, selection: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>>;
+    fn list<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>>;
 
     /// Changes after `resource_version`. The stream ends when the server closes it; an `Err` item is
     /// the last one ([`ClientError::is_expired`]: list again).

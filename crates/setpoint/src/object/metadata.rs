@@ -1,0 +1,101 @@
+//! The facts of an object that every stage may need without decoding it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+
+use super::Labels;
+
+/// What the metadata of an object says about its identity, its version, its owners and its end.
+///
+/// Annotations are not among it: they can be large, and whoever needs them reads them through a view.
+///
+/// ```
+/// let raw = br#"{"metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web"}}}"#;
+/// let pod = setpoint::Object::from_json(bytes::Bytes::from_static(raw)).unwrap();
+/// assert_eq!(pod.meta().label("app"), Some("web"));
+/// assert!(pod.meta().controller().is_none() && !pod.meta().is_being_deleted());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    pub name: Arc<str>,
+    pub namespace: Option<Arc<str>>,
+    pub uid: Box<str>,
+    pub resource_version: Box<str>,
+    pub generation: i64,
+    pub creation_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_grace_period_seconds: Option<i64>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub labels: Labels,
+    #[serde(deserialize_with = "null_is_default")]
+    pub owner_references: Box<[OwnerRef]>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub finalizers: Box<[Box<str>]>,
+}
+
+/// A reference from a dependent to its owner.
+///
+/// ```
+/// let json = r#"{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": true}"#;
+/// let owner: setpoint::OwnerRef = serde_json::from_str(json).unwrap();
+/// assert_eq!((owner.group(), owner.controller), ("apps", Some(true)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerRef {
+    pub api_version: Box<str>,
+    pub kind: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_owner_deletion: Option<bool>,
+}
+
+impl Metadata {
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key)
+    }
+
+    /// The reference to the managing controller, if any.
+    pub fn controller(&self) -> Option<&OwnerRef> {
+        self.owner_references.iter().find(|owner| owner.controller == Some(true))
+    }
+
+    /// Whether the managing controller is the object of this uid.
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|owner| &*owner.uid == uid)
+    }
+
+    /// Whether a deletion has been asked for and waits for finalizers or a grace period.
+    pub fn is_being_deleted(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// Whether the object waits for this finalizer before it may go.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|present| &**present == finalizer)
+    }
+
+    /// The version as a number, for telling which of two versions of one resource is newer.
+    pub fn revision(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(0)
+    }
+}
+
+impl OwnerRef {
+    /// The API group of the owner's kind; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+}
+
+/// Some encoders write `null` for what is empty.
+fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -98,8 +98,9 @@ impl Object {
 
     /// The object as any type, decoded anew.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        serde_json::from_slice(&self.0.raw)
-            .map_err(|source| DecodeError::new(format!("{} as {}", self.0.key, std::any::type_name::<T>()), source))
+        serde_json::from_slice(&self.0.raw).map_err(|source| {
+            DecodeError::new(format!("{} as {}", self.0.key, std::any::type_name::<T>()), source)
+        })
     }
 
     /// Whether both are the same version of the same object.
@@ -160,7 +161,15 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        for bad in ["", "{}", "[]", "null", r#"{"metadata":{"name":"a"}"#, r#"{"metadata":{"name":"a"}} x"#, r#"{"metadata":7}"#] {
+        for bad in [
+            "",
+            "{}",
+            "[]",
+            "null",
+            r#"{"metadata":{"name":"a"}"#,
+            r#"{"metadata":{"name":"a"}} x"#,
+            r#"{"metadata":7}"#,
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }
@@ -168,7 +177,12 @@ mod tests {
     #[test]
     fn two_objects_of_one_name_are_not_the_same_version() {
         let [a, b] = ["u", "v"].map(|uid| {
-            let meta = Metadata { name: "a".into(), uid: uid.into(), resource_version: "1".into(), ..Metadata::default() };
+            let meta = Metadata {
+                name: "a".into(),
+                uid: uid.into(),
+                resource_version: "1".into(),
+                ..Metadata::default()
+            };
             Object::with_metadata(meta, Bytes::new())
         });
         assert!(a.same_version(&a.clone()) && !a.same_version(&b));

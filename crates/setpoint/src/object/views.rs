@@ -40,7 +40,8 @@ impl Views {
 fn append<V: View>(mut end: &OnceLock<Box<Node>>, node: Box<Node>) -> &V {
     let mut node = Some(node);
     loop {
-        let kept = end.get_or_init(|| node.take().expect("given away at most once: then it is kept, and found"));
+        let kept =
+            end.get_or_init(|| node.take().expect("given away at most once: then it is kept, and found"));
         if let Some(view) = kept.view.downcast_ref() {
             return view;
         }
@@ -94,7 +95,12 @@ mod tests {
                             start.wait();
                             let phase = || std::ptr::from_ref(pod.view::<Phase>().unwrap()).addr();
                             let spec = || std::ptr::from_ref(pod.view::<Spec>().unwrap()).addr();
-                            if i % 2 == 0 { (phase(), spec()) } else { let s = spec(); (phase(), s) }
+                            if i % 2 == 0 {
+                                (phase(), spec())
+                            } else {
+                                let s = spec();
+                                (phase(), s)
+                            }
                         })
                     })
                     .collect();

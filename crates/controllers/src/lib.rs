@@ -1,1 +1,19 @@
+//! The built-in controllers, one folder each.
+//!
+//! ```text
+//!  registry.rs   the one list: names, what each watches and writes, how it is built
+//!  workload/     what controllers that keep replicas share
+//!  replicaset/   as many pods of a template as are wanted: the exemplar, read it first
+//!  deployment/   from one template to the next, within bounds
+//! ```
+//!
+//! A controller's room has one shape: `observe` reads caches, `plan` decides (pure), `reconcile`
+//! carries the plan out, `status` says how things stand (pure). What always holds:
+//! - controllers know a client and listers; never the store, never the API server, never a socket;
+//! - a plan is a function of what was observed and `now`: no await, no clock, no randomness;
+//! - every update and delete carries a resource version or a uid;
+//! - a settled world makes no writes.
 
+pub mod registry;
+
+pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};

@@ -1,0 +1,204 @@
+//! The one list of controllers: what drives wiring, flags, documentation and roles.
+//!
+//! Adding a controller is adding its entry here. What always holds:
+//! - names are kube-controller-manager's own, and so are the older names it still understands;
+//! - a name that nobody knows is an error, never a controller that silently does not run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use setpoint::{Context, Runnable};
+
+/// Every controller, in the order in which they are started.
+pub const REGISTRY: &[Entry] = &[];
+
+/// What is known of a controller before it runs.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// `replicaset-controller`
+    pub name: &'static str,
+    /// Older names: `replicaset`.
+    pub aliases: &'static [&'static str],
+    /// Whether `*` selects it.
+    pub on_by_default: bool,
+    /// One line on what it drives toward what.
+    pub summary: &'static str,
+    /// The kinds whose changes it follows.
+    pub watches: &'static [Access],
+    /// What it asks the API server to change.
+    pub writes: &'static [Access],
+    /// How many keys it works on at once unless told otherwise.
+    pub default_workers: usize,
+    /// Makes its parts: informers are requested and handlers added here, nothing runs yet.
+    pub build: fn(&Context, &Options) -> Vec<Box<dyn Runnable>>,
+}
+
+/// A resource and what is done to it: a line of a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Empty for the core group.
+    pub group: &'static str,
+    /// `pods`, `replicasets/status`
+    pub resource: &'static str,
+    pub verbs: &'static [&'static str],
+}
+
+/// What can be set from outside. The defaults are kube-controller-manager's.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Workers by controller name, where the entry's default does not serve.
+    pub workers: BTreeMap<String, usize>,
+}
+
+/// A selection names a controller that is not in the registry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not in the list of known controllers: {known}")]
+pub struct UnknownController {
+    name: String,
+    known: String,
+}
+
+impl Access {
+    /// Following a resource takes these.
+    pub const fn watch(group: &'static str, resource: &'static str) -> Self {
+        Self { group, resource, verbs: &["get", "list", "watch"] }
+    }
+
+    pub const fn to(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Self {
+        Self { group, resource, verbs }
+    }
+}
+
+/// Recording events takes these, for any controller.
+pub const EVENTS: Access = Access::to("", "events", &["create", "patch", "update"]);
+
+impl Options {
+    /// How many workers a controller has; never none.
+    pub fn workers(&self, entry: &Entry) -> usize {
+        self.workers.get(entry.name).copied().unwrap_or(entry.default_workers).max(1)
+    }
+}
+
+impl Entry {
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.name).finish()
+    }
+}
+
+/// The controllers of [`REGISTRY`] that a `--controllers` list selects.
+pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, UnknownController> {
+    select(REGISTRY, list)
+}
+
+/// `*` selects all that are on by default, `foo` selects foo, `-foo` leaves it out, `-*` selects
+/// nothing by itself. The first word about a controller counts; without `*` only those named run.
+fn select<'a, S: AsRef<str>>(registry: &'a [Entry], list: &[S]) -> Result<Vec<&'a Entry>, UnknownController> {
+    let words: Vec<(bool, &str)> = list.iter().map(|word| choice(word.as_ref())).collect();
+    for (_, name) in &words {
+        if *name != "*" && !registry.iter().any(|entry| entry.is_called(name)) {
+            return Err(UnknownController::new(registry, name));
+        }
+    }
+    Ok(registry.iter().filter(|entry| is_selected(entry, &words)).collect())
+}
+
+/// Whether a word is for or against a controller, and which one.
+fn choice(word: &str) -> (bool, &str) {
+    match word.strip_prefix('-') {
+        Some(name) => (false, name),
+        None => (true, word),
+    }
+}
+
+fn is_selected(entry: &Entry, words: &[(bool, &str)]) -> bool {
+    let named = words.iter().find(|(_, name)| entry.is_called(name)).map(|(wanted, _)| *wanted);
+    named.unwrap_or_else(|| entry.on_by_default && words.contains(&(true, "*")))
+}
+
+impl UnknownController {
+    fn new(registry: &[Entry], name: &str) -> Self {
+        let known: Vec<_> = registry.iter().map(|entry| entry.name).collect();
+        Self { name: name.into(), known: known.join(", ") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const fn entry(name: &'static str, aliases: &'static [&'static str], on_by_default: bool) -> Entry {
+        Entry {
+            name,
+            aliases,
+            on_by_default,
+            summary: "",
+            watches: &[],
+            writes: &[],
+            default_workers: 1,
+            build: |_, _| Vec::new(),
+        }
+    }
+
+    const SOME: &[Entry] = &[
+        entry("red-controller", &["red"], true),
+        entry("green-controller", &["green", "grass"], true),
+        entry("off-controller", &["off"], false),
+    ];
+
+    #[track_caller]
+    fn check(list: &[&str], expected: &[&str]) {
+        let names: Vec<_> = select(SOME, list).unwrap().iter().map(|entry| entry.name).collect();
+        assert_eq!(names, expected, "selected by {list:?}");
+    }
+
+    #[test]
+    fn a_list_selects_as_kube_controller_manager_does() {
+        check(&["*"], &["red-controller", "green-controller"]);
+        check(&[], &[]);
+        check(&["-*"], &[]);
+        check(&["red-controller"], &["red-controller"]);
+        check(&["grass"], &["green-controller"]);
+        check(&["*", "off"], &["red-controller", "green-controller", "off-controller"]);
+        check(&["*", "-red"], &["green-controller"]);
+        check(&["-red", "*"], &["green-controller"]);
+        check(&["-red", "red", "*"], &["green-controller"]);
+        check(&["red", "-red"], &["red-controller"]);
+        check(&["-off", "*"], &["red-controller", "green-controller"]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
+        for list in [["*", "blue"], ["*", "-blue"]] {
+            let error = select(SOME, &list).unwrap_err().to_string();
+            let expected = "\"blue\" is not in the list of known controllers: \
+                            red-controller, green-controller, off-controller";
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn no_two_controllers_share_a_name() {
+        let mut seen = BTreeSet::new();
+        for entry in REGISTRY {
+            for name in entry.aliases.iter().chain([&entry.name]) {
+                assert!(seen.insert(*name), "{name} is used twice");
+            }
+        }
+    }
+
+    #[test]
+    fn workers_are_the_entrys_unless_set_and_never_none() {
+        let options = Options { workers: [("red-controller".to_owned(), 0)].into() };
+        assert_eq!((options.workers(&SOME[0]), options.workers(&SOME[1])), (1, 1));
+        let options = Options { workers: [("red-controller".to_owned(), 7)].into() };
+        assert_eq!(options.workers(&SOME[0]), 7);
+    }
+}

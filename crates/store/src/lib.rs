@@ -9,7 +9,13 @@
 //!
 //! A resource (`pods`, `apps/replicasets`) has an index of its own; no operation spans two resources.
 
+mod core;
+mod decide;
+mod history;
+mod index;
+mod interest;
 mod key;
+mod memory;
 mod record;
 mod watch;
 
@@ -19,7 +25,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+pub use history::Limits;
 pub use key::{Key, Range, Resource};
+pub use memory::MemoryStore;
 pub use record::{Facts, Payload, Record};
 pub use watch::{Event, EventKind, Watch, WatchError};
 
@@ -90,6 +98,9 @@ pub enum Error {
     /// The write could not be made durable. Nothing of it is visible.
     #[error("the store could not write")]
     Io(#[source] Arc<std::io::Error>),
+    /// The store is shutting down and takes no more writes.
+    #[error("the store is closed")]
+    Closed,
 }
 
 /// A store of records. Object-safe, so that the API server does not know which engine it stands on.
@@ -97,7 +108,8 @@ pub trait Store: Send + Sync + 'static {
     /// The newest revision that readers can see.
     fn revision(&self) -> Revision;
 
-    /// The oldest revision that can still be read or watched from.
+    /// The oldest revision that can still be read or watched from. A resource with more traffic than
+    /// [`Limits`] allow for may reach back less far; its [`Error::Compacted`] then says how far.
     fn compacted(&self) -> Revision;
 
     /// The record under a key, now or as of a revision.
@@ -123,6 +135,11 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets history up to and including `revision`: a watch *from* `revision` stays valid.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Removes the records whose time to live ended at or before `now`; returns how many.
+    /// Removes the records whose time to live ended at or before `now`; returns how many. Also forgets the
+    /// history that is older at `now` than [`Limits::age`], so call it every few seconds.
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>>;
+
+    /// Takes no more writes, waits for those under way, and tells watchers once they have read all. Reads
+    /// still work.
+    fn close(&self) -> BoxFuture<'_, ()>;
 }

@@ -4,8 +4,15 @@
 //! its own. One that falls behind what the ring keeps is cut off and has to list again.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use crate::{Range, Record, Revision};
+use tokio::task::coop;
+
+use crate::core::{Core, Seat, State};
+use crate::{Error, Range, Record, Revision};
+
+/// How many events one call to [`Watch::next`] returns at most: 256 pointers, 2 KB.
+const BATCH: usize = 256;
 
 /// One committed change.
 #[derive(Debug)]
@@ -35,8 +42,10 @@ pub enum WatchError {
 
 /// A cursor over the changes of a range.
 pub struct Watch {
-    #[allow(dead_code)]
+    core: Arc<Core>,
     range: Range,
+    seat: Seat,
+    seen: Revision,
 }
 
 impl Event {
@@ -46,14 +55,90 @@ impl Event {
 }
 
 impl Watch {
+    pub(crate) fn new(core: Arc<Core>, range: Range, from: Revision) -> Result<Self, Error> {
+        let seat = core.sit_down(&range, from)?;
+        Ok(Self { core, range, seat, seen: from })
+    }
+
     /// Waits for changes and returns the next ones, in order, at least one and at most a bounded
     /// number of them. Cancel-safe: a dropped call loses nothing.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, WatchError> {
-        todo!()
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// [`next`](Self::next) for those who write their own futures.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Arc<Event>>, WatchError>> {
+        // A watcher of a busy resource always has something to read: the budget lets others run.
+        let coop = ready!(coop::poll_proceed(cx));
+        let mut next = self.try_next();
+        if let Ok(None) = next {
+            self.seat.bell.waker.register(cx.waker());
+            // A change may have been published before the waker was in its place.
+            next = self.try_next();
+        }
+        let Some(result) = next.transpose() else { return Poll::Pending };
+        coop.made_progress();
+        Poll::Ready(result)
+    }
+
+    /// The next changes if there are any now.
+    pub fn try_next(&mut self) -> Result<Option<Vec<Arc<Event>>>, WatchError> {
+        let core = self.core.clone();
+        let state = core.read();
+        let interest = &self.seat.bell.interest;
+        if interest.lost(self.seat.cursor) {
+            return Err(WatchError::FellBehind { seen: self.seen });
+        }
+        let events = if interest.concerns(self.seat.cursor) { self.read(&state) } else { Vec::new() };
+        match events.is_empty() {
+            false => Ok(Some(events)),
+            true if state.closed => Err(WatchError::Closed),
+            true => Ok(None),
+        }
     }
 
     /// Everything up to this revision in the range has been handed out.
     pub fn revision(&self) -> Revision {
-        todo!()
+        let state = self.core.read();
+        if self.is_behind(&state) { self.seen } else { state.revision }
+    }
+
+    /// Hands out a batch and moves the cursor over it, and over what does not concern this watcher.
+    fn read(&mut self, state: &State) -> Vec<Arc<Event>> {
+        let history = &state.family_at(self.seat.family).history;
+        let mut events = Vec::new();
+        let mut cursor = self.seat.cursor.max(history.start());
+        for event in history.since(cursor) {
+            cursor += 1;
+            self.seen = event.revision();
+            if self.concerns(event) {
+                events.push(event.clone());
+                if events.len() == BATCH {
+                    break;
+                }
+            }
+        }
+        self.seat.cursor = cursor;
+        events
+    }
+
+    /// Something that this watcher has not been handed yet has happened.
+    fn is_behind(&self, state: &State) -> bool {
+        let interest = &self.seat.bell.interest;
+        interest.lost(self.seat.cursor)
+            || interest.concerns(self.seat.cursor) && {
+                let history = &state.family_at(self.seat.family).history;
+                history.since(self.seat.cursor).any(|event| self.concerns(event))
+            }
+    }
+
+    fn concerns(&self, event: &Event) -> bool {
+        event.record.key.path.starts_with(&*self.range.prefix)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.core.stand_up(&self.seat);
     }
 }

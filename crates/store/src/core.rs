@@ -1,0 +1,305 @@
+//! What readers and watchers see: the published state, shared by all engines.
+//!
+//! One lock guards it. It is held for a lookup, for handing a bounded number of events to a watcher, or for
+//! publishing a batch; never while a list is walked, never across an await, never while waking.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::history::{History, Limits};
+use crate::index::Index;
+use crate::interest::{Bell, Calls, Interests};
+use crate::{Error, Event, Key, ListOptions, Page, Range, Record, Resource, Revision};
+
+/// The revision of an empty store: a list never shows revision 0, which clients take for "any".
+pub(crate) const EMPTY: Revision = 1;
+
+/// How often the revision is noted for compaction by age: 5 minutes of history are 30 notes.
+const MARK_EVERY: Duration = Duration::from_secs(10);
+
+pub(crate) struct Core {
+    state: RwLock<State>,
+}
+
+pub(crate) struct State {
+    limits: Limits,
+    pub(crate) revision: Revision,
+    compacted: Revision,
+    families: Vec<Family>,
+    by_resource: BTreeMap<Resource, usize>,
+    /// When records expire, soonest first.
+    deadlines: BTreeSet<(Timestamp, Key)>,
+    /// Which revision was the newest when, oldest first.
+    marks: VecDeque<(Timestamp, Revision)>,
+    /// Bytes that only the histories keep alive.
+    history_bytes: usize,
+    pub(crate) closed: bool,
+}
+
+/// One resource.
+pub(crate) struct Family {
+    pub(crate) index: Index,
+    pub(crate) history: History,
+    interests: Interests,
+}
+
+/// A new watcher's place.
+pub(crate) struct Seat {
+    pub(crate) family: usize,
+    pub(crate) cursor: u64,
+    pub(crate) bell: Bell,
+}
+
+impl Core {
+    /// A core that starts at `revision` with `records`, and without history.
+    pub(crate) fn new(
+        limits: Limits,
+        revision: Revision,
+        records: impl IntoIterator<Item = Arc<Record>>,
+    ) -> Self {
+        let mut state = State {
+            limits,
+            revision: revision.max(EMPTY),
+            // Nothing has happened up to the revision of an empty store, so its history is complete.
+            compacted: if revision <= EMPTY { 0 } else { revision },
+            families: Vec::new(),
+            by_resource: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            marks: VecDeque::new(),
+            history_bytes: 0,
+            closed: false,
+        };
+        records.into_iter().for_each(|record| state.load(record));
+        Self { state: RwLock::new(state) }
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    /// Changes the state, then wakes those whom the change concerns.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, &mut Calls) -> T) -> T {
+        let mut calls = Calls::default();
+        let result = change(&mut self.state.write(), &mut calls);
+        calls.wake();
+        result
+    }
+
+    pub(crate) fn get(&self, key: &Key, at: Option<Revision>) -> Result<Option<Arc<Record>>, Error> {
+        let state = self.read();
+        let family = state.family(&key.resource);
+        let now = family.and_then(|family| family.index.get(&key.path));
+        let Some(at) = at else { return Ok(now.cloned()) };
+        state.check_readable(family, at)?;
+        Ok(family.and_then(|family| family.history.rewind(&key.path, now, at)))
+    }
+
+    pub(crate) fn list(&self, range: &Range, options: &ListOptions) -> Result<Page, Error> {
+        let (mut index, undo, revision) = self.read().snapshot(range, options)?;
+        undo.iter().rev().for_each(|event| index.undo(event));
+        Ok(index.page(&range.prefix, options, revision))
+    }
+
+    pub(crate) fn count(&self, range: &Range) -> usize {
+        let index = self.read().family(&range.resource).map(|family| family.index.clone());
+        index.map_or(0, |index| index.count(&range.prefix))
+    }
+
+    pub(crate) fn sit_down(&self, range: &Range, from: Revision) -> Result<Seat, Error> {
+        let mut state = self.state.write();
+        let id = state.family_id(&range.resource);
+        state.check_readable(state.families.get(id), from)?;
+        let Family { history, interests, .. } = &mut state.families[id];
+        let bell = interests.add(&range.prefix, history.start(), history.end());
+        Ok(Seat { family: id, cursor: history.after(from), bell })
+    }
+
+    pub(crate) fn stand_up(&self, seat: &Seat) {
+        self.state.write().families[seat.family].interests.remove(&seat.bell);
+    }
+
+    pub(crate) fn compact(&self, revision: Revision) -> Result<(), Error> {
+        // What was forgotten is freed after the lock is released.
+        let _forgotten = self.change(|state, calls| {
+            let newest = state.revision;
+            if revision > newest {
+                return Err(Error::Future { requested: revision, newest });
+            }
+            Ok(state.compact(revision, calls))
+        })?;
+        Ok(())
+    }
+
+    /// Notes the time, and forgets history that is older than the limits say.
+    pub(crate) fn age(&self, now: Timestamp) {
+        let _forgotten =
+            self.change(|state, calls| state.age(now).map(|revision| state.compact(revision, calls)));
+    }
+
+    /// No more changes will come: watchers are told once they have read what there is.
+    pub(crate) fn close(&self) {
+        self.change(|state, calls| {
+            state.closed = true;
+            state
+                .families
+                .iter()
+                .flat_map(|family| family.interests.all())
+                .for_each(|interest| calls.add(interest));
+        });
+    }
+}
+
+impl State {
+    pub(crate) fn family(&self, resource: &Resource) -> Option<&Family> {
+        self.by_resource.get(resource).map(|id| &self.families[*id])
+    }
+
+    pub(crate) fn family_at(&self, id: usize) -> &Family {
+        &self.families[id]
+    }
+
+    pub(crate) fn record(&self, key: &Key) -> Option<&Arc<Record>> {
+        self.family(&key.resource)?.index.get(&key.path)
+    }
+
+    pub(crate) fn compacted(&self) -> Revision {
+        self.compacted
+    }
+
+    /// The keys of the records whose time is up, soonest first.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<Key> {
+        let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        due.map(|(_, key)| key.clone()).collect()
+    }
+
+    /// Makes a change visible. Changes are published in the order of their revisions.
+    pub(crate) fn publish(&mut self, event: Event, calls: &mut Calls) {
+        debug_assert!(event.revision() > self.revision, "changes are published in order");
+        self.revision = event.revision();
+        self.keep_deadlines(&event);
+        let id = self.family_id(&event.record.key.resource);
+        let family = &mut self.families[id];
+        family.index.apply(&event);
+        family.interests.appended(&event.record.key.path, family.history.end(), calls);
+        self.history_bytes -= family.history.bytes();
+        family.history.push(Arc::new(event));
+        while family.history.exceeds(&self.limits) {
+            family.forget_oldest();
+        }
+        self.history_bytes += family.history.bytes();
+        self.keep_within_total();
+    }
+
+    fn load(&mut self, record: Arc<Record>) {
+        if let Some(deadline) = record.expires {
+            self.deadlines.insert((deadline, record.key.clone()));
+        }
+        let id = self.family_id(&record.key.resource);
+        self.families[id].index.insert(record);
+    }
+
+    fn keep_deadlines(&mut self, event: &Event) {
+        if let Some((previous, deadline)) =
+            event.previous.as_ref().and_then(|record| Some((record, record.expires?)))
+        {
+            self.deadlines.remove(&(deadline, previous.key.clone()));
+        }
+        if let Some(deadline) = event.record.expires {
+            self.deadlines.insert((deadline, event.record.key.clone()));
+        }
+    }
+
+    /// While all histories together are too large, the largest one forgets.
+    fn keep_within_total(&mut self) {
+        while self.history_bytes > self.limits.total_bytes {
+            let Some(largest) = self.families.iter_mut().max_by_key(|family| family.history.bytes()) else {
+                return;
+            };
+            self.history_bytes -= largest.history.bytes();
+            largest.forget_oldest();
+            self.history_bytes += largest.history.bytes();
+        }
+    }
+
+    /// Forgets every event up to and including `revision`; returns them for the caller to free.
+    fn compact(&mut self, revision: Revision, calls: &mut Calls) -> Vec<Arc<Event>> {
+        self.compacted = self.compacted.max(revision);
+        let mut forgotten = Vec::new();
+        for family in &mut self.families {
+            let before = family.history.bytes();
+            while family.history.oldest().is_some_and(|oldest| oldest <= revision) {
+                forgotten.extend(family.forget_oldest());
+            }
+            family.history.raise_floor(revision);
+            self.history_bytes -= before - family.history.bytes();
+            family.interests.all().for_each(|interest| calls.add(interest));
+        }
+        forgotten
+    }
+
+    /// Notes the time; the answer is the revision up to which history is now too old.
+    fn age(&mut self, now: Timestamp) -> Option<Revision> {
+        let is_time =
+            |(marked, _): &(Timestamp, Revision)| now.duration_since(*marked) >= as_signed(MARK_EVERY);
+        if self.marks.back().is_none_or(is_time) {
+            self.marks.push_back((now, self.revision));
+        }
+        let age = as_signed(self.limits.age);
+        let too_old = self.marks.partition_point(|(marked, _)| now.duration_since(*marked) >= age);
+        self.marks.drain(..too_old).next_back().map(|(_, revision)| revision)
+    }
+
+    fn snapshot(
+        &self,
+        range: &Range,
+        options: &ListOptions,
+    ) -> Result<(Index, Vec<Arc<Event>>, Revision), Error> {
+        let family = self.family(&range.resource);
+        let at = options.at.unwrap_or(self.revision);
+        if options.at.is_some() {
+            self.check_readable(family, at)?;
+        }
+        let Some(family) = family else { return Ok((Index::default(), Vec::new(), at)) };
+        let later = family.history.since(family.history.after(at));
+        let undo = later.filter(|event| event.record.key.path.starts_with(&*range.prefix)).cloned().collect();
+        Ok((family.index.clone(), undo, at))
+    }
+
+    fn check_readable(&self, family: Option<&Family>, at: Revision) -> Result<(), Error> {
+        let oldest = family.map_or(self.compacted, |family| family.history.floor());
+        if at > self.revision {
+            return Err(Error::Future { requested: at, newest: self.revision });
+        }
+        if at < oldest {
+            return Err(Error::Compacted { requested: at, oldest });
+        }
+        Ok(())
+    }
+
+    fn family_id(&mut self, resource: &Resource) -> usize {
+        if let Some(id) = self.by_resource.get(resource) {
+            return *id;
+        }
+        let history = History::new(self.compacted);
+        self.families.push(Family { index: Index::default(), history, interests: Interests::default() });
+        self.by_resource.insert(resource.clone(), self.families.len() - 1);
+        self.families.len() - 1
+    }
+}
+
+impl Family {
+    fn forget_oldest(&mut self) -> Option<Arc<Event>> {
+        let sequence = self.history.start();
+        let event = self.history.pop()?;
+        self.interests.forgotten(&event.record.key.path, sequence);
+        Some(event)
+    }
+}
+
+fn as_signed(duration: Duration) -> jiff::SignedDuration {
+    duration.try_into().unwrap_or(jiff::SignedDuration::MAX)
+}

@@ -1,0 +1,52 @@
+//! Whether a write is accepted, and what it makes: pure, shared by all engines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{Change, Error, Event, EventKind, Expect, Record, Revision, Write};
+
+/// The event that `write` makes at `revision` of a key that holds `current`.
+pub(crate) fn decide(
+    write: Write,
+    current: Option<&Arc<Record>>,
+    revision: Revision,
+    now: impl FnOnce() -> Timestamp,
+) -> Result<Event, Error> {
+    if !write.expect.is_met_by(current) {
+        return Err(Error::Conflict { current: current.cloned() });
+    }
+    match (write.change, current) {
+        (Change::Put { payload, ttl }, current) => {
+            let created = current.map_or(revision, |record| record.created);
+            let expires = ttl.map(|ttl| after(now(), ttl));
+            // An update goes on using the key that is there, so that one copy of it serves all of history.
+            let key = current.map_or(write.key, |record| record.key.clone());
+            let record = Arc::new(Record::new(key, payload, created, revision, expires));
+            let kind = if current.is_some() { EventKind::Updated } else { EventKind::Created };
+            Ok(Event { kind, record, previous: current.cloned() })
+        }
+        (Change::Delete, Some(current)) => Ok(removal(current, revision)),
+        (Change::Delete, None) => Err(Error::Conflict { current: None }),
+    }
+}
+
+/// The event of removing `current` at `revision`.
+pub(crate) fn removal(current: &Arc<Record>, revision: Revision) -> Event {
+    let record = Arc::new(current.removed(revision));
+    Event { kind: EventKind::Deleted, record, previous: Some(current.clone()) }
+}
+
+fn after(now: Timestamp, ttl: Duration) -> Timestamp {
+    now.saturating_add(ttl).unwrap_or(Timestamp::MAX)
+}
+
+impl Expect {
+    fn is_met_by(self, current: Option<&Arc<Record>>) -> bool {
+        match self {
+            Self::Absent => current.is_none(),
+            Self::Revision(revision) => current.is_some_and(|record| record.modified == revision),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The live records of one resource, in path order.
+//!
+//! The map is persistent: a list takes a snapshot in O(1) and walks it without holding any lock, while
+//! writers go on.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::{Event, EventKind, ListOptions, Page, Record, Revision};
+
+#[derive(Clone, Default)]
+pub(crate) struct Index {
+    records: OrdMap<Arc<str>, Arc<Record>>,
+}
+
+impl Index {
+    pub(crate) fn get(&self, path: &str) -> Option<&Arc<Record>> {
+        self.records.get(path)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn insert(&mut self, record: Arc<Record>) {
+        self.records.insert(record.key.path.clone(), record);
+    }
+
+    fn remove(&mut self, path: &str) {
+        self.records.remove(path);
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Created | EventKind::Updated => self.insert(event.record.clone()),
+            EventKind::Deleted => self.remove(&event.record.key.path),
+        }
+    }
+
+    /// Takes an event back. Events are undone in the reverse of the order they were applied in.
+    pub(crate) fn undo(&mut self, event: &Event) {
+        match &event.previous {
+            Some(previous) => self.insert(previous.clone()),
+            None => self.remove(&event.record.key.path),
+        }
+    }
+
+    pub(crate) fn count(&self, prefix: &str) -> usize {
+        if prefix.is_empty() { self.len() } else { self.under(prefix, None).count() }
+    }
+
+    /// The part of the records under `prefix` that `options` asks for; `revision` is what this index shows.
+    pub(crate) fn page(&self, prefix: &str, options: &ListOptions, revision: Revision) -> Page {
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let mut rest = self.under(prefix, options.after.as_deref());
+        let records: Vec<_> = rest.by_ref().take(limit).cloned().collect();
+        let whole_index = prefix.is_empty() && options.after.is_none();
+        let remaining = if whole_index { self.len() - records.len() } else { rest.count() };
+        Page { records, revision, remaining }
+    }
+
+    /// The records under `prefix` whose path is strictly after `after`.
+    fn under<'a>(&'a self, prefix: &'a str, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Record>> {
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let from_start = self.records.range::<_, str>((start, Bound::Unbounded));
+        from_start.take_while(move |(path, _)| path.starts_with(prefix)).map(|(_, record)| record)
+    }
+}

@@ -1,1 +1,26 @@
+//! Simulated nodes: Node objects that stay Ready, and pods that live their lives on them.
+//!
+//! ```text
+//!  fleet.rs      Node objects and heartbeat leases, for all nodes from one task
+//!  agent.rs      the reconciler of bound pods: one key at a time, no task per pod or node
+//!  behaviour.rs  what a pod's annotations ask of its node
+//!  lifecycle.rs  pure: where a pod stands and what is next
+//!  status.rs     pure: the status a kubelet would write for that
+//!  address.rs    pod addresses
+//! ```
+//!
+//! Owns: its own Node objects and their leases, the status of pods bound to them, and the final removal
+//! of those pods. What always holds:
+//! - a pod's whole life follows from its object and the time, so a restarted agent carries on where the
+//!   last one stopped;
+//! - a settled pod costs nothing: the next step is a timer in the work queue, not a loop.
 
+mod address;
+mod agent;
+mod behaviour;
+mod fleet;
+mod lifecycle;
+mod status;
+
+pub use agent::{FleetOptions, runnables};
+pub use behaviour::annotation;

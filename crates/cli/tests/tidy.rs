@@ -1,0 +1,199 @@
+//! Style as a test: what a reader should be able to rely on anywhere in the tree.
+//!
+//! - every source file is declared by a module (an undeclared one is never compiled, its tests never run);
+//! - every path that a document cites exists;
+//! - dependencies between the rooms point one way;
+//! - no module is named after nothing (`utils`, `helpers`, `common`);
+//! - every module opens by saying what it owns.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which rooms each room may depend on. `tests` may reach further: see [`TEST_REACH`].
+const ROOMS: &[(&str, &[&str])] = &[
+    ("clock", &[]),
+    ("store", &["clock"]),
+    ("apiserver", &["clock", "store"]),
+    ("setpoint", &["clock"]),
+    ("controllers", &["setpoint"]),
+    ("scheduler", &["setpoint"]),
+    ("node", &["setpoint"]),
+    ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
+    ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
+    (
+        "cli",
+        &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "sim", "store"],
+    ),
+];
+
+/// Tests of these rooms run against a whole cluster or its simulation.
+const TEST_REACH: &[&str] = &["cluster", "sim"];
+
+const MEANINGLESS_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+/// Files below `directory` with one of these extensions, build output left out.
+fn files(directory: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                pending.push(path);
+            } else if path.extension().is_some_and(|e| extensions.iter().any(|wanted| e == *wanted)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+fn assert_none(problems: Vec<String>) {
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+/// The sources that cargo does not find by itself: all but crate roots and the files directly in
+/// `tests`, `examples` and `benches`.
+fn module_files() -> Vec<PathBuf> {
+    let is_target = |path: &Path| {
+        let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
+        let name = path.file_name().unwrap_or_default();
+        let root_file = name == "lib.rs" || name == "main.rs";
+        root_file || ["tests", "examples", "benches", "bin"].iter().any(|directory| parent == *directory)
+    };
+    files(&root(), &["rs"]).into_iter().filter(|path| !is_target(path)).collect()
+}
+
+/// The files that could declare `path` as a module, and the name they would declare it by.
+fn declarers(path: &Path) -> (Vec<PathBuf>, String) {
+    let stem = path.file_stem().expect("a source file has a name").to_string_lossy().into_owned();
+    let directory = path.parent().expect("a source file has a directory");
+    let (home, name) = if stem == "mod" {
+        let name =
+            directory.file_name().expect("a module directory has a name").to_string_lossy().into_owned();
+        (directory.parent().expect("a module has a parent"), name)
+    } else {
+        (directory, stem)
+    };
+    let mut declarers: Vec<PathBuf> =
+        ["lib.rs", "main.rs", "mod.rs"].iter().map(|file| home.join(file)).collect();
+    declarers.push(home.with_extension("rs"));
+    declarers.extend(files(home, &["rs"]).into_iter().filter(|file| file.parent() == Some(home)));
+    declarers.retain(|declarer| declarer.exists() && declarer != path);
+    (declarers, name)
+}
+
+#[test]
+fn every_source_file_is_declared_by_a_module() {
+    let undeclared = module_files().into_iter().filter(|path| {
+        let (declarers, name) = declarers(path);
+        let declaration = format!("mod {name};");
+        !declarers
+            .iter()
+            .any(|declarer| read(declarer).lines().any(|line| line.trim().ends_with(&declaration)))
+    });
+    assert_none(undeclared.map(|path| format!("{}: no module declares it", relative(&path))).collect());
+}
+
+#[test]
+fn every_module_opens_by_saying_what_it_owns() {
+    let in_src = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "src");
+    let silent = files(&root(), &["rs"]).into_iter().filter(in_src).filter(|path| {
+        let name = path.file_name().unwrap_or_default();
+        name != "tests.rs" && !read(path).starts_with("//!")
+    });
+    assert_none(silent.map(|path| format!("{}: opens without a `//!` header", relative(&path))).collect());
+}
+
+#[test]
+fn no_module_is_named_after_nothing() {
+    let meaningless = files(&root(), &["rs"]).into_iter().filter(|path| {
+        let inside = path.strip_prefix(root()).expect("found below the root");
+        inside.iter().any(|part| {
+            let part = part.to_string_lossy();
+            MEANINGLESS_NAMES.contains(&part.trim_end_matches(".rs"))
+        })
+    });
+    assert_none(
+        meaningless.map(|path| format!("{}: name it after what it holds", relative(&path))).collect(),
+    );
+}
+
+/// `path/to/file` in backquotes or as a link target, where it looks like a path of this tree.
+fn cited_paths(document: &str) -> BTreeSet<String> {
+    let in_backquotes = document.split('`').skip(1).step_by(2);
+    let link_targets = document.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let looks_like_a_path = |text: &&str| {
+        let rooted = ["crates/", "docs/", "bench/", "examples/", "scripts/", "deploy/", "./"];
+        !text.contains(|c: char| c.is_whitespace() || "*{<$".contains(c))
+            && (rooted.iter().any(|root| text.starts_with(root))
+                || (text.ends_with(".md") && !text.contains("://")))
+    };
+    in_backquotes
+        .chain(link_targets)
+        .map(|text| text.split('#').next().unwrap_or(text))
+        .filter(looks_like_a_path)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_path_a_document_cites_exists() {
+    let mut missing = Vec::new();
+    for document in files(&root(), &["md"]) {
+        let home = document.parent().expect("a document has a directory");
+        for cited in cited_paths(&read(&document)) {
+            if !root().join(&cited).exists() && !home.join(&cited).exists() {
+                missing.push(format!("{}: cites {cited}, which does not exist", relative(&document)));
+            }
+        }
+    }
+    assert_none(missing);
+}
+
+/// The rooms that a manifest names in a section.
+fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
+    let wanted = format!("[{section}]");
+    let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    let names = lines
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| name.starts_with("setpoint"));
+    names.map(|name| name.strip_prefix("setpoint-").unwrap_or(name).to_owned()).collect()
+}
+
+#[test]
+fn dependencies_between_rooms_point_one_way() {
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("the rooms are there").flatten() {
+        let room = entry.file_name().to_string_lossy().into_owned();
+        let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
+            wrong.push(format!("crates/{room}: not on the map of rooms"));
+            continue;
+        };
+        let manifest = read(&entry.path().join("Cargo.toml"));
+        let of = |section: &str| rooms_in(&manifest, section);
+        let reach = of("dev-dependencies").into_iter().filter(|used| !TEST_REACH.contains(&used.as_str()));
+        for used in of("dependencies").into_iter().chain(reach) {
+            if !allowed.contains(&used.as_str()) {
+                wrong.push(format!("crates/{room} depends on {used}: the map does not allow it"));
+            }
+        }
+    }
+    assert_none(wrong);
+}

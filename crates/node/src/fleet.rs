@@ -1,0 +1,166 @@
+//! The Node objects and their heartbeats.
+//!
+//! One task renews the leases of all nodes, spread evenly over the renewal period, so that a thousand
+//! nodes are a hundred small writes a second and never a burst.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use setpoint::client::{Part, Patch};
+use setpoint::{Client, ClientError, Key, Kind, Runtime};
+
+/// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
+const LEASE_DURATION_SECONDS: u64 = 40;
+const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
+
+/// A failed registration is tried again after this long.
+const REGISTRATION_RETRY: Duration = Duration::from_secs(1);
+
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+
+/// The nodes of this process.
+#[derive(Clone)]
+pub(crate) struct Fleet {
+    client: Client,
+    runtime: Runtime,
+    names: Vec<String>,
+}
+
+impl Fleet {
+    pub(crate) fn new(client: Client, runtime: Runtime, count: usize) -> Self {
+        Self { client, runtime, names: (0..count).map(|index| format!("node-{index}")).collect() }
+    }
+
+    /// The position of a node in the fleet, if it is one of ours.
+    pub(crate) fn index(&self, node: &str) -> Option<usize> {
+        let index: usize = node.strip_prefix("node-")?.parse().ok()?;
+        (self.names.get(index)? == node).then_some(index)
+    }
+
+    /// Registers every node, then renews their leases for ever.
+    pub(crate) async fn run(self) {
+        for index in 0..self.names.len() {
+            while let Err(error) = self.register(index).await {
+                tracing::warn!(node = self.names[index], %error, "cannot register the node, will try again");
+                self.runtime.clock.sleep(REGISTRATION_RETRY).await;
+            }
+        }
+        let Some(gap) = RENEWAL_PERIOD.checked_div(self.names.len() as u32) else {
+            return std::future::pending().await;
+        };
+        loop {
+            for name in &self.names {
+                self.runtime.clock.sleep(gap).await;
+                if let Err(error) = self.renew(name).await {
+                    tracing::debug!(node = name, %error, "cannot renew the lease");
+                }
+            }
+        }
+    }
+
+    /// Creates the Node and its lease where they are absent, and reports the node ready.
+    async fn register(&self, index: usize) -> Result<(), ClientError> {
+        let name = &self.names[index];
+        let now = self.runtime.clock.now();
+        let node = node(index, name);
+        let registered = match self.client.create(&node_kind(), None, &node).await {
+            Err(error) if error.is_already_exists() => {
+                self.client.get(&node_kind(), &Key::cluster(name.as_str())).await?
+            }
+            created => created?,
+        };
+        let status =
+            json!({"metadata": {"uid": &registered.meta().uid}, "status": node_status(index, name, now)});
+        let patch = Patch::Strategic(status.to_string().into());
+        self.client.patch(&node_kind(), &Key::cluster(name.as_str()), Part::Status, patch).await?;
+        match self.client.create(&lease_kind(), Some(LEASES), &lease(name, &registered.meta().uid, now)).await
+        {
+            Err(error) if !error.is_already_exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// One heartbeat. The lease names its holder, so a patch can only prolong it, never steal it.
+    async fn renew(&self, name: &str) -> Result<(), ClientError> {
+        let renewal =
+            json!({"spec": {"holderIdentity": name, "renewTime": micro_time(self.runtime.clock.now())}});
+        let patch = Patch::Merge(renewal.to_string().into());
+        self.client.patch(&lease_kind(), &Key::namespaced(LEASES, name), Part::Main, patch).await.map(drop)
+    }
+}
+
+/// Where nodes keep their heartbeats.
+const LEASES: &str = "kube-node-lease";
+
+fn node_kind() -> Kind {
+    Kind::of::<k8s_openapi::api::core::v1::Node>()
+}
+
+fn lease_kind() -> Kind {
+    Kind::of::<k8s_openapi::api::coordination::v1::Lease>()
+}
+
+/// The node's own address, apart from those of pods and Services.
+pub(crate) fn host_ip(index: usize) -> String {
+    format!("172.20.{}.{}", index / 250 % 250, index % 250 + 1)
+}
+
+fn node(index: usize, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "node.setpoint.dev/simulated": "true",
+            "topology.kubernetes.io/region": "local",
+            "topology.kubernetes.io/zone": ZONES[index % ZONES.len()],
+        }},
+        "spec": {},
+    })
+}
+
+fn node_status(index: usize, name: &str, now: Timestamp) -> Value {
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        json!({"type": kind, "status": status, "reason": reason, "message": message,
+               "lastHeartbeatTime": second(now), "lastTransitionTime": second(now)})
+    };
+    let capacity = json!({"cpu": "32", "memory": "256Gi", "pods": "256", "ephemeral-storage": "1Ti"});
+    json!({
+        "capacity": &capacity,
+        "allocatable": &capacity,
+        "addresses": [{"type": "InternalIP", "address": host_ip(index)}, {"type": "Hostname", "address": name}],
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {
+            "kubeletVersion": "v1.34.0", "kubeProxyVersion": "", "containerRuntimeVersion": "setpoint://0.1.0",
+            "operatingSystem": "linux", "architecture": "amd64", "osImage": "setpoint simulated node",
+            "kernelVersion": "0.0.0", "machineID": name, "systemUUID": name, "bootID": name,
+        },
+    })
+}
+
+fn lease(name: &str, node_uid: &str, now: Timestamp) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASES, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_SECONDS, "renewTime": micro_time(now)},
+    })
+}
+
+fn second(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+fn micro_time(time: Timestamp) -> String {
+    format!("{time:.6}")
+}

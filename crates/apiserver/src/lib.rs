@@ -13,7 +13,10 @@
 //! - a refused request changes nothing and says which field was wrong and what was expected.
 
 pub mod field;
+pub mod json;
 pub mod kind;
 pub mod kinds;
+pub mod quantity;
 pub mod strategy;
 pub mod table;
+pub mod validation;

@@ -1,12 +1,21 @@
 //! What a kind does differently from every other: defaults, preparation, validation, deletion.
 //!
 //! Objects are JSON values that have already been checked against their schema, so a strategy may
-//! rely on types (a list is a list) but not on presence. Every method is pure.
+//! rely on types (a list is a list) but not on presence. They are in the version of the kind's entry,
+//! whatever version they are stored in. Every method is pure.
+//!
+//! ```text
+//!  create: default ─► prepare_for_create ─► name generated ─► validate ─► warnings ─► canonicalize ─► commit
+//!  update: default ─► prepare_for_update ─► validate_update ─► warnings ─► canonicalize ─► commit
+//!  status, finalize, ephemeralcontainers, resize: the same with prepare_for_subresource_update, …
+//! ```
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::field::Errors;
+use crate::json::{Json, JsonMut};
+use crate::kind::Subresource;
 
 /// How a kind behaves. Every method has the behaviour of a plain kind (a ConfigMap) by default.
 pub trait Strategy: Send + Sync + 'static {
@@ -37,16 +46,9 @@ pub trait Strategy: Send + Sync + 'static {
         self.validate(new)
     }
 
-    /// Before validation of a status update: restores everything but status (the server keeps metadata
-    /// rules: labels, annotations and finalizers may not change here, managedFields may).
+    /// Before validation of a status update: restores what that endpoint does not change.
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        let status = new.get_mut("status").map(Value::take);
-        *new = old.clone();
-        match (new.as_object_mut(), status) {
-            (Some(object), Some(status)) => _ = object.insert("status".into(), status),
-            (Some(object), None) => _ = object.remove("status"),
-            (None, _) => {}
-        }
+        restore_all_but_status(new, old);
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
@@ -54,9 +56,41 @@ pub trait Strategy: Send + Sync + 'static {
         Errors::default()
     }
 
-    /// Whether `metadata.generation` counts changes of the object outside metadata and status.
+    /// Before validation of an update through an endpoint of its own (`status`, `finalize`,
+    /// `ephemeralcontainers`, `resize`): restores what that endpoint does not change.
+    fn prepare_for_subresource_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
+        match subresource {
+            Subresource::Status => self.prepare_for_status_update(new, old),
+            _ => self.prepare_for_update(new, old),
+        }
+    }
+
+    fn validate_subresource_update(&self, subresource: Subresource, new: &Value, old: &Value) -> Errors {
+        match subresource {
+            Subresource::Status => self.validate_status_update(new, old),
+            _ => self.validate_update(new, old),
+        }
+    }
+
+    /// After validation, when the name is known: what always holds of a stored object of this kind.
+    fn canonicalize(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Whether `metadata.generation` starts at 1 and counts changes. The server leaves the generation of
+    /// other kinds as it is.
     fn counts_generations(&self) -> bool {
         true
+    }
+
+    /// Whether a change counts in `metadata.generation`: by default any change outside metadata and status.
+    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
+        let counted = |object: &Value, other: &Value| {
+            let fields = object.as_object().into_iter().flatten();
+            let mut fields = fields.filter(|(field, _)| !UNCOUNTED.contains(&field.as_str()));
+            fields.any(|(field, value)| value != other.at(field))
+        };
+        counted(new, old) || counted(old, new)
     }
 
     /// Which names are allowed.
@@ -92,10 +126,40 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What a table says of an object's row beside its cells (`conditions` of the row).
+    fn row_conditions(&self, object: &Value) -> Vec<Value> {
+        let _ = object;
+        Vec::new()
+    }
+
     /// How long an object lives, for kinds that expire (Events: one hour).
     fn time_to_live(&self, object: &Value, now: Timestamp) -> Option<std::time::Duration> {
         let _ = (object, now);
         None
+    }
+}
+
+/// What never counts in a generation.
+const UNCOUNTED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// What most status endpoints do: keep everything as it is but the status, and of the metadata only what
+/// the server itself looks after.
+pub fn restore_all_but_status(new: &mut Value, old: &Value) {
+    let fields: Vec<String> =
+        [&*new, old].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys().cloned()).collect();
+    for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
+        new.restore(field, old);
+    }
+    let metadata = new.object_mut("metadata");
+    for field in [
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
+        metadata.restore(field, old.at("metadata"));
     }
 }
 

@@ -1,8 +1,109 @@
-//! The built-in kinds, one file each. [`all`] is the registry that the server starts with.
+//! The built-in kinds, one file or folder each. [`all`] is the registry that the server starts with.
+//!
+//! A kind's room holds its entry (names, verbs, columns, selectable fields) and its [`Strategy`]: defaults,
+//! preparation, validation. What several kinds share has one home: pod templates in [`pod::template`],
+//! selectors in [`selector`], lists of resources in [`resources`].
 
-use crate::kind::Kind;
+use std::sync::Arc;
+
+use crate::kind::{Kind, Scope, Verb};
+use crate::strategy::Strategy;
+use crate::table::Column;
+
+pub mod configmap;
+pub mod controllerrevision;
+pub mod deployment;
+pub mod event;
+pub mod lease;
+pub mod limitrange;
+pub mod namespace;
+pub mod node;
+pub mod persistentvolumeclaim;
+pub mod pod;
+pub mod replicaset;
+pub mod resources;
+pub mod secret;
+pub mod selector;
+pub mod service;
+pub mod serviceaccount;
 
 /// Every built-in kind.
 pub fn all() -> Vec<Kind> {
-    Vec::new()
+    vec![
+        configmap::kind(),
+        event::core_kind(),
+        limitrange::kind(),
+        namespace::kind(),
+        node::kind(),
+        persistentvolumeclaim::kind(),
+        pod::kind(),
+        secret::kind(),
+        service::kind(),
+        serviceaccount::kind(),
+        controllerrevision::kind(),
+        deployment::kind(),
+        replicaset::kind(),
+        lease::kind(),
+        event::events_kind(),
+    ]
+}
+
+/// Which API a kind belongs to.
+struct Api {
+    group: &'static str,
+    version: &'static str,
+    /// Where its types are described: `io.k8s.api.core.v1`.
+    schemas: &'static str,
+}
+
+const CORE: Api = Api { group: "", version: "v1", schemas: "io.k8s.api.core.v1" };
+const APPS: Api = Api { group: "apps", version: "v1", schemas: "io.k8s.api.apps.v1" };
+const COORDINATION: Api =
+    Api { group: "coordination.k8s.io", version: "v1", schemas: "io.k8s.api.coordination.v1" };
+const EVENTS: Api = Api { group: "events.k8s.io", version: "v1", schemas: "io.k8s.api.events.v1" };
+
+/// The entry of a namespaced kind with all verbs, no subresources and the columns every kind has.
+fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
+    let stored_as = match api.group {
+        "" => plural.to_owned(),
+        group => format!("{group}/{plural}"),
+    };
+    Kind {
+        group: api.group.to_owned(),
+        version: api.version.to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+        singular: kind.to_lowercase(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        scope: Scope::Namespaced,
+        verbs: Verb::ALL.to_vec(),
+        subresources: Vec::new(),
+        stored_as,
+        conversion: None,
+        schema: format!("{}.{kind}", api.schemas),
+        strategy: Arc::new(strategy),
+        columns: Column::defaults(),
+        field_selectors: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_kinds_share_a_path() {
+        let paths: BTreeSet<_> = all().iter().map(|kind| (kind.api_version(), kind.plural.clone())).collect();
+        assert_eq!(paths.len(), all().len());
+    }
+
+    #[test]
+    fn every_table_has_one_column_of_names() {
+        for kind in all() {
+            let names = kind.columns.iter().filter(|column| column.format == "name").count();
+            assert_eq!(names, 1, "{}", kind.kind);
+        }
+    }
 }

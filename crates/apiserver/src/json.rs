@@ -1,0 +1,174 @@
+//! Reading and filling JSON objects whose shape the schema has already vouched for.
+//!
+//! Absent and null read the same, as they do to the decoder of v1.34; a field of an unexpected type reads
+//! as absent, because the schema check has refused it before anything here looks.
+
+use serde_json::{Map, Value};
+
+/// Field access without noise: what is not there reads as null, empty or nothing.
+pub trait Json {
+    fn at(&self, field: &str) -> &Value;
+    fn text(&self, field: &str) -> &str;
+    fn list(&self, field: &str) -> &[Value];
+    fn map(&self, field: &str) -> Option<&Map<String, Value>>;
+    fn int(&self, field: &str) -> Option<i64>;
+    fn boolean(&self, field: &str) -> Option<bool>;
+
+    /// Present and not null.
+    fn has(&self, field: &str) -> bool {
+        !self.at(field).is_null()
+    }
+
+    /// True only if it says so.
+    fn flag(&self, field: &str) -> bool {
+        self.boolean(field) == Some(true)
+    }
+
+    /// The number, or zero.
+    fn count(&self, field: &str) -> i64 {
+        self.int(field).unwrap_or(0)
+    }
+}
+
+impl Json for Value {
+    fn at(&self, field: &str) -> &Value {
+        match self {
+            Value::Object(map) => map.get(field).unwrap_or(&Value::Null),
+            _ => &Value::Null,
+        }
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.at(field).as_str().unwrap_or_default()
+    }
+
+    fn list(&self, field: &str) -> &[Value] {
+        self.at(field).as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn map(&self, field: &str) -> Option<&Map<String, Value>> {
+        self.at(field).as_object()
+    }
+
+    fn int(&self, field: &str) -> Option<i64> {
+        self.at(field).as_i64()
+    }
+
+    fn boolean(&self, field: &str) -> Option<bool> {
+        self.at(field).as_bool()
+    }
+}
+
+/// Filling in and taking away.
+pub trait JsonMut {
+    /// The field, if it is there and not null.
+    fn at_mut(&mut self, field: &str) -> Option<&mut Value>;
+    /// The elements of a list, or none.
+    fn list_mut(&mut self, field: &str) -> &mut [Value];
+    /// The field as an object, made where it is absent.
+    fn object_mut(&mut self, field: &str) -> &mut Value;
+    /// The value where the field is absent or null.
+    fn or_insert(&mut self, field: &str, value: impl Into<Value>);
+    /// The text where the field is absent or empty: strings have no null in v1.34.
+    fn or_text(&mut self, field: &str, text: &str);
+    /// The number where the field is absent or zero: plain numbers have no null in v1.34.
+    fn or_int(&mut self, field: &str, number: i64);
+    fn set(&mut self, field: &str, value: impl Into<Value>);
+    fn unset(&mut self, field: &str) -> Option<Value>;
+    /// Makes the field what it is in `old`, absent if it is absent there.
+    fn restore(&mut self, field: &str, old: &Value);
+}
+
+impl JsonMut for Value {
+    fn at_mut(&mut self, field: &str) -> Option<&mut Value> {
+        self.as_object_mut()?.get_mut(field).filter(|value| !value.is_null())
+    }
+
+    fn list_mut(&mut self, field: &str) -> &mut [Value] {
+        match self.at_mut(field) {
+            Some(Value::Array(list)) => list,
+            _ => &mut [],
+        }
+    }
+
+    fn object_mut(&mut self, field: &str) -> &mut Value {
+        let map = as_map(self);
+        let value = match map.contains_key(field) {
+            true => map.get_mut(field).expect("the key was just seen"),
+            false => map.entry(field).or_insert(Value::Null),
+        };
+        as_map(value);
+        value
+    }
+
+    fn or_insert(&mut self, field: &str, value: impl Into<Value>) {
+        if !self.has(field) {
+            self.set(field, value);
+        }
+    }
+
+    fn or_text(&mut self, field: &str, text: &str) {
+        if self.text(field).is_empty() {
+            self.set(field, text);
+        }
+    }
+
+    fn or_int(&mut self, field: &str, number: i64) {
+        if self.count(field) == 0 {
+            self.set(field, number);
+        }
+    }
+
+    fn set(&mut self, field: &str, value: impl Into<Value>) {
+        let map = as_map(self);
+        match map.get_mut(field) {
+            Some(slot) => *slot = value.into(),
+            None => _ = map.insert(field.to_owned(), value.into()),
+        }
+    }
+
+    fn unset(&mut self, field: &str) -> Option<Value> {
+        self.as_object_mut()?.remove(field)
+    }
+
+    fn restore(&mut self, field: &str, old: &Value) {
+        match old.get(field) {
+            None => _ = self.unset(field),
+            Some(value) if self.get(field) == Some(value) => {}
+            Some(value) => self.set(field, value.clone()),
+        }
+    }
+}
+
+/// The map inside, replacing anything else by an empty one.
+fn as_map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("made an object above")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_absent_or_null_reads_as_empty() {
+        let object = json!({"a": null, "n": 3});
+        assert_eq!(object.text("a"), "");
+        assert_eq!(object.list("b"), &[] as &[Value]);
+        assert!(!object.has("a"));
+        assert_eq!(object.count("n"), 3);
+        assert_eq!(Value::Null.at("x").at("y"), &Value::Null);
+    }
+
+    #[test]
+    fn restore_makes_a_field_what_it_was() {
+        let old = json!({"status": {"a": 1}});
+        let mut new = json!({"status": {"b": 2}, "spec": 1});
+        new.restore("status", &old);
+        new.restore("spec", &old);
+        assert_eq!(new, old);
+    }
+}

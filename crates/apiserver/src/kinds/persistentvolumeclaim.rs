@@ -1,0 +1,214 @@
+//! PersistentVolumeClaims.
+
+use serde_json::{Value, json};
+
+use super::{CORE, entry, resources};
+use crate::field::Path;
+use crate::json::{Json, JsonMut};
+use crate::kind::{Kind, Subresource};
+use crate::strategy::Strategy;
+use crate::table::Column;
+
+pub fn kind() -> Kind {
+    Kind {
+        short_names: vec!["pvc".into()],
+        subresources: vec![Subresource::Status],
+        columns: columns(),
+        ..entry(&CORE, "PersistentVolumeClaim", "persistentvolumeclaims", PersistentVolumeClaim)
+    }
+}
+
+const STATUS: &str = "phase represents the current phase of PersistentVolumeClaim.";
+const VOLUME: &str = "volumeName is the binding reference to the PersistentVolume backing this claim.";
+const CAPACITY: &str = "capacity represents the actual resources of the underlying volume.";
+const ACCESS_MODES: &str = "accessModes contains the actual access modes the volume backing the PVC has. More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1";
+const VOLUME_MODE: &str = "volumeMode defines what type of volume is required by the claim. Value of Filesystem is implied when not included in claim spec.";
+/// The annotation that named a claim's class before the field did.
+pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+fn columns() -> Vec<Column> {
+    vec![
+        Column::name(),
+        Column::text("Status", STATUS, |claim, _| phase(claim).into()),
+        Column::text("Volume", VOLUME, |claim, _| claim.at("spec").text("volumeName").into()),
+        Column::text("Capacity", CAPACITY, |claim, _| capacity(claim).into()),
+        Column::text("Access Modes", ACCESS_MODES, |claim, _| access_modes(claim).into()),
+        Column::text("StorageClass", "StorageClass of the pvc", |claim, _| class(claim).into()),
+        Column::text("VolumeAttributesClass", "VolumeAttributesClass of the pvc", |claim, _| {
+            claim.at("spec").at("volumeAttributesClassName").as_str().unwrap_or("<unset>").into()
+        }),
+        Column::age(),
+        Column::text("VolumeMode", VOLUME_MODE, |claim, _| {
+            claim.at("spec").at("volumeMode").as_str().unwrap_or("<unset>").into()
+        })
+        .wide(),
+    ]
+}
+
+fn phase(claim: &Value) -> &str {
+    if claim.at("metadata").has("deletionTimestamp") {
+        "Terminating"
+    } else {
+        claim.at("status").text("phase")
+    }
+}
+
+fn is_bound(claim: &Value) -> bool {
+    !claim.at("spec").text("volumeName").is_empty()
+}
+
+fn capacity(claim: &Value) -> &str {
+    match claim.at("status").at("capacity").text("storage") {
+        _ if !is_bound(claim) => "",
+        "" => "0",
+        capacity => capacity,
+    }
+}
+
+fn access_modes(claim: &Value) -> String {
+    let modes = claim.at("status").list("accessModes");
+    let short = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let shown = short.iter().filter(|(mode, _)| is_bound(claim) && modes.iter().any(|has| has == mode));
+    shown.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
+}
+
+fn class(claim: &Value) -> &str {
+    let annotation = claim.at("metadata").at("annotations").at(CLASS_ANNOTATION).as_str();
+    annotation.unwrap_or_else(|| claim.at("spec").text("storageClassName"))
+}
+
+/// The defaults of a claim's spec, also where a pod has one inside.
+pub(super) fn default_spec(spec: &mut Value) {
+    spec.or_insert("volumeMode", "Filesystem");
+    resources::default_requirements(spec.object_mut("resources"));
+}
+
+struct PersistentVolumeClaim;
+
+impl Strategy for PersistentVolumeClaim {
+    fn default(&self, claim: &mut Value) {
+        default_spec(claim.object_mut("spec"));
+        let status = claim.object_mut("status");
+        status.or_text("phase", "Pending");
+        for list in ["capacity", "allocatedResources"] {
+            if let Some(list) = status.at_mut(list) {
+                resources::default_list(list);
+            }
+        }
+    }
+
+    fn prepare_for_create(&self, claim: &mut Value) {
+        claim.set("status", json!({"phase": "Pending"}));
+        prepare_data_sources(claim.object_mut("spec"), &Value::Null);
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        new.restore("status", old);
+        prepare_data_sources(new.object_mut("spec"), old.at("spec"));
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        new.restore("spec", old);
+    }
+
+    fn counts_generations(&self) -> bool {
+        false
+    }
+
+    fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if new.at("metadata").at("annotations").has(CLASS_ANNOTATION) {
+            warnings.push(format!(
+                "metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+            ));
+        }
+        warn_of_fractions(&Path::root("spec"), new.at("spec"), &mut warnings);
+        warnings
+    }
+}
+
+/// Storage comes in whole bytes.
+pub(super) fn warn_of_fractions(path: &Path<'_>, spec: &Value, warnings: &mut Vec<String>) {
+    for field in ["requests", "limits"] {
+        let list = spec.at("resources").at(field);
+        if resources::amount(list, "storage").is_some_and(|amount| amount.milli_value() % 1000 != 0) {
+            let path = path.child("resources");
+            let path = path.child(field);
+            let path = path.key("storage");
+            let value = list.text("storage");
+            warnings.push(format!("{path}: fractional byte value {value:?} is invalid, must be an integer"));
+        }
+    }
+}
+
+/// `dataSource` and `dataSourceRef` say the same. Of the old field only claims and snapshots are heeded;
+/// sources in other namespaces are off in v1.34.
+fn prepare_data_sources(spec: &mut Value, old: &Value) {
+    if !spec.at("dataSourceRef").text("namespace").is_empty() && !old.has("dataSourceRef") {
+        spec.unset("dataSourceRef");
+    }
+    let had_source = old.has("dataSource") || old.has("dataSourceRef");
+    if !had_source && !spec.has("dataSourceRef") && !is_claim_or_snapshot(spec.at("dataSource")) {
+        spec.unset("dataSource");
+    }
+    copy_source(spec, "dataSource", "dataSourceRef");
+    if spec.at("dataSourceRef").text("namespace").is_empty() {
+        copy_source(spec, "dataSourceRef", "dataSource");
+    }
+}
+
+fn is_claim_or_snapshot(source: &Value) -> bool {
+    matches!(
+        (source.text("kind"), source.text("apiGroup")),
+        ("PersistentVolumeClaim", "") | ("VolumeSnapshot", "snapshot.storage.k8s.io")
+    )
+}
+
+fn copy_source(spec: &mut Value, from: &str, to: &str) {
+    if spec.has(from) && !spec.has(to) {
+        let source = spec.at(from);
+        let copy =
+            json!({"apiGroup": source.at("apiGroup"), "kind": source.at("kind"), "name": source.at("name")});
+        spec.set(to, copy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(spec: Value, old: Value, expected: Value) {
+        let mut spec = spec;
+        prepare_data_sources(&mut spec, &old);
+        assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn both_data_sources_say_the_same() {
+        let claim = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a"});
+        check(
+            json!({"dataSource": claim}),
+            Value::Null,
+            json!({"dataSource": claim, "dataSourceRef": claim}),
+        );
+        check(
+            json!({"dataSourceRef": claim}),
+            Value::Null,
+            json!({"dataSource": claim, "dataSourceRef": claim}),
+        );
+        check(json!({"dataSource": {"kind": "X", "name": "a"}}), Value::Null, json!({}));
+        check(json!({"dataSourceRef": {"kind": "X", "name": "a", "namespace": "n"}}), Value::Null, json!({}));
+    }
+
+    #[test]
+    fn a_bound_claim_shows_what_it_got() {
+        let claim = json!({"metadata": {"name": "a"}, "spec": {"volumeName": "v", "storageClassName": "s"},
+            "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"]}});
+        assert_eq!((capacity(&claim), access_modes(&claim).as_str(), class(&claim)), ("1Gi", "RWO,RWX", "s"));
+    }
+}

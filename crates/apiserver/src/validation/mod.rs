@@ -1,0 +1,1 @@
+//! What is wrong with values that many kinds have: names, labels, quantities, ports, references.

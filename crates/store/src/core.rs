@@ -55,25 +55,7 @@ pub(crate) struct Seat {
 }
 
 impl Core {
-    /// A core that starts at `revision` with `records`, and without history.
-    pub(crate) fn new(
-        limits: Limits,
-        revision: Revision,
-        records: impl IntoIterator<Item = Arc<Record>>,
-    ) -> Self {
-        let mut state = State {
-            limits,
-            revision: revision.max(EMPTY),
-            // Nothing has happened up to the revision of an empty store, so its history is complete.
-            compacted: if revision <= EMPTY { 0 } else { revision },
-            families: Vec::new(),
-            by_resource: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            marks: VecDeque::new(),
-            history_bytes: 0,
-            closed: false,
-        };
-        records.into_iter().for_each(|record| state.load(record));
+    pub(crate) fn new(state: State) -> Self {
         Self { state: RwLock::new(state) }
     }
 
@@ -154,6 +136,45 @@ impl Core {
 }
 
 impl State {
+    /// The state of an empty store.
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            revision: EMPTY,
+            // Nothing has happened up to the revision of an empty store, so its history is complete.
+            compacted: 0,
+            families: Vec::new(),
+            by_resource: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            marks: VecDeque::new(),
+            history_bytes: 0,
+            closed: false,
+        }
+    }
+
+    /// Puts in a record from before the start, in place of an older one.
+    pub(crate) fn load(&mut self, record: Arc<Record>) {
+        let id = self.family_id(&record.key.resource);
+        let (key, expires) = (record.key.clone(), record.expires);
+        let replaced = self.families[id].index.insert(record);
+        self.keep_deadlines(&key, replaced.and_then(|record| record.expires), expires);
+    }
+
+    /// Takes out a record from before the start.
+    pub(crate) fn unload(&mut self, key: &Key) {
+        let id = self.family_id(&key.resource);
+        let removed = self.families[id].index.remove(&key.path);
+        self.keep_deadlines(key, removed.and_then(|record| record.expires), None);
+    }
+
+    /// What was put in is the state at `revision`; what happened before is not known.
+    pub(crate) fn start_at(&mut self, revision: Revision) {
+        if revision > EMPTY {
+            self.revision = revision;
+            self.compact(revision, &mut Calls::default());
+        }
+    }
+
     pub(crate) fn family(&self, resource: &Resource) -> Option<&Family> {
         self.by_resource.get(resource).map(|id| &self.families[*id])
     }
@@ -176,11 +197,17 @@ impl State {
         due.map(|(_, key)| key.clone()).collect()
     }
 
+    /// The live records of every resource, and the revision that shows.
+    pub(crate) fn indexes(&self) -> (Revision, Vec<Index>) {
+        (self.revision, self.families.iter().map(|family| family.index.clone()).collect())
+    }
+
     /// Makes a change visible. Changes are published in the order of their revisions.
     pub(crate) fn publish(&mut self, event: Event, calls: &mut Calls) {
         debug_assert!(event.revision() > self.revision, "changes are published in order");
         self.revision = event.revision();
-        self.keep_deadlines(&event);
+        let previous_deadline = event.previous.as_ref().and_then(|record| record.expires);
+        self.keep_deadlines(&event.record.key, previous_deadline, event.record.expires);
         let id = self.family_id(&event.record.key.resource);
         let family = &mut self.families[id];
         family.index.apply(&event);
@@ -194,22 +221,12 @@ impl State {
         self.keep_within_total();
     }
 
-    fn load(&mut self, record: Arc<Record>) {
-        if let Some(deadline) = record.expires {
-            self.deadlines.insert((deadline, record.key.clone()));
+    fn keep_deadlines(&mut self, key: &Key, old: Option<Timestamp>, new: Option<Timestamp>) {
+        if let Some(deadline) = old {
+            self.deadlines.remove(&(deadline, key.clone()));
         }
-        let id = self.family_id(&record.key.resource);
-        self.families[id].index.insert(record);
-    }
-
-    fn keep_deadlines(&mut self, event: &Event) {
-        if let Some((previous, deadline)) =
-            event.previous.as_ref().and_then(|record| Some((record, record.expires?)))
-        {
-            self.deadlines.remove(&(deadline, previous.key.clone()));
-        }
-        if let Some(deadline) = event.record.expires {
-            self.deadlines.insert((deadline, event.record.key.clone()));
+        if let Some(deadline) = new {
+            self.deadlines.insert((deadline, key.clone()));
         }
     }
 

@@ -24,19 +24,19 @@ impl Index {
         self.records.len()
     }
 
-    pub(crate) fn insert(&mut self, record: Arc<Record>) {
-        self.records.insert(record.key.path.clone(), record);
+    pub(crate) fn insert(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+        self.records.insert(record.key.path.clone(), record)
     }
 
-    fn remove(&mut self, path: &str) {
-        self.records.remove(path);
+    pub(crate) fn remove(&mut self, path: &str) -> Option<Arc<Record>> {
+        self.records.remove(path)
     }
 
     pub(crate) fn apply(&mut self, event: &Event) {
         match event.kind {
             EventKind::Created | EventKind::Updated => self.insert(event.record.clone()),
             EventKind::Deleted => self.remove(&event.record.key.path),
-        }
+        };
     }
 
     /// Takes an event back. Events are undone in the reverse of the order they were applied in.
@@ -44,11 +44,16 @@ impl Index {
         match &event.previous {
             Some(previous) => self.insert(previous.clone()),
             None => self.remove(&event.record.key.path),
-        }
+        };
     }
 
     pub(crate) fn count(&self, prefix: &str) -> usize {
         if prefix.is_empty() { self.len() } else { self.under(prefix, None).count() }
+    }
+
+    /// The records whose path is strictly after `after`.
+    pub(crate) fn after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Record>> {
+        self.under("", after)
     }
 
     /// The part of the records under `prefix` that `options` asks for; `revision` is what this index shows.

@@ -11,6 +11,7 @@
 
 mod core;
 mod decide;
+mod durable;
 mod history;
 mod index;
 mod interest;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+pub use durable::{Disk, DiskFile, DurableOptions, DurableStore, OpenError};
 pub use history::Limits;
 pub use key::{Key, Range, Resource};
 pub use memory::MemoryStore;

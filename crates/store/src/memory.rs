@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use setpoint_clock::Clock;
 
-use crate::core::{Core, EMPTY};
+use crate::core::{Core, State};
 use crate::decide::{decide, removal};
 use crate::{Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Watch, Write};
 
@@ -27,7 +27,7 @@ impl MemoryStore {
     }
 
     pub fn with_limits(clock: Clock, limits: Limits) -> Self {
-        Self { core: Arc::new(Core::new(limits, EMPTY, [])), clock }
+        Self { core: Arc::new(Core::new(State::new(limits))), clock }
     }
 
     fn commit_now(&self, write: Write) -> Result<Arc<Record>, Error> {

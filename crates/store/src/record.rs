@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -46,15 +47,37 @@ impl Payload {
         Self { bytes: bytes.into(), stamp_at: None, facts: None }
     }
 
-    fn stamped(&self, revision: Revision) -> Bytes {
-        let Some(at) = self.stamp_at else { return self.bytes.clone() };
-        let (before, after) = self.bytes.split_at(at);
-        [before, stamp(revision).as_bytes(), after].concat().into()
+    fn stamped(self, revision: Revision) -> Bytes {
+        match self.stamp_at {
+            Some(at) => stamped(&self.bytes[..at], &self.bytes[at..], revision),
+            None => self.bytes,
+        }
     }
 }
 
-fn stamp(revision: Revision) -> String {
-    format!("\"resourceVersion\":\"{revision}\",")
+const STAMP_START: &str = "\"resourceVersion\":\"";
+const STAMP_END: &str = "\",";
+
+fn stamped(before: &[u8], after: &[u8], revision: Revision) -> Bytes {
+    let length = before.len() + stamp_length(revision) + after.len();
+    let mut value = Vec::with_capacity(length);
+    value.extend_from_slice(before);
+    // Writing to a vector does not fail.
+    let _ = write!(value, "{STAMP_START}{revision}{STAMP_END}");
+    value.extend_from_slice(after);
+    value.into()
+}
+
+fn stamp_length(revision: Revision) -> usize {
+    let digits = revision.checked_ilog10().unwrap_or(0) as usize + 1;
+    STAMP_START.len() + digits + STAMP_END.len()
+}
+
+/// A record's value without its stamp, in two parts.
+pub(crate) struct Unstamped<'a> {
+    pub(crate) before: &'a [u8],
+    pub(crate) after: &'a [u8],
+    pub(crate) stamp_at: Option<usize>,
 }
 
 impl Record {
@@ -65,25 +88,30 @@ impl Record {
         modified: Revision,
         expires: Option<Timestamp>,
     ) -> Self {
-        let value = payload.stamped(modified);
-        let facts = payload.facts.map(OnceLock::from).unwrap_or_default();
-        Self { key, value, created, modified, expires, stamp_at: payload.stamp_at, facts }
+        let stamp_at = payload.stamp_at;
+        let facts = payload.facts.clone().map(OnceLock::from).unwrap_or_default();
+        Self { key, value: payload.stamped(modified), created, modified, expires, stamp_at, facts }
     }
 
     /// The value as it was before it was stamped.
     pub fn payload(&self) -> Payload {
-        let facts = self.facts.get().cloned();
-        let Some(at) = self.stamp_at else {
-            return Payload { bytes: self.value.clone(), stamp_at: None, facts };
-        };
-        let after = at + stamp(self.modified).len();
-        let bytes = [&self.value[..at], &self.value[after..]].concat().into();
-        Payload { bytes, stamp_at: self.stamp_at, facts }
+        let Unstamped { before, after, stamp_at } = self.unstamped();
+        let bytes = if stamp_at.is_some() { [before, after].concat().into() } else { self.value.clone() };
+        Payload { bytes, stamp_at, facts: self.facts.get().cloned() }
+    }
+
+    pub(crate) fn unstamped(&self) -> Unstamped<'_> {
+        let (before, rest) = self.value.split_at(self.stamp_at.unwrap_or(0));
+        let stamp = if self.stamp_at.is_some() { stamp_length(self.modified) } else { 0 };
+        Unstamped { before, after: &rest[stamp..], stamp_at: self.stamp_at }
     }
 
     /// This record as the last state of its key, removed at `revision`.
     pub fn removed(&self, revision: Revision) -> Self {
-        Self::new(self.key.clone(), self.payload(), self.created, revision, None)
+        let Unstamped { before, after, stamp_at } = self.unstamped();
+        let value = if stamp_at.is_some() { stamped(before, after, revision) } else { self.value.clone() };
+        let (key, facts) = (self.key.clone(), self.facts.clone());
+        Self { key, value, created: self.created, modified: revision, expires: None, stamp_at, facts }
     }
 
     /// The facts of this value, derived on first use unless the writer already knew them.

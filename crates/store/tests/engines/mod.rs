@@ -1,12 +1,16 @@
 //! The engines under test, and a short language for driving them.
 #![allow(dead_code, reason = "each test binary speaks a part of the language")]
 
+pub(crate) mod disk;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use setpoint_clock::Clock;
 use setpoint_store::*;
+
+use self::disk::SimDisk;
 
 /// Runs each claim, an `async fn(World)`, on every engine.
 #[macro_export]
@@ -15,32 +19,35 @@ macro_rules! on_every_engine {
         mod memory {
             $(#[tokio::test(start_paused = true)] async fn $claim() { super::$claim($crate::engines::World::memory()).await })*
         }
+        mod durable {
+            $(#[tokio::test(start_paused = true)] async fn $claim() { super::$claim($crate::engines::World::durable()).await })*
+        }
     };
 }
 
 /// A store of one engine, and the clock it lives by.
-pub struct World {
-    pub store: Arc<dyn Store>,
-    pub clock: Clock,
+pub(crate) struct World {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
     open: Open,
 }
 
 type Open = fn(Clock, Limits) -> Arc<dyn Store>;
 
-pub fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap())
 }
 
-pub fn pods() -> Resource {
+pub(crate) fn pods() -> Resource {
     Resource::new("pods")
 }
 
-pub fn text(record: &Record) -> &str {
+pub(crate) fn text(record: &Record) -> &str {
     std::str::from_utf8(&record.value).unwrap()
 }
 
 /// `+path@revision`, `~path@revision`, `-path@revision`: created, updated, deleted.
-pub fn brief(event: &Event) -> String {
+pub(crate) fn brief(event: &Event) -> String {
     let sign = match event.kind {
         EventKind::Created => '+',
         EventKind::Updated => '~',
@@ -50,12 +57,20 @@ pub fn brief(event: &Event) -> String {
 }
 
 impl World {
-    pub fn memory() -> Self {
+    pub(crate) fn memory() -> Self {
         Self::new(|clock, limits| Arc::new(MemoryStore::with_limits(clock, limits)))
     }
 
+    pub(crate) fn durable() -> Self {
+        Self::new(|clock, limits| {
+            // Small enough for checkpoints to happen all the time.
+            let options = DurableOptions { limits, checkpoint_after: 2048 };
+            Arc::new(DurableStore::open_on(Arc::<SimDisk>::default().share(), clock, options).unwrap())
+        })
+    }
+
     /// A fresh store of the same engine that keeps less history.
-    pub fn with_limits(self, limits: Limits) -> Self {
+    pub(crate) fn with_limits(self, limits: Limits) -> Self {
         Self { store: (self.open)(self.clock.clone(), limits), ..self }
     }
 
@@ -64,34 +79,39 @@ impl World {
         Self { store: open(clock.clone(), Limits::default()), clock, open }
     }
 
-    pub async fn commit(&self, key: Key, expect: Expect, change: Change) -> Result<Arc<Record>, Error> {
+    pub(crate) async fn commit(
+        &self,
+        key: Key,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Arc<Record>, Error> {
         self.store.commit(Write { key, expect, change }).await
     }
 
-    pub async fn create(&self, path: &str) -> Revision {
+    pub(crate) async fn create(&self, path: &str) -> Revision {
         self.create_in(&pods(), path).await
     }
 
-    pub async fn create_in(&self, resource: &Resource, path: &str) -> Revision {
+    pub(crate) async fn create_in(&self, resource: &Resource, path: &str) -> Revision {
         self.put(resource.key(path), Expect::Absent, path, None).await.unwrap().modified
     }
 
-    pub async fn create_for(&self, path: &str, ttl: Duration) -> Revision {
+    pub(crate) async fn create_for(&self, path: &str, ttl: Duration) -> Revision {
         self.put(pods().key(path), Expect::Absent, path, Some(ttl)).await.unwrap().modified
     }
 
     /// Writes `value` over whatever is under the path.
-    pub async fn update(&self, path: &str, value: &str) -> Revision {
+    pub(crate) async fn update(&self, path: &str, value: &str) -> Revision {
         let expect = Expect::Revision(self.get(path).await.expect("there is something to update").modified);
         self.put(pods().key(path), expect, value, None).await.unwrap().modified
     }
 
-    pub async fn delete(&self, path: &str) -> Arc<Record> {
+    pub(crate) async fn delete(&self, path: &str) -> Arc<Record> {
         let expect = Expect::Revision(self.get(path).await.expect("there is something to delete").modified);
         self.commit(pods().key(path), expect, Change::Delete).await.unwrap()
     }
 
-    pub async fn put(
+    pub(crate) async fn put(
         &self,
         key: Key,
         expect: Expect,
@@ -102,41 +122,41 @@ impl World {
         self.commit(key, expect, Change::Put { payload, ttl }).await
     }
 
-    pub async fn get(&self, path: &str) -> Option<Arc<Record>> {
+    pub(crate) async fn get(&self, path: &str) -> Option<Arc<Record>> {
         self.store.get(&pods().key(path), None).await.unwrap()
     }
 
-    pub async fn get_at(&self, path: &str, at: Revision) -> Result<Option<String>, Error> {
+    pub(crate) async fn get_at(&self, path: &str, at: Revision) -> Result<Option<String>, Error> {
         let record = self.store.get(&pods().key(path), Some(at)).await?;
         Ok(record.map(|record| text(&record).to_owned()))
     }
 
-    pub async fn list(&self, prefix: &str, options: ListOptions) -> Result<Page, Error> {
+    pub(crate) async fn list(&self, prefix: &str, options: ListOptions) -> Result<Page, Error> {
         self.store.list(&pods().under(prefix), options).await
     }
 
     /// `path=value` of everything in the resource at a revision.
-    pub async fn state_at(&self, at: Revision) -> Result<Vec<String>, Error> {
+    pub(crate) async fn state_at(&self, at: Revision) -> Result<Vec<String>, Error> {
         let page = self.list("", ListOptions { at: Some(at), ..ListOptions::default() }).await?;
         assert_eq!(page.revision, at);
         Ok(page.records.iter().map(|record| format!("{}={}", record.key.path, text(record))).collect())
     }
 
-    pub fn watch(&self, prefix: &str, from: Revision) -> Watch {
+    pub(crate) fn watch(&self, prefix: &str, from: Revision) -> Watch {
         self.store.watch(pods().under(prefix), from).unwrap()
     }
 
-    pub async fn advance(&self, by: Duration) {
+    pub(crate) async fn advance(&self, by: Duration) {
         tokio::time::advance(by).await;
     }
 
-    pub async fn expire(&self) -> usize {
+    pub(crate) async fn expire(&self) -> usize {
         self.store.expire(self.clock.now()).await.unwrap()
     }
 }
 
 /// All that a watch has to say now.
-pub fn drain(watch: &mut Watch) -> Result<Vec<String>, WatchError> {
+pub(crate) fn drain(watch: &mut Watch) -> Result<Vec<String>, WatchError> {
     let mut seen = Vec::new();
     while let Some(events) = watch.next().now_or_never().transpose()? {
         assert!(!events.is_empty(), "a watch answers with at least one event");

@@ -1,0 +1,93 @@
+//! A checkpoint: the whole live state as of one revision, in a file of its own.
+//!
+//! It is written from a snapshot in slices, each made durable by itself, so that between two slices the
+//! writer can serve commits: a checkpoint of any size holds them up by one slice at a time. Under its final
+//! name it is always complete.
+
+use std::io;
+use std::sync::Arc;
+
+use super::disk::{Disk, DiskFile};
+use super::format::{FILE_HEADER, FileHeader, FileKind, begin_frame, encode_record, file_name, finish_frame};
+use crate::Revision;
+use crate::index::Index;
+
+/// About how much one slice writes: a few milliseconds of disk time.
+const SLICE: usize = 1 << 20;
+
+/// How the name of an unfinished file ends.
+pub(crate) const UNFINISHED: &str = ".unfinished";
+
+pub(crate) struct Checkpoint {
+    disk: Arc<dyn Disk>,
+    name: Arc<str>,
+    pub(crate) generation: u64,
+    pub(crate) revision: Revision,
+    file: Box<dyn DiskFile>,
+    /// What is still to be written, last resource first.
+    rest: Vec<Index>,
+    /// How far the last of `rest` has been written.
+    after: Option<Arc<str>>,
+    pub(crate) length: u64,
+    buffer: Vec<u8>,
+}
+
+impl Checkpoint {
+    pub(crate) fn begin(
+        disk: &Arc<dyn Disk>,
+        generation: u64,
+        revision: Revision,
+        indexes: Vec<Index>,
+    ) -> io::Result<Self> {
+        let records = indexes.iter().map(|index| index.len() as u64).sum();
+        let name = file_name(FileKind::Checkpoint, generation);
+        let mut file = disk.create(&format!("{name}{UNFINISHED}"))?;
+        file.append(&FileHeader { kind: FileKind::Checkpoint, generation, revision, records }.encode())?;
+        Ok(Self {
+            disk: disk.clone(),
+            name,
+            generation,
+            revision,
+            file,
+            rest: indexes,
+            after: None,
+            length: FILE_HEADER as u64,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Writes the next slice; true once the checkpoint is complete, durable and in its place.
+    pub(crate) fn step(&mut self) -> io::Result<bool> {
+        begin_frame(&mut self.buffer);
+        self.fill_slice();
+        finish_frame(&mut self.buffer);
+        self.file.append(&self.buffer)?;
+        self.file.sync()?;
+        self.length += self.buffer.len() as u64;
+        if !self.rest.is_empty() {
+            return Ok(false);
+        }
+        self.disk.rename(&format!("{}{UNFINISHED}", self.name), &self.name)?;
+        self.disk.sync_names()?;
+        Ok(true)
+    }
+
+    /// Gives up, and gives the room back as far as the disk lets it.
+    pub(crate) fn abandon(self) {
+        let _ = self.disk.remove(&format!("{}{UNFINISHED}", self.name));
+    }
+
+    fn fill_slice(&mut self) {
+        while let Some(index) = self.rest.last() {
+            let after = self.after.take();
+            for record in index.after(after.as_deref()) {
+                encode_record(record, &mut self.buffer);
+                if self.buffer.len() >= SLICE {
+                    self.after = Some(record.key.path.clone());
+                    return;
+                }
+            }
+            self.rest.pop();
+        }
+    }
+}

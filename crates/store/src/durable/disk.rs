@@ -1,0 +1,110 @@
+//! What the durable engine asks of a disk. Faults are injected by implementing it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A flat directory of files that only grow, until they are cut or removed.
+pub trait Disk: Send + Sync + 'static {
+    /// The names of all files, in any order.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// A new, empty file in place of any file of that name. Its name is durable after
+    /// [`sync_names`](Self::sync_names).
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// An existing file, to append to.
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// The content of a file, from its beginning.
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
+
+    /// Renames a file, replacing the one at `to` if there is one.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes creations, renames and removals durable.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: Send {
+    /// Writes at the end. After an error any part of `bytes` may have been written.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes what was written durable. After an error nothing is known about what was written since the
+    /// last success, and calling it again does not help: the system may have dropped it.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Cuts the file to `length`.
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+/// A directory of the file system.
+pub(crate) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The directory at `path`, made if it is not there.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Disk for Directory {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(&self.path)?;
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        // Not `truncate`: a file that someone still has open must not change under them.
+        remove_if_there(&self.path.join(name))?;
+        let file = OpenOptions::new().append(true).create_new(true).open(self.path.join(name))?;
+        Ok(Box::new(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().append(true).open(self.path.join(name))?))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(self.path.join(name))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

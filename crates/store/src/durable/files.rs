@@ -1,0 +1,53 @@
+//! Which files there are.
+//!
+//! Generation `n` is a checkpoint and the log of the changes after it; generation 1 has no checkpoint. The
+//! log of a generation is there, durably, before its checkpoint is; until the checkpoint is complete the
+//! generation before goes on with two logs.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use super::checkpoint::UNFINISHED;
+use super::disk::Disk;
+use super::format::{FileKind, file_name};
+
+#[derive(Default)]
+pub(crate) struct Files {
+    pub(crate) logs: BTreeSet<u64>,
+    pub(crate) checkpoints: BTreeSet<u64>,
+    unfinished: Vec<String>,
+}
+
+impl Files {
+    pub(crate) fn on(disk: &Arc<dyn Disk>) -> io::Result<Self> {
+        let mut files = Self::default();
+        for name in disk.names()? {
+            if name.ends_with(UNFINISHED) {
+                files.unfinished.push(name);
+            } else if let Some(generation) = generation_of(&name, "log-") {
+                files.logs.insert(generation);
+            } else if let Some(generation) = generation_of(&name, "checkpoint-") {
+                files.checkpoints.insert(generation);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Removes what is no longer needed once the checkpoint of `generation` is in its place.
+    pub(crate) fn remove_before(disk: &Arc<dyn Disk>, generation: u64) -> io::Result<()> {
+        let files = Self::on(disk)?;
+        let logs = files.logs.range(..generation).map(|old| file_name(FileKind::Log, *old));
+        let checkpoints =
+            files.checkpoints.range(..generation).map(|old| file_name(FileKind::Checkpoint, *old));
+        logs.chain(checkpoints).try_for_each(|name| disk.remove(&name))
+    }
+
+    pub(crate) fn remove_unfinished(&self, disk: &Arc<dyn Disk>) -> io::Result<()> {
+        self.unfinished.iter().try_for_each(|name| disk.remove(name))
+    }
+}
+
+fn generation_of(name: &str, prefix: &str) -> Option<u64> {
+    name.strip_prefix(prefix)?.parse().ok()
+}

@@ -1,0 +1,294 @@
+//! How changes look on disk. All numbers are little-endian.
+//!
+//! ```text
+//! file    = header frame*
+//! header  = "setpoint" version:u32 kind:u32 generation:u64 revision:u64 records:u64 crc:u32
+//! frame   = magic:u32 length:u32 body-crc:u32 header-crc:u32 body
+//! body    = record*                                          `length` bytes
+//! record  = flags:u8 revision:u64 resource path
+//!           created:u64 [expires: seconds:i64 nanoseconds:i32] [stamp-at:u32] payload   (not of a removal)
+//! resource, path, payload = length:u32 bytes
+//! ```
+//!
+//! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
+//! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
+//! is a write that was cut short, and a broken one before a valid one is damage.
+//!
+//! The version is the second field for ever; what follows may change with it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::record::Unstamped;
+use crate::{Event, EventKind, Key, Payload, Record, Resource, Revision};
+
+/// The version this code writes, and the newest it reads.
+pub(crate) const VERSION: u32 = 1;
+
+const FILE_MAGIC: &[u8; 8] = b"setpoint";
+const FRAME_MAGIC: [u8; 4] = *b"\xf5fr\xa1";
+pub(crate) const FILE_HEADER: usize = 44;
+pub(crate) const FRAME_HEADER: usize = 16;
+
+const REMOVAL: u8 = 1;
+const EXPIRES: u8 = 2;
+const STAMPED: u8 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Log = 1,
+    Checkpoint = 2,
+}
+
+/// What a file says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileHeader {
+    pub(crate) kind: FileKind,
+    pub(crate) generation: u64,
+    /// Of a log: it holds the changes after this revision. Of a checkpoint: the state it shows.
+    pub(crate) revision: Revision,
+    /// How many records a checkpoint holds; 0 of a log.
+    pub(crate) records: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    Newer(u32),
+    Damaged(&'static str),
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameHeader {
+    pub(crate) length: usize,
+    crc: u32,
+}
+
+/// One change as it is read back.
+pub(crate) enum Entry {
+    Put(Record),
+    Removal(Key, Revision),
+}
+
+/// A broken record inside a frame whose checksum is right.
+#[derive(Debug)]
+pub(crate) struct Malformed;
+
+impl FileHeader {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FILE_HEADER);
+        out.extend(FILE_MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.extend((self.kind as u32).to_le_bytes());
+        out.extend(self.generation.to_le_bytes());
+        out.extend(self.revision.to_le_bytes());
+        out.extend(self.records.to_le_bytes());
+        out.extend(crc32fast::hash(&out).to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let mut fields = Fields(bytes);
+        let cut_short = |_| HeaderError::Damaged("the header is cut short");
+        if fields.take(FILE_MAGIC.len()).map_err(cut_short)? != FILE_MAGIC {
+            return Err(HeaderError::Damaged("this is not a file of the store"));
+        }
+        let version = fields.u32().map_err(cut_short)?;
+        if version > VERSION {
+            return Err(HeaderError::Newer(version));
+        }
+        let header = Self::decode_fields(&mut fields).map_err(cut_short)?;
+        let covered = &bytes[..FILE_HEADER - 4];
+        if fields.u32().map_err(cut_short)? != crc32fast::hash(covered) {
+            return Err(HeaderError::Damaged("the header's checksum is wrong"));
+        }
+        Ok(header)
+    }
+
+    fn decode_fields(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let kind = if fields.u32()? == FileKind::Log as u32 { FileKind::Log } else { FileKind::Checkpoint };
+        Ok(Self { kind, generation: fields.u64()?, revision: fields.u64()?, records: fields.u64()? })
+    }
+}
+
+impl FrameHeader {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let mut fields = Fields(bytes);
+        let header = Self::decode_fields(&mut fields).map_err(|_| "the frame's header is cut short")?;
+        header.ok_or("the frame's header is broken")
+    }
+
+    fn decode_fields(fields: &mut Fields<'_>) -> Result<Option<Self>, Malformed> {
+        let covered = fields.0.get(..FRAME_HEADER - 4).ok_or(Malformed)?;
+        let is_frame = fields.take(FRAME_MAGIC.len())? == FRAME_MAGIC;
+        let header = Self { length: fields.u32()? as usize, crc: fields.u32()? };
+        let is_intact = fields.u32()? == crc32fast::hash(covered);
+        Ok((is_frame && is_intact).then_some(header))
+    }
+
+    pub(crate) fn matches(&self, body: &[u8]) -> bool {
+        crc32fast::hash(body) == self.crc
+    }
+}
+
+/// Starts a frame in `out`; [`finish_frame`] completes it.
+pub(crate) fn begin_frame(out: &mut Vec<u8>) {
+    out.clear();
+    out.resize(FRAME_HEADER, 0);
+}
+
+pub(crate) fn finish_frame(out: &mut [u8]) {
+    let (header, body) = out.split_at_mut(FRAME_HEADER);
+    // A frame is bounded far below 4 GiB: it holds at most one record beyond its bound.
+    let length = u32::try_from(body.len()).expect("a frame is bounded");
+    header[..4].copy_from_slice(&FRAME_MAGIC);
+    header[4..8].copy_from_slice(&length.to_le_bytes());
+    header[8..12].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+    let crc = crc32fast::hash(&header[..12]);
+    header[12..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Whether a whole, valid frame begins anywhere in `bytes`.
+pub(crate) fn contains_frame(bytes: &[u8]) -> bool {
+    let magics = bytes.windows(FRAME_MAGIC.len()).enumerate().filter(|(_, window)| **window == FRAME_MAGIC);
+    magics.map(|(at, _)| &bytes[at..]).any(|frame| {
+        let Ok(header) = FrameHeader::decode(frame) else { return false };
+        frame.get(FRAME_HEADER..FRAME_HEADER + header.length).is_some_and(|body| header.matches(body))
+    })
+}
+
+pub(crate) fn encode_event(event: &Event, out: &mut Vec<u8>) {
+    match event.kind {
+        EventKind::Created | EventKind::Updated => encode_record(&event.record, out),
+        EventKind::Deleted => encode_head(REMOVAL, &event.record, out),
+    }
+}
+
+pub(crate) fn encode_record(record: &Record, out: &mut Vec<u8>) {
+    let Unstamped { before, after, stamp_at } = record.unstamped();
+    let flag = |flag, is_set| if is_set { flag } else { 0 };
+    encode_head(flag(EXPIRES, record.expires.is_some()) | flag(STAMPED, stamp_at.is_some()), record, out);
+    out.extend(record.created.to_le_bytes());
+    if let Some(expires) = record.expires {
+        out.extend(expires.as_second().to_le_bytes());
+        out.extend(expires.subsec_nanosecond().to_le_bytes());
+    }
+    if let Some(at) = stamp_at {
+        out.extend((at as u32).to_le_bytes());
+    }
+    out.extend(((before.len() + after.len()) as u32).to_le_bytes());
+    out.extend_from_slice(before);
+    out.extend_from_slice(after);
+}
+
+fn encode_head(flags: u8, record: &Record, out: &mut Vec<u8>) {
+    out.push(flags);
+    out.extend(record.modified.to_le_bytes());
+    for text in [record.key.resource.as_str(), &record.key.path] {
+        out.extend((text.len() as u32).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Takes a frame's body apart. Keys of one resource share its name.
+pub(crate) struct Entries<'a> {
+    fields: Fields<'a>,
+    resource: &'a mut Option<Resource>,
+}
+
+impl<'a> Entries<'a> {
+    /// `resource` remembers the last resource seen, from frame to frame.
+    pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>) -> Self {
+        Self { fields: Fields(body), resource }
+    }
+
+    fn entry(&mut self) -> Result<Entry, Malformed> {
+        let flags = self.fields.u8()?;
+        let revision = self.fields.u64()?;
+        let resource = self.fields.text()?;
+        let resource = self.shared(resource);
+        let key = resource.key(self.fields.text()?);
+        if flags & REMOVAL != 0 {
+            return Ok(Entry::Removal(key, revision));
+        }
+        let created = self.fields.u64()?;
+        let expires = if flags & EXPIRES != 0 { Some(self.fields.timestamp()?) } else { None };
+        let stamp_at = if flags & STAMPED != 0 { Some(self.fields.u32()? as usize) } else { None };
+        let bytes = self.fields.text_bytes()?;
+        if stamp_at.is_some_and(|at| at > bytes.len()) {
+            return Err(Malformed);
+        }
+        let payload = Payload { bytes: Bytes::copy_from_slice(bytes), stamp_at, facts: None };
+        Ok(Entry::Put(Record::new(key, payload, created, revision, expires)))
+    }
+
+    fn shared(&mut self, name: &str) -> Resource {
+        match self.resource {
+            Some(resource) if resource.as_str() == name => resource.clone(),
+            _ => self.resource.insert(Resource::new(name)).clone(),
+        }
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<Entry, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.fields.0.is_empty()).then(|| self.entry())
+    }
+}
+
+/// Reads fields off the front of a slice.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn timestamp(&mut self) -> Result<Timestamp, Malformed> {
+        let second = self.array().map(i64::from_le_bytes)?;
+        let nanosecond = self.array().map(i32::from_le_bytes)?;
+        Timestamp::new(second, nanosecond).map_err(|_| Malformed)
+    }
+
+    fn text_bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.text_bytes()?).map_err(|_| Malformed)
+    }
+}
+
+/// The name of a file of a generation. Names sort by generation.
+pub(crate) fn file_name(kind: FileKind, generation: u64) -> Arc<str> {
+    let prefix = match kind {
+        FileKind::Log => "log",
+        FileKind::Checkpoint => "checkpoint",
+    };
+    format!("{prefix}-{generation:020}").into()
+}

@@ -1,0 +1,264 @@
+//! The durable engine: everything in memory, every change in a log, checkpoints now and then.
+//!
+//! ```text
+//!  commit ─► queue: check against the head, take a revision ─► writer thread: one frame, one sync
+//!                                                                 │
+//!  reader, watcher ◄── core: index, history, watchers ◄── publish ┘─► answer
+//! ```
+//!
+//! What always holds:
+//! - a change is published and acknowledged after the sync of its frame succeeded, in the order of
+//!   revisions; all that is queued while a sync runs shares the next one (group commit);
+//! - the newest checkpoint and the logs from its generation on hold exactly what was published, and at most
+//!   one more frame, that of writes whose outcome nobody was told;
+//! - nothing is ever appended behind bytes that are not known to be durable.
+//!
+//! When the disk fails:
+//! - An append fails (disk full): the log is cut back to its last durable length and that is synced. The
+//!   writes of the batch and those queued behind it fail, nothing of them is visible; the next batch tries
+//!   again.
+//! - A sync fails: the system may have dropped what it could not write, and would say success next time. So
+//!   the log is not used any more (nor after an append that could not be cut back). The batch and those
+//!   behind it fail. The next batch first starts a new generation: a new log, and a complete checkpoint of
+//!   what is published, from memory; only when both are durable does the log go on, and the old files go.
+//! - A checkpoint fails: the log goes on, and a checkpoint is tried again when it has grown further.
+//! - Reads are served from memory throughout.
+
+mod checkpoint;
+mod disk;
+mod files;
+mod format;
+mod lock;
+mod log;
+mod queue;
+mod recovery;
+mod writer;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use setpoint_clock::Clock;
+use tokio::sync::{oneshot, watch};
+
+use self::disk::Directory;
+pub use self::disk::{Disk, DiskFile};
+use self::lock::DirectoryLock;
+use self::queue::{Queue, Reply};
+use self::recovery::{Recovered, recover};
+use self::writer::Writer;
+use crate::core::Core;
+use crate::decide::{decide, removal};
+use crate::{Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Watch, Write};
+
+/// How many expired records are removed before their removals are waited for.
+const EXPIRE_AT_ONCE: usize = 1024;
+
+/// How a durable store is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct DurableOptions {
+    pub limits: Limits,
+    /// The logs are replaced by a checkpoint when they are larger than this and than the last checkpoint.
+    pub checkpoint_after: u64,
+}
+
+impl Default for DurableOptions {
+    fn default() -> Self {
+        // 32 MiB are read in a fraction of a second, and hold some 10,000 changes of pods.
+        Self { limits: Limits::default(), checkpoint_after: 32 << 20 }
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the data directory {} is in use by {holder}", directory.display())]
+    InUse { directory: PathBuf, holder: String },
+    #[error(
+        "{file} was written by a newer version: its format is {found}, this version reads up to {supported}"
+    )]
+    Newer { file: String, found: u32, supported: u32 },
+    #[error("{file} is damaged at byte {offset}: {what}")]
+    Damaged { file: String, offset: u64, what: String },
+    #[error("could not {attempt}")]
+    Io { attempt: String, source: io::Error },
+}
+
+/// A store in a data directory.
+pub struct DurableStore {
+    core: Arc<Core>,
+    queue: Arc<Queue>,
+    clock: Clock,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    finished: watch::Receiver<()>,
+}
+
+impl DurableStore {
+    /// Opens the store in a data directory, which is made if it is not there.
+    pub fn open(directory: impl AsRef<Path>, clock: Clock) -> Result<Self, OpenError> {
+        Self::open_with(directory, clock, DurableOptions::default())
+    }
+
+    pub fn open_with(
+        directory: impl AsRef<Path>,
+        clock: Clock,
+        options: DurableOptions,
+    ) -> Result<Self, OpenError> {
+        let directory = directory.as_ref();
+        let disk = Directory::open(directory).map_err(|source| {
+            OpenError::io(format!("make the data directory {}", directory.display()), source)
+        })?;
+        let lock = DirectoryLock::take(directory)?;
+        Self::start(Arc::new(disk), clock, options, Some(lock))
+    }
+
+    /// Opens the store on a disk that nobody else uses.
+    pub fn open_on(disk: Arc<dyn Disk>, clock: Clock, options: DurableOptions) -> Result<Self, OpenError> {
+        Self::start(disk, clock, options, None)
+    }
+
+    fn start(
+        disk: Arc<dyn Disk>,
+        clock: Clock,
+        options: DurableOptions,
+        lock: Option<DirectoryLock>,
+    ) -> Result<Self, OpenError> {
+        let Recovered { state, log, growth } = recover(&disk, options.limits, options.checkpoint_after)?;
+        let core = Arc::new(Core::new(state));
+        let queue = Arc::new(Queue::new(core.read().revision));
+        let writer = Writer {
+            disk,
+            core: core.clone(),
+            queue: queue.clone(),
+            log,
+            is_log_sound: true,
+            spare: None,
+            checkpoint: None,
+            growth,
+        };
+        let (finish, finished) = watch::channel(());
+        let run = move || {
+            writer.run();
+            drop((lock, finish));
+        };
+        let writer = thread::Builder::new().name("store-writer".into()).spawn(run);
+        let writer = writer.map_err(|source| OpenError::io("start the writer thread", source))?;
+        Ok(Self { core, queue, clock, writer: Mutex::new(Some(writer)), finished })
+    }
+
+    async fn commit_durably(&self, write: Write) -> Reply {
+        let room = self.queue.room_for(&write.change).await?;
+        let key = write.key.clone();
+        let decide =
+            |current: Option<&Arc<Record>>, revision| decide(write, current, revision, || self.clock.now());
+        answer(self.queue.submit(&self.core, &key, room, decide)?).await
+    }
+
+    /// Removes a record if it is still due when its turn comes.
+    async fn expire_one(&self, key: &Key, now: Timestamp) -> Reply {
+        let room = self.queue.room_for(&Change::Delete).await?;
+        let decide = |current: Option<&Arc<Record>>, revision| match current {
+            Some(record) if record.expires.is_some_and(|deadline| deadline <= now) => {
+                Ok(removal(record, revision))
+            }
+            current => Err(Error::Conflict { current: current.cloned() }),
+        };
+        answer(self.queue.submit(&self.core, key, room, decide)?).await
+    }
+
+    async fn expire_durably(&self, now: Timestamp) -> Result<usize, Error> {
+        let due = self.core.read().due(now);
+        let mut expired = 0;
+        for keys in due.chunks(EXPIRE_AT_ONCE) {
+            for reply in join_all(keys.iter().map(|key| self.expire_one(key, now))).await {
+                match reply {
+                    Ok(_) => expired += 1,
+                    Err(Error::Conflict { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.core.age(now);
+        Ok(expired)
+    }
+}
+
+/// Waits for the writer's answer.
+async fn answer(reply: oneshot::Receiver<Reply>) -> Reply {
+    // The writer answers everything it takes; if it is gone, it broke down.
+    reply.await.unwrap_or_else(|_| Err(Error::Io(Arc::new(io::Error::other("the store's writer stopped")))))
+}
+
+impl Store for DurableStore {
+    fn revision(&self) -> Revision {
+        self.core.read().revision
+    }
+
+    fn compacted(&self) -> Revision {
+        self.core.read().compacted()
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: &'a Key,
+        at: Option<Revision>,
+    ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>> {
+        async move { self.core.get(key, at) }.boxed()
+    }
+
+    fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
+        async move { self.core.list(range, &options) }.boxed()
+    }
+
+    fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
+        async move { Ok(self.core.count(range)) }.boxed()
+    }
+
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>> {
+        self.commit_durably(write).boxed()
+    }
+
+    fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {
+        Watch::new(self.core.clone(), range, from)
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {
+        async move { self.core.compact(revision) }.boxed()
+    }
+
+    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>> {
+        self.expire_durably(now).boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.queue.close();
+        let mut finished = self.finished.clone();
+        // The sender is dropped, and the directory free, when the writer has served the queue.
+        async move { while finished.changed().await.is_ok() {} }.boxed()
+    }
+}
+
+impl Drop for DurableStore {
+    /// Waits for the writes under way, so that the directory is free afterwards.
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(writer) = self.writer.lock().take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl OpenError {
+    fn io(attempt: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { attempt: attempt.into(), source }
+    }
+
+    fn damaged(file: &str, offset: u64, what: impl Into<String>) -> Self {
+        Self::Damaged { file: file.to_owned(), offset, what: what.into() }
+    }
+}

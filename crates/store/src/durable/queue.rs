@@ -1,0 +1,170 @@
+//! Writes on their way to the log.
+//!
+//! A write is checked against the head: the published state, overlaid with the writes that are queued or
+//! being made durable. If it is accepted it gets the next revision at once. If it is refused because of a
+//! write that is not durable yet, the refusal waits in the queue behind that write: nobody hears of a record
+//! before it is durable.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::core::Core;
+use crate::{Change, Error, Event, EventKind, Key, Record, Revision};
+
+/// How many bytes may wait, in units of 1 KiB: 32 MiB, a few hundred milliseconds of disk time, or 32,768
+/// small writes. Whoever comes then waits for room.
+const ROOM: usize = 32 << 10;
+
+/// About how many bytes are made durable by one sync: beyond this the sync is no longer what it costs, and
+/// the first in the batch should not wait longer for the last.
+pub(crate) const MAX_BATCH: usize = 4 << 20;
+
+pub(crate) struct Queue {
+    inner: Mutex<Inner>,
+    work: Condvar,
+    room: Arc<Semaphore>,
+}
+
+struct Inner {
+    /// The newest revision that has been given out.
+    head: Revision,
+    /// What the keys with unpublished writes hold at the head.
+    overlay: BTreeMap<Key, Overlaid>,
+    items: VecDeque<Item>,
+    is_closing: bool,
+}
+
+struct Overlaid {
+    revision: Revision,
+    record: Option<Arc<Record>>,
+}
+
+pub(crate) type Reply = Result<Arc<Record>, Error>;
+
+/// One write in the queue.
+pub(crate) struct Item {
+    pub(crate) outcome: Result<Event, Error>,
+    reply: oneshot::Sender<Reply>,
+    _room: Room,
+}
+
+/// A place in the queue.
+pub(crate) struct Room {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Queue {
+    pub(crate) fn new(head: Revision) -> Self {
+        let inner = Inner { head, overlay: BTreeMap::new(), items: VecDeque::new(), is_closing: false };
+        Self { inner: Mutex::new(inner), work: Condvar::new(), room: Arc::new(Semaphore::new(ROOM)) }
+    }
+
+    /// Waits for room for a change.
+    pub(crate) async fn room_for(&self, change: &Change) -> Result<Room, Error> {
+        let bytes = match change {
+            Change::Put { payload, .. } => payload.bytes.len(),
+            Change::Delete => 0,
+        };
+        let units = (1 + bytes / 1024).min(ROOM) as u32;
+        let permit = self.room.clone().acquire_many_owned(units).await.map_err(|_| Error::Closed)?;
+        Ok(Room { _permit: permit })
+    }
+
+    /// Decides on a write of `key` given what the head holds, and queues it. An error is the answer to it;
+    /// otherwise the answer comes through the receiver.
+    pub(crate) fn submit(
+        &self,
+        core: &Core,
+        key: &Key,
+        room: Room,
+        decide: impl FnOnce(Option<&Arc<Record>>, Revision) -> Result<Event, Error>,
+    ) -> Result<oneshot::Receiver<Reply>, Error> {
+        let mut inner = self.inner.lock();
+        if inner.is_closing {
+            return Err(Error::Closed);
+        }
+        let overlaid = inner.overlay.get(key).map(|overlaid| overlaid.record.clone());
+        let is_published = overlaid.is_none();
+        let current = overlaid.unwrap_or_else(|| core.read().record(key).cloned());
+        let outcome = match decide(current.as_ref(), inner.head + 1) {
+            Err(error) if is_published => return Err(error),
+            outcome => outcome,
+        };
+        if let Ok(event) = &outcome {
+            inner.accept(event);
+        }
+        let (reply, answer) = oneshot::channel();
+        inner.items.push_back(Item { outcome, reply, _room: room });
+        self.work.notify_one();
+        Ok(answer)
+    }
+
+    /// Everything queued, up to about [`MAX_BATCH`]; waits for something if `wait` says so. `None`: the queue
+    /// is closed and empty.
+    pub(crate) fn take(&self, wait: bool) -> Option<Vec<Item>> {
+        let mut inner = self.inner.lock();
+        while inner.items.is_empty() && !inner.is_closing && wait {
+            self.work.wait(&mut inner);
+        }
+        if inner.items.is_empty() && inner.is_closing {
+            return None;
+        }
+        Some(inner.take_batch())
+    }
+
+    /// The batch has been published: the head no longer needs its overlay.
+    pub(crate) fn published(&self, revisions: impl Iterator<Item = (Key, Revision)>) {
+        let mut inner = self.inner.lock();
+        for (key, revision) in revisions {
+            if inner.overlay.get(&key).is_some_and(|overlaid| overlaid.revision == revision) {
+                inner.overlay.remove(&key);
+            }
+        }
+    }
+
+    /// A batch could not be made durable: what is queued behind it was decided on the strength of it, so it
+    /// fails too. The head is what is published, again.
+    pub(crate) fn give_up(&self, published: Revision) -> Vec<Item> {
+        let mut inner = self.inner.lock();
+        inner.head = published;
+        inner.overlay.clear();
+        inner.items.drain(..).collect()
+    }
+
+    /// Takes no more writes; those that are queued are still served.
+    pub(crate) fn close(&self) {
+        self.inner.lock().is_closing = true;
+        self.room.close();
+        self.work.notify_one();
+    }
+}
+
+impl Inner {
+    fn accept(&mut self, event: &Event) {
+        self.head = event.revision();
+        let record = (event.kind != EventKind::Deleted).then(|| event.record.clone());
+        let overlaid = Overlaid { revision: self.head, record };
+        self.overlay.insert(event.record.key.clone(), overlaid);
+    }
+
+    fn take_batch(&mut self) -> Vec<Item> {
+        let mut bytes = 0;
+        let mut within_batch = |item: &Item| {
+            let fits = bytes < MAX_BATCH;
+            bytes += item.outcome.as_ref().map_or(0, |event| event.record.value.len());
+            fits
+        };
+        let count = self.items.iter().take_while(|item| within_batch(item)).count();
+        self.items.drain(..count).collect()
+    }
+}
+
+impl Item {
+    /// Answers; the one who asked may have gone.
+    pub(crate) fn answer(self, reply: Reply) {
+        let _ = self.reply.send(reply);
+    }
+}

@@ -1,0 +1,252 @@
+//! Finding everything again: the newest checkpoint, then the logs from its generation on.
+//!
+//! What ends in the middle of a frame was being written when the process or the machine stopped; nothing of
+//! that frame was acknowledged, so it is cut off. A broken frame that is followed by a whole one, a gap
+//! between revisions, or a broken checkpoint is damage, and the store does not open: it says where.
+
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+
+use super::OpenError;
+use super::disk::Disk;
+use super::files::Files;
+use super::format::{
+    Entries, Entry, FILE_HEADER, FRAME_HEADER, FileHeader, FileKind, FrameHeader, HeaderError, VERSION,
+    contains_frame, file_name,
+};
+use super::log::Log;
+use super::writer::Growth;
+use crate::core::{EMPTY, State};
+use crate::{Limits, Resource, Revision};
+
+const READ_BUFFER: usize = 256 << 10;
+
+pub(crate) struct Recovered {
+    pub(crate) state: State,
+    pub(crate) log: Log,
+    pub(crate) growth: Growth,
+}
+
+pub(crate) fn recover(
+    disk: &Arc<dyn Disk>,
+    limits: Limits,
+    checkpoint_after: u64,
+) -> Result<Recovered, OpenError> {
+    let files = Files::on(disk).map_err(|source| OpenError::io("list the data directory", source))?;
+    files.remove_unfinished(disk).map_err(|source| OpenError::io("remove unfinished files", source))?;
+    let mut recovery = Recovery {
+        disk,
+        state: State::new(limits),
+        revision: EMPTY,
+        last_resource: None,
+        growth: Growth { at_least: checkpoint_after, checkpoint: 0, older_logs: 0, not_before: 0 },
+    };
+    let generation = recovery.load_newest_checkpoint(&files)?;
+    let log = recovery.replay_logs(&files, generation)?;
+    Files::remove_before(disk, generation)
+        .map_err(|source| OpenError::io("remove replaced files", source))?;
+    let Recovery { mut state, revision, growth, .. } = recovery;
+    state.start_at(revision);
+    Ok(Recovered { state, log, growth })
+}
+
+struct Recovery<'a> {
+    disk: &'a Arc<dyn Disk>,
+    state: State,
+    revision: Revision,
+    last_resource: Option<Resource>,
+    growth: Growth,
+}
+
+impl Recovery<'_> {
+    /// Loads the newest checkpoint and returns its generation; 1 if there is none.
+    fn load_newest_checkpoint(&mut self, files: &Files) -> Result<u64, OpenError> {
+        let Some(generation) = files.checkpoints.last().copied() else { return Ok(1) };
+        let name = file_name(FileKind::Checkpoint, generation);
+        let mut reader = FrameReader::open(self.disk, &name)?;
+        let header = reader.header.map_err(|error| reader.header_error(error))?;
+        self.revision = header.revision;
+        let mut records = 0;
+        while let Some(body) = reader.next_frame()? {
+            let body = body.map_err(|what| reader.damaged(what))?;
+            records += self.load(&body.bytes).ok_or_else(|| reader.damaged(MALFORMED))?;
+        }
+        if records != header.records {
+            return Err(reader.damaged("records are missing at the end"));
+        }
+        self.growth.checkpoint = reader.offset;
+        Ok(generation)
+    }
+
+    fn load(&mut self, body: &[u8]) -> Option<u64> {
+        let mut records = 0;
+        for entry in Entries::of(body, &mut self.last_resource) {
+            let Ok(Entry::Put(record)) = entry else { return None };
+            self.state.load(Arc::new(record));
+            records += 1;
+        }
+        Some(records)
+    }
+
+    /// Replays the logs from `generation` on and opens the last one.
+    fn replay_logs(&mut self, files: &Files, generation: u64) -> Result<Log, OpenError> {
+        let mut open = None;
+        for (expected, found) in (generation..).zip(files.logs.range(generation..).copied()) {
+            if found != expected {
+                let what = format!("the log of generation {expected} is missing");
+                return Err(OpenError::damaged(&file_name(FileKind::Log, found), 0, what));
+            }
+            let is_last = files.logs.last() == Some(&found);
+            if let Some(length) = self.replay(found, is_last)? {
+                self.growth.older_logs += open.map_or(0, |(_, length)| length);
+                open = Some((found, length));
+            }
+        }
+        let log = match open {
+            Some((last, length)) => Log::reopen(self.disk, last, length),
+            None if generation == 1 => Log::create(self.disk, 1, EMPTY),
+            None => {
+                let what = format!("its log {} is missing", file_name(FileKind::Log, generation));
+                return Err(OpenError::damaged(&file_name(FileKind::Checkpoint, generation), 0, what));
+            }
+        };
+        log.map_err(|source| OpenError::io("open the log", source))
+    }
+
+    /// Replays one log and returns how many bytes of it are good; `None` if its creation was cut short.
+    fn replay(&mut self, generation: u64, is_last: bool) -> Result<Option<u64>, OpenError> {
+        let mut reader = FrameReader::open(self.disk, &file_name(FileKind::Log, generation))?;
+        let header = reader.header;
+        let header = match header {
+            Ok(header) => header,
+            Err(HeaderError::Damaged(_)) if is_last && reader.is_at_end()? => return Ok(None),
+            Err(error) => return Err(reader.header_error(error)),
+        };
+        if header.revision > self.revision {
+            let what =
+                format!("the changes from revision {} to {} are missing", self.revision + 1, header.revision);
+            return Err(reader.damaged(what));
+        }
+        while let Some(body) = reader.next_frame()? {
+            match body {
+                Ok(body) => {
+                    self.apply(&body).map_err(|what| OpenError::damaged(&reader.name, body.offset, what))?
+                }
+                Err(what) if reader.is_followed_by_a_frame()? => return Err(reader.damaged(what)),
+                Err(what) => {
+                    tracing::warn!(file = %reader.name, offset = reader.offset, "cutting off an unfinished write: {what}");
+                    break;
+                }
+            }
+        }
+        Ok(Some(reader.offset))
+    }
+
+    fn apply(&mut self, frame: &Frame) -> Result<(), String> {
+        for entry in Entries::of(&frame.bytes, &mut self.last_resource) {
+            let entry = entry.map_err(|_| MALFORMED.to_owned())?;
+            let revision = match &entry {
+                Entry::Put(record) => record.modified,
+                Entry::Removal(_, revision) => *revision,
+            };
+            if revision != self.revision + 1 {
+                return Err(format!("revision {revision} follows {}", self.revision));
+            }
+            self.revision = revision;
+            match entry {
+                Entry::Put(record) => self.state.load(Arc::new(record)),
+                Entry::Removal(key, _) => self.state.unload(&key),
+            }
+        }
+        Ok(())
+    }
+}
+
+const MALFORMED: &str = "a record does not make sense";
+
+/// A frame's body and where the frame began.
+struct Frame {
+    bytes: Vec<u8>,
+    offset: u64,
+}
+
+/// Reads a file frame by frame. `offset` stays at the first frame that was not good.
+struct FrameReader<'a> {
+    disk: &'a Arc<dyn Disk>,
+    name: Arc<str>,
+    input: BufReader<Box<dyn Read + Send>>,
+    header: Result<FileHeader, HeaderError>,
+    offset: u64,
+}
+
+impl<'a> FrameReader<'a> {
+    fn open(disk: &'a Arc<dyn Disk>, name: &Arc<str>) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::io(format!("read {name}"), source);
+        let mut input = BufReader::with_capacity(READ_BUFFER, disk.read(name).map_err(failed)?);
+        let header = read_up_to(&mut input, FILE_HEADER).map_err(failed)?;
+        let header = FileHeader::decode(&header);
+        Ok(Self { disk, name: name.clone(), input, header, offset: FILE_HEADER as u64 })
+    }
+
+    /// The next frame, or what is wrong with it; `None` at the end.
+    fn next_frame(&mut self) -> Result<Option<Result<Frame, &'static str>>, OpenError> {
+        let header = self.read(FRAME_HEADER)?;
+        if header.is_empty() {
+            return Ok(None);
+        }
+        let header = match FrameHeader::decode(&header) {
+            Ok(header) => header,
+            Err(what) => return Ok(Some(Err(what))),
+        };
+        let bytes = self.read(header.length)?;
+        if bytes.len() < header.length {
+            return Ok(Some(Err("the frame is cut short")));
+        }
+        if !header.matches(&bytes) {
+            return Ok(Some(Err("the frame's checksum is wrong")));
+        }
+        let frame = Frame { bytes, offset: self.offset };
+        self.offset += (FRAME_HEADER + header.length) as u64;
+        Ok(Some(Ok(frame)))
+    }
+
+    fn read(&mut self, length: usize) -> Result<Vec<u8>, OpenError> {
+        let read = read_up_to(&mut self.input, length);
+        read.map_err(|source| OpenError::io(format!("read {}", self.name), source))
+    }
+
+    fn is_at_end(&mut self) -> Result<bool, OpenError> {
+        Ok(self.read(1)?.is_empty())
+    }
+
+    /// After a broken frame: whether a whole one begins anywhere behind its first byte.
+    fn is_followed_by_a_frame(&self) -> Result<bool, OpenError> {
+        let failed = |source| OpenError::io(format!("read {}", self.name), source);
+        let mut input = self.disk.read(&self.name).map_err(failed)?;
+        io::copy(&mut input.by_ref().take(self.offset + 1), &mut io::sink()).map_err(failed)?;
+        let mut rest = Vec::new();
+        input.read_to_end(&mut rest).map_err(failed)?;
+        Ok(contains_frame(&rest))
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> OpenError {
+        OpenError::damaged(&self.name, self.offset, what)
+    }
+
+    fn header_error(&self, error: HeaderError) -> OpenError {
+        match error {
+            HeaderError::Newer(found) => {
+                OpenError::Newer { file: self.name.to_string(), found, supported: VERSION }
+            }
+            HeaderError::Damaged(what) => OpenError::damaged(&self.name, 0, what),
+        }
+    }
+}
+
+/// Reads `length` bytes, or fewer if the input ends before.
+fn read_up_to(input: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
+    // Not reserved beyond what is there: a broken length must not ask for gigabytes.
+    let mut bytes = Vec::with_capacity(length.min(READ_BUFFER));
+    input.take(length as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

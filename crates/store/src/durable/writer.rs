@@ -1,0 +1,217 @@
+//! The writer: the one thread that touches the disk.
+//!
+//! It takes what is queued, appends it to the log as one frame, syncs, publishes, answers. Between two
+//! batches it writes a slice of a checkpoint if one is due.
+
+use std::io;
+use std::sync::Arc;
+
+use super::checkpoint::Checkpoint;
+use super::disk::Disk;
+use super::files::Files;
+use super::log::{AppendError, Log};
+use super::queue::{Item, Queue};
+use crate::core::Core;
+use crate::{Error, Event, Key, Revision};
+
+/// How many events are published under one lock: readers wait for a fraction of a millisecond at most.
+const PUBLISH_AT_ONCE: usize = 256;
+
+pub(crate) struct Writer {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) log: Log,
+    /// The log holds exactly what was published and may be appended to.
+    pub(crate) is_log_sound: bool,
+    /// The log that takes over once an unsound one has been replaced.
+    pub(crate) spare: Option<Log>,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) growth: Growth,
+}
+
+/// When the next checkpoint is due: when the logs since the last one are larger than it is, but not before
+/// they have a certain size. So the disk writes everything about twice, and opening reads at most two
+/// checkpoints' worth, or one and `at_least`.
+pub(crate) struct Growth {
+    pub(crate) at_least: u64,
+    pub(crate) checkpoint: u64,
+    /// The logs since the checkpoint, without the newest.
+    pub(crate) older_logs: u64,
+    /// A checkpoint failed: none is tried before the logs have reached this size.
+    pub(crate) not_before: u64,
+}
+
+impl Growth {
+    fn is_due(&self, newest_log: u64) -> bool {
+        self.older_logs + newest_log > self.at_least.max(self.checkpoint).max(self.not_before)
+    }
+}
+
+impl Writer {
+    /// Serves the queue until it is closed and empty.
+    pub(crate) fn run(mut self) {
+        while let Some(batch) = self.queue.take(self.checkpoint.is_none()) {
+            if !batch.is_empty() {
+                self.serve(batch);
+            }
+            self.tend_checkpoint();
+        }
+        self.abandon_checkpoint();
+        self.core.close();
+    }
+
+    fn serve(&mut self, batch: Vec<Item>) {
+        match self.make_durable(&batch) {
+            Ok(()) => self.publish(batch),
+            Err(error) => self.fail(batch, error),
+        }
+    }
+
+    fn make_durable(&mut self, batch: &[Item]) -> io::Result<()> {
+        let mut events = batch.iter().filter_map(|item| item.outcome.as_ref().ok()).peekable();
+        if events.peek().is_none() {
+            return Ok(());
+        }
+        if !self.is_log_sound {
+            self.start_over()?;
+        }
+        self.log.append(events).map_err(|AppendError { source, is_cut_back }| {
+            self.is_log_sound = is_cut_back;
+            source
+        })
+    }
+
+    fn publish(&self, batch: Vec<Item>) {
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut events = Vec::with_capacity(batch.len());
+        for mut item in batch {
+            let outcome = std::mem::replace(&mut item.outcome, Err(Error::Closed));
+            let reply = outcome.map(|event| {
+                let record = event.record.clone();
+                events.push(event);
+                record
+            });
+            answers.push((item, reply));
+        }
+        let revisions: Vec<(Key, Revision)> = events.iter().map(key_and_revision).collect();
+        self.publish_events(events);
+        self.queue.published(revisions.into_iter());
+        answers.into_iter().for_each(|(item, reply)| item.answer(reply));
+    }
+
+    fn publish_events(&self, events: Vec<Event>) {
+        let mut events = events.into_iter().peekable();
+        while events.peek().is_some() {
+            let some = events.by_ref().take(PUBLISH_AT_ONCE);
+            self.core.change(|state, calls| some.for_each(|event| state.publish(event, calls)));
+        }
+    }
+
+    fn fail(&mut self, batch: Vec<Item>, error: io::Error) {
+        tracing::error!(%error, writes = batch.len(), "could not make writes durable");
+        let error = Arc::new(error);
+        let behind = self.queue.give_up(self.core.read().revision);
+        batch.into_iter().chain(behind).for_each(|item| item.answer(Err(as_store_error(&error))));
+    }
+
+    /// Starts the next generation with a checkpoint of what is published, because the log cannot be trusted.
+    /// Nothing is published meanwhile, so the log of a failed attempt serves the next one.
+    fn start_over(&mut self) -> io::Result<()> {
+        self.abandon_checkpoint();
+        let log = match self.spare.take() {
+            Some(log) => log,
+            None => Log::create(&self.disk, self.log.generation + 1, self.core.read().revision)?,
+        };
+        let generation = self.spare.insert(log).generation;
+        let mut checkpoint = Some(self.begin_checkpoint(generation)?);
+        while let Some(unfinished) = checkpoint {
+            checkpoint = self.step(unfinished)?;
+        }
+        self.log = self.spare.take().expect("it was put there above");
+        self.is_log_sound = true;
+        Ok(())
+    }
+
+    fn tend_checkpoint(&mut self) {
+        let result = match self.checkpoint.take() {
+            Some(checkpoint) => self.step(checkpoint),
+            None if self.is_log_sound && self.growth.is_due(self.log.length()) => {
+                self.begin_generation().map(Some)
+            }
+            None => return,
+        };
+        match result {
+            Ok(checkpoint) => self.checkpoint = checkpoint,
+            Err(error) => {
+                tracing::warn!(%error, "could not write a checkpoint; the log goes on");
+                self.growth.not_before =
+                    self.growth.older_logs + self.log.length() + self.growth.at_least / 2;
+            }
+        }
+    }
+
+    /// From here on changes go to a new log, and a checkpoint of the state before them is begun.
+    fn begin_generation(&mut self) -> io::Result<Checkpoint> {
+        let generation = self.log.generation + 1;
+        let checkpoint = self.begin_checkpoint(generation)?;
+        match Log::create(&self.disk, generation, checkpoint.revision) {
+            Ok(log) => {
+                self.growth.older_logs += self.log.length();
+                self.log = log;
+                Ok(checkpoint)
+            }
+            Err(error) => {
+                checkpoint.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_checkpoint(&self, generation: u64) -> io::Result<Checkpoint> {
+        let (revision, indexes) = self.core.read().indexes();
+        Checkpoint::begin(&self.disk, generation, revision, indexes)
+    }
+
+    /// Goes on with a checkpoint; `None` when it is complete.
+    fn step(&mut self, mut checkpoint: Checkpoint) -> io::Result<Option<Checkpoint>> {
+        match checkpoint.step() {
+            Ok(false) => Ok(Some(checkpoint)),
+            Ok(true) => {
+                self.complete(checkpoint);
+                Ok(None)
+            }
+            Err(error) => {
+                checkpoint.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn abandon_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            checkpoint.abandon();
+        }
+    }
+
+    fn complete(&mut self, checkpoint: Checkpoint) {
+        self.growth.checkpoint = checkpoint.length;
+        self.growth.older_logs = 0;
+        self.growth.not_before = 0;
+        if let Err(error) = Files::remove_before(&self.disk, checkpoint.generation) {
+            tracing::warn!(%error, "could not remove files that a checkpoint has replaced; the next one will");
+        }
+    }
+}
+
+fn key_and_revision(event: &Event) -> (Key, Revision) {
+    (event.record.key.clone(), event.revision())
+}
+
+fn as_store_error(error: &Arc<io::Error>) -> Error {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match error.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => Error::Full,
+        _ => Error::Io(error.clone()),
+    }
+}

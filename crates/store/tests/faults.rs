@@ -1,0 +1,381 @@
+//! What survives when the disk fails or the machine stops, at every operation there is.
+
+mod engines;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engines::disk::{Fault, SimDisk, Unsynced};
+use engines::{clock, pods};
+use futures::FutureExt;
+use futures::future::join_all;
+use setpoint_clock::Rng;
+use setpoint_store::*;
+
+const KEYS: u64 = 8;
+
+/// Small enough that a run goes through several checkpoints.
+const OPTIONS: DurableOptions = DurableOptions { limits: LIMITS, checkpoint_after: 3_000 };
+const LIMITS: Limits =
+    Limits { events: 1_000, bytes: 1 << 20, total_bytes: 1 << 20, age: std::time::Duration::from_secs(300) };
+
+/// Drives a store and keeps what it was told.
+///
+/// Every key is written in versions 1, 2, 3, …, and every seventh version is a removal, so what a key holds
+/// says how far it got.
+#[derive(Default)]
+struct Ledger {
+    keys: BTreeMap<u64, Account>,
+    /// The newest revision that was acknowledged or seen.
+    revision: Revision,
+    refused: u64,
+}
+
+#[derive(Clone, Default)]
+struct Account {
+    /// The newest version that was acknowledged.
+    acknowledged: u64,
+    /// The newest version that was tried.
+    tried: u64,
+    /// The versions that were refused.
+    refused: Vec<u64>,
+    /// Where the record is now, for the next write.
+    modified: Option<Revision>,
+}
+
+fn is_removal(version: u64) -> bool {
+    version.is_multiple_of(7)
+}
+
+fn value(key: u64, version: u64) -> String {
+    let filling = "x".repeat((key * 37 + version * 101) as usize % 900);
+    format!("{{\"key\":{key},\"version\":{version},\"filling\":\"{filling}\"}}")
+}
+
+fn write(key: u64, account: &Account, version: u64) -> Write {
+    let expect = account.modified.map_or(Expect::Absent, Expect::Revision);
+    let payload = Payload { bytes: value(key, version).into(), stamp_at: Some(1), facts: None };
+    let change = if is_removal(version) { Change::Delete } else { Change::Put { payload, ttl: None } };
+    Write { key: pods().key(format!("{key}")), expect, change }
+}
+
+impl Ledger {
+    /// Rounds of concurrent writes of all keys, alternating with single writes. Stops at the first refusal if
+    /// `until_refused`, as after the machine has stopped.
+    async fn work(&mut self, store: &DurableStore, rounds: u64, until_refused: bool) {
+        for round in 0..rounds {
+            let keys: Vec<u64> =
+                if round.is_multiple_of(3) { vec![round % KEYS] } else { (0..KEYS).collect() };
+            self.round(store, &keys).await;
+            if until_refused && self.refused > 0 {
+                return;
+            }
+        }
+    }
+
+    async fn round(&mut self, store: &DurableStore, keys: &[u64]) {
+        let writes = keys.iter().map(|key| {
+            let account = self.keys.entry(*key).or_default();
+            account.tried = account.next_version();
+            store.commit(write(*key, account, account.tried))
+        });
+        let writes: Vec<_> = writes.collect();
+        for (key, result) in keys.iter().zip(join_all(writes).await) {
+            let account = self.keys.get_mut(key).unwrap();
+            match result {
+                Ok(record) => {
+                    account.acknowledged = account.tried;
+                    account.modified = (!is_removal(account.tried)).then_some(record.modified);
+                    self.revision = self.revision.max(record.modified);
+                }
+                Err(Error::Full | Error::Io(_)) => {
+                    account.refused.push(account.tried);
+                    self.refused += 1;
+                }
+                Err(error) => panic!("an unexpected refusal: {error}"),
+            }
+        }
+        assert!(store.revision() >= self.revision);
+    }
+
+    /// Checks a store against the ledger. A write that was refused by a machine that stopped
+    /// (`may_have_happened`) may be there or not; any other refused write is not there.
+    async fn check(&mut self, store: &DurableStore, may_have_happened: bool) {
+        assert!(store.revision() >= self.revision, "the revision has gone back");
+        for (key, account) in &mut self.keys {
+            let found = store.get(&pods().key(format!("{key}")), None).await.unwrap();
+            let version = found.as_deref().map(|record| check_record(*key, record));
+            let mut possible = vec![account.acknowledged];
+            if may_have_happened {
+                possible.extend(account.refused.iter().filter(|version| **version > account.acknowledged));
+            }
+            let is_possible = |possible: &&u64| {
+                version == (!is_removal(**possible) && **possible > 0).then_some(**possible)
+            };
+            let Some(version) = possible.iter().find(is_possible) else {
+                panic!("key {key} is at {version:?}, expected one of {possible:?}")
+            };
+            account.acknowledged = *version;
+            account.modified = found.map(|record| record.modified);
+        }
+    }
+}
+
+impl Account {
+    fn next_version(&self) -> u64 {
+        // After a refusal the same step is tried again, under a version of its own that is of the same sort.
+        let next = self.tried.max(self.acknowledged) + 1;
+        match (is_removal(next), self.modified) {
+            (true, None) => next + 1,
+            _ => next,
+        }
+    }
+}
+
+/// The version a record is at; it must be whole.
+fn check_record(key: u64, record: &Record) -> u64 {
+    let text = engines::text(record);
+    let stamp = format!("{{\"resourceVersion\":\"{}\",", record.modified);
+    let version =
+        text.split("\"version\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap();
+    assert_eq!(text, format!("{stamp}{}", &value(key, version)[1..]), "a half-written record");
+    version
+}
+
+fn open(disk: &Arc<SimDisk>) -> DurableStore {
+    DurableStore::open_on(disk.share(), clock(), OPTIONS).unwrap()
+}
+
+/// How many operations an undisturbed run of `rounds` makes.
+async fn operations_of(rounds: u64) -> u64 {
+    let disk = Arc::<SimDisk>::default();
+    let mut ledger = Ledger::default();
+    let store = open(&disk);
+    ledger.work(&store, rounds, false).await;
+    ledger.check(&store, false).await;
+    drop(store);
+    assert!(disk.names().iter().any(|name| name.starts_with("checkpoint-")), "the run has seen a checkpoint");
+    disk.operations()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_was_acknowledged_survives_a_crash_at_any_operation() {
+    let operations = operations_of(24).await;
+    assert!(operations > 80, "{operations} operations are too few to mean anything");
+    let rng = Rng::seeded(1);
+    for unsynced in [Unsynced::Lost, Unsynced::Kept, Unsynced::Torn, Unsynced::Scattered] {
+        for stop_at in 0..operations {
+            let disk = Arc::<SimDisk>::default();
+            disk.inject([(stop_at, Fault::Stop)]);
+            let mut ledger = Ledger::default();
+            if let Ok(store) = DurableStore::open_on(disk.share(), clock(), OPTIONS) {
+                ledger.work(&store, 30, true).await;
+            }
+            let disk = disk.after_crash(unsynced, &rng);
+            let store = open(&disk);
+            ledger.check(&store, true).await;
+            ledger.work(&store, 4, false).await;
+            drop(store);
+            ledger.check(&open(&disk), false).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_recovering_from_a_crash_loses_nothing() {
+    let operations = operations_of(24).await;
+    let rng = Rng::seeded(2);
+    for stop_at in (0..operations).step_by(3) {
+        let disk = Arc::<SimDisk>::default();
+        disk.inject([(stop_at, Fault::Stop)]);
+        let mut ledger = Ledger::default();
+        if let Ok(store) = DurableStore::open_on(disk.share(), clock(), OPTIONS) {
+            ledger.work(&store, 30, true).await;
+        }
+        let crashed = disk.after_crash(Unsynced::Torn, &rng);
+        for again in 0..12 {
+            let disk = crashed.after_crash(Unsynced::Kept, &rng);
+            disk.inject([(again, Fault::Stop)]);
+            drop(DurableStore::open_on(disk.share(), clock(), OPTIONS));
+            let store = open(&disk.after_crash(Unsynced::Scattered, &rng));
+            let mut ledger = Ledger { keys: ledger.keys.clone(), ..Ledger::default() };
+            ledger.check(&store, true).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_operation_refuses_its_writes_and_harms_nothing_else() {
+    let operations = operations_of(24).await;
+    let rng = Rng::seeded(3);
+    for (fault, length) in
+        [(Fault::Fail, 1), (Fault::Full, 1), (Fault::Fail, 2), (Fault::Full, 3), (Fault::Fail, 7)]
+    {
+        // The first four operations open the store.
+        for first in 4..operations {
+            let disk = Arc::<SimDisk>::default();
+            disk.inject((first..first + length).map(|at| (at, fault)));
+            let mut ledger = Ledger::default();
+            let store = open(&disk);
+            ledger.work(&store, 28, false).await;
+            ledger.check(&store, false).await;
+            assert!(ledger.refused <= length * KEYS, "writes work again when the disk does");
+            let crashed = disk.after_crash(Unsynced::Lost, &rng);
+            drop(store);
+            disk.inject([]);
+            // What a failed sync left behind could not be taken back if cutting it off failed too.
+            ledger.check(&open(&crashed), length > 1).await;
+            ledger.check(&open(&disk), length > 1).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
+    let disk = Arc::<SimDisk>::default();
+    let store = open(&disk);
+    let mut ledger = Ledger::default();
+    ledger.work(&store, 20, false).await;
+    for spare in [0, 1, 40, 100, 700, 2_000, 5_000] {
+        disk.set_capacity(Some(disk.used() + spare));
+        let before = ledger.refused;
+        ledger.work(&store, 20, false).await;
+        assert!(ledger.refused > before);
+        ledger.check(&store, false).await;
+        disk.set_capacity(None);
+        let refused = ledger.refused;
+        ledger.work(&store, 20, false).await;
+        assert_eq!(ledger.refused, refused, "there is room again");
+        ledger.check(&store, false).await;
+    }
+    drop(store);
+    ledger.check(&open(&disk), false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_is_neither_read_nor_watched() {
+    let disk = Arc::<SimDisk>::default();
+    let store = open(&disk);
+    let key = pods().key("a");
+    let put = |expect| Write {
+        key: key.clone(),
+        expect,
+        change: Change::Put { payload: Payload::plain("v"), ttl: None },
+    };
+    let created = store.commit(put(Expect::Absent)).await.unwrap();
+    let mut watch = store.watch(pods().all(), created.modified).unwrap();
+    let next = disk.operations();
+    disk.inject([(next + 1, Fault::Fail)]);
+    // The second of these is decided on the strength of the first, and the third is refused because of it.
+    let mut writes =
+        [Expect::Revision(2), Expect::Revision(3), Expect::Absent].map(|expect| store.commit(put(expect)));
+    disk.held(|| {
+        for write in &mut writes {
+            assert!(write.now_or_never().is_none(), "nothing is known before it is durable");
+        }
+        assert_eq!(store.revision(), 2);
+    });
+    let [first, second, third] = <[_; 3]>::try_from(join_all(writes).await).unwrap();
+    assert!(matches!((first, second), (Err(Error::Io(_)), Err(Error::Io(_)))));
+    assert!(matches!(third, Err(Error::Io(_))), "a record that is not durable is not shown");
+    assert_eq!((store.revision(), watch.revision()), (2, 2));
+    assert_eq!(engines::drain(&mut watch).unwrap(), [""; 0]);
+    assert_eq!(store.get(&key, None).await.unwrap().unwrap().modified, 2);
+    assert_eq!(store.commit(put(Expect::Revision(2))).await.unwrap().modified, 3);
+    assert_eq!(engines::drain(&mut watch).unwrap(), ["~a@3"]);
+}
+
+/// A disk with one log of several frames, and where they begin.
+async fn log_of_frames() -> (Arc<SimDisk>, String, Vec<usize>) {
+    let disk = Arc::<SimDisk>::default();
+    let options = DurableOptions { checkpoint_after: 1 << 20, ..OPTIONS };
+    let store = DurableStore::open_on(disk.share(), clock(), options).unwrap();
+    let [name] = <[String; 1]>::try_from(disk.names()).unwrap();
+    let mut frames = Vec::new();
+    for key in 0..5 {
+        frames.push(disk.content(&name).len());
+        store.commit(write(key, &Account::default(), 1)).await.unwrap();
+    }
+    drop(store);
+    (disk, name, frames)
+}
+
+fn open_error(disk: &Arc<SimDisk>) -> String {
+    DurableStore::open_on(disk.share(), clock(), OPTIONS).err().expect("it is damaged").to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_before_the_last_frame_is_an_error_that_names_the_place() {
+    let (disk, name, frames) = log_of_frames().await;
+    let good = disk.content(&name);
+    for at in frames[1]..frames[4] {
+        let mut content = good.clone();
+        content[at] ^= 0x40;
+        disk.replace(&name, content);
+        let frame = frames.iter().rfind(|frame| **frame <= at).unwrap();
+        let message = open_error(&disk);
+        assert!(message.starts_with(&format!("{name} is damaged at byte {frame}: ")), "{at}: {message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_in_the_last_frame_or_behind_it_is_an_unfinished_write() {
+    let (disk, name, frames) = log_of_frames().await;
+    let good = disk.content(&name);
+    let check = |content: Vec<u8>, revision| {
+        disk.replace(&name, content);
+        assert_eq!(open(&disk).revision(), revision);
+        assert_eq!(open(&disk).revision(), revision, "the log is whole again");
+    };
+    for at in frames[4]..good.len() {
+        check(good[..at].to_vec(), 5);
+        let mut flipped = good.clone();
+        flipped[at] ^= 0x01;
+        check(flipped, 5);
+    }
+    check([&good[..], &[0; 5_000]].concat(), 6);
+    check([&good[..], b"rubbish"].concat(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_or_missing_checkpoint_is_an_error_that_names_it() {
+    let disk = Arc::<SimDisk>::default();
+    let mut ledger = Ledger::default();
+    let store = open(&disk);
+    ledger.work(&store, 24, false).await;
+    drop(store);
+    let checkpoint = disk.names().into_iter().rfind(|name| name.starts_with("checkpoint-")).unwrap();
+    let good = disk.content(&checkpoint);
+    for at in (0..good.len()).step_by(7) {
+        let mut content = good.clone();
+        content[at] ^= 0x10;
+        disk.replace(&checkpoint, content);
+        assert!(open_error(&disk).contains(&checkpoint));
+        disk.replace(&checkpoint, good[..at].to_vec());
+        assert!(open_error(&disk).contains(&checkpoint));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_log_is_an_error() {
+    let disk = Arc::<SimDisk>::default();
+    let store = open(&disk);
+    Ledger::default().work(&store, 24, false).await;
+    drop(store);
+    let log = disk.names().into_iter().find(|name| name.starts_with("log-")).unwrap();
+    disk.share().remove(&log).unwrap();
+    assert!(open_error(&disk).contains("is missing"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_format_is_refused_untouched() {
+    let (disk, name, _) = log_of_frames().await;
+    let mut content = disk.content(&name);
+    content[8] = 2;
+    disk.replace(&name, content.clone());
+    assert_eq!(
+        open_error(&disk),
+        format!("{name} was written by a newer version: its format is 2, this version reads up to 1")
+    );
+    assert_eq!(disk.content(&name), content);
+}

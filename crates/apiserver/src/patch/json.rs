@@ -1,0 +1,309 @@
+//! JSON patches (RFC 6902), with v1.34's liberties: indexes may count from the end, a replaced field need
+//! not exist, and a test for null holds where there is nothing.
+
+use serde_json::{Map, Value};
+
+use crate::schema::FieldValidation;
+use crate::schema::go;
+use crate::schema::untyped::{self, Untyped};
+
+use super::PatchError;
+
+const MAX_OPERATIONS: usize = 10_000;
+
+/// What all copies of one patch may add: as much as one request body may hold.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// A parsed patch.
+pub struct Operations {
+    operations: Vec<Operation>,
+    /// Unknown and duplicate fields of the patch itself.
+    pub(super) problems: Vec<String>,
+}
+
+#[derive(Default)]
+struct Operation {
+    op: Option<String>,
+    path: Option<String>,
+    from: Option<String>,
+    value: Value,
+}
+
+impl Operations {
+    pub fn parse(patch: &[u8], validation: FieldValidation) -> Result<Self, PatchError> {
+        let bad = |why: String| match validation {
+            FieldValidation::Ignore => PatchError::BadRequest(why),
+            _ => PatchError::BadRequest(format!("error decoding patch: {why}")),
+        };
+        let Untyped { value, duplicates } = untyped::parse(patch).map_err(bad)?;
+        let items = match value {
+            Value::Array(items) => items,
+            Value::Null => Vec::new(),
+            other => return Err(bad(wrong_type(&other, "value of type []handlers.jsonPatchOp"))),
+        };
+        if items.len() > MAX_OPERATIONS {
+            return Err(PatchError::TooLarge(format!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                items.len()
+            )));
+        }
+        let mut problems = duplicates;
+        let operations = items.into_iter().enumerate();
+        let operations = operations
+            .map(|(index, item)| Operation::parse(index, item, &mut problems))
+            .collect::<Result<_, _>>()
+            .map_err(bad)?;
+        let problems = problems.into_iter().map(|problem| format!("json patch {problem}")).collect();
+        Ok(Self { operations, problems })
+    }
+
+    /// Applies all operations or none.
+    pub fn apply(&self, mut document: Value) -> Result<Value, PatchError> {
+        let mut copied = 0;
+        for operation in &self.operations {
+            operation.apply(&mut document, &mut copied).map_err(PatchError::Unprocessable)?;
+        }
+        Ok(document)
+    }
+}
+
+fn wrong_type(found: &Value, place: &str) -> String {
+    format!("json: cannot unmarshal {} into Go {place}", go::kind_of(found))
+}
+
+impl Operation {
+    fn parse(index: usize, item: Value, problems: &mut Vec<String>) -> Result<Self, String> {
+        let fields = match item {
+            Value::Object(fields) => fields,
+            Value::Null => Map::new(),
+            other => return Err(wrong_type(&other, "value of type handlers.jsonPatchOp")),
+        };
+        let mut operation = Self::default();
+        for (name, value) in fields {
+            match name.as_str() {
+                "op" => operation.op = text(&name, value)?,
+                "path" => operation.path = text(&name, value)?,
+                "from" => operation.from = text(&name, value)?,
+                "value" => operation.value = value,
+                _ => problems.push(format!("unknown field {:?}", format!("[{index}].{name}"))),
+            }
+        }
+        Ok(operation)
+    }
+
+    fn apply(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
+        match self.op.as_deref().unwrap_or("unknown") {
+            "add" => self.add(document),
+            "remove" => self.remove(document),
+            "replace" => self.replace(document),
+            "move" => self.relocate(document),
+            "copy" => self.copy(document, copied),
+            "test" => self.test(document),
+            other => Err(format!("Unexpected kind: {other}")),
+        }
+    }
+
+    fn path(&self) -> Result<&str, String> {
+        self.path.as_deref().ok_or_else(|| "operation missing path field: missing value".to_owned())
+    }
+
+    fn from(&self) -> Result<&str, String> {
+        self.from.as_deref().ok_or_else(|| "operation, missing from field: missing value".to_owned())
+    }
+
+    fn add(&self, document: &mut Value) -> Result<(), String> {
+        let path = self.path()?;
+        let mut place = Place::find(document, path).ok_or_else(|| {
+            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
+        })?;
+        place.add(self.value.clone()).map_err(|why| format!("error in add for path: '{path}': {why}"))
+    }
+
+    fn remove(&self, document: &mut Value) -> Result<(), String> {
+        let path = self.path()?;
+        let mut place = Place::find(document, path).ok_or_else(|| {
+            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
+        })?;
+        place.remove().map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+    }
+
+    fn replace(&self, document: &mut Value) -> Result<(), String> {
+        let path = self.path()?;
+        if path.is_empty() {
+            if !self.value.is_object() && !self.value.is_array() {
+                return Err("replace operation value must be object or array".to_owned());
+            }
+            *document = self.value.clone();
+            return Ok(());
+        }
+        let mut place = Place::find(document, path).ok_or_else(|| {
+            format!("replace operation does not apply: doc is missing path: {path}: missing value")
+        })?;
+        place.set(self.value.clone()).map_err(|_| {
+            format!("replace operation does not apply: doc is missing key: {path}: missing value")
+        })
+    }
+
+    /// Move, which is a keyword.
+    fn relocate(&self, document: &mut Value) -> Result<(), String> {
+        let (from, path) = (self.from()?, self.path()?);
+        let mut source = Place::find(document, from).ok_or_else(|| {
+            format!("move operation does not apply: doc is missing from path: {from}: missing value")
+        })?;
+        let value = source.remove().map_err(|why| format!("error in move for path: '{from}': {why}"))?;
+        let mut place = Place::find(document, path).ok_or_else(|| {
+            format!("move operation does not apply: doc is missing destination path: {path}: missing value")
+        })?;
+        place.add(value).map_err(|why| format!("error in move for path: '{path}': {why}"))
+    }
+
+    fn copy(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
+        let (from, path) = (self.from()?, self.path()?);
+        let mut source = Place::find(document, from).ok_or_else(|| {
+            format!("copy operation does not apply: doc is missing from path: {from}: missing value")
+        })?;
+        let value = source.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
+        let value = value.cloned().unwrap_or_default();
+        *copied += value.to_string().len();
+        if *copied > MAX_COPIED_BYTES {
+            return Err(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
+            ));
+        }
+        let mut place = Place::find(document, path).ok_or_else(|| {
+            format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
+        })?;
+        place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))
+    }
+
+    fn test(&self, document: &mut Value) -> Result<(), String> {
+        let path = self.path()?;
+        let failed = || format!("testing value {path} failed: test failed");
+        if path.is_empty() {
+            return if *document == self.value { Ok(()) } else { Err(failed()) };
+        }
+        let mut place = Place::find(document, path).ok_or_else(|| {
+            format!("test operation does not apply: is missing path: {path}: missing value")
+        })?;
+        let found = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
+        if found.unwrap_or(&Value::Null) == &self.value { Ok(()) } else { Err(failed()) }
+    }
+}
+
+fn text(field: &str, value: Value) -> Result<Option<String>, String> {
+    match value {
+        Value::String(text) => Ok(Some(text)),
+        Value::Null => Ok(None),
+        other => Err(wrong_type(&other, &format!("struct field jsonPatchOp.{field} of type string"))),
+    }
+}
+
+/// A field of an object or an item of a list that a pointer leads to; it need not exist, its parent must.
+enum Place<'d> {
+    Field(&'d mut Map<String, Value>, String),
+    Item(&'d mut Vec<Value>, String),
+}
+
+impl<'d> Place<'d> {
+    fn find(document: &'d mut Value, pointer: &str) -> Option<Self> {
+        let (_, tokens) = pointer.split_once('/')?;
+        let mut tokens = tokens.split('/').map(unescape).peekable();
+        let mut at = document;
+        loop {
+            let token = tokens.next()?;
+            if tokens.peek().is_none() {
+                return match at {
+                    Value::Object(fields) => Some(Self::Field(fields, token)),
+                    Value::Array(items) => Some(Self::Item(items, token)),
+                    _ => None,
+                };
+            }
+            at = match at {
+                Value::Object(fields) => fields.get_mut(&token)?,
+                Value::Array(items) => {
+                    let index = index(&token, items.len()).ok()?;
+                    items.get_mut(index)?
+                }
+                _ => return None,
+            };
+        }
+    }
+
+    /// What is there, if anything.
+    fn get(&mut self) -> Result<Option<&Value>, String> {
+        match self {
+            Self::Field(fields, key) => Ok(fields.get(key)),
+            Self::Item(items, token) => {
+                let index = existing(token, items.len())?;
+                Ok(items.get(index))
+            }
+        }
+    }
+
+    fn add(&mut self, value: Value) -> Result<(), String> {
+        match self {
+            Self::Field(fields, key) => _ = fields.insert(std::mem::take(key), value),
+            Self::Item(items, token) if token == "-" => items.push(value),
+            Self::Item(items, token) => {
+                let index = index(token, items.len() + 1)?;
+                if index > items.len() {
+                    return Err(invalid_index(token));
+                }
+                items.insert(index, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, value: Value) -> Result<(), String> {
+        match self {
+            Self::Field(fields, key) => _ = fields.insert(std::mem::take(key), value),
+            Self::Item(items, token) => {
+                let index = existing(token, items.len())?;
+                items[index] = value;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self) -> Result<Value, String> {
+        match self {
+            Self::Field(fields, key) => fields
+                .remove(key)
+                .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+            Self::Item(items, token) => {
+                let index = existing(token, items.len())?;
+                Ok(items.remove(index))
+            }
+        }
+    }
+}
+
+fn unescape(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
+fn invalid_index(token: &str) -> String {
+    format!("Unable to access invalid index: {token}: invalid index referenced")
+}
+
+/// An index, counted from the end if it is negative. May be beyond the end.
+fn index(token: &str, length: usize) -> Result<usize, String> {
+    let index: i64 = token.parse().map_err(|_| {
+        format!(
+            "value was not a proper array index: '{token}': strconv.Atoi: parsing {token:?}: invalid syntax"
+        )
+    })?;
+    match usize::try_from(index) {
+        Ok(index) => Ok(index),
+        Err(_) => {
+            let back = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+            length.checked_sub(back).ok_or_else(|| invalid_index(token))
+        }
+    }
+}
+
+/// The index of an item that is there.
+fn existing(token: &str, length: usize) -> Result<usize, String> {
+    index(token, length).and_then(|index| if index < length { Ok(index) } else { Err(invalid_index(token)) })
+}

@@ -1,0 +1,167 @@
+//! Patches: RFC 6902, RFC 7386 and strategic merge, as v1.34's API server applies and refuses them.
+//!
+//! [`apply`] is the whole way from a stored object and a request's body to the object that takes its
+//! place, checked against its schema. A patch that fails changes nothing.
+
+mod go_print;
+pub mod json;
+pub mod merge;
+mod order;
+pub mod strategic;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::field::{FieldError, Reason};
+use crate::schema::decode::{Misfit, normalize, strict_error};
+use crate::schema::untyped::{self, Untyped};
+use crate::schema::{Decoded, FieldValidation, Target, go};
+
+use go_print::GoPrint;
+
+/// The kinds of patches that [`apply`] knows; server-side apply is another matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+}
+
+impl PatchKind {
+    /// By the media type of a request, without parameters.
+    pub fn of_media_type(media_type: &str) -> Option<Self> {
+        match media_type {
+            "application/json-patch+json" => Some(Self::Json),
+            "application/merge-patch+json" => Some(Self::Merge),
+            "application/strategic-merge-patch+json" => Some(Self::Strategic),
+            _ => None,
+        }
+    }
+}
+
+/// Why a patch was refused, by the answer it gets.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PatchError {
+    /// 400, reason BadRequest, with this message.
+    #[error("{0}")]
+    BadRequest(String),
+    /// 413, reason RequestEntityTooLarge; the message follows `Request entity too large: `.
+    #[error("{0}")]
+    TooLarge(String),
+    /// 422, reason Invalid, empty details, and the message
+    /// `the server rejected our request due to an error in our request`; this text is for the log.
+    #[error("{0}")]
+    Unprocessable(String),
+    /// 422, reason Invalid, of no kind and no name (` "" is invalid: patch: …`), with this one cause.
+    #[error("{}", .0.detail)]
+    Invalid(FieldError),
+    /// 500 without a reason, with this message.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl PatchError {
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::BadRequest(_) => 400,
+            Self::TooLarge(_) => 413,
+            Self::Unprocessable(_) | Self::Invalid(_) => 422,
+            Self::Internal(_) => 500,
+        }
+    }
+
+    fn invalid(shown: String, detail: String) -> Self {
+        let value = Some(Value::String(shown));
+        Self::Invalid(FieldError { reason: Reason::Invalid, field: "patch".into(), value, detail })
+    }
+}
+
+/// The object that `patch` makes of `current`, in the form it is stored in.
+pub fn apply(
+    kind: PatchKind,
+    target: &Target,
+    current: Value,
+    patch: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, PatchError> {
+    match kind {
+        PatchKind::Json => {
+            let operations = json::Operations::parse(patch, validation)?;
+            let patched = operations.apply(current)?;
+            finish(target, patched, operations.problems, validation)
+        }
+        PatchKind::Merge => {
+            let Untyped { value, duplicates } = merge::parse(patch, validation)?;
+            let patched = merge::apply(current, value)?;
+            finish(target, patched, duplicates, validation)
+        }
+        PatchKind::Strategic => apply_strategic(target, current, patch, validation),
+    }
+}
+
+fn apply_strategic(
+    target: &Target,
+    current: Value,
+    patch: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, PatchError> {
+    let Untyped { value, duplicates } = object_of(patch).map_err(PatchError::BadRequest)?;
+    let shown = value.clone();
+    let mut patched = strategic::apply(&target.schema, current, value)?;
+    if let Some(fields) = patched.as_object_mut() {
+        fields.insert("apiVersion".into(), target.api_version().into());
+        fields.insert("kind".into(), target.kind.clone().into());
+    }
+    settle(normalize(&target.schema, patched, validation), duplicates, validation, || {
+        GoPrint(&shown).to_string()
+    })
+}
+
+/// JSON and merge patches may make another kind of the object, which then fails as that kind would.
+fn finish(
+    target: &Target,
+    patched: Value,
+    problems: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Decoded, PatchError> {
+    let shown = patched.clone();
+    settle(target.decode_value(patched, validation), problems, validation, || shown.to_string())
+}
+
+/// Puts together what was found in the patch and in its result.
+fn settle(
+    result: Result<Decoded, Misfit>,
+    mut problems: Vec<String>,
+    validation: FieldValidation,
+    shown: impl FnOnce() -> String,
+) -> Result<Decoded, PatchError> {
+    let strict = validation == FieldValidation::Strict;
+    match result {
+        Err(Misfit::Wrong(why)) => Err(PatchError::invalid(shown(), why)),
+        Err(Misfit::Strict(found)) => {
+            problems.extend(found);
+            Err(PatchError::invalid(shown(), strict_error(&problems)))
+        }
+        Ok(_) if strict && !problems.is_empty() => Err(PatchError::invalid(shown(), strict_error(&problems))),
+        Ok(decoded) if validation == FieldValidation::Ignore => {
+            Ok(Decoded { warnings: Vec::new(), ..decoded })
+        }
+        Ok(decoded) => {
+            problems.extend(decoded.warnings);
+            Ok(Decoded { object: decoded.object, warnings: problems })
+        }
+    }
+}
+
+/// Merge patches of both kinds are objects, or null.
+fn object_of(patch: &[u8]) -> Result<Untyped, String> {
+    let parsed = untyped::parse(patch)?;
+    match &parsed.value {
+        Value::Object(_) | Value::Null => Ok(parsed),
+        other => Err(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go::kind_of(other)
+        )),
+    }
+}

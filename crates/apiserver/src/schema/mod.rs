@@ -1,0 +1,232 @@
+//! What the server knows of the shape of objects: types, their fields, and how lists and maps merge.
+//!
+//! The built-in types come from one table, `facts.txt`, read once when the first of them is asked for.
+//! A [`Schema`] is a type within a table, so a custom resource's schema is a table of its own and every
+//! reader of schemas ([`decode`], patches, apply, OpenAPI) serves both.
+//!
+//! What always holds:
+//! - fields of a struct are sorted by name, so a lookup is a binary search;
+//! - a type is named by a number, never by a string, once the table is built.
+
+pub mod decode;
+mod facts;
+pub(crate) mod go;
+mod read;
+mod scalar;
+pub(crate) mod syntax;
+#[cfg(test)]
+mod tests;
+pub(crate) mod untyped;
+pub(crate) mod yaml;
+mod zero;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+
+pub use decode::{DecodeFailure, Decoded, FieldValidation, Format, Target};
+
+/// A type within a table. Cheap to clone.
+#[derive(Clone)]
+pub struct Schema {
+    table: Arc<Table>,
+    root: TypeId,
+}
+
+/// The number of a type in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeId(u32);
+
+/// All types that can be reached from each other.
+#[derive(Default)]
+pub struct Table {
+    types: Vec<Type>,
+    by_name: BTreeMap<Box<str>, TypeId>,
+    /// `apps/v1/Deployment`, `/v1/Pod`.
+    by_kind: BTreeMap<Box<str>, TypeId>,
+}
+
+/// A type: its shape, and the name that messages show where it has one of its own.
+pub struct Type {
+    pub alias: Option<Box<str>>,
+    pub shape: Shape,
+}
+
+pub enum Shape {
+    Struct(Struct),
+    Map(Map),
+    List(List),
+    Scalar(Scalar),
+}
+
+/// An object with named fields.
+pub struct Struct {
+    /// `io.k8s.api.core.v1.Pod`.
+    pub name: Box<str>,
+    /// Sorted by name.
+    pub fields: Box<[Field]>,
+    /// Merged as a whole by apply.
+    pub atomic: bool,
+    /// `apps/v1/Deployment` for types that are kinds.
+    pub kinds: Box<[Box<str>]>,
+    /// The indexes of the fields that are written even when nobody set them.
+    always: Box<[u16]>,
+}
+
+pub struct Field {
+    pub name: Box<str>,
+    pub ty: TypeId,
+    pub required: bool,
+    /// Whether an explicit zero differs from absence.
+    pub pointer: bool,
+    pub omit_empty: bool,
+    pub omit_zero: bool,
+    pub patch: PatchRule,
+    /// The values of an enumeration, of the field or of its items.
+    pub values: Box<[Box<str>]>,
+    pub default: Option<Value>,
+}
+
+/// How a strategic merge patch treats a field.
+#[derive(Default)]
+pub struct PatchRule {
+    /// Lists merge with what is there instead of replacing it.
+    pub merge: bool,
+    pub retain_keys: bool,
+    /// The field that identifies an item of a merged list of objects.
+    pub key: Option<Box<str>>,
+}
+
+/// An object with arbitrary keys.
+pub struct Map {
+    /// The type of the keys as messages show it.
+    pub key: Box<str>,
+    pub value: TypeId,
+    pub atomic: bool,
+}
+
+pub struct List {
+    pub item: TypeId,
+    pub kind: ListKind,
+}
+
+/// What a list is to server-side apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListKind {
+    Atomic,
+    Set,
+    /// Items are identified by these fields.
+    Map(Box<[Box<str>]>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Float,
+    /// Base64 in JSON.
+    Bytes,
+    /// RFC 3339 in whole seconds.
+    Time,
+    /// RFC 3339 in microseconds.
+    MicroTime,
+    Quantity,
+    IntOrString,
+    /// Any JSON, kept as it is; null when unset.
+    Raw,
+    /// Any JSON object.
+    Fields,
+    /// Any JSON.
+    Any,
+}
+
+static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(facts::built_in()));
+
+impl Schema {
+    pub fn new(table: Arc<Table>, root: TypeId) -> Self {
+        Self { table, root }
+    }
+
+    /// A built-in type by its name: `io.k8s.api.core.v1.Pod`.
+    pub fn built_in(name: &str) -> Option<Self> {
+        BUILT_IN.by_name(name).map(|root| Self { table: BUILT_IN.clone(), root })
+    }
+
+    /// The built-in type of a kind: `apps`, `v1`, `Deployment`.
+    pub fn built_in_kind(group: &str, version: &str, kind: &str) -> Option<Self> {
+        BUILT_IN.by_kind(group, version, kind).map(|root| Self { table: BUILT_IN.clone(), root })
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    pub fn root(&self) -> TypeId {
+        self.root
+    }
+
+    /// The root's fields; none for a root that is no struct.
+    pub fn root_struct(&self) -> Option<&Struct> {
+        self.table.as_struct(self.root)
+    }
+
+    /// The type of a field of the root.
+    pub fn field(&self, name: &str) -> Option<Self> {
+        let ty = self.root_struct()?.field(name)?.ty;
+        Some(Self { table: self.table.clone(), root: ty })
+    }
+}
+
+impl Table {
+    /// Every built-in type.
+    pub fn built_in() -> &'static Arc<Self> {
+        &BUILT_IN
+    }
+
+    pub fn get(&self, id: TypeId) -> &Type {
+        &self.types[id.0 as usize]
+    }
+
+    pub fn shape(&self, id: TypeId) -> &Shape {
+        &self.get(id).shape
+    }
+
+    pub fn as_struct(&self, id: TypeId) -> Option<&Struct> {
+        match self.shape(id) {
+            Shape::Struct(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    pub fn by_name(&self, name: &str) -> Option<TypeId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<TypeId> {
+        self.by_kind.get(format!("{group}/{version}/{kind}").as_str()).copied()
+    }
+
+    /// Every struct with its name, sorted by name.
+    pub fn structs(&self) -> impl Iterator<Item = (&str, &Struct)> {
+        self.by_name.iter().filter_map(|(name, id)| Some((&**name, self.as_struct(*id)?)))
+    }
+
+    /// Adds a type. Two types may be added that look the same.
+    pub fn add(&mut self, ty: Type) -> TypeId {
+        self.types.push(ty);
+        TypeId(u32::try_from(self.types.len() - 1).expect("a table holds some thousands of types"))
+    }
+}
+
+impl Struct {
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.index_of(name).map(|index| &self.fields[index])
+    }
+
+    fn index_of(&self, name: &str) -> Option<usize> {
+        self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()
+    }
+}

@@ -1,0 +1,345 @@
+//! One pass over a document that checks it against a schema and brings it into the form it is stored in:
+//! unknown fields dropped, nulls and empty optional fields left out, required ones filled with their zero.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::go::{Position, TypeName};
+use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar, zero};
+
+/// v1.34 reports no more strict problems than this of one document.
+const MAX_PROBLEMS: usize = 100;
+
+/// What a reading found, beside the value.
+pub(super) struct Findings<'t> {
+    table: &'t Table,
+    strict: bool,
+    /// Unknown and duplicate fields, in the order of the document; only looked for when strict.
+    pub(super) problems: Vec<String>,
+    /// The first value of a wrong type.
+    pub(super) failure: Option<String>,
+}
+
+/// The reading stopped at something worse than what it found before.
+pub(super) const STOPPED: &str = "the document was not read to its end";
+
+pub(super) fn read<'de, D: Deserializer<'de>>(
+    schema: &Schema,
+    strict: bool,
+    document: D,
+) -> (Result<Value, D::Error>, Findings<'_>) {
+    let mut findings = Findings { table: schema.table(), strict, problems: Vec::new(), failure: None };
+    let value =
+        Reader { findings: &mut findings, ty: schema.root(), at: &Position::ROOT }.deserialize(document);
+    (value, findings)
+}
+
+impl Findings<'_> {
+    fn mismatch(&mut self, at: &Position<'_>, found: &str, expected: TypeId) {
+        if self.failure.is_none() {
+            self.failure = Some(at.mismatch(found, TypeName(self.table, expected)));
+        }
+    }
+
+    fn problem(&mut self, what: &str, at: &Position<'_>, key: &str) {
+        if !self.strict || self.problems.len() >= MAX_PROBLEMS {
+            return;
+        }
+        let problem = format!("{what} field {:?}", at.path_to(key));
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// Reads one value of type `ty` at a position.
+struct Reader<'r, 't> {
+    findings: &'r mut Findings<'t>,
+    ty: TypeId,
+    at: &'r Position<'r>,
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<Value, D::Error> {
+        match self.findings.table.shape(self.ty) {
+            Shape::Scalar(Scalar::Any | Scalar::Raw | Scalar::Fields) => {
+                serde::Deserialize::deserialize(document)
+            }
+            _ => document.deserialize_any(self),
+        }
+    }
+}
+
+impl<'t> Reader<'_, 't> {
+    fn shape(&self) -> &'t Shape {
+        self.findings.table.shape(self.ty)
+    }
+
+    /// Notes a value of the wrong type; the reading goes on, for the syntax of the rest counts first.
+    fn wrong<E>(self, found: &str) -> Result<Value, E> {
+        self.findings.mismatch(self.at, found, self.ty);
+        Ok(Value::Null)
+    }
+
+    /// Types with a codec of their own end the reading at what they cannot read.
+    fn stop<E: serde::de::Error>(self, message: String) -> Result<Value, E> {
+        self.findings.failure = Some(message);
+        Err(E::custom(STOPPED))
+    }
+
+    fn stop_wrong<E: serde::de::Error>(self, found: &str) -> Result<Value, E> {
+        let message = self.at.mismatch(found, TypeName(self.findings.table, self.ty));
+        self.stop(message)
+    }
+
+    fn scalar(&self) -> Option<Scalar> {
+        match self.shape() {
+            Shape::Scalar(scalar) => Some(*scalar),
+            _ => None,
+        }
+    }
+
+    fn text<E: serde::de::Error>(self, text: std::borrow::Cow<'_, str>) -> Result<Value, E> {
+        let read = match self.scalar() {
+            Some(Scalar::String | Scalar::IntOrString) => return Ok(Value::String(text.into_owned())),
+            Some(Scalar::Time) => scalar::time(text),
+            Some(Scalar::MicroTime) => scalar::micro_time(text),
+            Some(Scalar::Quantity) => scalar::quantity(text),
+            Some(Scalar::Bytes) => match scalar::base64(text) {
+                Ok(value) => return Ok(value),
+                Err(message) => {
+                    self.findings.failure.get_or_insert(message);
+                    return Ok(Value::Null);
+                }
+            },
+            _ => return self.wrong("string"),
+        };
+        read.or_else(|message| self.stop(message))
+    }
+
+    fn integer<E: serde::de::Error>(self, number: i128) -> Result<Value, E> {
+        let in_range = match self.scalar() {
+            Some(Scalar::Int32 | Scalar::IntOrString) => i32::try_from(number).is_ok(),
+            Some(Scalar::Int64) => i64::try_from(number).is_ok(),
+            Some(Scalar::Float | Scalar::Quantity) => true,
+            Some(Scalar::Time | Scalar::MicroTime) => return self.stop_wrong("number"),
+            _ => return self.wrong("number"),
+        };
+        match (in_range, self.scalar()) {
+            (true, _) => Ok(Number::from_i128(number).map_or(Value::Null, Value::Number)),
+            (false, Some(Scalar::IntOrString)) => self.stop_wrong(&format!("number {number}")),
+            (false, _) => self.wrong(&format!("number {number}")),
+        }
+    }
+
+    fn object<'de, A: MapAccess<'de>>(self, fields: &'t Struct, mut document: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        let mut seen = Seen::default();
+        while let Some(key) = document.next_key_seed(KeyReader(fields))? {
+            let index = match key {
+                Key::Field(index) => index,
+                Key::Unknown(name) => {
+                    self.findings.problem("unknown", self.at, &name);
+                    document.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            let field = &fields.fields[index];
+            if seen.twice(index) {
+                self.findings.problem("duplicate", self.at, &field.name);
+            }
+            let at = self.at.field(&fields.name, &field.name);
+            let value =
+                document.next_value_seed(Reader { findings: self.findings, ty: field.ty, at: &at })?;
+            if value.is_null() || zero::is_left_out(self.findings.table, field, &value) {
+                object.remove(&*field.name);
+            } else {
+                object.insert(field.name.to_string(), value);
+            }
+        }
+        fill(self.findings.table, fields, &mut object);
+        Ok(Value::Object(object))
+    }
+
+    fn map<'de, A: MapAccess<'de>>(self, value: TypeId, mut document: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = document.next_key_seed(NameReader)? {
+            let at = self.at.key(&key);
+            let read = document.next_value_seed(Reader { findings: self.findings, ty: value, at: &at })?;
+            let read = if read.is_null() { zero_item(self.findings.table, value) } else { read };
+            if object.contains_key(&key) {
+                self.findings.problem("duplicate", self.at, &key);
+            }
+            object.insert(key, read);
+        }
+        Ok(if object.is_empty() { Value::Null } else { Value::Object(object) })
+    }
+}
+
+/// Writes the fields that are always there.
+fn fill(table: &Table, fields: &Struct, object: &mut Map<String, Value>) {
+    for &index in &fields.always {
+        let field = &fields.fields[usize::from(index)];
+        if !object.contains_key(&*field.name) {
+            object.insert(field.name.to_string(), zero::zero_field(table, field));
+        }
+    }
+}
+
+/// A null among the items of a list or the values of a map.
+fn zero_item(table: &Table, ty: TypeId) -> Value {
+    match table.shape(ty) {
+        Shape::Scalar(Scalar::Bytes) => Value::String(String::new()),
+        _ => zero::zero(table, ty),
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a value of type {}", TypeName(self.findings.table, self.ty))
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Value, E> {
+        match self.scalar() {
+            Some(Scalar::Bool) => Ok(Value::Bool(on)),
+            Some(Scalar::Quantity) => self.stop(scalar::QUANTITY_FORMAT.to_owned()),
+            Some(Scalar::Time | Scalar::MicroTime | Scalar::IntOrString) => self.stop_wrong("bool"),
+            _ => self.wrong("bool"),
+        }
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Value, E> {
+        self.integer(number.into())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Value, E> {
+        self.integer(number.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Value, E> {
+        match self.scalar() {
+            Some(Scalar::Float | Scalar::Quantity) => Ok(Value::from(number)),
+            Some(Scalar::Int32 | Scalar::Int64) => self.wrong(&format!("number {number:?}")),
+            Some(Scalar::IntOrString) => self.stop_wrong(&format!("number {number:?}")),
+            Some(Scalar::Time | Scalar::MicroTime) => self.stop_wrong("number"),
+            _ => self.wrong("number"),
+        }
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+        self.text(text.into())
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
+        self.text(text.into())
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, document: D) -> Result<Value, D::Error> {
+        self.deserialize(document)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut document: A) -> Result<Value, A::Error> {
+        let Shape::List(list) = self.shape() else {
+            while document.next_element::<IgnoredAny>()?.is_some() {}
+            return match self.scalar() {
+                Some(Scalar::Quantity) => self.stop(scalar::QUANTITY_FORMAT.to_owned()),
+                Some(Scalar::Time | Scalar::MicroTime | Scalar::IntOrString) => self.stop_wrong("array"),
+                _ => self.wrong("array"),
+            };
+        };
+        let mut items = Vec::new();
+        loop {
+            let at = self.at.index(items.len());
+            let reader = Reader { findings: self.findings, ty: list.item, at: &at };
+            match document.next_element_seed(reader)? {
+                Some(Value::Null) => items.push(zero_item(self.findings.table, list.item)),
+                Some(item) => items.push(item),
+                None => return Ok(if items.is_empty() { Value::Null } else { Value::Array(items) }),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut document: A) -> Result<Value, A::Error> {
+        match self.shape() {
+            Shape::Struct(fields) => self.object(fields, document),
+            Shape::Map(map) => self.map(map.value, document),
+            shape => {
+                while document.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                match shape {
+                    Shape::Scalar(Scalar::Quantity) => self.stop(scalar::QUANTITY_FORMAT.to_owned()),
+                    Shape::Scalar(Scalar::Time | Scalar::MicroTime | Scalar::IntOrString) => {
+                        self.stop_wrong("object")
+                    }
+                    _ => self.wrong("object"),
+                }
+            }
+        }
+    }
+}
+
+/// The fields seen so far of a struct. No type has more fields than bits here; a custom one that does
+/// has its duplicates beyond the last bit unreported.
+#[derive(Default)]
+struct Seen(u128);
+
+impl Seen {
+    fn twice(&mut self, index: usize) -> bool {
+        let bit = 1u128.checked_shl(u32::try_from(index).unwrap_or(u32::MAX)).unwrap_or(0);
+        let seen = self.0 & bit != 0;
+        self.0 |= bit;
+        seen
+    }
+}
+
+enum Key {
+    Field(usize),
+    Unknown(String),
+}
+
+/// Reads a key and finds its field, without keeping the key when there is one.
+struct KeyReader<'t>(&'t Struct);
+
+impl<'de> DeserializeSeed<'de> for KeyReader<'_> {
+    type Value = Key;
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<Key, D::Error> {
+        document.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for KeyReader<'_> {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+        Ok(self.0.index_of(name).map_or_else(|| Key::Unknown(name.to_owned()), Key::Field))
+    }
+}
+
+/// Reads a key of a map.
+struct NameReader;
+
+impl<'de> DeserializeSeed<'de> for NameReader {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<String, D::Error> {
+        serde::Deserialize::deserialize(document)
+    }
+}

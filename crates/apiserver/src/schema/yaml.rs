@@ -26,10 +26,11 @@ pub(crate) fn duplicate_keys(body: &[u8]) -> Vec<String> {
 
 fn parse(body: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
     let mut first = None;
-    let rest = serde_saphyr::with_deserializer_from_slice_with_options(body, options(duplicates), |document| {
-        first = Some(Value::deserialize(document)?);
-        Ok(())
-    });
+    let rest =
+        serde_saphyr::with_deserializer_from_slice_with_options(body, options(duplicates), |document| {
+            first = Some(Value::deserialize(document)?);
+            Ok(())
+        });
     match (rest, first) {
         (Ok(()) | Err(serde_saphyr::Error::MultipleDocuments { .. }), Some(value)) => Ok(value),
         (Err(error), _) => Err(error),

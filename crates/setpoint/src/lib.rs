@@ -25,6 +25,7 @@
 pub mod client;
 pub mod controller;
 pub mod discovery;
+pub mod edit;
 pub mod expectations;
 pub mod handler;
 pub mod indexer;
@@ -37,12 +38,14 @@ pub mod object;
 pub mod queue;
 pub mod reconcile;
 pub mod recorder;
+pub mod selector;
 pub mod source;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};
 
 pub use client::{Client, ClientError};
 pub use controller::{Controller, Runnable};
+pub use edit::Edit;
 pub use expectations::Expectations;
 pub use handler::Event;
 pub use informer::{Informer, Informers};
@@ -54,6 +57,7 @@ pub use object::{Labels, Metadata, Object, OwnerRef};
 pub use queue::Queue;
 pub use reconcile::{Outcome, ReconcileError, Reconciler};
 pub use recorder::{EventType, Recorder};
+pub use selector::LabelSelector;
 
 /// What the surrounding world supplies: time and chance. Cheap to clone.
 #[derive(Clone, Debug)]

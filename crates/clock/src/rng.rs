@@ -6,10 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
-/// The alphabet of generated name suffixes: no vowels and no look-alikes, as Kubernetes does, so
-/// that no suffix spells a word.
-const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-
 /// A shared, seeded source of randomness. Cheap to clone; clones draw from one sequence.
 #[derive(Clone, Debug)]
 pub struct Rng {
@@ -21,6 +17,10 @@ pub struct Rng {
 pub struct Uid(u128);
 
 impl Rng {
+    /// The alphabet of generated name suffixes: no vowels and no look-alikes, as Kubernetes does, so
+    /// that no suffix spells a word.
+    pub const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
     /// A source whose whole sequence follows from `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self::from_state(SmallRng::seed_from_u64(seed))
@@ -66,7 +66,7 @@ impl Rng {
 
     /// A suffix of `length` characters for a generated name.
     pub fn suffix(&self, length: usize) -> String {
-        (0..length).map(|_| char::from(SUFFIX_ALPHABET[self.below(27) as usize])).collect()
+        (0..length).map(|_| char::from(Self::SUFFIX_ALPHABET[self.below(27) as usize])).collect()
     }
 }
 
@@ -115,6 +115,6 @@ mod tests {
     #[test]
     fn a_suffix_uses_only_the_safe_alphabet() {
         let suffix = Rng::seeded(3).suffix(1000);
-        assert!(suffix.bytes().all(|b| SUFFIX_ALPHABET.contains(&b)));
+        assert!(suffix.bytes().all(|b| Rng::SUFFIX_ALPHABET.contains(&b)));
     }
 }

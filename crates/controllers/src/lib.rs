@@ -15,5 +15,7 @@
 //! - a settled world makes no writes.
 
 pub mod registry;
+mod replicaset;
+mod workload;
 
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};

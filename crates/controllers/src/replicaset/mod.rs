@@ -1,0 +1,92 @@
+//! ReplicaSet: as many pods of a template as are wanted.
+//!
+//! Owns: the pods that a set controls; `status` of ReplicaSets.
+//! Watches: ReplicaSets, Pods.
+//! Writes: creates and deletes pods; adopts and releases them (patch); ReplicaSet status (update).
+//!
+//! ```text
+//!  wake.rs       a change of a set or a pod → the sets to look at
+//!  observe.rs    listers → Observed
+//!  plan.rs       which pods to claim, how many to create, which to delete   (pure)
+//!  rank.rs       which pods go first                                         (pure)
+//!  status.rs     what the set's status says, and when to look again          (pure)
+//!  reconcile.rs  observe, plan, apply, then status
+//! ```
+//!
+//! What always holds:
+//! - nothing is created or deleted while earlier creates and deletes have not shown up in the cache
+//!   (or five minutes have passed); status is written all the same;
+//! - at most [`plan::BURST`] pods are created or deleted at a time;
+//! - a pod that another controller controls is never touched;
+//! - a set that is being deleted creates, deletes, adopts and releases nothing;
+//! - status follows the writes, because it tells how they went.
+
+mod observe;
+mod plan;
+mod rank;
+mod reconcile;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+mod wake;
+
+use std::sync::Arc;
+
+use setpoint::{Context, Controller, Expectations, Kind, Queue, Runnable};
+
+use self::observe::Observer;
+use self::reconcile::ReplicaSets;
+use self::wake::Wake;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::dependents::Dependents;
+use crate::workload::pod::Pod;
+use crate::workload::pod_control::PodControl;
+
+pub(crate) use self::view::{ReplicaSet, ReplicaSetStatus};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "replicaset-controller",
+    aliases: &["replicaset"],
+    on_by_default: true,
+    summary: "keeps as many pods of a template as a ReplicaSet wants",
+    watches: &[Access::watch("apps", "replicasets"), Access::watch("", "pods")],
+    writes: &[
+        Access::to("", "pods", &["create", "delete", "patch"]),
+        Access::to("apps", "replicasets/status", &["update"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let sets = context.informers.of::<ReplicaSet>();
+    let pods = context.informers.of::<Pod>();
+    let queue = Queue::new("replicaset", &context.runtime);
+    let expectations = Arc::new(Expectations::new(context.runtime.clock.clone()));
+
+    let wake = Arc::new(Wake::new(queue.clone(), expectations.clone(), sets.lister()));
+    let on_set = wake.clone();
+    sets.add_handler(move |event: &setpoint::Event| on_set.set_changed(event));
+    pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
+
+    let reconciler = ReplicaSets {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        kind: Kind::of::<ReplicaSet>(),
+        observer: Observer {
+            listed: sets.lister(),
+            sets: Dependents::of(&sets),
+            pods: Dependents::of(&pods),
+            expectations: expectations.clone(),
+        },
+        expectations,
+        hands: PodControl::new(context, Kind::of::<ReplicaSet>(), ENTRY.name),
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .waits_for(&sets)
+        .waits_for(&pods);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,71 @@
+//! What to do about a set. Pure.
+
+use jiff::Timestamp;
+use setpoint::Cached;
+
+use super::ReplicaSet;
+use super::observe::Observed;
+use super::rank::first_to_go;
+use crate::workload::claim::{Claim, claim};
+use crate::workload::pod::Pod;
+
+/// The most pods that are created or deleted before the cache has to show them.
+pub(super) const BURST: usize = 500;
+
+/// What is to be done, in this order, and what the set then counts as its own.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    /// The active pods of the set, those to be adopted and those to be deleted included.
+    pub(super) pods: Vec<Cached<Pod>>,
+}
+
+pub(super) enum Action {
+    /// Take control of an orphan. The first adoption of a plan reads the owner afresh: a cached one
+    /// may have been deleted, and then its orphans are meant to stay orphans.
+    Adopt { pod: Cached<Pod>, recheck_owner: bool },
+    /// Let go of a pod that the selector no longer matches.
+    Release { pod: Cached<Pod> },
+    /// Create pods from the template.
+    Create { count: usize },
+    /// Delete these pods.
+    Delete { pods: Vec<Cached<Pod>> },
+}
+
+pub(super) fn plan(set: &Cached<ReplicaSet>, observed: &Observed, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    plan.claim_pods(set, &observed.pods);
+    if observed.caught_up && !set.meta().is_being_deleted() {
+        plan.scale(set.spec.wanted(), observed, now);
+    }
+    plan
+}
+
+impl Plan {
+    fn claim_pods(&mut self, set: &Cached<ReplicaSet>, pods: &[Cached<Pod>]) {
+        let mut recheck_owner = true;
+        for pod in pods {
+            match claim(set.meta(), &set.spec.selector, pod.meta()) {
+                Claim::Owned => self.pods.push(pod.clone()),
+                Claim::Adopt => {
+                    self.actions.push(Action::Adopt { pod: pod.clone(), recheck_owner });
+                    self.pods.push(pod.clone());
+                    recheck_owner = false;
+                }
+                Claim::Release => self.actions.push(Action::Release { pod: pod.clone() }),
+                Claim::Foreign => {}
+            }
+        }
+    }
+
+    fn scale(&mut self, wanted: usize, observed: &Observed, now: Timestamp) {
+        let have = self.pods.len();
+        if have < wanted {
+            self.actions.push(Action::Create { count: (wanted - have).min(BURST) });
+        } else if have > wanted {
+            let count = (have - wanted).min(BURST);
+            let pods = first_to_go(&self.pods, count, &observed.crowds, now);
+            self.actions.push(Action::Delete { pods });
+        }
+    }
+}

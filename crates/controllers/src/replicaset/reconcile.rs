@@ -1,0 +1,174 @@
+//! Observe, plan, apply, then status.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use setpoint::client::Part;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, ClientError, Clock, Edit, Expectations, Key, Kind, Outcome, OwnerRef, ReconcileError,
+    Reconciler,
+};
+
+use super::observe::Observer;
+use super::plan::{Action, plan};
+use super::status::{Failed, next_check, status};
+use super::{ReplicaSet, ReplicaSetStatus};
+use crate::workload::claim::controller_ref;
+use crate::workload::pod::Pod;
+use crate::workload::pod_control::{PodControl, namespace_is_terminating};
+use crate::workload::slow_start::slow_start;
+
+pub(super) struct ReplicaSets {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) kind: Kind,
+    pub(super) observer: Observer,
+    pub(super) expectations: Arc<Expectations<Key>>,
+    pub(super) hands: PodControl,
+}
+
+/// How the writes of a plan went.
+#[derive(Default)]
+struct Applied {
+    /// What went wrong with creates or deletes; status tells it.
+    failure: Option<Failure>,
+    /// A pod to be adopted was gone, so the plan counted one too many.
+    lost_a_claim: bool,
+}
+
+struct Failure {
+    failed: Failed,
+    message: String,
+    source: ClientError,
+}
+
+impl Reconciler for ReplicaSets {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(set) = self.observer.set(key)? else {
+            self.expectations.forget(key);
+            return Ok(Outcome::Settled);
+        };
+        let observed = self.observer.observe(&set)?;
+        let plan = plan(&set, &observed, self.clock.now());
+        let applied = self.apply(&set, plan.actions).await?;
+
+        let now = self.clock.now();
+        let failure = applied.failure.as_ref().map(|failure| (failure.failed, &*failure.message));
+        let status = status(&set, &plan.pods, failure, now);
+        if status != set.status {
+            self.write_status(&set, &status).await?;
+        }
+        if let Some(failure) = applied.failure {
+            return Err(failure.into());
+        }
+        if applied.lost_a_claim {
+            return Ok(Outcome::Requeue);
+        }
+        let next = next_check(&set, &status, &plan.pods, now);
+        Ok(next.map_or(Outcome::Settled, Outcome::CheckAfter))
+    }
+}
+
+impl ReplicaSets {
+    /// Carries out a plan. A claim that fails ends it, because what follows counts on the claim.
+    async fn apply(&self, set: &Cached<ReplicaSet>, actions: Vec<Action>) -> Result<Applied, ReconcileError> {
+        let owner = controller_ref(&self.kind, set.meta());
+        let mut applied = Applied::default();
+        for action in actions {
+            match action {
+                Action::Adopt { pod, recheck_owner } => {
+                    if recheck_owner {
+                        self.recheck(set).await?;
+                    }
+                    let adopted = self.hands.adopt(&owner, pod.object()).await;
+                    applied.lost_a_claim |= !adopted.map_err(|error| again("adopt", &pod, error))?;
+                }
+                Action::Release { pod } => {
+                    let released = self.hands.release(set.meta(), pod.object()).await;
+                    released.map_err(|error| again("release", &pod, error))?;
+                }
+                Action::Create { count } => applied.failure = self.create(set, &owner, count).await,
+                Action::Delete { pods } => applied.failure = self.delete(set, &pods).await,
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Makes sure, past the cache, that the set is still there and not being deleted.
+    async fn recheck(&self, set: &Cached<ReplicaSet>) -> Result<(), ReconcileError> {
+        let fresh =
+            self.client.get(&self.kind, set.key()).await.attempting("recheck the set before an adoption")?;
+        if fresh.meta().uid != set.meta().uid {
+            return Err(ReconcileError::retry(format!(
+                "adopt pods for {}: another set has its name",
+                set.key()
+            )));
+        }
+        if fresh.meta().is_being_deleted() {
+            return Err(ReconcileError::retry(format!(
+                "adopt pods for {}: it has just been deleted",
+                set.key()
+            )));
+        }
+        Ok(())
+    }
+
+    async fn create(&self, set: &Cached<ReplicaSet>, owner: &OwnerRef, count: usize) -> Option<Failure> {
+        let key = set.key();
+        self.expectations.expect_creations(key, count);
+        let template = &set.spec.template;
+        let started = slow_start(count, || self.hands.create(set.object(), owner, template)).await;
+        // What was not created will not be observed.
+        for _ in started.succeeded..count {
+            self.expectations.creation_observed(key);
+        }
+        let source = started.failure.filter(|error| !namespace_is_terminating(error))?;
+        Some(Failure { failed: Failed::Create, message: source.to_string(), source })
+    }
+
+    async fn delete(&self, set: &Cached<ReplicaSet>, pods: &[Cached<Pod>]) -> Option<Failure> {
+        let key = set.key();
+        self.expectations.expect_deletions(key, pods.iter().map(|pod| pod.meta().uid.to_string()));
+        let deletions = pods.iter().map(|pod| async {
+            let deleted = self.hands.delete(set.object(), pod.object()).await;
+            if !matches!(deleted, Ok(true)) {
+                // What was not deleted now will not be observed.
+                self.expectations.deletion_observed(key, &pod.meta().uid);
+            }
+            deleted.err()
+        });
+        let source = join_all(deletions).await.into_iter().flatten().next()?;
+        Some(Failure { failed: Failed::Delete, message: format!("unable to delete pods: {source}"), source })
+    }
+
+    async fn write_status(
+        &self,
+        set: &Cached<ReplicaSet>,
+        status: &ReplicaSetStatus,
+    ) -> Result<(), ReconcileError> {
+        let body = Edit::of(set.object()).set(&["status"], status);
+        let written = self.client.update(&self.kind, set.key(), Part::Status, &body).await;
+        written.map(drop).attempting(format!("update the status of replicaset {}", set.key()))
+    }
+}
+
+/// A claim that failed is tried again whatever the reason: nothing may happen to this set that would
+/// wake it otherwise.
+fn again(what: &str, pod: &Cached<Pod>, error: ClientError) -> ReconcileError {
+    ReconcileError::Retry { attempted: format!("{what} pod {}", pod.key()), source: Some(Box::new(error)) }
+}
+
+impl From<Failure> for ReconcileError {
+    /// Whatever the API server says against a pod, it may think otherwise later: a quota is raised, a
+    /// service account appears.
+    fn from(failure: Failure) -> Self {
+        let attempted = match failure.failed {
+            Failed::Create => "create pods",
+            Failed::Delete => "delete pods",
+        };
+        Self::Retry { attempted: attempted.into(), source: Some(Box::new(failure.source)) }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a set's status says, and when to look again. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use setpoint::Cached;
+
+use super::view::REPLICA_FAILURE;
+use super::{ReplicaSet, ReplicaSetStatus};
+use crate::workload::condition::{self, Condition};
+use crate::workload::pod::Pod;
+
+/// Why the pods are not as many as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    Create,
+    Delete,
+}
+
+impl Failed {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Create => "FailedCreate",
+            Self::Delete => "FailedDelete",
+        }
+    }
+}
+
+/// The status of a set that has these pods, after writes that failed or did not.
+pub(super) fn status(
+    set: &Cached<ReplicaSet>,
+    pods: &[Cached<Pod>],
+    failure: Option<(Failed, &str)>,
+    now: Timestamp,
+) -> ReplicaSetStatus {
+    let template_labels = &set.spec.template.metadata.labels;
+    let fully_labelled = |pod: &&Cached<Pod>| {
+        template_labels.iter().all(|(key, value)| pod.meta().labels.get(key) == Some(value))
+    };
+    let available = |pod: &&Cached<Pod>| pod.is_available(set.spec.min_ready(), now);
+    ReplicaSetStatus {
+        replicas: count(pods.iter()),
+        fully_labeled_replicas: count(pods.iter().filter(fully_labelled)),
+        ready_replicas: count(pods.iter().filter(|pod| pod.is_ready())),
+        available_replicas: count(pods.iter().filter(available)),
+        observed_generation: set.meta().generation,
+        conditions: conditions(&set.status.conditions, failure, now),
+    }
+}
+
+/// A failure is told once, as it was when it began, until it is over.
+fn conditions(current: &[Condition], failure: Option<(Failed, &str)>, now: Timestamp) -> Vec<Condition> {
+    let mut conditions = current.to_vec();
+    match failure {
+        Some((failed, message)) if condition::find(current, REPLICA_FAILURE).is_none() => {
+            conditions.push(Condition::new(REPLICA_FAILURE, "True", failed.reason(), message, now));
+        }
+        Some(_) => {}
+        None => condition::remove(&mut conditions, REPLICA_FAILURE),
+    }
+    conditions
+}
+
+/// When the next pod becomes available by the passing of time alone, if one will.
+pub(super) fn next_check(
+    set: &Cached<ReplicaSet>,
+    status: &ReplicaSetStatus,
+    pods: &[Cached<Pod>],
+    now: Timestamp,
+) -> Option<Duration> {
+    let min_ready = set.spec.min_ready();
+    if min_ready.is_zero() || status.ready_replicas == status.available_replicas {
+        return None;
+    }
+    // A ready pod that does not tell since when is looked at again all the same.
+    pods.iter().filter_map(|pod| pod.available_in(min_ready, now)).min().or(Some(min_ready))
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i32 {
+    i32::try_from(items.count()).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,79 @@
+//! A ReplicaSet as its controllers read and write it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use setpoint::LabelSelector;
+
+use crate::workload::condition::Condition;
+use crate::workload::template::PodTemplate;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ReplicaSet {
+    #[serde(default)]
+    pub(crate) metadata: Annotated,
+    pub(crate) spec: ReplicaSetSpec,
+    #[serde(default)]
+    pub(crate) status: ReplicaSetStatus,
+}
+
+setpoint::view!(ReplicaSet of k8s_openapi::api::apps::v1::ReplicaSet);
+
+/// The part of the metadata that only views show.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Annotated {
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReplicaSetSpec {
+    #[serde(default = "one")]
+    pub(crate) replicas: i32,
+    #[serde(default)]
+    pub(crate) min_ready_seconds: i32,
+    pub(crate) selector: LabelSelector,
+    pub(crate) template: PodTemplate,
+}
+
+/// `terminatingReplicas` is not among it: its feature is off by default in v1.34.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetStatus {
+    pub(crate) replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) fully_labeled_replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) ready_replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) available_replicas: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) observed_generation: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// The condition of a set whose pods cannot be created or deleted.
+pub(crate) const REPLICA_FAILURE: &str = "ReplicaFailure";
+
+impl ReplicaSetSpec {
+    /// How many pods are wanted.
+    pub(crate) fn wanted(&self) -> usize {
+        usize::try_from(self.replicas).unwrap_or(0)
+    }
+
+    /// How long a pod must be ready to count as available.
+    pub(crate) fn min_ready(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.min_ready_seconds).unwrap_or(0))
+    }
+}
+
+fn one() -> i32 {
+    1
+}
+
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}

@@ -1,0 +1,21 @@
+//! What controllers that keep replicas share.
+//!
+//! ```text
+//!  pod.rs          the few facts of a pod that such a controller reads
+//!  template.rs     a pod template: kept encoded, compared, hashed, made into pods
+//!  claim.rs        whose dependent is this: own, adopt, release (pure)
+//!  dependents.rs   the indexes that find the dependents of an owner, and orphans
+//!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
+//!  slow_start.rs   many calls in growing batches, so that a common failure is met once
+//!  condition.rs    the conditions of a status
+//! ```
+
+pub(crate) mod claim;
+pub(crate) mod condition;
+pub(crate) mod dependents;
+#[cfg(test)]
+pub(crate) mod fixtures;
+pub(crate) mod pod;
+pub(crate) mod pod_control;
+pub(crate) mod slow_start;
+pub(crate) mod template;

@@ -29,7 +29,7 @@ macro_rules! on_every_engine {
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
-    open: Open,
+    open: Option<Open>,
 }
 
 type Open = fn(Clock, Limits) -> Arc<dyn Store>;
@@ -71,12 +71,16 @@ impl World {
 
     /// A fresh store of the same engine that keeps less history.
     pub(crate) fn with_limits(self, limits: Limits) -> Self {
-        Self { store: (self.open)(self.clock.clone(), limits), ..self }
+        Self { store: self.open.unwrap()(self.clock.clone(), limits), ..self }
     }
 
     fn new(open: Open) -> Self {
         let clock = clock();
-        Self { store: open(clock.clone(), Limits::default()), clock, open }
+        Self { store: open(clock.clone(), Limits::default()), clock, open: Some(open) }
+    }
+
+    pub(crate) fn with_store(store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self { store, clock, open: None }
     }
 
     pub(crate) async fn commit(

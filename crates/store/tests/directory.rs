@@ -1,0 +1,83 @@
+//! The durable engine on a real directory.
+
+mod engines;
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engines::{clock, pods};
+use setpoint_store::*;
+
+async fn put(store: &DurableStore, path: &str, expect: Expect, ttl: Option<Duration>) -> Arc<Record> {
+    let payload =
+        Payload { bytes: format!("{{\"path\":\"{path}\"}}").into(), stamp_at: Some(1), facts: None };
+    store.commit(Write { key: pods().key(path), expect, change: Change::Put { payload, ttl } }).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_start_finds_everything_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = clock();
+    let store = DurableStore::open(directory.path().join("made/if/absent"), clock.clone()).unwrap();
+    let first = put(&store, "a", Expect::Absent, None).await;
+    put(&store, "b", Expect::Absent, Some(Duration::from_secs(60))).await;
+    let updated = put(&store, "a", Expect::Revision(first.modified), None).await;
+    put(&store, "c", Expect::Absent, None).await;
+    let removal = Write { key: pods().key("c"), expect: Expect::Revision(5), change: Change::Delete };
+    store.commit(removal).await.unwrap();
+    store.close().await;
+    drop(store);
+
+    let store = DurableStore::open(directory.path().join("made/if/absent"), clock.clone()).unwrap();
+    assert_eq!((store.revision(), store.compacted()), (6, 6));
+    let page = store.list(&pods().all(), ListOptions::default()).await.unwrap();
+    let [a, b] = &page.records[..] else { panic!("{page:?}") };
+    assert_eq!(a.value, updated.value);
+    assert_eq!((a.created, a.modified, b.modified), (2, 4, 3));
+    assert!(matches!(store.watch(pods().all(), 5), Err(Error::Compacted { requested: 5, oldest: 6 })));
+    let mut watch = store.watch(pods().all(), 6).unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(store.expire(clock.now()).await.unwrap(), 1);
+    assert_eq!(engines::drain(&mut watch).unwrap(), ["-b@7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_in_use_is_refused_and_free_after_closing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    let second = DurableStore::open(directory.path(), clock()).err().unwrap();
+    let pid = std::process::id();
+    let expected = format!("the data directory {} is in use by process {pid}", directory.path().display());
+    assert_eq!(second.to_string(), expected);
+    put(&store, "a", Expect::Absent, None).await;
+    store.close().await;
+    let third = DurableStore::open(directory.path(), clock()).unwrap();
+    assert_eq!(third.revision(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_cannot_be_made_is_an_error_that_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = DurableStore::open(&file, clock()).err().unwrap();
+    assert_eq!(error.to_string(), format!("could not make the data directory {}", file.display()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_replaces_the_logs_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = DurableOptions { checkpoint_after: 10_000, ..DurableOptions::default() };
+    let store = DurableStore::open_with(directory.path(), clock(), options).unwrap();
+    let mut current = put(&store, "a", Expect::Absent, None).await;
+    for _ in 0..400 {
+        current = put(&store, "a", Expect::Revision(current.modified), None).await;
+    }
+    drop(store);
+    let sizes = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    let on_disk: u64 = sizes.sum();
+    assert!(on_disk < 25_000, "{on_disk} bytes for one record");
+    let store = DurableStore::open_with(directory.path(), clock(), options).unwrap();
+    assert_eq!(store.get(&pods().key("a"), None).await.unwrap().unwrap().value, current.value);
+}

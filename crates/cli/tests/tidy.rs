@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 /// Which rooms each room may depend on. `tests` may reach further: see [`TEST_REACH`].
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("quantity", &[]),
     ("store", &["clock"]),
-    ("apiserver", &["clock", "store"]),
+    ("apiserver", &["clock", "quantity", "store"]),
     ("setpoint", &["clock"]),
     ("controllers", &["setpoint"]),
-    ("scheduler", &["setpoint"]),
+    ("scheduler", &["quantity", "setpoint"]),
     ("node", &["setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),

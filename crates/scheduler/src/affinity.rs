@@ -10,9 +10,10 @@ pub(crate) type Labels = BTreeMap<String, String>;
 pub(crate) fn matches_required(spec: &PodSpec, node: &str, labels: &Labels) -> bool {
     let selected = spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let required = &spec.affinity.node_affinity.required;
-    selected && required.as_ref().is_none_or(|required| {
-        required.node_selector_terms.iter().any(|term| matches_term(term, node, labels))
-    })
+    selected
+        && required.as_ref().is_none_or(|required| {
+            required.node_selector_terms.iter().any(|term| matches_term(term, node, labels))
+        })
 }
 
 /// The weights of the preferred terms that a node satisfies, together.
@@ -28,8 +29,10 @@ fn matches_term(term: &NodeSelectorTerm, node: &str, labels: &Labels) -> bool {
 }
 
 fn matches_preference(term: &NodeSelectorTerm, node: &str, labels: &Labels) -> bool {
-    let by_label = |requirement: &Requirement| holds(requirement, labels.get(&requirement.key).map(String::as_str));
-    let by_field = |requirement: &Requirement| requirement.key == "metadata.name" && holds(requirement, Some(node));
+    let by_label =
+        |requirement: &Requirement| holds(requirement, labels.get(&requirement.key).map(String::as_str));
+    let by_field =
+        |requirement: &Requirement| requirement.key == "metadata.name" && holds(requirement, Some(node));
     term.match_expressions.iter().all(by_label) && term.match_fields.iter().all(by_field)
 }
 
@@ -74,9 +77,15 @@ mod tests {
         check(required(json!([{"matchExpressions": [req("zone", "In", &["a", "b"])]}])), true);
         check(required(json!([{"matchExpressions": [req("zone", "NotIn", &["a"])]}])), false);
         check(required(json!([{"matchExpressions": [req("gone", "NotIn", &["a"])]}])), true);
-        check(required(json!([{"matchExpressions": [req("cores", "Gt", &["4"]), req("cores", "Lt", &["8"])]}])), false);
-        check(required(json!([{"matchExpressions": [req("zone", "In", &["b"])]},
-                              {"matchFields": [req("metadata.name", "In", &["n1"])]}])), true);
+        check(
+            required(json!([{"matchExpressions": [req("cores", "Gt", &["4"]), req("cores", "Lt", &["8"])]}])),
+            false,
+        );
+        check(
+            required(json!([{"matchExpressions": [req("zone", "In", &["b"])]},
+                              {"matchFields": [req("metadata.name", "In", &["n1"])]}])),
+            true,
+        );
         check(required(json!([{}])), false);
     }
 }

@@ -13,9 +13,13 @@ use crate::view::PodSpec;
 /// Where a pod goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    Bind { node: String },
+    Bind {
+        node: String,
+    },
     /// Nowhere, and why, in the words of v1.34.
-    FitsNowhere { message: String },
+    FitsNowhere {
+        message: String,
+    },
 }
 
 /// A search is over when this many nodes fit, in small clusters all.
@@ -28,7 +32,12 @@ fn enough(nodes: usize) -> usize {
 }
 
 /// Finds a node. `draw` in `0..n` breaks ties between `n` equally good nodes.
-pub(crate) fn decide(meta: &Metadata, spec: &PodSpec, ledger: &mut Ledger, draw: impl Fn(usize) -> usize) -> Decision {
+pub(crate) fn decide(
+    meta: &Metadata,
+    spec: &PodSpec,
+    ledger: &mut Ledger,
+    draw: impl Fn(usize) -> usize,
+) -> Decision {
     let search = search(spec, ledger);
     if search.candidates.is_empty() {
         return Decision::FitsNowhere { message: search.message() };
@@ -36,8 +45,13 @@ pub(crate) fn decide(meta: &Metadata, spec: &PodSpec, ledger: &mut Ledger, draw:
     let owner = meta.controller().map(|owner| &*owner.uid);
     let scores = scores(spec, &demand_for_scoring(spec), owner, &search.candidates);
     let best = scores.iter().copied().max().unwrap_or(0);
-    let tied: Vec<&&NodeInfo> =
-        search.candidates.iter().zip(&scores).filter(|(_, score)| **score == best).map(|(node, _)| node).collect();
+    let tied: Vec<&&NodeInfo> = search
+        .candidates
+        .iter()
+        .zip(&scores)
+        .filter(|(_, score)| **score == best)
+        .map(|(node, _)| node)
+        .collect();
     let node = tied[draw(tied.len()).min(tied.len() - 1)].name.clone();
     let (looked_at, nodes) = (search.looked_at, search.nodes);
     ledger.next_start = (ledger.next_start + looked_at) % nodes;
@@ -54,7 +68,8 @@ struct Search<'a> {
 fn search<'a>(spec: &PodSpec, ledger: &'a Ledger) -> Search<'a> {
     let nodes: Vec<&NodeInfo> = ledger.nodes().collect();
     let demand = demand(spec);
-    let mut search = Search { nodes: nodes.len(), looked_at: 0, candidates: Vec::new(), reasons: BTreeMap::new() };
+    let mut search =
+        Search { nodes: nodes.len(), looked_at: 0, candidates: Vec::new(), reasons: BTreeMap::new() };
     let enough = enough(nodes.len());
     for offset in 0..nodes.len() {
         let node = nodes[(ledger.next_start + offset) % nodes.len()];
@@ -78,7 +93,8 @@ impl Search<'_> {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".into();
         }
-        let mut reasons: Vec<String> = self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let mut reasons: Vec<String> =
+            self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         reasons.sort();
         format!("0/{} nodes are available: {}.", self.nodes, reasons.join(", "))
     }
@@ -153,7 +169,9 @@ mod tests {
             let pod = json!({"metadata": {"name": "p", "uid": format!("u{index}"), "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]}});
             let object = Object::from_json(pod.to_string().into()).expect("a pod");
-            let Decision::Bind { node } = decide(object.meta(), &spec, &mut ledger, |_| 0) else { panic!("fits") };
+            let Decision::Bind { node } = decide(object.meta(), &spec, &mut ledger, |_| 0) else {
+                panic!("fits")
+            };
             ledger.assume(object.meta(), &spec, &node);
             chosen.push(node);
         }

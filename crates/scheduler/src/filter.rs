@@ -35,7 +35,8 @@ fn tolerates_unschedulable(spec: &PodSpec) -> bool {
 /// Two ports clash on the same address, or if either is on all of them.
 fn clash(a: &Port, b: &Port) -> bool {
     let anywhere = |port: &Port| port.host_ip.is_empty() || port.host_ip == "0.0.0.0";
-    let protocol = |port: &Port| if port.protocol.is_empty() { "TCP".to_owned() } else { port.protocol.clone() };
+    let protocol =
+        |port: &Port| if port.protocol.is_empty() { "TCP".to_owned() } else { port.protocol.clone() };
     a.host_port == b.host_port
         && protocol(a) == protocol(b)
         && (anywhere(a) || anywhere(b) || a.host_ip == b.host_ip)

@@ -56,7 +56,8 @@ impl Ledger {
         let name = object.meta().name.to_string();
         let node = self.nodes.entry(name.clone()).or_default();
         node.name = name;
-        node.labels = object.meta().labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        node.labels =
+            object.meta().labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         node.spec = view.spec.clone();
         node.allocatable = Amount::of(&view.status.allocatable);
         node.registered = true;

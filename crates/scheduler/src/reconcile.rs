@@ -9,8 +9,8 @@ use setpoint::client::{Part, Patch};
 use setpoint::queue::ExponentialBackoff;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, ClientError, Context, Controller, Event, EventType, Key, Kind, Lister, Object, Outcome, Queue,
-    ReconcileError, Reconciler, Recorder, Rng, Runnable,
+    Cached, Client, ClientError, Context, Controller, Event, EventType, Key, Kind, Lister, Object, Outcome,
+    Queue, ReconcileError, Reconciler, Recorder, Rng, Runnable,
 };
 
 use crate::decide::{Decision, decide};

@@ -15,7 +15,12 @@ const MAX: i64 = 100;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// The total score of each candidate, in their order.
-pub(crate) fn scores(spec: &PodSpec, demand: &Amount, owner: Option<&str>, candidates: &[&NodeInfo]) -> Vec<i64> {
+pub(crate) fn scores(
+    spec: &PodSpec,
+    demand: &Amount,
+    owner: Option<&str>,
+    candidates: &[&NodeInfo],
+) -> Vec<i64> {
     let taints = candidates.iter().map(|node| discouraging(&node.spec.taints, &spec.tolerations) as i64);
     let affinity = candidates.iter().map(|node| preferred_weight(spec, &node.name, &node.labels));
     let taints = fewest_first(taints.collect());

@@ -14,6 +14,10 @@ const MAX_OPERATIONS: usize = 10_000;
 /// What all copies of one patch may add: as much as one request body may hold.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
+/// How deep a patched document may be nested: as deep as the decoder reads. Copies could double the depth
+/// with every operation, and every walk of a document takes stack by its depth.
+const MAX_DEPTH: usize = 127;
+
 /// A parsed patch.
 pub struct Operations {
     operations: Vec<Operation>,
@@ -116,6 +120,7 @@ impl Operation {
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("add operation does not apply: doc is missing path: {path:?}: missing value")
         })?;
+        check_depth(path, &self.value)?;
         place.add(self.value.clone()).map_err(|why| format!("error in add for path: '{path}': {why}"))
     }
 
@@ -154,6 +159,7 @@ impl Operation {
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("move operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
+        check_depth(path, &value)?;
         place.add(value).map_err(|why| format!("error in move for path: '{path}': {why}"))
     }
 
@@ -173,6 +179,7 @@ impl Operation {
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
+        check_depth(path, &value)?;
         place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))
     }
 
@@ -187,6 +194,21 @@ impl Operation {
         })?;
         let found = place.get().map_err(|why| format!("error in test for path: '{path}': {why}"))?;
         if found.unwrap_or(&Value::Null) == &self.value { Ok(()) } else { Err(failed()) }
+    }
+}
+
+fn check_depth(path: &str, value: &Value) -> Result<(), String> {
+    match path.matches('/').count() + depth(value) {
+        ..=MAX_DEPTH => Ok(()),
+        deep => Err(format!("the patched document would be nested {deep} deep, the limit is {MAX_DEPTH}")),
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
 }
 

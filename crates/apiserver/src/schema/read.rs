@@ -125,7 +125,8 @@ impl<'t> Reader<'_, 't> {
         let in_range = match self.scalar() {
             Some(Scalar::Int32 | Scalar::IntOrString) => i32::try_from(number).is_ok(),
             Some(Scalar::Int64) => i64::try_from(number).is_ok(),
-            Some(Scalar::Float | Scalar::Quantity) => true,
+            Some(Scalar::Float) => true,
+            Some(Scalar::Quantity) => return self.text(number.to_string().into()),
             Some(Scalar::Time | Scalar::MicroTime) => return self.stop_wrong("number"),
             _ => return self.wrong("number"),
         };
@@ -208,7 +209,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Value, E> {
         match self.scalar() {
             Some(Scalar::Bool) => Ok(Value::Bool(on)),
-            Some(Scalar::Quantity) => self.stop(scalar::QUANTITY_FORMAT.to_owned()),
+            Some(Scalar::Quantity) => self.stop(scalar::no_quantity()),
             Some(Scalar::Time | Scalar::MicroTime | Scalar::IntOrString) => self.stop_wrong("bool"),
             _ => self.wrong("bool"),
         }
@@ -224,7 +225,8 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
 
     fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Value, E> {
         match self.scalar() {
-            Some(Scalar::Float | Scalar::Quantity) => Ok(Value::from(number)),
+            Some(Scalar::Float) => Ok(Value::from(number)),
+            Some(Scalar::Quantity) => self.text(number.to_string().into()),
             Some(Scalar::Int32 | Scalar::Int64) => self.wrong(&format!("number {number:?}")),
             Some(Scalar::IntOrString) => self.stop_wrong(&format!("number {number:?}")),
             Some(Scalar::Time | Scalar::MicroTime) => self.stop_wrong("number"),
@@ -256,7 +258,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
         let Shape::List(list) = self.shape() else {
             while document.next_element::<IgnoredAny>()?.is_some() {}
             return match self.scalar() {
-                Some(Scalar::Quantity) => self.stop(scalar::QUANTITY_FORMAT.to_owned()),
+                Some(Scalar::Quantity) => self.stop(scalar::no_quantity()),
                 Some(Scalar::Time | Scalar::MicroTime | Scalar::IntOrString) => self.stop_wrong("array"),
                 _ => self.wrong("array"),
             };
@@ -280,7 +282,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             shape => {
                 while document.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 match shape {
-                    Shape::Scalar(Scalar::Quantity) => self.stop(scalar::QUANTITY_FORMAT.to_owned()),
+                    Shape::Scalar(Scalar::Quantity) => self.stop(scalar::no_quantity()),
                     Shape::Scalar(Scalar::Time | Scalar::MicroTime | Scalar::IntOrString) => {
                         self.stop_wrong("object")
                     }

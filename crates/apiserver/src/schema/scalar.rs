@@ -9,9 +9,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::Offset;
 use serde_json::Value;
 
-pub(super) const QUANTITY_FORMAT: &str =
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-const QUANTITY_SUFFIX: &str = "unable to parse quantity's suffix";
+use crate::quantity;
 
 const SECONDS_LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
@@ -180,38 +178,17 @@ impl Clockface<'_> {
     }
 }
 
-/// A quantity: `100m`, `1.5Gi`, `1e3`. Its spelling is kept.
+/// A quantity (`100m`, `1.5Gi`, `1e3`) in canonical form.
 pub(super) fn quantity(text: Cow<'_, str>) -> Result<Value, String> {
-    let trimmed = text.trim();
-    check_quantity(trimmed)?;
-    Ok(Value::String(trimmed.to_owned()))
+    match quantity::canonical(&text) {
+        Ok(rewritten) => Ok(Value::String(rewritten.unwrap_or_else(|| text.into_owned()))),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
-fn check_quantity(text: &str) -> Result<(), String> {
-    if text.is_empty() {
-        return Err(QUANTITY_FORMAT.to_owned());
-    }
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let unit = unsigned.trim_start_matches(|c: char| c.is_ascii_digit());
-    let unit = match unit.strip_prefix('.') {
-        Some(fraction) => fraction.trim_start_matches(|c: char| c.is_ascii_digit()),
-        None => unit,
-    };
-    let letters = unit.trim_start_matches(|c: char| "eEinumkKMGTP".contains(c));
-    let signed = letters.strip_prefix(['+', '-']).unwrap_or(letters);
-    if !signed.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(QUANTITY_FORMAT.to_owned());
-    }
-    let is_unit = matches!(
-        unit,
-        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei"
-    );
-    if is_unit || is_exponent(unit) { Ok(()) } else { Err(QUANTITY_SUFFIX.to_owned()) }
-}
-
-fn is_exponent(unit: &str) -> bool {
-    let exponent = unit.strip_prefix(['e', 'E']);
-    exponent.is_some_and(|digits| digits.parse::<i32>().is_ok())
+/// What is said of a value that is neither a text nor a number.
+pub(super) fn no_quantity() -> String {
+    quantity::ParseError::Format.to_string()
 }
 
 /// Bytes in base64, as the standard alphabet with padding writes them.
@@ -277,18 +254,11 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_checked() {
-        for good in ["0", "1", "100m", "1.5Gi", "-1", "+2k", "1e3", "1E-3", ".5", "5.", "12E", "00100"] {
-            assert_eq!(check_quantity(good), Ok(()), "{good}");
-        }
-        for (bad, why) in [
-            ("", QUANTITY_FORMAT),
-            ("1x", QUANTITY_FORMAT),
-            ("1..2", QUANTITY_FORMAT),
-            ("1mm", QUANTITY_SUFFIX),
-        ] {
-            assert_eq!(check_quantity(bad), Err(why.to_owned()), "{bad}");
-        }
+    fn quantities_become_canonical() {
+        let read = |text: &str| quantity(text.into()).map(|v| v.as_str().unwrap_or_default().to_owned());
+        assert_eq!(read("0.5").as_deref(), Ok("500m"));
+        assert_eq!(read("1024Mi").as_deref(), Ok("1Gi"));
+        assert!(read("1..2").is_err());
     }
 
     #[test]

@@ -46,7 +46,7 @@ fn a_document_takes_the_form_it_is_stored_in() {
                 "volumes": [{"name": "v", "emptyDir": {}}],
                 "containers": [{
                     "name": "c", "env": [{"name": "E"}], "securityContext": {},
-                    "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}, "ports": [{"containerPort": 80}],
+                    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "ports": [{"containerPort": 80}],
                 }],
             },
             "status": {},

@@ -1,44 +1,199 @@
 //! A controller: a queue, its reconciler, its workers, and the caches it waits for.
+//!
+//! ```text
+//!  wait for the caches ─► workers take keys ─► stop: the queue ends, the workers finish it ─► over
+//! ```
+//!
+//! What always holds:
+//! - no key is worked on before every cache the controller waits for has synced;
+//! - the controller's future owns its workers: dropping it ends them all.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::informer::Informer;
+use crate::metrics::{Metrics, Reconciles};
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
+use crate::worker::{Policy, Worker};
 
 /// Something a manager runs until it is told to stop.
+///
+/// ```
+/// use futures::future::BoxFuture;
+/// use setpoint::Runnable;
+/// use tokio_util::sync::CancellationToken;
+/// struct Heartbeat;
+/// impl Runnable for Heartbeat {
+///     fn name(&self) -> &str { "heartbeat" }
+///     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+///         Box::pin(async move { stop.cancelled().await })
+///     }
+/// }
+/// ```
 pub trait Runnable: Send + 'static {
+    /// What it is called in logs, metrics and health checks.
     fn name(&self) -> &str;
 
-    /// Runs until `stop`, then finishes what is under way.
-    fn run(self: Box<Self>, stop: CancellationToken) -> futures::future::BoxFuture<'static, ()>;
+    /// Runs until `stop`, then finishes what is under way. Whatever it spawns it owns: dropping the
+    /// future ends it all.
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
+
+    /// Shows its figures in these metrics; called once, before [`run`](Self::run).
+    fn observe(&mut self, metrics: &Metrics) {
+        let _ = metrics;
+    }
+}
+
+impl Runnable for Box<dyn Runnable> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        (*self).run(stop)
+    }
+
+    fn observe(&mut self, metrics: &Metrics) {
+        (**self).observe(metrics);
+    }
 }
 
 /// A queue of keys and the reconciler that works on them.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// use setpoint::{Clock, Controller, Key, Outcome, Queue, ReconcileError, Reconciler, Rng, Runnable, Runtime};
+/// use tokio_util::sync::CancellationToken;
+/// struct Greeter;
+/// impl Reconciler for Greeter {
+///     type Key = Key;
+///     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+///         println!("hello, {key}");
+///         Ok(Outcome::Settled)
+///     }
+/// }
+/// # let runtime = Runtime { clock: Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap()), rng: Rng::seeded(1) };
+/// let queue = Queue::new("greeter", &runtime);
+/// let controller = Controller::new("greeter", queue.clone(), Greeter).workers(2);
+/// queue.add(Key::cluster("world"));
+/// let stop = CancellationToken::new();
+/// stop.cancel(); // what is queued is still worked on
+/// Box::new(controller).run(stop).await;
+/// assert!(queue.is_empty());
+/// # });
+/// ```
 pub struct Controller<R: Reconciler> {
-    #[allow(dead_code)]
     name: &'static str,
-    #[allow(dead_code)]
     queue: Queue<R::Key>,
+    reconciler: R,
+    workers: usize,
+    informers: Vec<Informer>,
+    policy: Policy,
+    drain: Duration,
+    metrics: Option<Metrics>,
 }
 
+/// How long the workers of a stopping controller may take to finish their queue.
+const DRAIN: Duration = Duration::from_secs(30);
+
 impl<R: Reconciler> Controller<R> {
+    /// A controller with one worker.
     pub fn new(name: &'static str, queue: Queue<R::Key>, reconciler: R) -> Self {
-        let _ = reconciler;
-        Self { name, queue }
+        Self {
+            name,
+            queue,
+            reconciler,
+            workers: 1,
+            informers: Vec::new(),
+            policy: Policy::default(),
+            drain: DRAIN,
+            metrics: None,
+        }
     }
 
-    /// How many keys are worked on at once (default 1).
+    /// How many keys are worked on at once (default 1, and at least that).
     pub fn workers(self, workers: usize) -> Self {
-        let _ = workers;
-        self
+        Self { workers: workers.max(1), ..self }
     }
 
     /// No key is worked on before this informer has synced.
-    pub fn waits_for(self, informer: &Informer) -> Self {
-        let _ = informer;
+    pub fn waits_for(mut self, informer: &Informer) -> Self {
+        self.informers.push(informer.clone());
         self
     }
+
+    /// A reconcile that takes longer is dropped and tried again later (default: no limit).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = Some(timeout);
+        self
+    }
+
+    /// A key that has failed this often in a row waits for a change (default: no limit).
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.policy.max_retries = Some(retries);
+        self
+    }
+
+    /// Terminal errors are retried like all others, as Kubernetes' own controllers do it: what a quota
+    /// or a policy forbids now it may allow later, without this controller being told.
+    pub fn persistent(mut self) -> Self {
+        self.policy.persistent = true;
+        self
+    }
+
+    /// How long its workers may take to finish the queue once it stops (default 30 s).
+    pub fn drain_within(self, drain: Duration) -> Self {
+        Self { drain, ..self }
+    }
+
+    /// Waits for the caches; `false` if it was stopped before.
+    async fn synced(&self, stop: &CancellationToken) -> bool {
+        tokio::select! {
+            biased;
+            () = stop.cancelled(), if !self.informers.is_empty() => false,
+            _ = join_all(self.informers.iter().map(Informer::synced)) => true,
+        }
+    }
+
+    async fn work(self, stop: CancellationToken) {
+        let Self { name, queue, reconciler, workers, policy, drain, metrics, .. } = self;
+        let reconciles = Arc::new(Reconciles::new(workers));
+        if let Some(metrics) = metrics {
+            metrics.add_controller(name, reconciles.clone());
+        }
+        let worker = Arc::new(Worker {
+            controller: name,
+            clock: queue.clock().clone(),
+            queue: queue.clone(),
+            reconciler,
+            policy,
+            reconciles,
+            started: AtomicU64::new(0),
+        });
+        let mut tasks = JoinSet::new();
+        for _ in 0..workers {
+            tasks.spawn(worker.clone().run());
+        }
+        stop.cancelled().await;
+        queue.shut_down();
+        if tokio::time::timeout(drain, finish(&mut tasks)).await.is_err() {
+            tracing::warn!(
+                controller = name,
+                left = queue.len(),
+                "the workers did not finish within {drain:?}"
+            );
+        }
+    }
+}
+
+async fn finish(tasks: &mut JoinSet<()>) {
+    while tasks.join_next().await.is_some() {}
 }
 
 impl<R: Reconciler> Runnable for Controller<R> {
@@ -46,8 +201,18 @@ impl<R: Reconciler> Runnable for Controller<R> {
         self.name
     }
 
-    fn run(self: Box<Self>, stop: CancellationToken) -> futures::future::BoxFuture<'static, ()> {
-        let _ = stop;
-        todo!()
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if self.synced(&stop).await {
+                self.work(stop).await;
+            } else {
+                self.queue.shut_down_now();
+            }
+        })
+    }
+
+    fn observe(&mut self, metrics: &Metrics) {
+        self.queue.observe(metrics);
+        self.metrics = Some(metrics.clone());
     }
 }

@@ -24,6 +24,13 @@ impl Informers {
         Self { _source: source }
     }
 
+    /// Runs every informer, also those that are asked for later, until `stop`. Dropping the future ends
+    /// them all.
+    pub async fn run(&self, stop: tokio_util::sync::CancellationToken) {
+        let _ = stop;
+        todo!()
+    }
+
     /// The informer of all objects of a view's kind.
     pub fn of<V: View>(&self) -> Informer {
         self.select(&Kind::of::<V>(), Selection::default())

@@ -22,24 +22,28 @@
 //! - time and randomness come from the [`Runtime`]; nothing depends on the order of a hash map;
 //! - everything that can grow is bounded, with the arithmetic beside the bound.
 
+pub mod backoff;
 pub mod client;
 pub mod controller;
 pub mod discovery;
 pub mod edit;
 pub mod expectations;
 pub mod handler;
+pub mod health;
 pub mod indexer;
 pub mod informer;
 pub mod key;
 pub mod kind;
 pub mod lister;
 pub mod manager;
+pub mod metrics;
 pub mod object;
 pub mod queue;
 pub mod reconcile;
 pub mod recorder;
 pub mod selector;
 pub mod source;
+mod worker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};
 

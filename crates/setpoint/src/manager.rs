@@ -1,55 +1,212 @@
 //! What a process of controllers shares, and the order in which it starts and stops.
+//!
+//! ```text
+//!  start:  informers ─► events ─► controllers (each waits for its caches, then works)
+//!  stop:   controllers finish their queues ─► events are written ─► informers end
+//! ```
+//!
+//! What always holds: [`Manager::run`] owns every task it starts, so dropping its future is a crash:
+//! nothing that it started runs any further.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Runnable;
+use crate::health::Health;
 use crate::informer::Informers;
-use crate::recorder::Recorder;
+use crate::metrics::Metrics;
+use crate::recorder::{self, Events, Recorder};
 use crate::source::Source;
 use crate::{Client, Runtime};
 
 /// The shared parts that a controller is built from. Cheap to clone.
+///
+/// ```
+/// # fn example(manager: setpoint::Manager) {
+/// let context = manager.context();
+/// let recorder = context.recorder("greeter-controller");
+/// let queue = setpoint::Queue::<setpoint::Key>::new("greeter", &context.runtime);
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Context {
+    /// Writes to the API server.
     pub client: Client,
+    /// The shared caches.
     pub informers: Informers,
+    /// Time and chance.
     pub runtime: Runtime,
+    /// What Prometheus sees.
+    pub metrics: Metrics,
+    /// What the health endpoints say.
+    pub health: Health,
+    events: Events,
 }
 
 /// Runs controllers: informers first, then workers; on stop, workers drain, then informers end.
+///
+/// ```no_run
+/// # async fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(client: setpoint::Client,
+/// #     source: std::sync::Arc<dyn setpoint::source::Source>, runtime: setpoint::Runtime, reconciler: R) {
+/// use setpoint::{Controller, Manager, Queue};
+/// use tokio_util::sync::CancellationToken;
+/// let mut manager = Manager::new(client, source, runtime);
+/// let queue = Queue::new("greeter", &manager.context().runtime);
+/// manager.add(Controller::new("greeter", queue, reconciler).workers(2));
+/// let stop = CancellationToken::new();
+/// manager.run(stop).await;
+/// # }
+/// ```
 pub struct Manager {
     context: Context,
+    recording: recorder::Recording,
+    runnables: Vec<Box<dyn Runnable>>,
 }
+
+/// How long everything that runs may take to stop: half as long again as a controller's queue may.
+const SHUTDOWN: Duration = Duration::from_secs(45);
+/// How long the events that are still to be written may take once everything else has stopped.
+const FLUSH: Duration = Duration::from_secs(5);
 
 impl Manager {
     /// A manager on a client, with the source its informers read from.
     pub fn new(client: Client, source: Arc<dyn Source>, runtime: Runtime) -> Self {
         let informers = Informers::new(source, runtime.clone());
-        Self { context: Context { client, informers, runtime } }
+        let metrics = Metrics::new();
+        let (events, recording) = recorder::channel(client.clone(), runtime.clone(), metrics.clone());
+        let context = Context { client, informers, runtime, metrics, health: Health::new(), events };
+        Self { context, recording, runnables: Vec::new() }
     }
 
+    /// What its controllers are built from.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    pub fn add(&mut self, runnable: impl Runnable) {
-        let _ = runnable;
-        todo!()
+    /// Adds something to run. Its figures show in the context's metrics.
+    pub fn add(&mut self, mut runnable: impl Runnable) {
+        runnable.observe(&self.context.metrics);
+        self.runnables.push(Box::new(runnable));
     }
 
     /// Runs everything until `stop`, then shuts down in order.
     pub async fn run(self, stop: CancellationToken) {
-        let _ = stop;
-        todo!()
+        let Self { context, recording, runnables } = self;
+        let informers = Stage::start({
+            let informers = context.informers.clone();
+            move |stop| async move { informers.run(stop).await }
+        });
+        let events = Stage::start(|stop| recording.run(stop));
+        let mut controllers = JoinSet::new();
+        let ended = Ended::watched_by(&context.health);
+        for runnable in runnables {
+            controllers.spawn(run_one(runnable, stop.clone(), ended.clone()));
+        }
+        stop.cancelled().await;
+        if tokio::time::timeout(SHUTDOWN, finish(&mut controllers)).await.is_err() {
+            tracing::warn!(left = controllers.len(), "not everything stopped within {SHUTDOWN:?}");
+            controllers.shutdown().await;
+        }
+        if tokio::time::timeout(FLUSH, events.end()).await.is_err() {
+            tracing::warn!("not all events could be written within {FLUSH:?}");
+        }
+        informers.end().await;
     }
 }
 
 impl Context {
     /// A recorder of events that come from `component` (`replicaset-controller`).
     pub fn recorder(&self, component: &'static str) -> Recorder {
-        let _ = component;
-        todo!()
+        self.events.recorder(component)
+    }
+}
+
+/// A task with a stop of its own.
+struct Stage {
+    stop: CancellationToken,
+    task: JoinSet<()>,
+}
+
+impl Stage {
+    fn start<F: Future<Output = ()> + Send + 'static>(run: impl FnOnce(CancellationToken) -> F) -> Self {
+        let stop = CancellationToken::new();
+        let mut task = JoinSet::new();
+        task.spawn(run(stop.clone()));
+        Self { stop, task }
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        finish(&mut self.task).await;
+    }
+}
+
+async fn finish(tasks: &mut JoinSet<()>) {
+    while let Some(result) = tasks.join_next().await {
+        log_panic(result);
+    }
+}
+
+async fn run_one(runnable: Box<dyn Runnable>, stop: CancellationToken, ended: Ended) {
+    let name = runnable.name().to_owned();
+    let mut early = ended.unless_stopped(name, stop.clone());
+    runnable.run(stop).await;
+    early.note();
+}
+
+fn log_panic(result: Result<(), JoinError>) {
+    if let Err(error) = result.map_err(|error| error.to_string()) {
+        tracing::error!(%error, "a part of the manager ended");
+    }
+}
+
+/// What ended although nobody had stopped it: the process is alive no longer in the sense that counts.
+#[derive(Clone, Default)]
+struct Ended {
+    names: Arc<Mutex<Vec<String>>>,
+}
+
+/// Notes the end of a runnable, by return or by panic, if it was not asked to end.
+struct Early {
+    ended: Ended,
+    name: String,
+    stop: CancellationToken,
+}
+
+impl Ended {
+    fn watched_by(health: &Health) -> Self {
+        let ended = Self::default();
+        let names = ended.names.clone();
+        health.add_livez("controllers", move || match &names.lock()[..] {
+            [] => Ok(()),
+            names => Err(format!("ended on their own: {}", names.join(", "))),
+        });
+        ended
+    }
+
+    fn unless_stopped(self, name: String, stop: CancellationToken) -> Early {
+        Early { ended: self, name, stop }
+    }
+}
+
+impl Early {
+    fn note(&mut self) {
+        if !self.stop.is_cancelled() {
+            tracing::error!(name = self.name, "ended on its own");
+            self.ended.names.lock().push(std::mem::take(&mut self.name));
+        }
+    }
+}
+
+impl Drop for Early {
+    /// Dropped by a panic, or with the whole manager; the latter is nobody's fault.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.note();
+        }
     }
 }

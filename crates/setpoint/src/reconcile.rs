@@ -1,6 +1,7 @@
 //! Stage 9: what a controller author writes.
 
-use std::fmt::{Debug, Display};
+use std::error::Error;
+use std::fmt::{Debug, Display, Write};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -15,13 +16,36 @@ impl<T: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static> WorkKey fo
 ///
 /// Called with a key and nothing else, at any time, any number of times: what changed is not said,
 /// because a reconciler that needs to know is wrong after a restart. A settled world makes no writes.
+///
+/// ```
+/// use setpoint::{Key, Outcome, ReconcileError, Reconciler};
+/// struct Greeter;
+/// impl Reconciler for Greeter {
+///     type Key = Key;
+///     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+///         println!("hello, {key}");
+///         Ok(Outcome::Settled)
+///     }
+/// }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// assert_eq!(Greeter.reconcile(&Key::cluster("world")).await.unwrap(), Outcome::Settled);
+/// # });
+/// ```
 pub trait Reconciler: Send + Sync + 'static {
+    /// What names the work.
     type Key: WorkKey;
 
+    /// One step toward the setpoint; [`Outcome`] and [`ReconcileError`] say what comes next.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
 }
 
 /// How a successful reconcile ended.
+///
+/// ```
+/// use std::time::Duration;
+/// use setpoint::Outcome;
+/// assert_eq!(Outcome::Settled.and(Outcome::CheckAfter(Duration::from_secs(9))), Outcome::CheckAfter(Duration::from_secs(9)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to do until something changes.
@@ -32,7 +56,25 @@ pub enum Outcome {
     Requeue,
 }
 
+impl Outcome {
+    /// What satisfies both: the one that looks again sooner.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Requeue, _) | (_, Self::Requeue) => Self::Requeue,
+            (Self::CheckAfter(one), Self::CheckAfter(another)) => Self::CheckAfter(one.min(another)),
+            (Self::Settled, outcome) | (outcome, Self::Settled) => outcome,
+        }
+    }
+}
+
 /// How a reconcile failed, and so what happens next.
+///
+/// ```
+/// use setpoint::ReconcileError;
+/// let error = ReconcileError::retry("create pod web-1");
+/// assert_eq!(error.to_string(), "create pod web-1");
+/// assert_eq!(error.class(), "retry");
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     /// Transient: try again with exponential back-off.
@@ -40,36 +82,71 @@ pub enum ReconcileError {
     Retry {
         attempted: String,
         #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// Somebody else was faster: try again shortly, on fresh state.
     #[error("{attempted}")]
     Conflict {
         attempted: String,
         #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// Trying again cannot help until something changes: report and wait.
     #[error("{attempted}")]
     Terminal {
         attempted: String,
         #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Box<dyn Error + Send + Sync>>,
     },
 }
 
 impl ReconcileError {
+    /// A transient failure of what was attempted.
     pub fn retry(attempted: impl Into<String>) -> Self {
         Self::Retry { attempted: attempted.into(), source: None }
     }
 
+    /// A failure because somebody else was faster.
+    pub fn conflict(attempted: impl Into<String>) -> Self {
+        Self::Conflict { attempted: attempted.into(), source: None }
+    }
+
+    /// A failure that trying again cannot mend.
     pub fn terminal(attempted: impl Into<String>) -> Self {
         Self::Terminal { attempted: attempted.into(), source: None }
+    }
+
+    /// The class in a word, for logs and metrics.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Retry { .. } => "retry",
+            Self::Conflict { .. } => "conflict",
+            Self::Terminal { .. } => "terminal",
+        }
+    }
+
+    /// What was attempted and why it failed, in one line.
+    ///
+    /// ```
+    /// use setpoint::{ClientError, reconcile::Attempting};
+    /// let refused: Result<(), _> = Err(ClientError::Transport("connection refused".into()));
+    /// let error = refused.attempting("create pod web-1").unwrap_err();
+    /// assert_eq!(error.report(), "create pod web-1: no answer from the API server: connection refused");
+    /// ```
+    pub fn report(&self) -> String {
+        let mut line = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            let _ = write!(line, ": {error}");
+            source = error.source();
+        }
+        line
     }
 }
 
 /// Says what was attempted when a call failed: `client.create(..).await.attempting("create pod")?`.
 pub trait Attempting<T> {
+    /// The same result, with an error of the class that fits, saying `what` was attempted.
     fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError>;
 }
 

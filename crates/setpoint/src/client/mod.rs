@@ -2,101 +2,185 @@
 //!
 //! A reply is kept encoded: a controller that only needs to know that a create succeeded never pays
 //! for decoding it. Every update and delete carries a precondition.
+//!
+//! What always holds:
+//! - a call is sent once: whoever called it knows best whether to send it again (a reconciler is
+//!   queued again by its worker);
+//! - a call without an answer is a [`ClientError::Transport`]: it may have been carried out.
+
+mod error;
+mod list;
+mod path;
+mod send;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
+use http::Method;
 use serde::Serialize;
 
-use crate::{Key, Kind, Object, ReconcileError};
+pub use error::{Cause, ClientError};
+
+use crate::metrics::Metrics;
+use crate::{Clock, Key, Kind, Object};
+use send::{Call, Transport};
 
 /// A client for all kinds. Cheap to clone.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use setpoint::{Client, Key, Kind};
+/// # use http::{Request, Response};
+/// # use kube::client::Body;
+/// # let service = tower::service_fn(|request: Request<Body>| async move {
+/// #     let body = format!(r#"{{"metadata":{{"name":"web","namespace":"default","uid":"1"}},"path":"{}"}}"#, request.uri());
+/// #     Ok::<_, std::convert::Infallible>(Response::new(Body::from(body.into_bytes())))
+/// # });
+/// # let kube_client = kube::Client::new(service, "default");
+/// let client = Client::new(kube_client);
+/// let pods = Kind::new("", "v1", "Pod", "pods", true);
+/// let pod = client.get(&pods, &Key::namespaced("default", "web")).await.unwrap();
+/// assert_eq!(&*pod.meta().uid, "1");
+/// # });
+/// ```
 #[derive(Clone)]
 pub struct Client {
-    kube: kube::Client,
+    transport: Transport,
 }
 
 /// Which part of an object a call addresses.
+///
+/// ```
+/// # async fn example(client: setpoint::Client, pods: setpoint::Kind, pod: setpoint::Object) -> Result<(), setpoint::ClientError> {
+/// use setpoint::client::Part;
+/// let status = serde_json::json!({"status": {"phase": "Running"}});
+/// client.update(&pods, pod.key(), Part::Status, &status).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The object itself.
     Main,
+    /// Its status.
     Status,
+    /// How many replicas it wants and has.
     Scale,
+    /// A pod's node.
     Binding,
+    /// A pod's polite deletion.
     Eviction,
+    /// A namespace's finalizers.
     Finalize,
+    /// The approval of a certificate signing request.
+    Approval,
+    /// A token of a service account.
+    Token,
 }
 
-/// A change of some fields.
+/// A change of some fields, already encoded.
+///
+/// ```
+/// use setpoint::client::Patch;
+/// let patch = Patch::merge(&serde_json::json!({"metadata": {"labels": {"tier": "front"}}}));
+/// assert!(matches!(patch, Patch::Merge(_)));
+/// ```
 #[derive(Clone, Debug)]
 pub enum Patch {
+    /// A list of operations (RFC 6902).
     Json(Bytes),
+    /// A merge patch (RFC 7386).
     Merge(Bytes),
+    /// A merge patch that merges lists by their keys.
     Strategic(Bytes),
+    /// Server-side apply in the name of a field manager.
     Apply { body: Bytes, manager: String, force: bool },
 }
 
 /// How an object is to be deleted, and what it must still be.
+///
+/// ```
+/// use setpoint::client::{Delete, Propagation};
+/// let delete = Delete { propagation: Some(Propagation::Background), ..Delete::of_uid("7f3e") };
+/// assert_eq!(delete.uid.as_deref(), Some("7f3e"));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Delete {
+    /// Only if it is still this very object.
     pub uid: Option<String>,
+    /// Only if it has not changed since.
     pub resource_version: Option<String>,
+    /// How long it may take to go; 0: at once.
     pub grace_period_seconds: Option<i64>,
+    /// What becomes of its dependents.
     pub propagation: Option<Propagation>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What becomes of the dependents of a deleted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Propagation {
+    /// They go after it.
     Background,
+    /// They go before it.
     Foreground,
+    /// They stay.
     Orphan,
 }
 
-/// Why a call failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The API server answered with a Status.
-    #[error("{message}")]
-    Api { code: u16, reason: String, message: String, causes: Vec<Cause>, retry_after_seconds: Option<u32> },
-    /// No answer: the call may or may not have been carried out.
-    #[error("no answer from the API server")]
-    Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer could not be understood.
-    #[error("cannot understand the API server's answer")]
-    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// One of the reasons in a Status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(default)]
-pub struct Cause {
-    pub reason: String,
-    pub message: String,
-    pub field: String,
-}
-
 impl Client {
+    /// A client on any `kube::Client`.
     pub fn new(kube: kube::Client) -> Self {
-        Self { kube }
+        Self { transport: Transport::new(kube) }
+    }
+
+    /// Names itself so to the API server, which takes what stands before the first `/` for the
+    /// manager of the fields that this client writes.
+    pub fn with_user_agent(mut self, user_agent: &str) -> Self {
+        self.transport.set_user_agent(user_agent);
+        self
+    }
+
+    /// Sends no more than `per_second` calls a second, after `burst` at once. Clones share the limit.
+    pub fn with_rate_limit(mut self, clock: &Clock, per_second: f64, burst: u32) -> Self {
+        self.transport.set_rate_limit(clock, per_second, burst);
+        self
+    }
+
+    /// Counts and times its calls as `rest_client_*`; `host` is their label.
+    pub fn with_metrics(mut self, clock: &Clock, metrics: &Metrics, host: &str) -> Self {
+        self.transport.set_metrics(clock, metrics.requests(host));
+        self
     }
 
     /// The typed client of the ecosystem, for whatever this one does not offer.
     pub fn kube(&self) -> &kube::Client {
-        &self.kube
+        self.transport.kube()
     }
 
+    /// Reads an object from the API server, not from a cache.
     pub async fn get(&self, kind: &Kind, key: &Key) -> Result<Object, ClientError> {
-        let _ = (kind, key);
-        todo!()
+        self.object(Call::new(Method::GET, path::object(kind, key, Part::Main))).await
     }
 
     /// Creates an object. `namespace` is that of the object, `None` for a cluster-scoped one.
+    ///
+    /// With `metadata.generateName` instead of a name the API server makes the name up; it is in the reply.
     pub async fn create(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
         body: &impl Serialize,
     ) -> Result<Object, ClientError> {
-        let _ = (kind, namespace, serde_json::to_vec(body));
-        todo!()
+        self.create_encoded(kind, namespace, encode(body)?).await
+    }
+
+    /// Creates an object that is already encoded.
+    pub async fn create_encoded(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        body: Bytes,
+    ) -> Result<Object, ClientError> {
+        self.object(Call::new(Method::POST, path::collection(kind, namespace)).json(body)).await
     }
 
     /// Replaces an object or a part of it; the body carries the resource version it was made from.
@@ -107,10 +191,21 @@ impl Client {
         part: Part,
         body: &impl Serialize,
     ) -> Result<Object, ClientError> {
-        let _ = (kind, key, part, serde_json::to_vec(body));
-        todo!()
+        self.update_encoded(kind, key, part, encode(body)?).await
     }
 
+    /// Replaces an object or a part of it by what is already encoded.
+    pub async fn update_encoded(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        body: Bytes,
+    ) -> Result<Object, ClientError> {
+        self.object(Call::new(Method::PUT, path::object(kind, key, part)).json(body)).await
+    }
+
+    /// Changes some fields of an object or a part of it.
     pub async fn patch(
         &self,
         kind: &Kind,
@@ -118,8 +213,17 @@ impl Client {
         part: Part,
         patch: Patch,
     ) -> Result<Object, ClientError> {
-        let _ = (kind, key, part, patch);
-        todo!()
+        let path = path::object(kind, key, part);
+        let (content_type, path, body) = match patch {
+            Patch::Json(body) => ("application/json-patch+json", path, body),
+            Patch::Merge(body) => ("application/merge-patch+json", path, body),
+            Patch::Strategic(body) => ("application/strategic-merge-patch+json", path, body),
+            Patch::Apply { body, manager, force } => {
+                let query = [("fieldManager", Some(manager.as_str())), ("force", force.then_some("true"))];
+                ("application/apply-patch+yaml", path::with_query(path, &query), body)
+            }
+        };
+        self.object(Call::new(Method::PATCH, path).body(content_type, body)).await
     }
 
     /// Creates through a subresource (`binding`, `eviction`).
@@ -130,57 +234,90 @@ impl Client {
         part: Part,
         body: &impl Serialize,
     ) -> Result<(), ClientError> {
-        let _ = (kind, key, part, serde_json::to_vec(body));
-        todo!()
+        let call = Call::new(Method::POST, path::object(kind, key, part)).json(encode(body)?);
+        self.transport.send(call).await.map(drop)
     }
 
+    /// Deletes an object, or asks for its deletion if it has finalizers or a grace period.
     pub async fn delete(&self, kind: &Kind, key: &Key, delete: &Delete) -> Result<(), ClientError> {
-        let _ = (kind, key, delete);
-        todo!()
+        let call =
+            Call::new(Method::DELETE, path::object(kind, key, Part::Main)).json(encode(&delete.options())?);
+        self.transport.send(call).await.map(drop)
+    }
+
+    async fn object(&self, call: Call) -> Result<Object, ClientError> {
+        let reply = self.transport.send(call).await?;
+        Object::from_json(reply).map_err(|error| ClientError::Answer(Box::new(error)))
     }
 }
 
-impl ClientError {
-    pub fn code(&self) -> Option<u16> {
-        match self {
-            Self::Api { code, .. } => Some(*code),
-            _ => None,
+impl Patch {
+    /// A merge patch of what `body` encodes to.
+    pub fn merge(body: &serde_json::Value) -> Self {
+        Self::Merge(body.to_string().into())
+    }
+
+    /// A strategic merge patch of what `body` encodes to.
+    pub fn strategic(body: &serde_json::Value) -> Self {
+        Self::Strategic(body.to_string().into())
+    }
+
+    /// A list of operations.
+    pub fn json(operations: &serde_json::Value) -> Self {
+        Self::Json(operations.to_string().into())
+    }
+}
+
+impl Delete {
+    /// Deletes this very object, not another one of its name.
+    pub fn of_uid(uid: impl Into<String>) -> Self {
+        Self { uid: Some(uid.into()), ..Self::default() }
+    }
+
+    fn options(&self) -> DeleteOptions<'_> {
+        let preconditions =
+            Preconditions { uid: self.uid.as_deref(), resource_version: self.resource_version.as_deref() };
+        DeleteOptions {
+            api_version: "v1",
+            kind: "DeleteOptions",
+            preconditions: Some(preconditions)
+                .filter(|given| given.uid.is_some() || given.resource_version.is_some()),
+            grace_period_seconds: self.grace_period_seconds,
+            propagation_policy: self.propagation,
         }
     }
+}
 
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Api { reason, .. } => reason,
-            _ => "",
-        }
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeleteOptions<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preconditions: Option<Preconditions<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace_period_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    propagation_policy: Option<Propagation>,
+}
 
-    pub fn is_not_found(&self) -> bool {
-        self.reason() == "NotFound"
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Preconditions<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
+}
 
-    pub fn is_already_exists(&self) -> bool {
-        self.reason() == "AlreadyExists"
-    }
-
-    pub fn is_conflict(&self) -> bool {
-        self.reason() == "Conflict"
-    }
-
-    /// The version asked for is gone: list again.
-    pub fn is_expired(&self) -> bool {
-        self.code() == Some(410)
-    }
-
-    /// The class of this error for a reconciler that was attempting `attempted`.
-    pub fn into_reconcile_error(self, attempted: String) -> ReconcileError {
-        let (conflict, terminal) =
-            (self.is_conflict(), matches!(self.code(), Some(400 | 401 | 403 | 404 | 405 | 413 | 415 | 422)));
-        let source: Option<Box<dyn std::error::Error + Send + Sync>> = Some(Box::new(self));
-        match (conflict, terminal) {
-            (true, _) => ReconcileError::Conflict { attempted, source },
-            (_, true) => ReconcileError::Terminal { attempted, source },
-            _ => ReconcileError::Retry { attempted, source },
-        }
-    }
+/// What cannot be encoded was never sent.
+fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
+    let encoded = serde_json::to_vec(body).map_err(|error| ClientError::Api {
+        code: 400,
+        reason: "BadRequest".into(),
+        message: format!("cannot encode the request: {error}"),
+        causes: Vec::new(),
+        retry_after_seconds: None,
+    })?;
+    Ok(encoded.into())
 }

@@ -1,0 +1,145 @@
+//! One call: limited, timed, counted, sent once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use parking_lot::Mutex;
+use setpoint_clock::Clock;
+
+use super::ClientError;
+use crate::backoff::TokenBucket;
+use crate::metrics::Requests;
+
+/// The largest reply that is read. An object is at most 3 MiB (the API server's limit on a request);
+/// a page of a list is up to 500 of them, of which real ones reach a few tens of MiB.
+const LARGEST_REPLY: usize = 512 << 20;
+
+const DEFAULT_USER_AGENT: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
+
+/// A `kube::Client` and what surrounds a call. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Transport {
+    kube: kube::Client,
+    user_agent: HeaderValue,
+    limit: Option<Arc<Limit>>,
+    metrics: Option<(Clock, Arc<Requests>)>,
+}
+
+struct Limit {
+    clock: Clock,
+    bucket: Mutex<TokenBucket>,
+}
+
+/// A request before it has the headers that all of them have.
+pub(super) struct Call {
+    method: Method,
+    path: String,
+    accept: &'static str,
+    body: Option<(&'static str, Bytes)>,
+}
+
+impl Call {
+    pub(super) fn new(method: Method, path: String) -> Self {
+        Self { method, path, accept: "application/json", body: None }
+    }
+
+    pub(super) fn accepting(self, accept: &'static str) -> Self {
+        Self { accept, ..self }
+    }
+
+    pub(super) fn json(self, body: Bytes) -> Self {
+        self.body("application/json", body)
+    }
+
+    pub(super) fn body(self, content_type: &'static str, body: Bytes) -> Self {
+        Self { body: Some((content_type, body)), ..self }
+    }
+
+    fn into_request(self, user_agent: &HeaderValue) -> Result<Request<Body>, http::Error> {
+        let request = Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .header(ACCEPT, HeaderValue::from_static(self.accept))
+            .header(USER_AGENT, user_agent);
+        match self.body {
+            None => request.body(Body::empty()),
+            Some((content_type, body)) => {
+                request.header(CONTENT_TYPE, HeaderValue::from_static(content_type)).body(Body::from(body))
+            }
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn new(kube: kube::Client) -> Self {
+        Self { kube, user_agent: HeaderValue::from_static(DEFAULT_USER_AGENT), limit: None, metrics: None }
+    }
+
+    pub(super) fn kube(&self) -> &kube::Client {
+        &self.kube
+    }
+
+    /// A user agent that no header can hold is left as it was.
+    pub(super) fn set_user_agent(&mut self, user_agent: &str) {
+        if let Ok(value) = HeaderValue::from_str(user_agent) {
+            self.user_agent = value;
+        }
+    }
+
+    pub(super) fn set_rate_limit(&mut self, clock: &Clock, per_second: f64, burst: u32) {
+        let bucket = Mutex::new(TokenBucket::new(per_second, burst));
+        self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket }));
+    }
+
+    pub(super) fn set_metrics(&mut self, clock: &Clock, requests: Arc<Requests>) {
+        self.metrics = Some((clock.clone(), requests));
+    }
+
+    /// Sends the call and collects a successful reply.
+    pub(super) async fn send(&self, call: Call) -> Result<Bytes, ClientError> {
+        let method = call.method.clone();
+        self.wait_for_turn(&method).await;
+        let request =
+            call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
+        let Some((clock, requests)) = &self.metrics else { return self.exchange(request).await.1 };
+        let started = clock.instant();
+        let (code, reply) = self.exchange(request).await;
+        requests.answered(&method, code, clock.instant().saturating_duration_since(started));
+        reply
+    }
+
+    async fn wait_for_turn(&self, method: &Method) {
+        let Some(limit) = &self.limit else { return };
+        let wait = limit.bucket.lock().reserve(limit.clock.instant());
+        if wait > Duration::ZERO {
+            limit.clock.sleep(wait).await;
+        }
+        if let Some((_, requests)) = &self.metrics {
+            requests.limited(method, wait);
+        }
+    }
+
+    /// The status code, if there was an answer, and what it means.
+    async fn exchange(&self, request: Request<Body>) -> (Option<u16>, Result<Bytes, ClientError>) {
+        match self.kube.send(request).await {
+            Err(error) => (None, Err(ClientError::Transport(Box::new(error)))),
+            Ok(response) => (Some(response.status().as_u16()), read(response).await),
+        }
+    }
+}
+
+async fn read(response: Response<Body>) -> Result<Bytes, ClientError> {
+    let (head, body) = response.into_parts();
+    // Cut off in mid-reply: what was asked may well have been done.
+    let body = Limited::new(body, LARGEST_REPLY).collect().await.map_err(ClientError::Transport)?.to_bytes();
+    if head.status.is_success() {
+        Ok(body)
+    } else {
+        Err(ClientError::from_reply(head.status.as_u16(), &head.headers, &body))
+    }
+}

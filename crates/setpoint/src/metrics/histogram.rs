@@ -1,0 +1,53 @@
+//! A histogram without a lock: its owner has one.
+
+use std::time::Duration;
+
+/// Counts observations by upper bound. Bounds ascend.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram {
+    bounds: &'static [f64],
+    /// One per bound, and one for what is above them all.
+    counts: Box<[u64]>,
+    sum: f64,
+}
+
+/// What a work queue's durations are counted by: 10 ns, then ten times as much, nine times.
+pub(crate) const QUEUE_SECONDS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+
+/// What a reconcile's duration is counted by.
+pub(crate) const RECONCILE_SECONDS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0,
+];
+
+/// What a request's duration is counted by.
+pub(crate) const REQUEST_SECONDS: &[f64] =
+    &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+
+impl Histogram {
+    pub(crate) fn new(bounds: &'static [f64]) -> Self {
+        Self { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0.0 }
+    }
+
+    pub(crate) fn observe(&mut self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let bucket = self.bounds.partition_point(|bound| *bound < seconds);
+        self.counts[bucket] += 1;
+        self.sum += seconds;
+    }
+
+    pub(crate) fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Upper bounds, the last one infinite, and how many observations fell under each but not under
+    /// the one before.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts.iter().copied()).collect()
+    }
+}

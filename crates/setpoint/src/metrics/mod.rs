@@ -1,0 +1,160 @@
+//! What Prometheus sees: the names, labels and buckets that dashboards of Kubernetes controllers expect.
+//!
+//! Counting happens where the work happens, under locks that are held there anyway; this module reads
+//! the counts when somebody asks. What is encoded is in the order of names and labels, so two runs of
+//! one simulation encode the same text.
+
+mod encode;
+pub(crate) mod histogram;
+mod reconciles;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+
+pub(crate) use reconciles::{Ended, Reconciles};
+pub(crate) use requests::Requests;
+
+use histogram::Histogram;
+
+/// The content type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The metrics of a process. Cheap to clone; clones show the same.
+///
+/// ```
+/// use setpoint::metrics::Metrics;
+/// let metrics = Metrics::new();
+/// metrics.set_gauge("leader_election_master_status", "Whether this process leads.", &[("name", "web")], 1.0);
+/// assert!(metrics.encode().contains("leader_election_master_status{name=\"web\"} 1"));
+/// ```
+#[derive(Clone)]
+pub struct Metrics {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Mutex<Registry>,
+    sources: Arc<Sources>,
+}
+
+/// Who counts what. One entry per queue, controller, host and gauge: all fixed when a process starts.
+#[derive(Default)]
+struct Sources {
+    queues: Mutex<BTreeMap<&'static str, Weak<dyn QueueStats>>>,
+    controllers: Mutex<BTreeMap<&'static str, Arc<Reconciles>>>,
+    requests: Mutex<BTreeMap<String, Arc<Requests>>>,
+    gauges: Mutex<BTreeMap<&'static str, Family>>,
+    counters: Mutex<BTreeMap<&'static str, Family>>,
+}
+
+/// The values of one name by their labels.
+struct Family {
+    help: &'static str,
+    values: BTreeMap<Labels, f64>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// A queue that can be asked for its figures.
+pub(crate) trait QueueStats: Send + Sync {
+    fn figures(&self) -> QueueFigures;
+}
+
+/// What a queue has counted up to now.
+pub(crate) struct QueueFigures {
+    pub(crate) depth: usize,
+    pub(crate) adds: u64,
+    pub(crate) retries: u64,
+    pub(crate) waited: Histogram,
+    pub(crate) worked: Histogram,
+    /// Seconds that the present work has taken, of all workers together.
+    pub(crate) unfinished: f64,
+    /// Seconds that the oldest present work has taken.
+    pub(crate) longest: f64,
+}
+
+impl Metrics {
+    /// No metrics yet.
+    pub fn new() -> Self {
+        let sources = Arc::<Sources>::default();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(sources.clone()));
+        Self { shared: Arc::new(Shared { registry: Mutex::new(registry), sources }) }
+    }
+
+    /// Registers metrics of one's own.
+    ///
+    /// ```
+    /// use prometheus_client::metrics::counter::Counter;
+    /// let metrics = setpoint::metrics::Metrics::new();
+    /// let backups = Counter::<u64>::default();
+    /// metrics.register(|registry| registry.register("backups", "Backups made", backups.clone()));
+    /// backups.inc();
+    /// assert!(metrics.encode().contains("\nbackups_total 1\n"));
+    /// ```
+    pub fn register(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.shared.registry.lock());
+    }
+
+    /// Sets a value that can go up and down.
+    pub fn set_gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        value: f64,
+    ) {
+        *entry(&mut self.shared.sources.gauges.lock(), name, help, labels) = value;
+    }
+
+    /// Adds to a count; `name` is without its `_total`.
+    pub fn count(&self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], more: u64) {
+        *entry(&mut self.shared.sources.counters.lock(), name, help, labels) += more as f64;
+    }
+
+    /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]).
+    pub fn encode(&self) -> String {
+        encode::text(&self.shared.registry.lock())
+    }
+
+    pub(crate) fn add_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) {
+        self.shared.sources.queues.lock().insert(name, queue);
+    }
+
+    pub(crate) fn add_controller(&self, name: &'static str, reconciles: Arc<Reconciles>) {
+        self.shared.sources.controllers.lock().insert(name, reconciles);
+    }
+
+    /// The figures of the requests to a host, shared by all who ask for them.
+    pub(crate) fn requests(&self, host: &str) -> Arc<Requests> {
+        self.shared.sources.requests.lock().entry(host.into()).or_default().clone()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+fn entry<'a>(
+    families: &'a mut BTreeMap<&'static str, Family>,
+    name: &'static str,
+    help: &'static str,
+    labels: &[(&'static str, &str)],
+) -> &'a mut f64 {
+    let family = families.entry(name).or_insert_with(|| Family { help, values: BTreeMap::new() });
+    let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    family.values.entry(labels).or_default()
+}

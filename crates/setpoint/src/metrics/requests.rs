@@ -1,0 +1,77 @@
+//! How the requests to an API server are answered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::Method;
+use parking_lot::Mutex;
+
+use super::histogram::{Histogram, REQUEST_SECONDS};
+
+/// The figures of the requests to one host.
+#[derive(Default)]
+pub(crate) struct Requests {
+    tally: Mutex<Tally>,
+}
+
+/// By status code and method: a dozen codes, five methods.
+#[derive(Clone, Default)]
+pub(super) struct Tally {
+    /// A code of 0 stands for no answer.
+    pub(super) answers: BTreeMap<(u16, Verb), u64>,
+    pub(super) seconds: BTreeMap<Verb, Histogram>,
+    pub(super) limited: BTreeMap<Verb, Histogram>,
+}
+
+/// A method that a client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verb {
+    Delete,
+    Get,
+    Patch,
+    Post,
+    Put,
+}
+
+impl Requests {
+    /// `code` is `None` if there was no answer.
+    pub(crate) fn answered(&self, method: &Method, code: Option<u16>, took: Duration) {
+        let verb = Verb::of(method);
+        let mut tally = self.tally.lock();
+        *tally.answers.entry((code.unwrap_or(0), verb)).or_default() += 1;
+        tally.seconds.entry(verb).or_insert_with(|| Histogram::new(REQUEST_SECONDS)).observe(took);
+    }
+
+    pub(crate) fn limited(&self, method: &Method, waited: Duration) {
+        let mut tally = self.tally.lock();
+        let histogram =
+            tally.limited.entry(Verb::of(method)).or_insert_with(|| Histogram::new(REQUEST_SECONDS));
+        histogram.observe(waited);
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally.lock().clone()
+    }
+}
+
+impl Verb {
+    fn of(method: &Method) -> Self {
+        match method.as_str() {
+            "DELETE" => Self::Delete,
+            "PATCH" => Self::Patch,
+            "POST" => Self::Post,
+            "PUT" => Self::Put,
+            _ => Self::Get,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Delete => "DELETE",
+            Self::Get => "GET",
+            Self::Patch => "PATCH",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+        }
+    }
+}

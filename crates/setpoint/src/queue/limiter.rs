@@ -1,0 +1,147 @@
+//! How long a failed key waits before its next try.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use setpoint_clock::Clock;
+
+use crate::backoff::{Backoff, TokenBucket};
+use crate::reconcile::WorkKey;
+
+/// How long a failed key waits before its next try.
+///
+/// ```
+/// use std::time::Duration;
+/// use setpoint::Key;
+/// use setpoint::queue::{RateLimiter, limiter};
+/// let limiter = limiter::patient::<Key>();
+/// let key = Key::namespaced("default", "web");
+/// let delays: Vec<_> = (0..4).map(|_| limiter.when(&key).as_secs()).collect();
+/// assert_eq!(delays, [0, 1, 2, 4]);
+/// assert_eq!(limiter.retries(&key), 4);
+/// limiter.forget(&key);
+/// assert_eq!(limiter.when(&key), Duration::ZERO);
+/// ```
+pub trait RateLimiter<K>: Send + Sync + 'static {
+    /// Counts a failure and says how long to wait.
+    fn when(&self, key: &K) -> Duration;
+    /// Forgets the failures of a key.
+    fn forget(&self, key: &K);
+    /// How many failures of the key have been counted since it was last forgotten.
+    fn retries(&self, key: &K) -> u32;
+}
+
+/// The default: at once, then after 1 s, 2 s, 4 s, …, never more than 5 minutes.
+pub fn patient<K: WorkKey>() -> Arc<dyn RateLimiter<K>> {
+    Arc::new(PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(300)).after(1)))
+}
+
+/// What Kubernetes' own controllers use: 5 ms, 10 ms, 20 ms, …, never more than 1,000 s, and no more
+/// than 10 retries a second over all keys after the first 100.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// use setpoint::{Clock, Key, queue::{RateLimiter, limiter}};
+/// let limiter = limiter::eager::<Key>(&Clock::system());
+/// let delays: Vec<_> = (0..4).map(|_| limiter.when(&Key::cluster("node-1")).as_millis()).collect();
+/// assert_eq!(delays, [5, 10, 20, 40]);
+/// # });
+/// ```
+pub fn eager<K: WorkKey>(clock: &Clock) -> Arc<dyn RateLimiter<K>> {
+    let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(1000)));
+    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
+}
+
+/// A delay that grows with the failures of each key.
+pub struct PerKey<K> {
+    backoff: Backoff,
+    /// One entry per key that has failed and not yet succeeded: at most one per object.
+    failures: Mutex<IndexMap<K, u32, DefaultHashBuilder>>,
+}
+
+impl<K: WorkKey> PerKey<K> {
+    /// Delays by this back-off.
+    pub fn new(backoff: Backoff) -> Self {
+        Self { backoff, failures: Mutex::new(IndexMap::default()) }
+    }
+}
+
+impl<K: WorkKey> RateLimiter<K> for PerKey<K> {
+    fn when(&self, key: &K) -> Duration {
+        let mut failures = self.failures.lock();
+        // Looked up before it is inserted: a key is cloned on its first failure only.
+        let count = match failures.get_mut(key) {
+            Some(count) => count,
+            None => failures.entry(key.clone()).or_default(),
+        };
+        let delay = self.backoff.delay(*count);
+        *count = count.saturating_add(1);
+        delay
+    }
+
+    fn forget(&self, key: &K) {
+        let mut failures = self.failures.lock();
+        if !failures.is_empty() {
+            failures.swap_remove(key);
+        }
+    }
+
+    fn retries(&self, key: &K) -> u32 {
+        let failures = self.failures.lock();
+        if failures.is_empty() { 0 } else { failures.get(key).copied().unwrap_or(0) }
+    }
+}
+
+/// A token bucket over all keys.
+pub struct Overall {
+    clock: Clock,
+    bucket: Mutex<TokenBucket>,
+}
+
+impl Overall {
+    /// `per_second` retries a second, after `burst` at once.
+    pub fn new(clock: Clock, per_second: f64, burst: u32) -> Self {
+        Self { clock, bucket: Mutex::new(TokenBucket::new(per_second, burst)) }
+    }
+}
+
+impl<K: WorkKey> RateLimiter<K> for Overall {
+    fn when(&self, _: &K) -> Duration {
+        self.bucket.lock().reserve(self.clock.instant())
+    }
+
+    fn forget(&self, _: &K) {}
+
+    fn retries(&self, _: &K) -> u32 {
+        0
+    }
+}
+
+/// The longest delay of several limiters.
+pub struct MaxOf<K> {
+    limiters: Vec<Arc<dyn RateLimiter<K>>>,
+}
+
+impl<K: WorkKey> MaxOf<K> {
+    /// Asks all of these.
+    pub fn new(limiters: Vec<Arc<dyn RateLimiter<K>>>) -> Self {
+        Self { limiters }
+    }
+}
+
+impl<K: WorkKey> RateLimiter<K> for MaxOf<K> {
+    fn when(&self, key: &K) -> Duration {
+        self.limiters.iter().map(|limiter| limiter.when(key)).max().unwrap_or_default()
+    }
+
+    fn forget(&self, key: &K) {
+        self.limiters.iter().for_each(|limiter| limiter.forget(key));
+    }
+
+    fn retries(&self, key: &K) -> u32 {
+        self.limiters.iter().map(|limiter| limiter.retries(key)).max().unwrap_or_default()
+    }
+}

@@ -1,0 +1,337 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{Key, Rng};
+
+fn runtime() -> Runtime {
+    Runtime { clock: Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time")), rng: Rng::seeded(1) }
+}
+
+fn queue() -> Queue<Key> {
+    Queue::new("test", &runtime())
+}
+
+fn key(name: &str) -> Key {
+    Key::namespaced("default", name)
+}
+
+async fn take(queue: &Queue<Key>) -> String {
+    queue.take().await.expect("the queue has not ended").name().to_owned()
+}
+
+/// Whether nothing comes within a second.
+async fn idle(queue: &Queue<Key>) -> bool {
+    tokio::time::timeout(Duration::from_secs(1), queue.take()).await.is_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_come_in_the_order_they_were_added_and_each_once() {
+    let queue = queue();
+    ["b", "a", "b", "c", "a"].iter().for_each(|name| queue.add(key(name)));
+    assert_eq!(queue.len(), 3);
+    assert_eq!([take(&queue).await, take(&queue).await, take(&queue).await], ["b", "a", "c"]);
+    assert!(idle(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_while_processing_is_processed_again_after_it_is_done() {
+    let queue = queue();
+    queue.add(key("a"));
+    let taken = queue.take().await.expect("a key");
+    queue.add(key("a"));
+    queue.add(key("a"));
+    assert!(idle(&queue).await, "it is being worked on");
+    queue.done(&taken);
+    assert_eq!(take(&queue).await, "a");
+    queue.done(&taken);
+    assert!(idle(&queue).await);
+    assert_eq!(queue.states(), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn done_for_a_key_that_was_not_taken_changes_nothing() {
+    let queue = queue();
+    queue.add(key("a"));
+    queue.done(&key("a"));
+    queue.done(&key("unknown"));
+    assert_eq!(take(&queue).await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earliest_of_several_delays_counts() {
+    let queue = queue();
+    let start = queue.clock().instant();
+    queue.add_after(key("a"), Duration::from_secs(10));
+    queue.add_after(key("a"), Duration::from_secs(3));
+    queue.add_after(key("a"), Duration::from_secs(5));
+    assert_eq!(queue.delayed(), 1);
+    assert_eq!(take(&queue).await, "a");
+    assert_eq!(queue.clock().instant() - start, Duration::from_secs(3));
+    queue.done(&key("a"));
+    assert!(tokio::time::timeout(Duration::from_secs(60), queue.take()).await.is_err(), "it came once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_keys_come_in_the_order_of_their_times() {
+    let queue = queue();
+    for (name, seconds) in [("c", 3), ("a", 1), ("d", 3), ("b", 2)] {
+        queue.add_after(key(name), Duration::from_secs(seconds));
+    }
+    let taken = [take(&queue).await, take(&queue).await, take(&queue).await, take(&queue).await];
+    assert_eq!(taken, ["a", "b", "c", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_fell_due_comes_before_one_that_was_added_later() {
+    let queue = queue();
+    queue.add_after(key("due"), Duration::from_secs(1));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    queue.add(key("added"));
+    assert_eq!([take(&queue).await, take(&queue).await], ["due", "added"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_delay_is_noticed_by_a_waiting_taker() {
+    let queue = queue();
+    let start = queue.clock().instant();
+    queue.add_after(key("late"), Duration::from_secs(3600));
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { take(&queue).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    queue.add_after(key("soon"), Duration::from_secs(1));
+    assert_eq!(waiting.await.expect("no panic"), "soon");
+    assert_eq!(queue.clock().instant() - start, Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_taker_that_watches_the_clock_is_dropped_another_one_does() {
+    let queue = queue();
+    let take_one = || {
+        let queue = queue.clone();
+        tokio::spawn(async move { take(&queue).await })
+    };
+    queue.add_after(key("a"), Duration::from_secs(5));
+    let (first, second) = (take_one(), take_one());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    first.abort();
+    assert_eq!(second.await.expect("no panic"), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_taker_that_watches_the_clock_gets_a_key_another_one_watches() {
+    let queue = queue();
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(10);
+    for _ in 0..3 {
+        let (queue, sender) = (queue.clone(), sender.clone());
+        tokio::spawn(async move {
+            let taken = take(&queue).await;
+            sender.send((taken, queue.clock().instant())).await.expect("a receiver");
+        });
+    }
+    let start = queue.clock().instant();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    queue.add_after(key("b"), Duration::from_secs(2));
+    queue.add_after(key("c"), Duration::from_secs(3));
+    queue.add(key("a"));
+    for (name, seconds) in [("a", 0), ("b", 2), ("c", 3)] {
+        let (taken, at) = receiver.recv().await.expect("a key");
+        assert_eq!((taken.as_str(), (at - start).as_secs()), (name, seconds));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_can_be_cancelled_and_postponed() {
+    let queue = queue();
+    let start = queue.clock().instant();
+    queue.add_after(key("a"), Duration::from_secs(1));
+    assert!(queue.cancel_delay(&key("a")));
+    assert!(!queue.cancel_delay(&key("a")));
+    queue.add_after(key("b"), Duration::from_secs(2));
+    queue.postpone(key("b"), Duration::from_secs(7));
+    assert_eq!(take(&queue).await, "b");
+    assert_eq!(queue.clock().instant() - start, Duration::from_secs(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_beyond_all_time_is_never() {
+    let queue = queue();
+    queue.add_after(key("a"), Duration::MAX);
+    assert!(idle(&queue).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_key_waits_longer_each_time_until_it_is_forgotten() {
+    let queue = queue();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let before = queue.clock().instant();
+        queue.add_rate_limited(key("a"));
+        let taken = queue.take().await.expect("a key");
+        queue.done(&taken);
+        waits.push((queue.clock().instant() - before).as_secs());
+    }
+    assert_eq!(waits, [0, 1, 2, 4]);
+    assert_eq!(queue.retries(&key("a")), 4);
+    queue.forget(&key("a"));
+    assert_eq!(queue.retries(&key("a")), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_waits_briefly() {
+    let queue = queue();
+    let before = queue.clock().instant();
+    for _ in 0..3 {
+        queue.add_after_conflict(key("a"));
+        let taken = queue.take().await.expect("a key");
+        queue.done(&taken);
+    }
+    assert_eq!(queue.clock().instant() - before, Duration::from_millis(10 + 20 + 40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_shutdown_what_waits_is_handed_out_and_nothing_is_added() {
+    let queue = queue();
+    queue.add(key("a"));
+    queue.add_after(key("delayed"), Duration::from_secs(1));
+    queue.shut_down();
+    queue.add(key("b"));
+    queue.add_after(key("c"), Duration::from_secs(1));
+    assert_eq!(take(&queue).await, "a");
+    queue.add(key("a"));
+    queue.done(&key("a"));
+    assert_eq!(queue.take().await, None);
+    assert_eq!(queue.take().await, None);
+    assert!(queue.is_shut_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_every_waiting_taker() {
+    let queue = queue();
+    queue.add_after(key("later"), Duration::from_secs(3600));
+    let takers: Vec<_> = (0..5)
+        .map(|_| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.take().await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    queue.shut_down();
+    for taker in takers {
+        assert_eq!(taker.await.expect("no panic"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_what_is_queued_and_what_is_worked_on() {
+    let queue = queue();
+    queue.add(key("a"));
+    queue.add(key("b"));
+    let first = queue.take().await.expect("a key");
+    queue.add(key("a"));
+    let drain = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.shut_down_with_drain().await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    queue.done(&first);
+    let mut rest = Vec::new();
+    while let Some(taken) = queue.take().await {
+        assert!(!drain.is_finished());
+        rest.push(taken.name().to_owned());
+        queue.done(&taken);
+    }
+    assert_eq!(rest, ["b", "a"]);
+    drain.await.expect("no panic");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_immediate_shutdown_drops_what_waits() {
+    let queue = queue();
+    queue.add(key("a"));
+    queue.add(key("b"));
+    let taken = queue.take().await.expect("a key");
+    queue.add(taken.clone());
+    queue.shut_down_now();
+    queue.done(&taken);
+    assert_eq!(queue.take().await, None);
+    queue.shut_down_with_drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_every_key_can_be_seen() {
+    let queue = queue();
+    queue.add(key("working"));
+    let taken = queue.take().await.expect("a key");
+    queue.add(taken.clone());
+    queue.add(key("waiting"));
+    queue.add_rate_limited(key("failing"));
+    queue.cancel_delay(&key("failing"));
+    queue.record_error(&key("broken"), "it is broken");
+    let states = queue.states();
+    assert_eq!(states.keys().map(Key::name).collect::<Vec<_>>(), ["broken", "failing", "waiting", "working"]);
+    assert_eq!(queue.state(&taken), KeyState { queued: true, processing: true, ..KeyState::default() });
+    assert_eq!(queue.state(&key("failing")).retries, 1);
+    assert_eq!(queue.state(&key("broken")).last_error.as_deref(), Some("it is broken"));
+    queue.forget(&key("broken"));
+    assert_eq!(queue.state(&key("broken")), KeyState::default());
+}
+
+/// Eight workers on four threads, with keys that are added while they are worked on and takers that
+/// give up in mid-wait: every key is worked on after it was last added, and never by two at once.
+#[test]
+fn no_key_is_lost_or_worked_on_twice_at_once_on_several_threads() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    const KEYS: usize = 50;
+    const ROUNDS: u64 = 400;
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().expect("threads");
+    threads.block_on(async {
+        let queue: Queue<Key> =
+            Queue::new("stress", &Runtime { clock: Clock::system(), rng: Rng::seeded(1) });
+        let wanted: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
+        let seen: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
+        let busy: Arc<Vec<AtomicBool>> = Arc::new((0..KEYS).map(|_| AtomicBool::new(false)).collect());
+        let mut workers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let (queue, wanted, seen, busy) = (queue.clone(), wanted.clone(), seen.clone(), busy.clone());
+            workers.spawn(async move {
+                loop {
+                    let impatient = tokio::time::timeout(Duration::from_micros(300), queue.take()).await;
+                    let Ok(taken) = impatient else { continue };
+                    let Some(taken) = taken else { return };
+                    let index: usize = taken.name().parse().expect("a number");
+                    assert!(!busy[index].swap(true, Ordering::SeqCst), "worked on twice at once");
+                    seen[index].store(wanted[index].load(Ordering::SeqCst), Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    busy[index].store(false, Ordering::SeqCst);
+                    queue.done(&taken);
+                }
+            });
+        }
+        for round in 1..=ROUNDS {
+            for (index, wanted) in wanted.iter().enumerate() {
+                wanted.store(round, Ordering::SeqCst);
+                match (round + index as u64) % 3 {
+                    0 => queue.add_after(key(&index.to_string()), Duration::from_micros(200)),
+                    _ => queue.add(key(&index.to_string())),
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        // The last delays fall due after the last round; a shutdown would drop them.
+        let deadline = queue.clock().instant() + Duration::from_secs(20);
+        while !(queue.is_empty() && queue.delayed() == 0 && queue.processing() == 0) {
+            assert!(queue.clock().instant() < deadline, "stuck: {queue:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        queue.shut_down();
+        while let Some(worker) = workers.join_next().await {
+            worker.expect("no panic");
+        }
+        for (index, seen) in seen.iter().enumerate() {
+            assert_eq!(seen.load(Ordering::SeqCst), ROUNDS, "key {index}");
+        }
+    });
+}

@@ -1,0 +1,149 @@
+//! Which events are worth writing: similar ones are combined, equal ones counted, too many cut short.
+//!
+//! - More than nine events about an object that differ only by their message, with no more than ten
+//!   minutes between them, are combined into one.
+//! - An event that is equal to an earlier one raises its count.
+//! - A source may have 25 events of a type about an object, and one more every five minutes.
+//!
+//! Each of the three remembers the 4,096 objects (or messages) it has seen last: about 1 MiB.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use setpoint_clock::Instant;
+
+use super::event::{EventMeta, EventObject};
+use super::lru::Lru;
+use crate::backoff::TokenBucket;
+
+const REMEMBERED: usize = 4096;
+const SIMILAR: usize = 10;
+const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+const BURST: u32 = 25;
+const REFILL_PER_SECOND: f64 = 1.0 / 300.0;
+
+pub(super) struct Correlator {
+    similar: Lru<Similar>,
+    seen: Lru<Seen>,
+    budgets: Lru<TokenBucket>,
+}
+
+/// Events that differ only by their message.
+struct Similar {
+    messages: BTreeSet<String>,
+    last: Instant,
+}
+
+/// An event that may come again.
+#[derive(Clone, Default)]
+struct Seen {
+    count: u32,
+    first: Timestamp,
+    name: String,
+}
+
+/// The moment at which an event is looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) time: Timestamp,
+    pub(super) instant: Instant,
+}
+
+impl Correlator {
+    pub(super) fn new() -> Self {
+        Self { similar: Lru::new(REMEMBERED), seen: Lru::new(REMEMBERED), budgets: Lru::new(REMEMBERED) }
+    }
+
+    /// The event to write, `None` if there have been too many. A count above one means that an event
+    /// of its name has been written before.
+    ///
+    /// `name` makes the name of a combined event.
+    pub(super) fn correlate(
+        &mut self,
+        event: EventObject,
+        now: Moment,
+        name: impl FnOnce() -> String,
+    ) -> Option<EventObject> {
+        let (event, key) = self.combine(event, now, name);
+        let event = self.count(event, &key);
+        let budget =
+            self.budgets.get_or_insert(&budget_key(&event), || TokenBucket::new(REFILL_PER_SECOND, BURST));
+        budget.try_take(now.instant).then_some(event)
+    }
+
+    /// The event, or one that stands for all similar ones, and what it is counted by.
+    fn combine(
+        &mut self,
+        event: EventObject,
+        now: Moment,
+        name: impl FnOnce() -> String,
+    ) -> (EventObject, String) {
+        let key = similar_key(&event);
+        let similar =
+            self.similar.get_or_insert(&key, || Similar { messages: BTreeSet::new(), last: now.instant });
+        if now.instant.saturating_duration_since(similar.last) > SIMILAR_WITHIN {
+            similar.messages.clear();
+        }
+        similar.last = now.instant;
+        similar.messages.insert(event.message.clone());
+        if similar.messages.len() < SIMILAR {
+            let key = full_key(&event);
+            return (event, key);
+        }
+        similar.messages.pop_first();
+        (combined(event, now.time, name()), key)
+    }
+
+    fn count(&mut self, mut event: EventObject, key: &str) -> EventObject {
+        let seen = self.seen.get_or_insert(key, Seen::default);
+        if seen.count > 0 {
+            event.metadata.name.clone_from(&seen.name);
+            event.first_timestamp = seen.first;
+            event.count = seen.count.saturating_add(1);
+        }
+        *seen = Seen { count: event.count, first: event.first_timestamp, name: event.metadata.name.clone() };
+        event
+    }
+}
+
+/// The event that stands for all that are similar to this one.
+fn combined(event: EventObject, now: Timestamp, name: String) -> EventObject {
+    EventObject {
+        metadata: EventMeta { name, namespace: event.metadata.namespace, ..EventMeta::default() },
+        message: format!("(combined from similar events): {}", event.message),
+        first_timestamp: now,
+        last_timestamp: now,
+        count: 1,
+        // It is reported by nobody in particular, only its source is kept.
+        reporting_component: "",
+        reporting_instance: "".into(),
+        ..event
+    }
+}
+
+/// Who reports about what.
+fn budget_key(event: &EventObject) -> String {
+    let EventObject { source, involved_object: object, event_type, .. } = event;
+    [
+        source.component,
+        &source.host,
+        &object.kind,
+        &object.namespace,
+        &object.name,
+        &object.uid,
+        &object.api_version,
+    ]
+    .concat()
+        + event_type.as_str()
+}
+
+/// All but the message.
+fn similar_key(event: &EventObject) -> String {
+    budget_key(event) + &event.reason + event.reporting_component + &event.reporting_instance
+}
+
+/// All that makes two events the same.
+fn full_key(event: &EventObject) -> String {
+    budget_key(event) + &event.involved_object.field_path + &event.reason + &event.message
+}

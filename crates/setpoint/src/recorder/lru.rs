@@ -1,0 +1,66 @@
+//! A map that forgets what has not been used for longest.
+
+use std::collections::BTreeMap;
+
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
+
+/// At most `capacity` values, by text.
+pub(super) struct Lru<V> {
+    capacity: usize,
+    uses: u64,
+    values: IndexMap<String, (u64, V), DefaultHashBuilder>,
+    /// The keys by when they were last used.
+    order: BTreeMap<u64, String>,
+}
+
+impl<V> Lru<V> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, uses: 0, values: IndexMap::default(), order: BTreeMap::new() }
+    }
+
+    /// The value of a key, made if there is none, and used just now.
+    pub(super) fn get_or_insert(&mut self, key: &str, make: impl FnOnce() -> V) -> &mut V {
+        self.uses += 1;
+        let uses = self.uses;
+        match self.values.get_full(key) {
+            Some((index, ..)) => self.touch(index, uses),
+            None => self.insert(key, uses, make()),
+        }
+    }
+
+    fn touch(&mut self, index: usize, uses: u64) -> &mut V {
+        let (last, value) = &mut self.values[index];
+        if let Some(key) = self.order.remove(last) {
+            self.order.insert(uses, key);
+        }
+        *last = uses;
+        value
+    }
+
+    fn insert(&mut self, key: &str, uses: u64, value: V) -> &mut V {
+        if self.values.len() >= self.capacity {
+            if let Some((_, oldest)) = self.order.pop_first() {
+                self.values.swap_remove(&oldest);
+            }
+        }
+        self.order.insert(uses, key.to_owned());
+        &mut self.values.entry(key.to_owned()).or_insert((uses, value)).1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_been_used_for_longest_is_forgotten() {
+        let mut lru = Lru::new(2);
+        *lru.get_or_insert("a", || 0) = 1;
+        *lru.get_or_insert("b", || 0) = 2;
+        assert_eq!(*lru.get_or_insert("a", || 0), 1);
+        lru.get_or_insert("c", || 3); // forgets b
+        assert_eq!(*lru.get_or_insert("a", || 0), 1);
+        assert_eq!(*lru.get_or_insert("b", || 0), 0);
+    }
+}

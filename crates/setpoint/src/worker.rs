@@ -1,0 +1,194 @@
+//! Stage 8: the only worker loop.
+//!
+//! ```text
+//!  take ─► reconcile, timed, with its panics contained ─► count ─► report ─► queue again? ─► done
+//!
+//!  Settled          forget                        Retry, panic, timeout   add, rate limited
+//!  CheckAfter(d)    forget, add after d           Conflict                add, after a short delay
+//!  Requeue          add, rate limited             Terminal                forget, wait for a change
+//! ```
+//!
+//! What always holds: a taken key is done exactly once, however its reconcile ends.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use setpoint_clock::Clock;
+use tracing::Instrument;
+
+use crate::metrics::{Ended, Reconciles};
+use crate::{Outcome, Queue, ReconcileError, Reconciler};
+
+/// What the workers of a controller share.
+pub(crate) struct Worker<R: Reconciler> {
+    pub(crate) controller: &'static str,
+    pub(crate) queue: Queue<R::Key>,
+    pub(crate) reconciler: R,
+    pub(crate) policy: Policy,
+    pub(crate) reconciles: Arc<Reconciles>,
+    pub(crate) clock: Clock,
+    /// Numbers the reconciles of this controller, so that the lines of one can be found in a log.
+    pub(crate) started: AtomicU64,
+}
+
+/// What a worker does about failures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Policy {
+    /// A reconcile that takes longer is dropped.
+    pub(crate) timeout: Option<Duration>,
+    /// A key that has failed this often in a row waits for a change.
+    pub(crate) max_retries: Option<u32>,
+    /// Terminal errors are retried too.
+    pub(crate) persistent: bool,
+}
+
+/// How a reconcile ended.
+enum Ending {
+    Outcome(Outcome),
+    Failed(ReconcileError),
+    Panicked(String),
+    TimedOut(Duration),
+}
+
+/// What becomes of a key.
+enum Next {
+    Forget,
+    After(Duration),
+    Requeue,
+    Retry,
+    AfterConflict,
+    GiveUp,
+}
+
+impl<R: Reconciler> Worker<R> {
+    /// Works on one key after the other until the queue ends.
+    pub(crate) async fn run(self: Arc<Self>) {
+        while let Some(key) = self.queue.take().await {
+            self.work_on(key).await;
+        }
+    }
+
+    async fn work_on(&self, key: R::Key) {
+        let id = self.started.fetch_add(1, Ordering::Relaxed);
+        let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id);
+        let done = Done { queue: &self.queue, key: &key };
+        async {
+            let started = self.clock.instant();
+            self.reconciles.started();
+            let ending = self.reconcile(&key).await;
+            let took = self.clock.instant().saturating_duration_since(started);
+            self.reconciles.ended(ending.counted(), took);
+            let next = self.next(&key, &ending);
+            self.report(&key, &ending, &next, took);
+            self.requeue(&key, next);
+        }
+        .instrument(span)
+        .await;
+        drop(done);
+    }
+
+    async fn reconcile(&self, key: &R::Key) -> Ending {
+        let contained = AssertUnwindSafe(async { self.reconciler.reconcile(key).await }).catch_unwind();
+        let result = match self.policy.timeout {
+            None => contained.await,
+            Some(timeout) => match tokio::time::timeout(timeout, contained).await {
+                Ok(result) => result,
+                Err(_) => return Ending::TimedOut(timeout),
+            },
+        };
+        match result {
+            Ok(Ok(outcome)) => Ending::Outcome(outcome),
+            Ok(Err(error)) => Ending::Failed(error),
+            Err(panic) => Ending::Panicked(panic_message(&*panic)),
+        }
+    }
+
+    fn next(&self, key: &R::Key, ending: &Ending) -> Next {
+        let next = match ending {
+            Ending::Outcome(Outcome::Settled) => return Next::Forget,
+            Ending::Outcome(Outcome::CheckAfter(delay)) => return Next::After(*delay),
+            Ending::Outcome(Outcome::Requeue) => return Next::Requeue,
+            Ending::Failed(ReconcileError::Terminal { .. }) if !self.policy.persistent => {
+                return Next::GiveUp;
+            }
+            Ending::Failed(ReconcileError::Conflict { .. }) => Next::AfterConflict,
+            Ending::Failed(_) | Ending::Panicked(_) | Ending::TimedOut(_) => Next::Retry,
+        };
+        let exhausted = self.policy.max_retries.is_some_and(|most| self.queue.retries(key) >= most);
+        if exhausted { Next::GiveUp } else { next }
+    }
+
+    fn requeue(&self, key: &R::Key, next: Next) {
+        match next {
+            Next::Forget => self.queue.forget(key),
+            Next::After(delay) => {
+                self.queue.forget(key);
+                self.queue.add_after(key.clone(), delay);
+            }
+            Next::Requeue | Next::Retry => self.queue.add_rate_limited(key.clone()),
+            Next::AfterConflict => self.queue.add_after_conflict(key.clone()),
+            // Its error stays visible until it succeeds.
+            Next::GiveUp => self.queue.forget_retries(key),
+        }
+    }
+
+    fn report(&self, key: &R::Key, ending: &Ending, next: &Next, took: Duration) {
+        let Some(error) = ending.error() else {
+            tracing::debug!(?took, "reconciled");
+            return;
+        };
+        match (ending, next) {
+            (Ending::Panicked(_), _) => tracing::error!(%error, ?took, "the reconciler panicked"),
+            (_, Next::GiveUp) => tracing::error!(%error, ?took, "giving up until something changes"),
+            (_, Next::AfterConflict) => tracing::debug!(%error, ?took, "trying again on fresh state"),
+            _ => tracing::warn!(%error, ?took, retries = self.queue.retries(key), "trying again later"),
+        }
+        self.queue.record_error(key, error);
+    }
+}
+
+impl Ending {
+    fn counted(&self) -> Ended {
+        match self {
+            Self::Outcome(Outcome::Settled) => Ended::Settled,
+            Self::Outcome(Outcome::CheckAfter(_)) => Ended::CheckAfter,
+            Self::Outcome(Outcome::Requeue) => Ended::Requeue,
+            Self::Failed(ReconcileError::Terminal { .. }) => Ended::Terminal,
+            Self::Failed(_) => Ended::Failed,
+            Self::Panicked(_) => Ended::Panicked,
+            Self::TimedOut(_) => Ended::TimedOut,
+        }
+    }
+
+    fn error(&self) -> Option<String> {
+        match self {
+            Self::Outcome(_) => None,
+            Self::Failed(error) => Some(error.report()),
+            Self::Panicked(message) => Some(format!("panic: {message}")),
+            Self::TimedOut(timeout) => Some(format!("not finished within {timeout:?}")),
+        }
+    }
+}
+
+/// Returns a taken key to its queue, even if the worker is dropped in the middle.
+struct Done<'a, K: crate::reconcile::WorkKey> {
+    queue: &'a Queue<K>,
+    key: &'a K,
+}
+
+impl<K: crate::reconcile::WorkKey> Drop for Done<'_, K> {
+    fn drop(&mut self) {
+        self.queue.done(self.key);
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("of unknown cause")
+        .to_owned()
+}

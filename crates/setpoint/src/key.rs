@@ -3,7 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// `namespace/name`, or `name` for a cluster-scoped object. Cheap to clone.
+/// `namespace/name`, or `name` for a cluster-scoped object. Cheap to clone; ordered by namespace, then
+/// name, so that the objects of a namespace are neighbours.
+///
+/// ```
+/// use setpoint::Key;
+/// let pod = Key::namespaced("shop", "web-1");
+/// assert_eq!(pod.to_string(), "shop/web-1");
+/// assert_eq!(pod.sibling("web-2"), Key::namespaced("shop", "web-2"));
+/// assert_eq!(Key::cluster("node-1").namespace(), None);
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     namespace: Option<Arc<str>>,
@@ -11,18 +20,22 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key of an object in a namespace.
     pub fn namespaced(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: Some(namespace.into()), name: name.into() }
     }
 
+    /// The key of a cluster-scoped object.
     pub fn cluster(name: impl Into<Arc<str>>) -> Self {
         Self { namespace: None, name: name.into() }
     }
 
+    /// The namespace, `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
+    /// The name within the namespace.
     pub fn name(&self) -> &str {
         &self.name
     }

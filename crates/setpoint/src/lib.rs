@@ -7,8 +7,8 @@
 //!  2 reflector   Empty → Listing → Watching; 410 → relist       reflector.rs
 //!  3 delta FIFO  per-key deltas, in order, compacted            delta.rs
 //!  4 indexer     one writer ─► listers: cheap readers           indexer.rs, lister.rs
-//!  5 informer    shared: pop → index → hand out                 informer.rs
-//!  6 handlers    event → keys; predicates, mapping              handler.rs
+//!  5 informer    shared: pop → index → hand out                 informer/
+//!  6 handlers    event → keys; predicates, mapping              handler/
 //!  7 work queue  dedup, delay, rate limit                       queue/
 //!  8 worker      the only loop: take, time, report, requeue     worker.rs
 //!  9 reconcile   observe → plan (pure) → apply → status         reconcile.rs
@@ -25,6 +25,7 @@
 pub mod backoff;
 pub mod client;
 pub mod controller;
+mod delta;
 pub mod discovery;
 pub mod edit;
 pub mod expectations;
@@ -41,6 +42,7 @@ pub mod object;
 pub mod queue;
 pub mod reconcile;
 pub mod recorder;
+mod reflector;
 pub mod selector;
 pub mod source;
 mod worker;

@@ -1,0 +1,163 @@
+//! Stage 3: what happened to each object, in order, between the watch and the cache.
+//!
+//! What always holds:
+//! - the deltas of a key leave in the order they came;
+//! - several new states of one object in a row collapse into the newest; a removal never collapses, so
+//!   an object that came and went is still seen coming and going (a controller that counts the
+//!   arrival of what it created depends on it), and so is one that was replaced under its name;
+//! - there are at most [`CAPACITY`] deltas: when it is full the watch is not read.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{Key, Object};
+
+/// 1,024 objects of 2 KB, a typical pod, are 2 MB a kind; at 1.5 MB, the largest object there can be, a
+/// watch delivers far slower than this drains.
+pub(crate) const CAPACITY: usize = 1024;
+
+/// A new state of an object, or its end with the last state known to the server.
+#[derive(Debug)]
+pub(crate) enum Delta {
+    Upserted(Object),
+    Deleted(Object),
+}
+
+/// Deltas in the order in which their keys first changed.
+#[derive(Default)]
+pub(crate) struct Deltas {
+    queue: VecDeque<Delta>,
+    /// How many deltas have left: the position of the front.
+    popped: usize,
+    /// The position of the newest delta of each key.
+    newest: BTreeMap<Key, usize>,
+}
+
+impl Delta {
+    pub(crate) fn object(&self) -> &Object {
+        let (Self::Upserted(object) | Self::Deleted(object)) = self;
+        object
+    }
+
+    /// Whether nothing is lost when `newer` takes the place of this one.
+    fn yields_to(&self, newer: &Self) -> bool {
+        let both_states = matches!((self, newer), (Self::Upserted(_), Self::Upserted(_)));
+        both_states && self.object().meta().uid == newer.object().meta().uid
+    }
+}
+
+impl Deltas {
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= CAPACITY
+    }
+
+    pub(crate) fn push(&mut self, delta: Delta) {
+        let next = self.popped + self.queue.len();
+        let newest = self.newest.entry(delta.object().key().clone()).or_insert(next);
+        match self.queue.get_mut(*newest - self.popped) {
+            Some(waiting) if waiting.yields_to(&delta) => *waiting = delta,
+            _ => {
+                *newest = next;
+                self.queue.push_back(delta);
+            }
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Delta> {
+        let delta = self.queue.pop_front()?;
+        if self.newest.get(delta.object().key()) == Some(&self.popped) {
+            self.newest.remove(delta.object().key());
+        }
+        self.popped += 1;
+        Some(delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Metadata;
+
+    fn object(name: &str, uid: &str, version: usize) -> Object {
+        let version = version.to_string().into();
+        let meta = Metadata { name: name.into(), uid: uid.into(), resource_version: version, ..Metadata::default() };
+        Object::with_metadata(meta, Bytes::new())
+    }
+
+    /// `+a` a state of a, `-a` its end; the digit after the name is the uid.
+    fn push(deltas: &mut Deltas, script: &str) {
+        for (version, word) in script.split_whitespace().enumerate() {
+            let object = object(&word[1..2], &word[2..], version);
+            deltas.push(if word.starts_with('+') { Delta::Upserted(object) } else { Delta::Deleted(object) });
+        }
+    }
+
+    fn drain(deltas: &mut Deltas) -> String {
+        let mut words = Vec::new();
+        while let Some(delta) = deltas.pop() {
+            let sign = if matches!(delta, Delta::Upserted(_)) { '+' } else { '-' };
+            let meta = delta.object().meta();
+            words.push(format!("{sign}{}{}@{}", meta.name, meta.uid, meta.resource_version));
+        }
+        assert!(deltas.newest.is_empty(), "a drained queue remembers nothing");
+        words.join(" ")
+    }
+
+    #[test]
+    fn states_collapse_and_ends_do_not() {
+        let check = |script: &str, expected: &str| {
+            let mut deltas = Deltas::default();
+            push(&mut deltas, script);
+            assert_eq!(drain(&mut deltas), expected, "{script}");
+        };
+        check("+a1 +a1 +a1", "+a1@2");
+        check("+a1 +b1 +a1 +b1", "+a1@2 +b1@3");
+        check("+a1 -a1", "+a1@0 -a1@1");
+        check("-a1 +a2", "-a1@0 +a2@1");
+        check("+a1 -a1 +a2 +a2 -a2", "+a1@0 -a1@1 +a2@3 -a2@4");
+        check("+a1 +a2", "+a1@0 +a2@1");
+        check("-a1 -a1", "-a1@0 -a1@1");
+    }
+
+    #[test]
+    fn a_key_that_left_starts_anew() {
+        let mut deltas = Deltas::default();
+        push(&mut deltas, "+a1 +b1");
+        assert!(deltas.pop().is_some());
+        push(&mut deltas, "+a1 +b1");
+        assert_eq!(drain(&mut deltas), "+b1@1 +a1@0");
+    }
+
+    proptest! {
+        /// Applying what comes out gives the world that applying what went in gives.
+        #[test]
+        fn compaction_changes_no_end_state(
+            steps in proptest::collection::vec((0..4u8, any::<bool>(), 0..3u8, any::<bool>()), 0..60)
+        ) {
+            let apply = |world: &mut BTreeMap<Key, String>, delta: &Delta| match delta {
+                Delta::Upserted(object) => _ = world.insert(object.key().clone(), object.meta().resource_version.to_string()),
+                Delta::Deleted(object) => _ = world.remove(object.key()),
+            };
+            let (mut plain, mut compacted, mut deltas) = (BTreeMap::new(), BTreeMap::new(), Deltas::default());
+            for (version, (name, upsert, uid, pop)) in steps.into_iter().enumerate() {
+                let object = object(&name.to_string(), &uid.to_string(), version);
+                let delta = if upsert { Delta::Upserted(object) } else { Delta::Deleted(object) };
+                apply(&mut plain, &delta);
+                deltas.push(delta);
+                if pop && let Some(delta) = deltas.pop() {
+                    apply(&mut compacted, &delta);
+                }
+            }
+            while let Some(delta) = deltas.pop() {
+                apply(&mut compacted, &delta);
+            }
+            prop_assert_eq!(plain, compacted);
+        }
+    }
+}

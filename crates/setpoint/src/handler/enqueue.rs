@@ -1,0 +1,105 @@
+//! From events to keys. An update is work for what the object was and for what it is: a pod that
+//! changes owners concerns both.
+
+use super::{Event, Handler};
+use crate::reconcile::WorkKey;
+use crate::{Key, Kind, Object, Queue};
+
+/// Enqueues the key of the object itself.
+///
+/// ```no_run
+/// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
+/// use k8s_openapi::api::apps::v1::ReplicaSet;
+/// informers.of::<ReplicaSet>().add_handler(setpoint::handler::enqueue_self(&queue));
+/// # }
+/// ```
+pub fn enqueue_self(queue: &Queue<Key>) -> impl Handler + use<> {
+    let queue = queue.clone();
+    move |event: &Event| queue.add(event.object().key().clone())
+}
+
+/// Enqueues the key of the object's managing controller, if that is of this kind, in any version.
+///
+/// ```no_run
+/// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
+/// use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+/// let sets = setpoint::Kind::of::<ReplicaSet>();
+/// informers.of::<Pod>().add_handler(setpoint::handler::enqueue_controller(&queue, &sets));
+/// # }
+/// ```
+pub fn enqueue_controller(queue: &Queue<Key>, kind: &Kind) -> impl Handler + use<> {
+    let kind = kind.clone();
+    enqueue_mapped(queue, move |object| controller_of_kind(object, &kind))
+}
+
+/// Enqueues the keys that `map` gives for the object.
+///
+/// ```no_run
+/// # fn example(informers: setpoint::Informers, queue: setpoint::Queue<setpoint::Key>) {
+/// use k8s_openapi::api::core::v1::Secret;
+/// // Every Secret named tls is work for the Ingress of the same name.
+/// let by_name = |secret: &setpoint::Object| (secret.key().name() == "tls").then(|| secret.key().clone());
+/// informers.of::<Secret>().add_handler(setpoint::handler::enqueue_mapped(&queue, by_name));
+/// # }
+/// ```
+pub fn enqueue_mapped<K, I, F>(queue: &Queue<K>, map: F) -> impl Handler + use<K, I, F>
+where
+    K: WorkKey,
+    I: IntoIterator<Item = K> + 'static,
+    F: Fn(&Object) -> I + Send + Sync + 'static,
+{
+    let queue = queue.clone();
+    move |event: &Event| event.states().flat_map(&map).for_each(|key| queue.add(key))
+}
+
+fn controller_of_kind(object: &Object, kind: &Kind) -> Option<Key> {
+    let owner = object.meta().controller()?;
+    if &*owner.kind != kind.kind() || owner.group() != kind.group() {
+        return None;
+    }
+    Some(match kind.namespaced() {
+        true => object.key().sibling(&*owner.name),
+        false => Key::cluster(&*owner.name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{Metadata, OwnerRef};
+
+    fn owned(api_version: &str, kind: &str, controller: bool) -> Object {
+        let owner = OwnerRef {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: "web".into(),
+            uid: "u".into(),
+            controller: Some(controller),
+            block_owner_deletion: None,
+        };
+        let owner_references = Box::new([owner]);
+        let meta = Metadata { name: "pod".into(), namespace: Some("shop".into()), owner_references, ..Metadata::default() };
+        Object::with_metadata(meta, Bytes::new())
+    }
+
+    #[test]
+    fn a_controller_is_known_by_group_and_kind_in_any_version() {
+        let sets = Kind::new("apps", "v1", "ReplicaSet", "replicasets", true);
+        let web = Some(Key::namespaced("shop", "web"));
+        let check = |object: Object, expected: Option<Key>| assert_eq!(controller_of_kind(&object, &sets), expected);
+        check(owned("apps/v1", "ReplicaSet", true), web.clone());
+        check(owned("apps/v1beta1", "ReplicaSet", true), web);
+        check(owned("apps/v1", "ReplicaSet", false), None);
+        check(owned("apps/v1", "DaemonSet", true), None);
+        check(owned("extensions/v1", "ReplicaSet", true), None);
+        check(owned("v1", "ReplicaSet", true), None);
+    }
+
+    #[test]
+    fn a_cluster_scoped_controller_has_no_namespace() {
+        let nodes = Kind::new("", "v1", "Node", "nodes", false);
+        assert_eq!(controller_of_kind(&owned("v1", "Node", true), &nodes), Some(Key::cluster("web")));
+    }
+}

@@ -1,0 +1,278 @@
+//! Stage 5: one pipeline per kind and selection, shared by every controller.
+//!
+//! What always holds:
+//! - one task fills the cache and tells the handlers, in the order of each object's changes; when a
+//!   handler is told of a state, the cache shows that state or a newer one;
+//! - a handler added at any time is told of everything in the cache first, and misses nothing after;
+//! - an update never changes an object's uid: one that was replaced under its name is deleted, then
+//!   added;
+//! - all tasks belong to the future of [`Informers::run`] and end when it is dropped.
+
+mod pipeline;
+mod registration;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use self::pipeline::Pipeline;
+use self::registration::Registrations;
+use crate::handler::Handler;
+use crate::indexer::{IndexFn, Indexer};
+use crate::lister::Lister;
+use crate::source::{Selection, Source};
+use crate::{Kind, Object, Runtime, View};
+
+pub use self::registration::Registration;
+
+/// Changes an object before it is cached, to leave out what nobody reads.
+pub type Transform = Arc<dyn Fn(Object) -> Object + Send + Sync>;
+
+/// All informers of a process: one per kind and selection, made on first request. Cheap to clone.
+#[derive(Clone)]
+pub struct Informers {
+    shared: Arc<Factory>,
+}
+
+/// A handle to a shared informer. Cheap to clone.
+#[derive(Clone)]
+pub struct Informer {
+    shared: Arc<Shared>,
+}
+
+struct Factory {
+    source: Arc<dyn Source>,
+    runtime: Runtime,
+    informers: Mutex<BTreeMap<(Kind, Selection), Informer>>,
+    settings: Mutex<Settings>,
+    /// Informers have been made or removed since [`Informers::run`] last looked.
+    changed: Notify,
+}
+
+/// What informers made from now on are made with.
+#[derive(Default)]
+struct Settings {
+    resync: Option<Duration>,
+    transforms: BTreeMap<Kind, Transform>,
+}
+
+/// What the handles of an informer share with its task.
+struct Shared {
+    kind: Kind,
+    selection: Selection,
+    indexer: Arc<Indexer>,
+    registrations: Registrations,
+    progress: watch::Sender<Progress>,
+    resync: Option<Duration>,
+    transform: Option<Transform>,
+    /// A task has this informer in hand.
+    running: AtomicBool,
+}
+
+/// How far an informer is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// The first list is in the cache, and handlers have been told of it.
+    listed: bool,
+    /// Handlers that have not been told of the cache's content yet.
+    untold: usize,
+    /// The newest version in the cache that handlers have been told of.
+    revision: u64,
+}
+
+impl Informers {
+    /// Informers that read from `source`.
+    pub fn new(source: Arc<dyn Source>, runtime: Runtime) -> Self {
+        let (informers, settings, changed) = Default::default();
+        Self { shared: Arc::new(Factory { source, runtime, informers, settings, changed }) }
+    }
+
+    /// Informers made from now on tell their handlers of every object again, as an update to the same
+    /// version, each `period`, stretched at random up to twice so that informers do not do it together.
+    pub fn resync_every(&self, period: Duration) {
+        self.shared.settings.lock().resync = Some(period);
+    }
+
+    /// Informers of a kind that are made from now on change each object so before they cache it.
+    pub fn transform(&self, kind: &Kind, transform: Transform) {
+        self.shared.settings.lock().transforms.insert(kind.clone(), transform);
+    }
+
+    /// The informer of all objects of a view's kind.
+    pub fn of<V: View>(&self) -> Informer {
+        self.select(&Kind::of::<V>(), Selection::default())
+    }
+
+    /// The informer of a selection of a kind's objects.
+    pub fn select(&self, kind: &Kind, selection: Selection) -> Informer {
+        let mut informers = self.shared.informers.lock();
+        let informer = informers.entry((kind.clone(), selection.clone())).or_insert_with(|| {
+            self.shared.changed.notify_one();
+            self.make(kind, selection)
+        });
+        informer.clone()
+    }
+
+    /// Stops an informer and forgets it: its listers show what it last knew, and the next request for
+    /// the same kind and selection makes a new one.
+    pub fn remove(&self, informer: &Informer) {
+        let of = (informer.shared.kind.clone(), informer.shared.selection.clone());
+        let mut informers = self.shared.informers.lock();
+        if informers.get(&of).is_some_and(|known| known.is(informer)) {
+            informers.remove(&of);
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Runs the informers there are and those made later, until `stop`. Dropping the future ends them too.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        let mut running: Vec<(Informer, AbortHandle)> = Vec::new();
+        loop {
+            self.stop_removed(&mut running);
+            self.start_new(&mut tasks, &mut running);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return tasks.shutdown().await,
+                () = self.shared.changed.notified() => {}
+                Some(ended) = tasks.join_next() => {
+                    if let Err(error) = ended && error.is_panic() {
+                        std::panic::resume_unwind(error.into_panic());
+                    }
+                }
+            }
+        }
+    }
+
+    fn make(&self, kind: &Kind, selection: Selection) -> Informer {
+        let settings = self.shared.settings.lock();
+        Informer {
+            shared: Arc::new(Shared {
+                kind: kind.clone(),
+                selection,
+                indexer: Arc::default(),
+                registrations: Registrations::default(),
+                progress: watch::Sender::default(),
+                resync: settings.resync,
+                transform: settings.transforms.get(kind).cloned(),
+                running: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    fn stop_removed(&self, running: &mut Vec<(Informer, AbortHandle)>) {
+        let wanted = self.shared.informers.lock();
+        running.retain(|(informer, task)| {
+            let keep = wanted.values().any(|known| known.is(informer));
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+    }
+
+    fn start_new(&self, tasks: &mut JoinSet<()>, running: &mut Vec<(Informer, AbortHandle)>) {
+        for informer in self.shared.informers.lock().values() {
+            let Some(claim) = Claim::of(informer) else { continue };
+            let pipeline = Pipeline::new(informer.shared.clone(), self.shared.source.clone(), &self.shared.runtime);
+            let task = tasks.spawn(async move {
+                let _claim = claim;
+                pipeline.run().await;
+            });
+            running.push((informer.clone(), task));
+        }
+    }
+}
+
+impl Informer {
+    /// The kind it informs of.
+    pub fn kind(&self) -> &Kind {
+        &self.shared.kind
+    }
+
+    /// Which objects of the kind it informs of.
+    pub fn selection(&self) -> &Selection {
+        &self.shared.selection
+    }
+
+    /// Adds a handler, before or after the start: it is told of everything in the cache first.
+    pub fn add_handler(&self, handler: impl Handler) -> Registration {
+        Registration::new(&self.shared, Box::new(handler))
+    }
+
+    /// Adds an index under a name; the same name twice is the same index.
+    pub fn add_index(&self, name: &'static str, index: IndexFn) {
+        self.shared.indexer.add_index(name, index);
+    }
+
+    /// Reads the cache through a view.
+    pub fn lister<V: View>(&self) -> Lister<V> {
+        Lister::new(self.shared.indexer.clone())
+    }
+
+    /// Reads the cache without a view: metadata and bytes.
+    pub fn objects(&self) -> &Arc<Indexer> {
+        &self.shared.indexer
+    }
+
+    /// Whether the first list is in the cache and every handler has been told of it.
+    pub fn has_synced(&self) -> bool {
+        self.shared.progress.borrow().synced()
+    }
+
+    /// Waits until [`has_synced`](Self::has_synced).
+    pub async fn synced(&self) {
+        self.reaches(Progress::synced).await;
+    }
+
+    /// The newest version that the cache shows and handlers have been told of; 0 before the first list.
+    pub fn revision(&self) -> u64 {
+        self.shared.progress.borrow().revision
+    }
+
+    /// Waits until the cache shows what a write made: `version` is the resource version in the reply.
+    ///
+    /// A write to an object outside the informer's selection is seen with the next bookmark, which may
+    /// take a minute: wait with a timeout. A version that is no number is not waited for.
+    pub async fn seen(&self, version: &str) {
+        let revision = version.parse().unwrap_or(0);
+        self.reaches(|progress| progress.revision >= revision).await;
+    }
+
+    async fn reaches(&self, enough: impl Fn(&Progress) -> bool) {
+        let waited = self.shared.progress.subscribe().wait_for(enough).await.map(|_| ());
+        waited.expect("the sender is in `shared`, which outlives this borrow");
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Progress {
+    fn synced(&self) -> bool {
+        self.listed && self.untold == 0
+    }
+}
+
+/// The right to run an informer, given back when dropped.
+struct Claim(Arc<Shared>);
+
+impl Claim {
+    fn of(informer: &Informer) -> Option<Self> {
+        let taken = informer.shared.running.swap(true, Ordering::AcqRel);
+        (!taken).then(|| Self(informer.shared.clone()))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.running.store(false, Ordering::Release);
+    }
+}

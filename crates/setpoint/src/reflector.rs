@@ -1,0 +1,287 @@
+//! Stage 2: keeps up with a source, whatever happens to it.
+//!
+//! ```text
+//!     ┌──────────────────────── the version is no longer served ─────────┐
+//!     ▼                                                                  │
+//!   Empty ──► Listing ──────────────► Opening ──────────────────► Watching
+//!     ▲          │ failed               ▲  │ failed        failed │  │
+//!     └─ Waiting ◄┘                     ├──┴────► Waiting ◄───────┘  │
+//!                                       └────────────────────────────┘ closed
+//! ```
+//!
+//! | From | To | When |
+//! |---|---|---|
+//! | Empty | Listing | at once |
+//! | Listing | Opening | the list arrived; it is handed on as a whole |
+//! | Listing | Waiting, then Empty | the list failed |
+//! | Opening | Watching | the watch is open |
+//! | Opening, Watching | Waiting, then Opening | the watch failed, or ended within a second without a word; it resumes at the last version |
+//! | Opening, Watching | Empty | the server says that it no longer serves the version, or has failed three watches in a row for reasons of its own; after a wait, unless there was progress since the last list |
+//! | Watching | Opening | the server closed the watch; it resumes at the last version |
+//!
+//! What always holds:
+//! - a watch resumes at the newest version that was handed on: nothing between two watches is lost;
+//! - waits grow from 0.8 s to 30 s, stretched at random up to twice, and start over after progress: an
+//!   item of a watch, or a watch that stayed open for a second;
+//! - an item that is older than what was already handed on is a repetition and is dropped.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use tokio::time::Sleep;
+
+use crate::delta::{Delta, Deltas};
+use crate::source::{Listed, Selection, Source, WatchItem};
+use crate::{ClientError, Instant, Kind, Runtime};
+
+const FIRST_WAIT: Duration = Duration::from_millis(800);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A watch that ends sooner, without a word, counts as failed.
+const SHORTEST_GOOD_WATCH: Duration = Duration::from_secs(1);
+
+/// After so many watches in a row that failed for a reason the version may be to blame for, list again.
+const SUSPICIONS_BEFORE_RELIST: u32 = 3;
+
+/// How much of an object that cannot be read goes into the log.
+const REPORTED_BYTES: usize = 256;
+
+type Watch = BoxStream<'static, Result<WatchItem, ClientError>>;
+
+/// Lists, then watches, for ever.
+pub(crate) struct Reflector {
+    source: Arc<dyn Source>,
+    kind: Kind,
+    selection: Selection,
+    runtime: Runtime,
+    state: State,
+    /// The newest version handed on; empty before the first list.
+    version: String,
+    /// The same as a number; 0 if it is none.
+    revision: u64,
+    /// Failures since the last progress, and those among them that the version may be to blame for.
+    failures: u32,
+    suspicions: u32,
+}
+
+enum State {
+    Empty,
+    Listing(BoxFuture<'static, Result<Listed, ClientError>>),
+    Opening(BoxFuture<'static, Result<Watch, ClientError>>),
+    Watching { watch: Watch, opened: Instant, silent: bool },
+    Waiting { until: Pin<Box<Sleep>>, then: AfterWait },
+}
+
+#[derive(Clone, Copy)]
+enum AfterWait {
+    List,
+    Watch,
+}
+
+/// What the next stage has to do.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// This is everything there is, at [`Reflector::revision`].
+    Replaced(Listed),
+    /// What changed is in the deltas; the source is at [`Reflector::revision`].
+    Changed,
+}
+
+impl Reflector {
+    pub(crate) fn new(source: Arc<dyn Source>, kind: Kind, selection: Selection, runtime: Runtime) -> Self {
+        let (version, revision, failures, suspicions) = (String::new(), 0, 0, 0);
+        Self { source, kind, selection, runtime, state: State::Empty, version, revision, failures, suspicions }
+    }
+
+    /// The newest version handed on, as a number; 0 if it is none.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Waits for a list, or for at least one item of a watch and then takes what else has arrived, as
+    /// far as the deltas have room. May be dropped at any time: nothing is lost, the next call goes on.
+    pub(crate) async fn next(&mut self, deltas: &mut Deltas) -> Step {
+        loop {
+            match &mut self.state {
+                State::Empty => self.list(),
+                State::Listing(list) => match list.await {
+                    Ok(listed) => return Step::Replaced(self.listed(listed)),
+                    Err(error) => self.list_failed(&error),
+                },
+                State::Opening(open) => match open.await {
+                    Ok(watch) => {
+                        let opened = self.runtime.clock.instant();
+                        self.state = State::Watching { watch, opened, silent: true };
+                    }
+                    Err(error) => self.watch_failed(&error),
+                },
+                State::Watching { watch, .. } => {
+                    let item = watch.next().await;
+                    if self.take(item, deltas) {
+                        self.take_what_is_there(deltas);
+                        return Step::Changed;
+                    }
+                }
+                State::Waiting { until, then } => {
+                    until.await;
+                    match *then {
+                        AfterWait::List => self.state = State::Empty,
+                        AfterWait::Watch => self.open(),
+                    }
+                }
+            }
+        }
+    }
+
+    fn list(&mut self) {
+        let (source, kind, selection) = (self.source.clone(), self.kind.clone(), self.selection.clone());
+        self.state = State::Listing(async move { source.list(&kind, &selection).await }.boxed());
+    }
+
+    fn listed(&mut self, listed: Listed) -> Listed {
+        if listed.undecodable > 0 {
+            tracing::warn!(kind = %self.kind, objects = listed.undecodable, "objects left out of a list: cannot read their metadata");
+        }
+        self.version.clone_from(&listed.resource_version);
+        self.revision = listed.resource_version.parse().unwrap_or(0);
+        self.suspicions = 0;
+        self.open();
+        listed
+    }
+
+    fn list_failed(&mut self, error: &ClientError) {
+        tracing::warn!(kind = %self.kind, error = error as &dyn std::error::Error, "list failed");
+        self.wait(AfterWait::List);
+    }
+
+    fn open(&mut self) {
+        let (source, kind, selection) = (self.source.clone(), self.kind.clone(), self.selection.clone());
+        let version = self.version.clone();
+        self.state = State::Opening(async move { source.watch(&kind, &selection, &version).await }.boxed());
+    }
+
+    /// Whether there is something to hand on.
+    fn take(&mut self, item: Option<Result<WatchItem, ClientError>>, deltas: &mut Deltas) -> bool {
+        match item {
+            Some(Ok(item)) => {
+                self.progressed();
+                self.push(item, deltas);
+                true
+            }
+            Some(Err(error)) => {
+                self.watch_failed(&error);
+                false
+            }
+            None => {
+                self.watch_closed();
+                false
+            }
+        }
+    }
+
+    fn take_what_is_there(&mut self, deltas: &mut Deltas) {
+        while !deltas.is_full()
+            && let State::Watching { watch, .. } = &mut self.state
+            && let Some(item) = watch.next().now_or_never()
+        {
+            self.take(item, deltas);
+        }
+    }
+
+    fn push(&mut self, item: WatchItem, deltas: &mut Deltas) {
+        let delta = match item {
+            WatchItem::Added(object) | WatchItem::Modified(object) => Delta::Upserted(object),
+            WatchItem::Deleted(object) => Delta::Deleted(object),
+            WatchItem::Bookmark { resource_version } => {
+                self.advance(&resource_version);
+                return;
+            }
+            WatchItem::Undecodable { error, raw } => return self.report_undecodable(&error, &raw),
+        };
+        if self.advance(&delta.object().meta().resource_version) {
+            deltas.push(delta);
+        }
+    }
+
+    /// Moves on to `version`, unless it is older than what was handed on: then it is a repetition.
+    fn advance(&mut self, version: &str) -> bool {
+        let revision = version.parse().unwrap_or(0);
+        if revision != 0 && revision < self.revision {
+            tracing::debug!(kind = %self.kind, revision, at = self.revision, "the watch repeats itself");
+            return false;
+        }
+        if revision != self.revision || revision == 0 {
+            version.clone_into(&mut self.version);
+            self.revision = revision;
+        }
+        true
+    }
+
+    fn report_undecodable(&self, error: &str, raw: &[u8]) {
+        let raw = String::from_utf8_lossy(&raw[..raw.len().min(REPORTED_BYTES)]);
+        tracing::warn!(kind = %self.kind, error, %raw, "a change is left out: cannot read its object");
+    }
+
+    fn progressed(&mut self) {
+        (self.failures, self.suspicions) = (0, 0);
+        if let State::Watching { silent, .. } = &mut self.state {
+            *silent = false;
+        }
+    }
+
+    fn watch_closed(&mut self) {
+        let State::Watching { opened, silent, .. } = self.state else { return };
+        if silent && self.runtime.clock.instant() - opened < SHORTEST_GOOD_WATCH {
+            tracing::debug!(kind = %self.kind, "the watch closed at once");
+            return self.wait(AfterWait::Watch);
+        }
+        self.progressed();
+        self.open();
+    }
+
+    fn watch_failed(&mut self, error: &ClientError) {
+        tracing::info!(kind = %self.kind, version = self.version, error = error as &dyn std::error::Error, "watch failed");
+        match blame(error) {
+            Blame::Version if self.failures == 0 => {
+                self.failures = 1;
+                self.state = State::Empty;
+            }
+            Blame::Version => self.wait(AfterWait::List),
+            Blame::Unknown => {
+                self.suspicions += 1;
+                let relist = self.suspicions >= SUSPICIONS_BEFORE_RELIST;
+                self.wait(if relist { AfterWait::List } else { AfterWait::Watch });
+            }
+            Blame::Circumstances => self.wait(AfterWait::Watch),
+        }
+    }
+
+    fn wait(&mut self, then: AfterWait) {
+        let doubled = FIRST_WAIT * 2u32.saturating_pow(self.failures).min(1 << 10);
+        let delay = doubled.min(LONGEST_WAIT).mul_f64(1.0 + self.runtime.rng.fraction());
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Waiting { until: Box::pin(tokio::time::sleep(delay)), then };
+    }
+}
+
+/// What a failed watch says about the version it asked for.
+enum Blame {
+    /// It is no longer, or not yet, served.
+    Version,
+    /// Nothing: the server is away, busy or does not let us in.
+    Circumstances,
+    Unknown,
+}
+
+fn blame(error: &ClientError) -> Blame {
+    match error {
+        error if error.is_expired() => Blame::Version,
+        ClientError::Api { causes, .. } if causes.iter().any(|c| c.reason == "ResourceVersionTooLarge") => Blame::Version,
+        ClientError::Transport(_) | ClientError::Api { code: 401 | 403 | 429 | 503, .. } => Blame::Circumstances,
+        ClientError::Api { .. } | ClientError::Answer(_) => Blame::Unknown,
+    }
+}

@@ -16,7 +16,7 @@ type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
 
 /// What goes wrong with a watch. Watches take them from a queue as they are opened, one each.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Nothing.
     None,
     /// The watch is not opened.
@@ -36,9 +36,11 @@ pub enum Fault {
 }
 
 #[derive(Clone)]
-pub struct Server {
+pub(crate) struct Server {
     state: Arc<Mutex<State>>,
     revision: watch::Sender<u64>,
+    /// Counts the times that all watches were cut.
+    cuts: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -63,16 +65,16 @@ enum Change {
 }
 
 impl Server {
-    pub fn new() -> Self {
-        Self { state: Arc::default(), revision: watch::Sender::default() }
+    pub(crate) fn new() -> Self {
+        Self { state: Arc::default(), revision: watch::Sender::default(), cuts: watch::Sender::default() }
     }
 
-    pub fn put(&self, name: &str) -> Object {
+    pub(crate) fn put(&self, name: &str) -> Object {
         self.put_labelled(name, "")
     }
 
     /// Creates or updates `default/{name}`, with `label` as the value of its label `app`.
-    pub fn put_labelled(&self, name: &str, label: &str) -> Object {
+    pub(crate) fn put_labelled(&self, name: &str, label: &str) -> Object {
         self.commit(|state, revision| {
             let key = Key::namespaced("default", name);
             let old = state.objects.get(&key);
@@ -86,7 +88,7 @@ impl Server {
         })
     }
 
-    pub fn delete(&self, name: &str) {
+    pub(crate) fn delete(&self, name: &str) {
         self.commit(|state, revision| {
             let last = state.objects.remove(&Key::namespaced("default", name)).expect("it exists");
             let mut meta = last.meta().clone();
@@ -95,40 +97,45 @@ impl Server {
         });
     }
 
-    pub fn exists(&self, name: &str) -> bool {
+    pub(crate) fn exists(&self, name: &str) -> bool {
         self.state.lock().objects.contains_key(&Key::namespaced("default", name))
     }
 
     /// Something of another kind changed: the version moves on.
-    pub fn bookmark(&self) {
+    pub(crate) fn bookmark(&self) {
         self.commit(|_, _| (Change::Bookmark, ()));
     }
 
     /// Forgets the history: watches from older versions get a 410.
-    pub fn compact(&self) {
+    pub(crate) fn compact(&self) {
         let mut state = self.state.lock();
         state.compacted = state.revision;
     }
 
-    pub fn fault(&self, faults: impl IntoIterator<Item = Fault>) {
+    /// Ends all watches.
+    pub(crate) fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    pub(crate) fn fault(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.lock().faults.extend(faults);
     }
 
-    pub fn fail_lists(&self, codes: impl IntoIterator<Item = u16>) {
+    pub(crate) fn fail_lists(&self, codes: impl IntoIterator<Item = u16>) {
         self.state.lock().list_errors.extend(codes);
     }
 
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.state.lock().revision
     }
 
     /// `name@version` of everything there is.
-    pub fn world(&self) -> BTreeSet<String> {
+    pub(crate) fn world(&self) -> BTreeSet<String> {
         self.state.lock().objects.values().map(describe).collect()
     }
 
     /// What was asked since the last call.
-    pub fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().asked)
     }
 
@@ -210,14 +217,16 @@ impl Source for Server {
                 Fault::Refused(code) => Err(api_error(code, "Scripted")),
                 fault => {
                     drop(state);
-                    Ok(self.items_after(version, fault))
+                    let mut cuts = self.cuts.subscribe();
+                    let cut = Box::pin(async move { cuts.changed().await });
+                    Ok(self.items_after(version, fault).take_until(cut).boxed())
                 }
             }
         })
     }
 }
 
-pub fn describe(object: &Object) -> String {
+pub(crate) fn describe(object: &Object) -> String {
     format!("{}@{}", object.key().name(), object.meta().resource_version)
 }
 

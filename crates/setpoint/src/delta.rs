@@ -86,7 +86,8 @@ mod tests {
 
     fn object(name: &str, uid: &str, version: usize) -> Object {
         let version = version.to_string().into();
-        let meta = Metadata { name: name.into(), uid: uid.into(), resource_version: version, ..Metadata::default() };
+        let meta =
+            Metadata { name: name.into(), uid: uid.into(), resource_version: version, ..Metadata::default() };
         Object::with_metadata(meta, Bytes::new())
     }
 

@@ -94,7 +94,17 @@ pub(crate) enum Step {
 impl Reflector {
     pub(crate) fn new(source: Arc<dyn Source>, kind: Kind, selection: Selection, runtime: Runtime) -> Self {
         let (version, revision, failures, suspicions) = (String::new(), 0, 0, 0);
-        Self { source, kind, selection, runtime, state: State::Empty, version, revision, failures, suspicions }
+        Self {
+            source,
+            kind,
+            selection,
+            runtime,
+            state: State::Empty,
+            version,
+            revision,
+            failures,
+            suspicions,
+        }
     }
 
     /// The newest version handed on, as a number; 0 if it is none.
@@ -280,8 +290,12 @@ enum Blame {
 fn blame(error: &ClientError) -> Blame {
     match error {
         error if error.is_expired() => Blame::Version,
-        ClientError::Api { causes, .. } if causes.iter().any(|c| c.reason == "ResourceVersionTooLarge") => Blame::Version,
-        ClientError::Transport(_) | ClientError::Api { code: 401 | 403 | 429 | 503, .. } => Blame::Circumstances,
+        ClientError::Api { causes, .. } if causes.iter().any(|c| c.reason == "ResourceVersionTooLarge") => {
+            Blame::Version
+        }
+        ClientError::Transport(_) | ClientError::Api { code: 401 | 403 | 429 | 503, .. } => {
+            Blame::Circumstances
+        }
         ClientError::Api { .. } | ClientError::Answer(_) => Blame::Unknown,
     }
 }

@@ -80,7 +80,12 @@ mod tests {
             block_owner_deletion: None,
         };
         let owner_references = Box::new([owner]);
-        let meta = Metadata { name: "pod".into(), namespace: Some("shop".into()), owner_references, ..Metadata::default() };
+        let meta = Metadata {
+            name: "pod".into(),
+            namespace: Some("shop".into()),
+            owner_references,
+            ..Metadata::default()
+        };
         Object::with_metadata(meta, Bytes::new())
     }
 
@@ -88,7 +93,8 @@ mod tests {
     fn a_controller_is_known_by_group_and_kind_in_any_version() {
         let sets = Kind::new("apps", "v1", "ReplicaSet", "replicasets", true);
         let web = Some(Key::namespaced("shop", "web"));
-        let check = |object: Object, expected: Option<Key>| assert_eq!(controller_of_kind(&object, &sets), expected);
+        let check =
+            |object: Object, expected: Option<Key>| assert_eq!(controller_of_kind(&object, &sets), expected);
         check(owned("apps/v1", "ReplicaSet", true), web.clone());
         check(owned("apps/v1beta1", "ReplicaSet", true), web);
         check(owned("apps/v1", "ReplicaSet", false), None);

@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn a_predicate_admits_the_updates_it_names_and_all_that_is_no_update() {
         let check = |predicate: &dyn Fn(&Event) -> bool, admitted: [bool; 4]| {
-            let updates = [object("1", 1, "a"), object("2", 1, "a"), object("2", 2, "a"), object("2", 1, "b")];
+            let updates =
+                [object("1", 1, "a"), object("2", 1, "a"), object("2", 2, "a"), object("2", 1, "b")];
             assert_eq!(updates.map(|new| predicate(&update(new))), admitted);
             assert!(predicate(&Event::Added { object: object("1", 1, "a"), initial: false }));
             assert!(predicate(&Event::Deleted { last: object("1", 1, "a"), missed: false }));

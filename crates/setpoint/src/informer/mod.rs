@@ -180,7 +180,8 @@ impl Informers {
     fn start_new(&self, tasks: &mut JoinSet<()>, running: &mut Vec<(Informer, AbortHandle)>) {
         for informer in self.shared.informers.lock().values() {
             let Some(claim) = Claim::of(informer) else { continue };
-            let pipeline = Pipeline::new(informer.shared.clone(), self.shared.source.clone(), &self.shared.runtime);
+            let pipeline =
+                Pipeline::new(informer.shared.clone(), self.shared.source.clone(), &self.shared.runtime);
             let task = tasks.spawn(async move {
                 let _claim = claim;
                 pipeline.run().await;

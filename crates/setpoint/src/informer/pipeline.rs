@@ -28,7 +28,8 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn Source>, runtime: &Runtime) -> Self {
-        let reflector = Reflector::new(source, shared.kind.clone(), shared.selection.clone(), runtime.clone());
+        let reflector =
+            Reflector::new(source, shared.kind.clone(), shared.selection.clone(), runtime.clone());
         Self { shared, reflector, deltas: Deltas::default(), runtime: runtime.clone(), resync: None }
     }
 
@@ -137,7 +138,9 @@ impl Shared {
             None => object,
         };
         match change.upsert(object.clone()) {
-            Some(old) if old.meta().uid == object.meta().uid => events.push(Event::Updated { old, new: object }),
+            Some(old) if old.meta().uid == object.meta().uid => {
+                events.push(Event::Updated { old, new: object })
+            }
             Some(replaced) => {
                 events.push(Event::Deleted { last: replaced, missed: true });
                 events.push(Event::Added { object, initial: false });

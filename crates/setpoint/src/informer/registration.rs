@@ -56,7 +56,9 @@ impl Shared {
     /// `handler` has been told of what is there: from now on it is told of every change.
     pub(super) fn has_been_told(&self, handler: &Arc<dyn Handler>) {
         self.change_handlers(|handlers| {
-            let Some(at) = handlers.untold.iter().position(|untold| Arc::ptr_eq(untold, handler)) else { return };
+            let Some(at) = handlers.untold.iter().position(|untold| Arc::ptr_eq(untold, handler)) else {
+                return;
+            };
             let told = handlers.untold.remove(at);
             handlers.told = handlers.told.iter().cloned().chain([told]).collect();
         });

@@ -255,7 +255,10 @@ async fn failing_lists_are_tried_again_at_growing_intervals() {
     let world = World::start(server);
     seconds(60).await;
     let tries = world.server.asked().len();
-    assert!((4..=7).contains(&tries), "0.8 s, 1.6 s, … each stretched up to twice: {tries} tries in a minute");
+    assert!(
+        (4..=7).contains(&tries),
+        "0.8 s, 1.6 s, … each stretched up to twice: {tries} tries in a minute"
+    );
     assert!(!world.informer.has_synced());
     seconds(20 * 60).await;
     assert!(world.informer.has_synced());

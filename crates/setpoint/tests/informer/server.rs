@@ -150,17 +150,20 @@ impl Server {
     }
 
     fn items_after(&self, version: u64, fault: Fault) -> Items {
-        let changes = stream::unfold((self.clone(), self.revision.subscribe(), version), |(server, mut revision, mut at)| async move {
-            loop {
-                revision.borrow_and_update();
-                let next = server.state.lock().log.iter().find(|(revision, _)| *revision > at).cloned();
-                if let Some((found, change)) = next {
-                    at = found;
-                    return Some(((found, change), (server, revision, at)));
+        let changes = stream::unfold(
+            (self.clone(), self.revision.subscribe(), version),
+            |(server, mut revision, mut at)| async move {
+                loop {
+                    revision.borrow_and_update();
+                    let next = server.state.lock().log.iter().find(|(revision, _)| *revision > at).cloned();
+                    if let Some((found, change)) = next {
+                        at = found;
+                        return Some(((found, change), (server, revision, at)));
+                    }
+                    revision.changed().await.ok()?;
                 }
-                revision.changed().await.ok()?;
-            }
-        });
+            },
+        );
         let hidden = if let Fault::Hide(name) = fault { Some(name) } else { None };
         let items = changes.filter_map(move |(revision, change)| async move {
             let item = match change {
@@ -169,14 +172,17 @@ impl Server {
                 Change::Deleted(object) => WatchItem::Deleted(object),
                 Change::Bookmark => WatchItem::Bookmark { resource_version: revision.to_string() },
             };
-            (hidden.is_none() || object_of(&item).is_none_or(|object| Some(object.key().name()) != hidden)).then_some(item)
+            (hidden.is_none() || object_of(&item).is_none_or(|object| Some(object.key().name()) != hidden))
+                .then_some(item)
         });
         match fault {
             Fault::CloseAfter(time) => items.take_until(tokio::time::sleep(time)).map(Ok).boxed(),
             Fault::CloseAfterItems(count) => items.take(count).map(Ok).boxed(),
-            Fault::ExpireAfterItems(count) => {
-                items.take(count).map(Ok).chain(stream::once(async { Err(api_error(410, "Expired")) })).boxed()
-            }
+            Fault::ExpireAfterItems(count) => items
+                .take(count)
+                .map(Ok)
+                .chain(stream::once(async { Err(api_error(410, "Expired")) }))
+                .boxed(),
             Fault::Twice => items.flat_map(|item| stream::iter([again(&item), item])).map(Ok).boxed(),
             Fault::Undecodable => {
                 let bad = WatchItem::Undecodable { error: "no name".into(), raw: Bytes::from_static(b"{}") };
@@ -247,7 +253,11 @@ fn again(item: &WatchItem) -> WatchItem {
         WatchItem::Added(object) => WatchItem::Added(object.clone()),
         WatchItem::Modified(object) => WatchItem::Modified(object.clone()),
         WatchItem::Deleted(object) => WatchItem::Deleted(object.clone()),
-        WatchItem::Bookmark { resource_version } => WatchItem::Bookmark { resource_version: resource_version.clone() },
-        WatchItem::Undecodable { error, raw } => WatchItem::Undecodable { error: error.clone(), raw: raw.clone() },
+        WatchItem::Bookmark { resource_version } => {
+            WatchItem::Bookmark { resource_version: resource_version.clone() }
+        }
+        WatchItem::Undecodable { error, raw } => {
+            WatchItem::Undecodable { error: error.clone(), raw: raw.clone() }
+        }
     }
 }

@@ -14,6 +14,7 @@
 //! - every update and delete carries a resource version or a uid;
 //! - a settled world makes no writes.
 
+mod deployment;
 pub mod registry;
 mod replicaset;
 mod workload;

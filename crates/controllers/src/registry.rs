@@ -10,7 +10,7 @@ use std::fmt;
 use setpoint::{Context, Runnable};
 
 /// Every controller, in the order in which they are started.
-pub const REGISTRY: &[Entry] = &[crate::replicaset::ENTRY];
+pub const REGISTRY: &[Entry] = &[crate::replicaset::ENTRY, crate::deployment::ENTRY];
 
 /// What is known of a controller before it runs.
 #[derive(Clone, Copy)]

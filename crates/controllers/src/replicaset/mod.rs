@@ -40,10 +40,11 @@ use self::reconcile::ReplicaSets;
 use self::wake::Wake;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
+use crate::workload::owners::Owners;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
 
-pub(crate) use self::view::{ReplicaSet, ReplicaSetStatus};
+pub(crate) use self::view::{REPLICA_FAILURE, ReplicaSet, ReplicaSetStatus};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "replicaset-controller",
@@ -66,7 +67,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let queue = Queue::new("replicaset", &context.runtime);
     let expectations = Arc::new(Expectations::new(context.runtime.clock.clone()));
 
-    let wake = Arc::new(Wake::new(queue.clone(), expectations.clone(), sets.lister()));
+    let wake = Arc::new(Wake::new(queue.clone(), expectations.clone(), Owners::new(sets.lister())));
     let on_set = wake.clone();
     sets.add_handler(move |event: &setpoint::Event| on_set.set_changed(event));
     pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));

@@ -12,8 +12,8 @@ use super::plan::{Action, BURST, Plan, plan};
 use super::rank::first_to_go;
 use super::status::{Failed, next_check, status};
 use crate::workload::condition::Condition;
-use crate::workload::fixtures::{at, cached};
-use crate::workload::pod::{DELETION_COST, Pod, is_active};
+use crate::workload::fixtures::{DELETION_COST, at, cached};
+use crate::workload::pod::{Pod, is_active};
 
 const NOW: i64 = 1_000_000;
 

@@ -1,12 +1,13 @@
 //! A ReplicaSet as its controllers read and write it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use setpoint::LabelSelector;
 
 use crate::workload::condition::Condition;
+use crate::workload::encoding::{Annotated, is_zero, one};
+use crate::workload::owners::Owner;
 use crate::workload::template::PodTemplate;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -19,13 +20,6 @@ pub(crate) struct ReplicaSet {
 }
 
 setpoint::view!(ReplicaSet of k8s_openapi::api::apps::v1::ReplicaSet);
-
-/// The part of the metadata that only views show.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Annotated {
-    pub(crate) annotations: BTreeMap<String, String>,
-}
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,6 +49,12 @@ pub(crate) struct ReplicaSetStatus {
     pub(crate) conditions: Vec<Condition>,
 }
 
+impl Owner for ReplicaSet {
+    fn selector(&self) -> &LabelSelector {
+        &self.spec.selector
+    }
+}
+
 /// The condition of a set whose pods cannot be created or deleted.
 pub(crate) const REPLICA_FAILURE: &str = "ReplicaFailure";
 
@@ -68,12 +68,4 @@ impl ReplicaSetSpec {
     pub(crate) fn min_ready(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.min_ready_seconds).unwrap_or(0))
     }
-}
-
-fn one() -> i32 {
-    1
-}
-
-fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
-    *number == N::default()
 }

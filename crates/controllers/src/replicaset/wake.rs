@@ -5,21 +5,22 @@
 
 use std::sync::Arc;
 
-use setpoint::{Event, Expectations, Key, Lister, Object, OwnerRef, Queue};
+use setpoint::{Event, Expectations, Key, Object, Queue};
 
 use super::ReplicaSet;
+use crate::workload::owners::Owners;
 
 pub(super) struct Wake {
     queue: Queue<Key>,
     expectations: Arc<Expectations<Key>>,
-    sets: Lister<ReplicaSet>,
+    sets: Owners<ReplicaSet>,
 }
 
 impl Wake {
     pub(super) fn new(
         queue: Queue<Key>,
         expectations: Arc<Expectations<Key>>,
-        sets: Lister<ReplicaSet>,
+        sets: Owners<ReplicaSet>,
     ) -> Self {
         Self { queue, expectations, sets }
     }
@@ -51,14 +52,12 @@ impl Wake {
             // It was there before this process, on its way out: no creation of ours.
             return self.pod_deleted(pod);
         }
-        match pod.meta().controller() {
-            Some(controller) => {
-                if let Some(set) = self.resolve(pod, controller) {
-                    self.expectations.creation_observed(&set);
-                    self.queue.add(set);
-                }
-            }
-            None => self.wake_adopters(pod),
+        if pod.meta().controller().is_none() {
+            return self.wake_adopters(pod);
+        }
+        if let Some(set) = self.sets.of(pod) {
+            self.expectations.creation_observed(set.key());
+            self.queue.add(set.key().clone());
         }
     }
 
@@ -73,52 +72,31 @@ impl Wake {
             return;
         }
         let handed_over = old.meta().controller() != new.meta().controller();
-        if let Some(controller) = old.meta().controller().filter(|_| handed_over) {
-            self.wake_controller(old, controller);
+        if handed_over {
+            self.wake_controller(old);
         }
-        match new.meta().controller() {
-            Some(controller) => self.wake_controller(new, controller),
-            None if relabelled || handed_over => self.wake_adopters(new),
-            None => {}
+        if new.meta().controller().is_some() {
+            self.wake_controller(new);
+        } else if relabelled || handed_over {
+            self.wake_adopters(new);
         }
     }
 
     /// Nobody waits for the end of an orphan.
     fn pod_deleted(&self, pod: &Object) {
-        if let Some(set) = pod.meta().controller().and_then(|controller| self.resolve(pod, controller)) {
-            self.expectations.deletion_observed(&set, &pod.meta().uid);
-            self.queue.add(set);
+        if let Some(set) = self.sets.of(pod) {
+            self.expectations.deletion_observed(set.key(), &pod.meta().uid);
+            self.queue.add(set.key().clone());
         }
     }
 
-    fn wake_controller(&self, pod: &Object, controller: &OwnerRef) {
-        if let Some(set) = self.resolve(pod, controller) {
-            self.queue.add(set);
+    fn wake_controller(&self, pod: &Object) {
+        if let Some(set) = self.sets.of(pod) {
+            self.queue.add(set.key().clone());
         }
     }
 
-    /// Wakes every set that could adopt an orphan.
     fn wake_adopters(&self, pod: &Object) {
-        if pod.meta().labels.is_empty() {
-            return;
-        }
-        match self.sets.list(pod.key().namespace()) {
-            Ok(sets) => {
-                let selecting = sets.iter().filter(|set| {
-                    !set.spec.selector.is_empty() && set.spec.selector.matches(&pod.meta().labels)
-                });
-                selecting.for_each(|set| self.queue.add(set.key().clone()));
-            }
-            Err(error) => tracing::warn!(pod = %pod.key(), %error, "cannot tell which sets select a pod"),
-        }
-    }
-
-    /// The key of the set that a pod names as its controller, if it is a set and still that one.
-    fn resolve(&self, pod: &Object, controller: &OwnerRef) -> Option<Key> {
-        if &*controller.kind != "ReplicaSet" {
-            return None;
-        }
-        let set = self.sets.get(&pod.key().sibling(&*controller.name)).ok()??;
-        (set.meta().uid == controller.uid).then(|| set.key().clone())
+        self.sets.selecting(pod).into_iter().for_each(|set| self.queue.add(set));
     }
 }

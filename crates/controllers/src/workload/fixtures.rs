@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use setpoint::{Cached, Object, View};
 
+pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
 /// An object of a kind from its JSON.
 pub(crate) fn cached<V: View>(json: Value) -> Cached<V> {
     let object = Object::from_json(json.to_string().into()).expect("a fixture has metadata");

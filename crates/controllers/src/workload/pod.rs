@@ -10,9 +10,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use setpoint::Cached;
 
-/// The annotation by which users say which pods to lose first.
-pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-
 /// A pod as the controllers of replicas see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pod {
@@ -115,6 +112,7 @@ struct EncodedMetadata<'a> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct EncodedAnnotations<'a> {
+    /// By which users say which pods to lose first.
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost", borrow)]
     deletion_cost: Option<Cow<'a, str>>,
 }
@@ -232,6 +230,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::workload::fixtures::DELETION_COST;
 
     fn decode(pod: Value) -> Pod {
         serde_json::from_str(&pod.to_string()).unwrap()

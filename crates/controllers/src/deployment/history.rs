@@ -1,0 +1,27 @@
+//! The old sets that nobody needs any more. Pure.
+
+use setpoint::Cached;
+
+use super::members::{Member, Members, by_age};
+use crate::replicaset::ReplicaSet;
+
+/// The sets beyond the `limit` youngest revisions that may be deleted. One that has pods, or has not
+/// seen its size yet, stays for now.
+pub(super) fn beyond(members: &Members, limit: usize) -> Vec<Cached<ReplicaSet>> {
+    let mut old: Vec<_> = members.old.iter().filter_map(settled_or_not).collect();
+    old.sort_by(|(a, revision_a, _), (b, revision_b, _)| {
+        revision_a.cmp(revision_b).then_with(|| by_age(a).cmp(&by_age(b)))
+    });
+    let surplus = old.len().saturating_sub(limit);
+    old.into_iter().take(surplus).filter(|(_, _, settled)| *settled).map(|(set, _, _)| set.clone()).collect()
+}
+
+/// A set that is not being deleted, its revision, and whether it has come to rest without pods.
+fn settled_or_not(member: &Member) -> Option<(&Cached<ReplicaSet>, i64, bool)> {
+    let set = member.existing.as_ref().filter(|set| !set.meta().is_being_deleted())?;
+    let settled = member.replicas == 0
+        && set.spec.replicas == 0
+        && set.status.replicas == 0
+        && set.meta().generation <= set.status.observed_generation;
+    Some((set, member.revision().unwrap_or(0), settled))
+}

@@ -1,0 +1,105 @@
+//! What a Deployment's status says. Pure.
+
+use jiff::Timestamp;
+use setpoint::Cached;
+
+use super::bounds::Bounds;
+use super::members::{Member, Members};
+use super::progress::{self, NewSet};
+use super::view::{Deployment, DeploymentStatus};
+use crate::replicaset::REPLICA_FAILURE;
+use crate::workload::condition::{self, Condition};
+
+const AVAILABLE: &str = "Available";
+
+/// The status of a Deployment whose sets are these. `rolls_out`: whether progress is estimated.
+pub(super) fn status(
+    deployment: &Cached<Deployment>,
+    members: &Members,
+    new: NewSet<'_>,
+    rolls_out: bool,
+    now: Timestamp,
+) -> DeploymentStatus {
+    let mut before = deployment.status.clone();
+    if !deployment.meta().is_being_deleted() {
+        progress::note_pause(&mut before.conditions, deployment, now);
+    }
+    progress::note_new_set(&mut before.conditions, deployment, new, now);
+
+    let mut after = counts(deployment, members);
+    after.conditions = before.conditions.clone();
+    condition::set(&mut after.conditions, availability(deployment, after.available_replicas, now));
+    if rolls_out {
+        progress::estimate(deployment, &before, &mut after, new, now);
+        note_replica_failure(&mut after.conditions, members);
+    }
+    after
+}
+
+/// The status of a Deployment whose new set could not be made. Nothing else is reported: the
+/// Deployment's present template has not been acted on.
+pub(super) fn failed_creation(
+    deployment: &Cached<Deployment>,
+    message: &str,
+    now: Timestamp,
+) -> DeploymentStatus {
+    let mut status = deployment.status.clone();
+    progress::note_pause(&mut status.conditions, deployment, now);
+    progress::note_failed_creation(&mut status.conditions, deployment, message, now);
+    status
+}
+
+/// The status of a Deployment whose new set's name is taken by another one: the next hash differs.
+pub(super) fn collided(deployment: &Cached<Deployment>) -> DeploymentStatus {
+    let mut status = deployment.status.clone();
+    status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
+    status
+}
+
+/// The status of a Deployment that is refused: it has been seen.
+pub(super) fn refused(deployment: &Cached<Deployment>) -> DeploymentStatus {
+    let mut status = deployment.status.clone();
+    status.observed_generation = status.observed_generation.max(deployment.meta().generation);
+    status
+}
+
+fn counts(deployment: &Cached<Deployment>, members: &Members) -> DeploymentStatus {
+    let available_replicas = members.available();
+    let reported = |member: &Member| member.status().map_or(0, |status| status.replicas);
+    DeploymentStatus {
+        observed_generation: deployment.meta().generation,
+        replicas: members.sum(reported),
+        updated_replicas: members.new.as_ref().map_or(0, reported),
+        ready_replicas: members.sum(|member| member.status().map_or(0, |status| status.ready_replicas)),
+        available_replicas,
+        // Fewer wanted than available: a scale-down is under way, and nothing is missing.
+        unavailable_replicas: members.size().saturating_sub(available_replicas).max(0),
+        conditions: Vec::new(),
+        collision_count: deployment.status.collision_count,
+    }
+}
+
+fn availability(deployment: &Cached<Deployment>, available: i32, now: Timestamp) -> Condition {
+    let (status, reason, message) = if available >= Bounds::of(&deployment.spec).fewest_available() {
+        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    };
+    Condition::new(AVAILABLE, status, reason, message, now).updated(now)
+}
+
+/// Passes on what the new set, or else any old one, says about failing to create or delete pods.
+fn note_replica_failure(conditions: &mut Vec<Condition>, members: &Members) {
+    let failure = members
+        .new
+        .iter()
+        .chain(&members.old)
+        .find_map(|member| condition::find(&member.status()?.conditions, REPLICA_FAILURE));
+    match failure {
+        Some(failure) => {
+            let last_update_time = failure.last_transition_time;
+            condition::set(conditions, Condition { last_update_time, ..failure.clone() });
+        }
+        None => condition::remove(conditions, REPLICA_FAILURE),
+    }
+}

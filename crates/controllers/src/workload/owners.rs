@@ -1,0 +1,46 @@
+//! From a dependent to its owner, and to those who would adopt it.
+
+use setpoint::{Cached, Key, LabelSelector, Lister, Object, View};
+
+/// A kind whose objects select their dependents.
+pub(crate) trait Owner: View {
+    fn selector(&self) -> &LabelSelector;
+}
+
+/// The possible owners of one kind.
+pub(crate) struct Owners<V> {
+    kind: setpoint::Kind,
+    lister: Lister<V>,
+}
+
+impl<V: Owner> Owners<V> {
+    pub(crate) fn new(lister: Lister<V>) -> Self {
+        Self { kind: V::kind(), lister }
+    }
+
+    /// The controller that a dependent names, if it is of this kind and still the one that is meant.
+    pub(crate) fn of(&self, dependent: &Object) -> Option<Cached<V>> {
+        let controller = dependent.meta().controller()?;
+        if *controller.kind != *self.kind.kind() {
+            return None;
+        }
+        let owner = self.lister.get(&dependent.key().sibling(&*controller.name)).ok()??;
+        (owner.meta().uid == controller.uid).then_some(owner)
+    }
+
+    /// Everyone who selects an orphan. A selector without requirements selects nothing here.
+    pub(crate) fn selecting(&self, orphan: &Object) -> Vec<Key> {
+        let labels = &orphan.meta().labels;
+        if labels.is_empty() {
+            return Vec::new();
+        }
+        let selects = |owner: &&Cached<V>| !owner.selector().is_empty() && owner.selector().matches(labels);
+        match self.lister.list(orphan.key().namespace()) {
+            Ok(owners) => owners.iter().filter(selects).map(|owner| owner.key().clone()).collect(),
+            Err(error) => {
+                tracing::warn!(orphan = %orphan.key(), kind = %self.kind, %error, "cannot tell who selects an orphan");
+                Vec::new()
+            }
+        }
+    }
+}

@@ -5,17 +5,9 @@ use serde_json::Value;
 
 use crate::field::{Errors, Path, Reason};
 use crate::query::Query;
+use crate::schema::FieldValidation;
 use crate::selector::Selection;
 use crate::status::{Named, Status};
-
-/// What unknown and repeated fields do to a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FieldValidation {
-    Ignore,
-    #[default]
-    Warn,
-    Strict,
-}
 
 /// The options of creates, updates and patches.
 #[derive(Clone, Debug, Default)]
@@ -95,16 +87,11 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Errors) -> bo
 }
 
 fn field_validation(value: &str, errors: &mut Errors) -> FieldValidation {
-    match value {
-        "" | "Warn" => FieldValidation::Warn,
-        "Ignore" => FieldValidation::Ignore,
-        "Strict" => FieldValidation::Strict,
-        other => {
-            let supported = ["", "Ignore", "Strict", "Warn"];
-            errors.not_supported(&Path::root("fieldValidation"), other, &supported);
-            FieldValidation::Warn
-        }
-    }
+    FieldValidation::parse(value).unwrap_or_else(|| {
+        let supported = ["", "Ignore", "Strict", "Warn"];
+        errors.not_supported(&Path::root("fieldValidation"), value, &supported);
+        FieldValidation::default()
+    })
 }
 
 /// How a list relates to the resource version it names.

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use setpoint_store::{Key, Range, Resource};
 
 use crate::kind::{FieldSelector, Kind};
+use crate::schema::{Schema, Target};
 use crate::status::Named;
 
 /// A group, version and resource: which collection a request is about.
@@ -25,11 +26,18 @@ impl Gvr {
     }
 }
 
+/// A kind names a schema that nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no schema named {0:?}")]
+pub struct UnknownSchema(pub String);
+
 /// A kind as the server serves it: its entry, and what follows from it.
 pub struct Served {
     pub kind: Kind,
     /// Where its objects are stored.
     pub resource: Resource,
+    /// What its objects look like.
+    pub target: Target,
     /// How every stored object of this kind begins: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Bytes,
     /// The kind that its objects are stored as, where that is another one.
@@ -37,9 +45,13 @@ pub struct Served {
 }
 
 impl Served {
-    fn new(kind: Kind, stored: Option<Arc<Self>>) -> Self {
+    fn new(kind: Kind, stored: Option<Arc<Self>>) -> Result<Self, UnknownSchema> {
+        let schema = Schema::built_in(&kind.schema).ok_or_else(|| UnknownSchema(kind.schema.clone()))?;
+        let (group, version) = (kind.group.clone(), kind.version.clone());
+        let target = Target { schema, group, version, kind: kind.kind.clone() };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{:?},"#, kind.kind, kind.api_version());
-        Self { resource: Resource::new(kind.stored_as.as_str()), head: head.into(), kind, stored }
+        let resource = Resource::new(kind.stored_as.as_str());
+        Ok(Self { resource, target, head: head.into(), kind, stored })
     }
 
     /// The kind that its objects are stored as.
@@ -93,19 +105,21 @@ pub struct Version {
 }
 
 impl Registry {
-    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Result<Self, UnknownSchema> {
         let mut registry = Self::default();
         let (stored, converted): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|kind| kind.conversion.is_none());
         for kind in stored.into_iter().chain(converted) {
-            registry.add(kind);
+            registry.add(kind)?;
         }
-        registry
+        Ok(registry)
     }
 
     /// Adds a kind, or replaces the one with its group, version and plural. A kind that is stored as another
     /// one comes after that one.
-    pub fn add(&mut self, kind: Kind) {
+    pub fn add(&mut self, kind: Kind) -> Result<(), UnknownSchema> {
         let stored = kind.conversion.is_some().then(|| self.stored_as(&kind.stored_as)).flatten();
+        let served = Arc::new(Served::new(kind, stored)?);
+        let kind = &served.kind;
         let group = self.groups.entry(kind.group.clone()).or_default();
         let version = match group.versions.iter().position(|version| version.name == kind.version) {
             Some(at) => &mut group.versions[at],
@@ -114,7 +128,8 @@ impl Registry {
                 group.versions.last_mut().expect("pushed above")
             }
         };
-        version.resources.insert(kind.plural.clone(), Arc::new(Served::new(kind, stored)));
+        version.resources.insert(kind.plural.clone(), served);
+        Ok(())
     }
 
     fn stored_as(&self, resource: &str) -> Option<Arc<Served>> {

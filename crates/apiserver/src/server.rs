@@ -56,6 +56,8 @@ impl Config {
 pub enum StartError {
     #[error("the range of service addresses {cidr:?} is not usable: {problem}")]
     ServiceRange { cidr: String, problem: String },
+    #[error("a kind cannot be served")]
+    Kind(#[from] crate::registry::UnknownSchema),
     #[error("cannot prepare the store: {0}")]
     Store(Status),
 }
@@ -83,7 +85,7 @@ const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "
 impl ApiServer {
     /// Starts on what the store holds and creates the system namespaces that are not there yet.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let registry = Registry::new(config.kinds);
+        let registry = Registry::new(config.kinds)?;
         let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
         let server = Arc::new(Server {
             store: config.store,

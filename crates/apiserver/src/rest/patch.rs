@@ -6,37 +6,28 @@ use serde_json::Value;
 use super::update::{self, Maker};
 use super::{Call, respond};
 use crate::body::Body;
+use crate::field::Errors;
 use crate::metadata;
 use crate::negotiate;
 use crate::options::{OptionsOf, WriteOptions};
-use crate::status::Status;
+use crate::patch::{self, PatchError, PatchKind};
+use crate::schema::{FieldValidation, Target};
+use crate::status::{Named, Status};
 
 const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
      application/strategic-merge-patch+json, application/apply-patch+yaml";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatchType {
-    Json,
-    Merge,
-    Strategic,
-}
-
-impl PatchType {
-    pub(crate) fn of(call: &Call<'_>) -> Result<Self, Status> {
-        match negotiate::media_type(call.headers) {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
-            _ => Err(Status::unsupported_media_type(PATCH_TYPES)),
-        }
-    }
+/// The kind of patch in a request.
+pub(crate) fn kind(call: &Call<'_>) -> Result<PatchKind, Status> {
+    let media_type = negotiate::media_type(call.headers);
+    PatchKind::of_media_type(media_type).ok_or_else(|| Status::unsupported_media_type(PATCH_TYPES))
 }
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
-    let patch_type = PatchType::of(call)?;
+    let kind = kind(call)?;
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;
-    let mut maker = Patched { call, patch_type, name };
+    let mut maker = Patched { call, kind, name, validation: options.field_validation };
     let (outcome, _) = update::apply(call, name, &options, &mut maker).await?;
     respond::outcome(call, StatusCode::OK, outcome)
 }
@@ -44,33 +35,47 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
 /// What a patch makes of the current state.
 struct Patched<'a> {
     call: &'a Call<'a>,
-    patch_type: PatchType,
+    kind: PatchKind,
     name: &'a str,
+    validation: FieldValidation,
 }
 
 impl Maker for Patched<'_> {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
         let current = current.ok_or_else(|| self.call.not_found(self.name))?;
-        let mut object = apply(self.call, self.patch_type, current)?;
-        self.call.served.kind.strategy.default(&mut object);
+        let served = self.call.served;
+        let mut object = apply(self.call, self.kind, &served.target, current.clone(), self.validation)?;
+        served.kind.strategy.default(&mut object);
         metadata::settle_namespace(&mut object, self.call.namespace)?;
         update::check_name(&object, self.name)?;
         Ok(object)
     }
 }
 
-fn apply(call: &Call<'_>, patch_type: PatchType, current: &Value) -> Result<Value, Status> {
-    let bad = |why: serde_json::Error| Status::bad_request(format!("error decoding patch: {why}"));
-    let mut object = current.clone();
-    match patch_type {
-        PatchType::Json => {
-            let patch: json_patch::Patch = serde_json::from_slice(call.body).map_err(bad)?;
-            json_patch::patch(&mut object, &patch).map_err(|why| Status::unprocessable(why.to_string()))?;
-        }
-        PatchType::Merge | PatchType::Strategic => {
-            let patch: Value = serde_json::from_slice(call.body).map_err(bad)?;
-            json_patch::merge(&mut object, &patch);
-        }
+/// Applies the patch in a request's body.
+pub(crate) fn apply(
+    call: &Call<'_>,
+    kind: PatchKind,
+    target: &Target,
+    current: Value,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let patched = patch::apply(kind, target, current, call.body, validation).map_err(refusal)?;
+    for warning in patched.warnings {
+        call.warnings.add(warning);
     }
-    Ok(object)
+    Ok(patched.object)
+}
+
+fn refusal(error: PatchError) -> Status {
+    match error {
+        PatchError::BadRequest(message) => Status::bad_request(message),
+        PatchError::TooLarge(message) => Status::too_large(message),
+        PatchError::Unprocessable(why) => {
+            tracing::debug!(why, "a patch does not apply");
+            Status::unprocessable("the server rejected our request due to an error in our request")
+        }
+        PatchError::Invalid(error) => Status::invalid(Named::default(), "", &Errors(vec![error])),
+        PatchError::Internal(message) => Status::unknown(message),
+    }
 }

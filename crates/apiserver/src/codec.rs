@@ -47,7 +47,8 @@ impl Served {
         let stamp_at = bytes.len();
         write_members(&mut bytes, metadata.iter().filter(|(name, _)| *name != "resourceVersion"));
         bytes.push(b'}');
-        let rest = members.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
+        let rest =
+            members.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
         for (name, value) in rest {
             bytes.push(b',');
             write_members(&mut bytes, std::iter::once((name, value)));

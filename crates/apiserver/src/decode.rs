@@ -15,7 +15,11 @@ pub(crate) fn object(call: &Call<'_>, validation: FieldValidation) -> Result<Val
 }
 
 /// The document in the body of a request, of the kind that is expected there.
-pub(crate) fn document(call: &Call<'_>, target: &Target, validation: FieldValidation) -> Result<Value, Status> {
+pub(crate) fn document(
+    call: &Call<'_>,
+    target: &Target,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
     let format = match negotiate::input(call.headers)? {
         Input::Json => Format::Json,
         Input::Yaml => Format::Yaml,
@@ -40,7 +44,8 @@ fn no_protobuf(kind: &str) -> Status {
 
 /// The `DeleteOptions` in the body of a deletion.
 pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
-    let target = Target::built_in(DELETE_OPTIONS).ok_or_else(|| Status::internal("no schema of DeleteOptions"))?;
+    let target =
+        Target::built_in(DELETE_OPTIONS).ok_or_else(|| Status::internal("no schema of DeleteOptions"))?;
     // What is wrong with the options is not the object's fault, so v1.34 has no reason for it.
     document(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
         400 => Status::unknown(status.message),

@@ -47,7 +47,11 @@ pub(crate) fn root(server: &Server) -> Response<Body> {
     answer_json(&json!({ "paths": paths }))
 }
 
-pub(crate) fn answer(server: &Server, target: &Target<'_>, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+pub(crate) fn answer(
+    server: &Server,
+    target: &Target<'_>,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
     let _ = headers;
     let registry = server.registry.snapshot();
     let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();
@@ -67,7 +71,11 @@ pub(crate) fn answer(server: &Server, target: &Target<'_>, headers: &HeaderMap) 
 }
 
 fn groups(registry: &Registry) -> Vec<Value> {
-    registry.groups().filter(|(name, _)| !name.is_empty()).filter_map(|(name, _)| group(registry, name)).collect()
+    registry
+        .groups()
+        .filter(|(name, _)| !name.is_empty())
+        .filter_map(|(name, _)| group(registry, name))
+        .collect()
 }
 
 fn group(registry: &Registry, name: &str) -> Option<Value> {
@@ -89,7 +97,8 @@ fn group_document(registry: &Registry, name: &str) -> Option<Value> {
 }
 
 fn resources(group: &str, version: &Version) -> Value {
-    let group_version = if group.is_empty() { version.name.clone() } else { format!("{group}/{}", version.name) };
+    let group_version =
+        if group.is_empty() { version.name.clone() } else { format!("{group}/{}", version.name) };
     let mut resources = Vec::new();
     for served in version.resources.values() {
         let kind = &served.kind;

@@ -47,7 +47,9 @@ fn sorted_pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Box<[(Box<s
 impl Facts {
     /// The facts of a record: as its writer left them, or read from its bytes.
     pub fn of<'a>(record: &'a Record, served: &Served) -> &'a Self {
-        record.facts(|record| Self::read(record, served)).expect("only the API server keeps facts with its records")
+        record
+            .facts(|record| Self::read(record, served))
+            .expect("only the API server keeps facts with its records")
     }
 
     fn read(record: &Record, served: &Served) -> Self {
@@ -60,7 +62,9 @@ impl Facts {
             let envelope: Result<Envelope, _> = serde_json::from_slice(&record.value);
             return envelope.map(|envelope| envelope.metadata).unwrap_or_default();
         }
-        serde_json::from_slice(&record.value).map(|object| Self::from_object(&object, served)).unwrap_or_default()
+        serde_json::from_slice(&record.value)
+            .map(|object| Self::from_object(&object, served))
+            .unwrap_or_default()
     }
 
     /// The facts of an object in its stored form.

@@ -23,7 +23,10 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> 
 pub(crate) fn answer(target: &Target<'_>, query: &Query<'_>) -> Response<Body> {
     let name = target.segment(0).unwrap_or("");
     match (target.segment(1), target.segments.len()) {
-        (None, _) => text(StatusCode::OK, if query.get("verbose").is_some() { verbose(name, query) } else { "ok".into() }),
+        (None, _) => text(
+            StatusCode::OK,
+            if query.get("verbose").is_some() { verbose(name, query) } else { "ok".into() },
+        ),
         (Some(check), 2) if CHECKS.contains(&check) => text(StatusCode::OK, "ok"),
         _ => route::not_found_page(),
     }

@@ -32,8 +32,14 @@ pub fn of(object: &Value) -> &Value {
 /// Takes away what only the server says.
 pub fn wipe_system_fields(object: &mut Value) {
     let metadata = object.object_mut("metadata");
-    let fields =
-        ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"];
+    let fields = [
+        "creationTimestamp",
+        "uid",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "managedFields",
+    ];
     for field in fields {
         metadata.unset(field);
     }

@@ -123,7 +123,9 @@ pub fn qualified_name(text: &str) -> Complaints {
             if prefix.is_empty() {
                 complaints.push("prefix part must be non-empty".into());
             } else {
-                complaints.extend(dns_subdomain(prefix).into_iter().map(|message| format!("prefix part {message}")));
+                complaints.extend(
+                    dns_subdomain(prefix).into_iter().map(|message| format!("prefix part {message}")),
+                );
             }
             name
         }
@@ -213,9 +215,15 @@ mod tests {
 
     #[test]
     fn label_keys_are_qualified_names() {
-        for (key, complaints) in
-            [("app", 0), ("example.com/App_1", 0), ("/a", 1), ("a/", 2), ("a/b/c", 1), ("-a", 1), ("A.b/c", 1)]
-        {
+        for (key, complaints) in [
+            ("app", 0),
+            ("example.com/App_1", 0),
+            ("/a", 1),
+            ("a/", 2),
+            ("a/b/c", 1),
+            ("-a", 1),
+            ("A.b/c", 1),
+        ] {
             assert_eq!(qualified_name(key).len(), complaints, "{key}");
         }
     }

@@ -41,7 +41,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) const JSON: Self = Self { encoding: Encoding::Json { pretty: false }, shape: Shape::Object, beta: false };
+    pub(crate) const JSON: Self =
+        Self { encoding: Encoding::Json { pretty: false }, shape: Shape::Object, beta: false };
 
     /// Whether the stored bytes can be the answer.
     pub(crate) fn is_plain(self) -> bool {
@@ -68,7 +69,8 @@ impl<'a> Clause<'a> {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or("");
         let (kind, subkind) = media.split_once('/').unwrap_or((media, if media == "*" { "*" } else { "" }));
-        let mut clause = Self { kind: kind.trim(), subkind: subkind.trim(), quality: 1.0, parameters: Vec::new() };
+        let mut clause =
+            Self { kind: kind.trim(), subkind: subkind.trim(), quality: 1.0, parameters: Vec::new() };
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             let (name, value) = (name.trim(), value.trim());
             match name {
@@ -92,7 +94,8 @@ impl<'a> Clause<'a> {
     }
 
     fn shape(&self) -> Option<(Shape, bool)> {
-        let (Some(kind), group, version) = (self.parameter("as"), self.parameter("g"), self.parameter("v")) else {
+        let (Some(kind), group, version) = (self.parameter("as"), self.parameter("g"), self.parameter("v"))
+        else {
             let asks_nothing = self.parameter("g").is_none() && self.parameter("v").is_none();
             return asks_nothing.then_some((Shape::Object, false));
         };
@@ -127,7 +130,8 @@ pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Output, S
     if wanted.is_empty() {
         return Ok(Output { encoding: Encoding::Json { pretty }, ..Output::JSON });
     }
-    let json = |clause: &Clause<'_>| Encoding::Json { pretty: pretty || clause.parameter("pretty") == Some("1") };
+    let json =
+        |clause: &Clause<'_>| Encoding::Json { pretty: pretty || clause.parameter("pretty") == Some("1") };
     for clause in &wanted {
         let encoding = match clause {
             clause if clause.accepts("json") => json(clause),

@@ -155,7 +155,8 @@ impl ListOptions {
         let path = Path::root("resourceVersionMatch");
         if !matching.is_empty() {
             if self.resource_version.is_empty() {
-                errors.forbidden(&path, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+                errors
+                    .forbidden(&path, "resourceVersionMatch is forbidden unless resourceVersion is provided");
             }
             if !self.continue_token.is_empty() {
                 errors.forbidden(&path, "resourceVersionMatch is forbidden when continue is provided");
@@ -164,7 +165,10 @@ impl ListOptions {
                 errors.not_supported(&path, matching, &["Exact", "NotOlderThan", ""]);
             }
             if matching == "Exact" && self.resource_version == "0" {
-                errors.forbidden(&path, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+                errors.forbidden(
+                    &path,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                );
             }
         }
         if self.send_initial_events.is_some() {
@@ -177,7 +181,8 @@ impl ListOptions {
         let mut errors = Errors::default();
         let path = Path::root("resourceVersionMatch");
         if self.send_initial_events.is_some() && matching != "NotOlderThan" {
-            errors.forbidden(&path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            errors
+                .forbidden(&path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
         }
         if !matching.is_empty() {
             if self.send_initial_events.is_none() {

@@ -107,7 +107,8 @@ pub struct Version {
 impl Registry {
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Result<Self, UnknownSchema> {
         let mut registry = Self::default();
-        let (stored, converted): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|kind| kind.conversion.is_none());
+        let (stored, converted): (Vec<_>, Vec<_>) =
+            kinds.into_iter().partition(|kind| kind.conversion.is_none());
         for kind in stored.into_iter().chain(converted) {
             registry.add(kind)?;
         }
@@ -133,7 +134,9 @@ impl Registry {
     }
 
     fn stored_as(&self, resource: &str) -> Option<Arc<Served>> {
-        self.all().find(|served| served.kind.stored_as == resource && served.kind.conversion.is_none()).cloned()
+        self.all()
+            .find(|served| served.kind.stored_as == resource && served.kind.conversion.is_none())
+            .cloned()
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {

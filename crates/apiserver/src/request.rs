@@ -55,9 +55,9 @@ fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, Status> {
     if trimmed.is_empty() {
         return Ok(Vec::new());
     }
-    let decoded = trimmed.split('/').map(|segment| {
-        query::decode(segment, false).filter(|segment| !segment.contains('\0'))
-    });
+    let decoded = trimmed
+        .split('/')
+        .map(|segment| query::decode(segment, false).filter(|segment| !segment.contains('\0')));
     decoded
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| Status::bad_request("the path of the request is not properly encoded"))

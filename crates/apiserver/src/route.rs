@@ -40,7 +40,8 @@ async fn answer(
     authorize(server, user, method, uri.path(), &target).await?;
     match &target.resource {
         Some(resource) => {
-            let parts = Parts { server, user, query: &query, headers: request.headers(), body: request.body() };
+            let parts =
+                Parts { server, user, query: &query, headers: request.headers(), body: request.body() };
             answer_resource(&parts, resource, warnings, uri.path()).await
         }
         None => answer_path(server, method, uri.path(), &target, &query, request.headers()),
@@ -125,7 +126,8 @@ fn find<'a>(
 
 fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subresource>, Status> {
     let Some(name) = &target.subresource else { return Ok(None) };
-    let known = Subresource::named(name).filter(|subresource| served.kind.has(*subresource) && !target.has_more);
+    let known =
+        Subresource::named(name).filter(|subresource| served.kind.has(*subresource) && !target.has_more);
     known.map(Some).ok_or_else(Status::no_such_resource)
 }
 

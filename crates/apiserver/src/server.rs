@@ -199,11 +199,13 @@ impl Server {
     async fn restore_reserves(&self) -> Result<(), Status> {
         let registry = self.registry.snapshot();
         for reserve in &self.reserves {
-            let Some(served) = registry.all().find(|served| served.kind.stored_as == reserve.stored_as()) else {
+            let Some(served) = registry.all().find(|served| served.kind.stored_as == reserve.stored_as())
+            else {
                 continue;
             };
             let options = setpoint_store::ListOptions::default();
-            let page = self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
+            let page =
+                self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
             for record in page.records {
                 reserve.restore(&served.decode(&record)?);
             }

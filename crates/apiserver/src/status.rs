@@ -88,7 +88,12 @@ impl<'a> Named<'a> {
     }
 
     fn details(self, name: &str) -> Details {
-        Details { name: name.into(), group: self.group.into(), kind: self.resource.into(), ..Details::default() }
+        Details {
+            name: name.into(),
+            group: self.group.into(),
+            kind: self.resource.into(),
+            ..Details::default()
+        }
     }
 }
 
@@ -159,7 +164,8 @@ impl Status {
 
     /// No such path.
     pub fn no_such_resource() -> Self {
-        Self::failure(404, "NotFound", "the server could not find the requested resource").about(Details::default())
+        Self::failure(404, "NotFound", "the server could not find the requested resource")
+            .about(Details::default())
     }
 
     /// No such method on this path.
@@ -207,8 +213,9 @@ impl Status {
     }
 
     pub fn unsupported_media_type(accepted: &str) -> Self {
-        let message =
-            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
         Self::failure(415, "UnsupportedMediaType", message)
     }
 
@@ -255,10 +262,8 @@ impl Status {
             message: "Too large resource version".into(),
             ..Cause::default()
         };
-        let mut status = Self::timeout(
-            format_args!("Too large resource version: {requested}, current: {newest}"),
-            1,
-        );
+        let mut status =
+            Self::timeout(format_args!("Too large resource version: {requested}, current: {newest}"), 1);
         status.add_cause(cause);
         status
     }

@@ -101,7 +101,8 @@ pub(crate) fn table(
     objects: Vec<Value>,
     now: Timestamp,
 ) -> Value {
-    let rows: Vec<Value> = objects.into_iter().map(|object| row(served, output, options, object, now)).collect();
+    let rows: Vec<Value> =
+        objects.into_iter().map(|object| row(served, output, options, object, now)).collect();
     let columns = if options.without_columns { Value::Null } else { columns(served) };
     json!({
         "kind": "Table",

@@ -21,7 +21,9 @@ pub struct Attributes<'a> {
 pub enum Decision {
     Allow,
     /// The reason may be empty.
-    Deny { reason: String },
+    Deny {
+        reason: String,
+    },
 }
 
 /// Decides what users may do.
@@ -43,7 +45,8 @@ const SELF_REVIEWS: [&str; 3] = ["selfsubjectaccessreviews", "selfsubjectrulesre
 
 impl Authorizer for MastersOnly {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
-        let allowed = attributes.user.is_in(MASTERS) || attributes.is_public() || attributes.is_for_known_users();
+        let allowed =
+            attributes.user.is_in(MASTERS) || attributes.is_public() || attributes.is_for_known_users();
         let decision = if allowed { Decision::Allow } else { Decision::Deny { reason: String::new() } };
         Box::pin(std::future::ready(decision))
     }
@@ -59,11 +62,13 @@ impl Attributes<'_> {
     }
 
     fn is_for_known_users(&self) -> bool {
-        let below = |root: &str| self.path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let below = |root: &str| {
+            self.path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         let discovers = self.reads_path() && DISCOVERY.iter().any(|root| below(root));
-        let reviews = self.resource.is_some_and(|target| {
-            self.verb == "create" && SELF_REVIEWS.contains(&target.resource.as_str())
-        });
+        let reviews = self
+            .resource
+            .is_some_and(|target| self.verb == "create" && SELF_REVIEWS.contains(&target.resource.as_str()));
         self.user.is_in(AUTHENTICATED) && (discovers || reviews)
     }
 

@@ -56,7 +56,11 @@ pub(crate) fn warn_of_repeated_owners(call: &Call<'_>, object: &mut Value, after
 }
 
 /// Stores an object that has passed admission, under a generated name if it has none of its own.
-pub(crate) async fn insert(call: &Call<'_>, object: Value, options: &WriteOptions) -> Result<Outcome, Status> {
+pub(crate) async fn insert(
+    call: &Call<'_>,
+    object: Value,
+    options: &WriteOptions,
+) -> Result<Outcome, Status> {
     let meta = metadata::of(&object);
     if !meta.text("name").is_empty() || meta.text("generateName").is_empty() {
         return insert_named(call, object, options, false).await;

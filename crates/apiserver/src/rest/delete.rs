@@ -299,7 +299,8 @@ fn settle_finalizers(object: &mut Value, options: &DeleteOptions, orphans_by_def
     if has(ORPHAN) == orphan && has(FOREGROUND) == foreground {
         return;
     }
-    let mut after: Vec<String> = before.into_iter().filter(|name| name != ORPHAN && name != FOREGROUND).collect();
+    let mut after: Vec<String> =
+        before.into_iter().filter(|name| name != ORPHAN && name != FOREGROUND).collect();
     after.extend(orphan.then(|| ORPHAN.to_string()));
     after.extend(foreground.then(|| FOREGROUND.to_string()));
     let meta = object.object_mut("metadata");

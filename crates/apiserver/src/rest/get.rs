@@ -8,7 +8,9 @@ use crate::status::Status;
 
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     if call.query.flag("export") == Some(true) {
-        return Err(Status::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+        return Err(Status::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
     }
     call.name()?;
     let version = call.query.get("resourceVersion").unwrap_or("");

@@ -61,11 +61,8 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
     if call.output.is_plain() {
         return Ok(plain(call.served, found));
     }
-    let metadata = transform::list_metadata(
-        &found.revision.to_string(),
-        Some(&found.continue_token),
-        found.remaining,
-    );
+    let metadata =
+        transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
     let objects =
         found.records.iter().map(|record| call.served.decode(record)).collect::<Result<Vec<_>, _>>()?;
     let list = match call.output.shape {
@@ -85,11 +82,8 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
 
 /// A list of stored objects, put together from their bytes while the client reads.
 fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
-    let metadata = transform::list_metadata(
-        &found.revision.to_string(),
-        Some(&found.continue_token),
-        found.remaining,
-    );
+    let metadata =
+        transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
     let head = list_head(served, &metadata);
     let items: Option<usize> = found.records.iter().map(|record| served.item_length(record)).sum();
     let commas = found.records.len().saturating_sub(1);
@@ -106,7 +100,8 @@ const TAIL: &[u8] = b"]}";
 
 fn list_head(served: &Served, metadata: &Value) -> Vec<u8> {
     let kind = &served.kind;
-    let mut head = format!(r#"{{"kind":"{}List","apiVersion":{:?},"metadata":"#, kind.kind, kind.api_version());
+    let mut head =
+        format!(r#"{{"kind":"{}List","apiVersion":{:?},"metadata":"#, kind.kind, kind.api_version());
     head.push_str(&metadata.to_string());
     head.push_str(r#","items":["#);
     head.into_bytes()
@@ -165,7 +160,8 @@ pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice
     let page = read(call, choice, &start, limit).await;
     page.map_err(|why| match why {
         Error::Compacted { .. } if start.after.is_some() => {
-            let token = Token { version: TOKEN_VERSION.into(), revision: -1, start: start.after.unwrap_or_default() };
+            let token =
+                Token { version: TOKEN_VERSION.into(), revision: -1, start: start.after.unwrap_or_default() };
             Status::expired_continue(token.encode())
         }
         Error::Compacted { requested, oldest } => {
@@ -234,7 +230,9 @@ impl Start {
         let named = parse_revision(&options.resource_version).map_err(bad_list_revision)?;
         if !options.continue_token.is_empty() {
             if named.is_some_and(|revision| revision > 0) {
-                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
             }
             let token = Token::decode(&options.continue_token).map_err(Status::bad_request)?;
             let at = (token.revision >= 0).then_some(token.revision as Revision);
@@ -311,13 +309,20 @@ impl Token {
         let token: Self =
             serde_json::from_slice(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
         if token.version != TOKEN_VERSION {
-            return Err(format!("continue key is not valid: server does not recognize this encoded version {}", token.version));
+            return Err(format!(
+                "continue key is not valid: server does not recognize this encoded version {}",
+                token.version
+            ));
         }
         if token.revision == 0 {
-            return Err(format!("continue key is not valid: incorrect encoded start resourceVersion (version {TOKEN_VERSION})"));
+            return Err(format!(
+                "continue key is not valid: incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
+            ));
         }
         if token.start.is_empty() {
-            return Err(format!("continue key is not valid: encoded start key empty (version {TOKEN_VERSION})"));
+            return Err(format!(
+                "continue key is not valid: encoded start key empty (version {TOKEN_VERSION})"
+            ));
         }
         Ok(token)
     }

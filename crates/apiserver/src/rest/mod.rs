@@ -87,7 +87,8 @@ impl<'a> Call<'a> {
     /// The stored object in the path.
     pub(crate) async fn record(&self) -> Result<Arc<Record>, Status> {
         let name = self.name()?;
-        let found = self.server.store.get(&self.key()?, None).await.map_err(|why| self.server.refusal(why))?;
+        let found =
+            self.server.store.get(&self.key()?, None).await.map_err(|why| self.server.refusal(why))?;
         found.ok_or_else(|| self.not_found(name))
     }
 }

@@ -59,7 +59,8 @@ pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result
         Shape::Object => object,
         Shape::Table => {
             let options = transform::TableOptions::parse(call.query)?;
-            let list = transform::list_metadata(crate::metadata::of(&object).text("resourceVersion"), None, None);
+            let list =
+                transform::list_metadata(crate::metadata::of(&object).text("resourceVersion"), None, None);
             transform::table(call.served, call.output, &options, list, vec![object], call.now)
         }
         Shape::PartialMetadata => transform::partial(call.output, object),

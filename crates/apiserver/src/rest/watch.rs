@@ -108,7 +108,9 @@ impl RecordWatch {
         match (was, is) {
             (None, true) => Some((ChangeKind::Added, event.record.clone())),
             (Some(_), true) => Some((ChangeKind::Modified, event.record.clone())),
-            (Some(_), false) if event.kind == EventKind::Deleted => Some((ChangeKind::Deleted, event.record.clone())),
+            (Some(_), false) if event.kind == EventKind::Deleted => {
+                Some((ChangeKind::Deleted, event.record.clone()))
+            }
             // Its last selected state, at the revision it stopped being selected.
             (Some(previous), false) => {
                 Some((ChangeKind::Deleted, Arc::new(previous.removed(event.revision()))))
@@ -192,7 +194,11 @@ async fn start(
 }
 
 fn timeout(call: &Call<'_>, options: &ListOptions) -> Duration {
-    match options.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0) {
+    match options
+        .timeout_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|seconds| *seconds > 0)
+    {
         // More than a year is for ever.
         Some(seconds) => Duration::from_secs(seconds.min(365 * 24 * 3600)),
         None => SHORTEST_WATCH.mul_f64(1.0 + call.server.rng.fraction()),
@@ -236,10 +242,13 @@ impl Form {
     fn object(&mut self, object: Value) -> Bytes {
         match self.output.shape {
             Shape::Object => to_bytes(&object),
-            Shape::PartialMetadata | Shape::PartialMetadataList => to_bytes(&transform::partial(self.output, object)),
+            Shape::PartialMetadata | Shape::PartialMetadataList => {
+                to_bytes(&transform::partial(self.output, object))
+            }
             Shape::Table => {
                 let now: Timestamp = self.clock.now();
-                let revision = crate::json::Json::text(crate::metadata::of(&object), "resourceVersion").to_string();
+                let revision =
+                    crate::json::Json::text(crate::metadata::of(&object), "resourceVersion").to_string();
                 let list = transform::list_metadata(&revision, None, None);
                 let table = transform::table(&self.served, self.output, &self.table, list, vec![object], now);
                 self.table.without_columns = true;
@@ -275,7 +284,8 @@ impl WatchStream {
         }
         if !self.initial.is_empty() {
             let count = self.initial.len().min(INITIAL_BATCH);
-            let batch: Vec<_> = self.initial.drain(..count).map(|record| (ChangeKind::Added, record)).collect();
+            let batch: Vec<_> =
+                self.initial.drain(..count).map(|record| (ChangeKind::Added, record)).collect();
             return Some(self.events(&batch));
         }
         if let Some(revision) = self.pending_end_of_initial.take() {

@@ -31,7 +31,8 @@ impl FieldSelector {
     pub fn parse(text: &str, kind: &Kind) -> Result<Self, Status> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
-        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| Term::parse(part, text, kind));
+        let terms =
+            parts.into_iter().filter(|part| !part.is_empty()).map(|part| Term::parse(part, text, kind));
         terms.collect::<Result<_, _>>().map(Self).map_err(Status::bad_request)
     }
 
@@ -105,7 +106,9 @@ impl Field {
         match name {
             "metadata.name" => Ok(Self::Name),
             // Kinds of the cluster have the field too, with no value, unless they list their fields.
-            "metadata.namespace" if kind.is_namespaced() || kind.field_selectors.is_empty() => Ok(Self::Namespace),
+            "metadata.namespace" if kind.is_namespaced() || kind.field_selectors.is_empty() => {
+                Ok(Self::Namespace)
+            }
             _ => match kind.field_selectors.iter().position(|own| own.path == name) {
                 Some(index) => Ok(Self::Own(index)),
                 None if kind.field_selectors.is_empty() => Err(format!(
@@ -143,7 +146,9 @@ fn unescape(text: &str) -> Result<String, String> {
         match character {
             '\\' => match characters.next() {
                 Some(escaped @ ('\\' | ',' | '=')) => value.push(escaped),
-                Some(other) => return Err(format!("invalid field selector: invalid escape sequence: \\{other}")),
+                Some(other) => {
+                    return Err(format!("invalid field selector: invalid escape sequence: \\{other}"));
+                }
                 None => return Err("invalid field selector: invalid escape sequence: \\".into()),
             },
             ',' | '=' => {

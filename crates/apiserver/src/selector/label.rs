@@ -126,7 +126,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn word(&mut self) -> (Token, String) {
-        let end = self.rest.bytes().position(|b| b == 0 || is_symbol(b) || is_space(b)).unwrap_or(self.rest.len());
+        let end =
+            self.rest.bytes().position(|b| b == 0 || is_symbol(b) || is_space(b)).unwrap_or(self.rest.len());
         let word = self.take(end);
         (token(word).unwrap_or(Token::Identifier), word.into())
     }
@@ -198,13 +199,19 @@ impl Parser {
                         (Token::End, _) => return Ok(requirements),
                         (Token::Comma, _) => match self.peek(true) {
                             (Token::Identifier | Token::Not, _) => {}
-                            (_, found) => return Err(format!("found '{found}', expected: identifier after ','")),
+                            (_, found) => {
+                                return Err(format!("found '{found}', expected: identifier after ','"));
+                            }
                         },
-                        (_, found) => return Err(format!("found '{found}', expected: ',' or 'end of string'")),
+                        (_, found) => {
+                            return Err(format!("found '{found}', expected: ',' or 'end of string'"));
+                        }
                     }
                 }
                 (Token::End, _) => return Ok(requirements),
-                (_, found) => return Err(format!("found '{found}', expected: !, identifier, or 'end of string'")),
+                (_, found) => {
+                    return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
+                }
             }
         }
     }
@@ -253,7 +260,10 @@ impl Parser {
         for (at, value) in values.iter().enumerate() {
             let complaints = names::label_value(value);
             if !complaints.is_empty() {
-                return Err(format!("values[{at}][{key}]: Invalid value: {value:?}: {}", complaints.join("; ")));
+                return Err(format!(
+                    "values[{at}][{key}]: Invalid value: {value:?}: {}",
+                    complaints.join("; ")
+                ));
             }
         }
         Ok(match token {
@@ -374,7 +384,10 @@ mod tests {
             ("x=1,", "found '', expected: identifier after ','"),
             ("x=1 y", "found 'y', expected: ',' or 'end of string'"),
             (",x", "found ',', expected: !, identifier, or 'end of string'"),
-            ("x>a", "unable to parse requirement: values[0]: Invalid value: \"a\": for 'Gt', 'Lt' operators, the value must be an integer"),
+            (
+                "x>a",
+                "unable to parse requirement: values[0]: Invalid value: \"a\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
             ("x in (a", "unable to parse requirement: found '', expected: ',' or ')'"),
             ("x foo", "unable to parse requirement: found 'foo', expected: in, notin, =, ==, !=, gt, lt"),
         ] {

@@ -60,7 +60,11 @@ impl Drop for Reservation {
 }
 
 /// Everything that is handed out.
-pub(crate) fn reserves(cidr: &str, ports: (u16, u16), rng: &Rng) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
+pub(crate) fn reserves(
+    cidr: &str,
+    ports: (u16, u16),
+    rng: &Rng,
+) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
     let _ = (cidr, ports, rng);
     Ok(Vec::new())
 }

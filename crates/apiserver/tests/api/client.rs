@@ -41,7 +41,13 @@ impl Api {
         Self { server, clock, user: User::authenticated("admin", "1", vec!["system:masters".into()]) }
     }
 
-    pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> http::Response<Body> {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Body> {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -49,7 +55,13 @@ impl Api {
         self.server.handle(self.user.clone(), request.body(body.into()).unwrap()).await
     }
 
-    pub(crate) async fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         Answer::read(self.send(method, path, headers, body).await).await
     }
 
@@ -112,8 +124,10 @@ impl Answer {
     async fn read(response: http::Response<Body>) -> Self {
         let (parts, body) = response.into_parts();
         let text = String::from_utf8_lossy(&body.collect().await).into_owned();
-        let header = |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_string();
-        let warnings = parts.headers.get_all("warning").iter().map(|v| v.to_str().unwrap().to_string()).collect();
+        let header =
+            |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_string();
+        let warnings =
+            parts.headers.get_all("warning").iter().map(|v| v.to_str().unwrap().to_string()).collect();
         Self {
             code: parts.status.as_u16(),
             content_type: header("content-type"),
@@ -181,5 +195,10 @@ pub(crate) fn summary(events: &[Value]) -> Vec<String> {
 
 /// The names of the items of a list.
 pub(crate) fn names(list: &Value) -> Vec<&str> {
-    list["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+    list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect()
 }

@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["clock"]),
     ("apiserver", &["clock", "quantity", "store"]),
     ("setpoint", &["clock"]),
-    ("controllers", &["setpoint"]),
+    ("controllers", &["quantity", "setpoint"]),
     ("scheduler", &["quantity", "setpoint"]),
     ("node", &["setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),

@@ -76,16 +76,14 @@ impl Deployments {
         let owner = controller_ref(&self.kind, deployment.meta());
         for set in adopt {
             match self.patch_set(set, adoption(&owner, set.meta())).await {
-                Err(error) if !error.is_not_found() => return Err(again("adopt", set, error)),
-                _ => {}
+                Err(error) if error.is_not_found() => {}
+                adopted => adopted.attempting(format!("adopt replicaset {}", set.key()))?,
             }
         }
         for set in let_go {
             match self.patch_set(set, release(&deployment.meta().uid, set.meta())).await {
-                Err(error) if !error.is_not_found() && error.code() != Some(422) => {
-                    return Err(again("release", set, error));
-                }
-                _ => {}
+                Err(error) if error.is_not_found() || error.is_invalid() => {}
+                released => released.attempting(format!("release replicaset {}", set.key()))?,
             }
         }
         // What was gone already wakes nobody.
@@ -191,8 +189,11 @@ impl Deployments {
                 self.record(deployment, EventType::Warning, CREATE_ERROR, message);
                 // The failure to create is what matters: one to tell of it is no news.
                 let _ = self.write_status(deployment, &status, None).await;
-                let attempted = format!("create replicaset {} for {}", new.name, deployment.key());
-                Err(ReconcileError::Retry { attempted, source: Some(Box::new(error)) })
+                Err(error.into_reconcile_error(format!(
+                    "create replicaset {} for {}",
+                    new.name,
+                    deployment.key()
+                )))
             }
         }
     }
@@ -220,10 +221,8 @@ impl Deployments {
             ..Delete::default()
         };
         match self.client.delete(&self.sets, set.key(), &delete).await {
-            Err(error) if !error.is_not_found() => {
-                Err(error).attempting(format!("delete replicaset {}", set.key()))
-            }
-            _ => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).attempting(format!("delete replicaset {}", set.key())),
         }
     }
 
@@ -295,15 +294,6 @@ impl Deployments {
 
     fn record(&self, deployment: &Cached<Deployment>, event_type: EventType, reason: &str, message: String) {
         self.recorder.event(&self.kind, deployment.object(), event_type, reason, message);
-    }
-}
-
-/// A claim that failed is tried again whatever the reason: nothing may happen to this Deployment that
-/// would wake it otherwise.
-fn again(what: &str, set: &Cached<ReplicaSet>, error: ClientError) -> ReconcileError {
-    ReconcileError::Retry {
-        attempted: format!("{what} replicaset {}", set.key()),
-        source: Some(Box::new(error)),
     }
 }
 

@@ -1,3 +1,5 @@
+//! Plans and statuses as tables, the bounds of a rollout as a property.
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -592,7 +594,8 @@ mod reporting {
     fn progress_is_told_from_what_changed() {
         let nine = unavailable(Model::of(9, 10), 1);
         let moving =
-            check_progress(&with(&[], 8), &[nine.clone()], Some(("True", "ReplicaSetUpdated"))).unwrap();
+            check_progress(&with(&[], 8), std::slice::from_ref(&nine), Some(("True", "ReplicaSetUpdated")))
+                .unwrap();
         assert_eq!(moving.message, "ReplicaSet \"v9\" is progressing.");
         let done =
             check_progress(&with(&[], 10), &[Model::of(9, 10)], Some(("True", "NewReplicaSetAvailable")))
@@ -631,7 +634,7 @@ mod reporting {
         let over = since(0, "NewReplicaSetAvailable");
         check_progress(&over, &stuck, Some(("True", "NewReplicaSetAvailable")));
         let before = progressing("False", "ProgressDeadlineExceeded", 5);
-        let still = check_progress(&with(&[before.clone()], 10), &stuck, timed_out).unwrap();
+        let still = check_progress(&with(std::slice::from_ref(&before), 10), &stuck, timed_out).unwrap();
         assert_eq!(still, before, "and says so once");
     }
 

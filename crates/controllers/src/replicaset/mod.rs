@@ -87,6 +87,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     };
     let controller = Controller::new(ENTRY.name, queue, reconciler)
         .workers(options.workers(&ENTRY))
+        .persistent()
         .waits_for(&sets)
         .waits_for(&pods);
     vec![Box::new(controller)]

@@ -62,7 +62,9 @@ impl Reconciler for ReplicaSets {
             self.write_status(&set, &status).await?;
         }
         if let Some(failure) = applied.failure {
-            return Err(failure.into());
+            return Err(failure
+                .source
+                .into_reconcile_error(format!("{} pods of {key}", failure.failed.verb())));
         }
         if applied.lost_a_claim {
             return Ok(Outcome::Requeue);
@@ -84,11 +86,11 @@ impl ReplicaSets {
                         self.recheck(set).await?;
                     }
                     let adopted = self.hands.adopt(&owner, pod.object()).await;
-                    applied.lost_a_claim |= !adopted.map_err(|error| again("adopt", &pod, error))?;
+                    applied.lost_a_claim |= !adopted.attempting(format!("adopt pod {}", pod.key()))?;
                 }
                 Action::Release { pod } => {
                     let released = self.hands.release(set.meta(), pod.object()).await;
-                    released.map_err(|error| again("release", &pod, error))?;
+                    released.attempting(format!("release pod {}", pod.key()))?;
                 }
                 Action::Create { count } => applied.failure = self.create(set, &owner, count).await,
                 Action::Delete { pods } => applied.failure = self.delete(set, &pods).await,
@@ -122,9 +124,7 @@ impl ReplicaSets {
         let template = &set.spec.template;
         let started = slow_start(count, || self.hands.create(set.object(), owner, template)).await;
         // What was not created will not be observed.
-        for _ in started.succeeded..count {
-            self.expectations.creation_observed(key);
-        }
+        self.expectations.creations_observed(key, count - started.succeeded);
         let source = started.failure.filter(|error| !namespace_is_terminating(error))?;
         Some(Failure { failed: Failed::Create, message: source.to_string(), source })
     }
@@ -152,23 +152,5 @@ impl ReplicaSets {
         let body = Edit::of(set.object()).set(&["status"], status);
         let written = self.client.update(&self.kind, set.key(), Part::Status, &body).await;
         written.map(drop).attempting(format!("update the status of replicaset {}", set.key()))
-    }
-}
-
-/// A claim that failed is tried again whatever the reason: nothing may happen to this set that would
-/// wake it otherwise.
-fn again(what: &str, pod: &Cached<Pod>, error: ClientError) -> ReconcileError {
-    ReconcileError::Retry { attempted: format!("{what} pod {}", pod.key()), source: Some(Box::new(error)) }
-}
-
-impl From<Failure> for ReconcileError {
-    /// Whatever the API server says against a pod, it may think otherwise later: a quota is raised, a
-    /// service account appears.
-    fn from(failure: Failure) -> Self {
-        let attempted = match failure.failed {
-            Failed::Create => "create pods",
-            Failed::Delete => "delete pods",
-        };
-        Self::Retry { attempted: attempted.into(), source: Some(Box::new(failure.source)) }
     }
 }

@@ -18,6 +18,13 @@ pub(super) enum Failed {
 }
 
 impl Failed {
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+
     fn reason(self) -> &'static str {
         match self {
             Self::Create => "FailedCreate",

@@ -1,3 +1,5 @@
+//! Plans as tables, convergence as a property.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -5,17 +5,15 @@
 //!   before it is sent, a deletion names the uid of what it deletes;
 //! - what succeeded and what failed is recorded on the owner, except that a namespace is going away.
 
-use std::time::Duration;
-
 use setpoint::client::{Delete, Part, Patch};
-use setpoint::{Client, ClientError, Clock, EventType, Kind, Metadata, Object, OwnerRef, Recorder, Rng};
+use setpoint::{Client, ClientError, EventType, Kind, Metadata, Object, OwnerRef, Recorder, Rng};
 
 use super::claim;
 use super::template::PodTemplate;
 
-/// How long to wait before a call whose answer got lost is made again: three times, within a second.
-const PAUSES: [Duration; 3] =
-    [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
+/// How often a call whose answer got lost is made again, at once. An outage that outlasts this is left
+/// to the back-off of the queue.
+const REPEATS: usize = 2;
 
 /// The longest name of an object, and the longest of one whose last five characters are random.
 const MAX_NAME: usize = 253;
@@ -27,7 +25,6 @@ const SUFFIX: usize = 5;
 pub(crate) struct PodControl {
     client: Client,
     recorder: Recorder,
-    clock: Clock,
     rng: Rng,
     pods: Kind,
     owners: Kind,
@@ -38,7 +35,6 @@ impl PodControl {
         Self {
             client: context.client.clone(),
             recorder: context.recorder(component),
-            clock: context.runtime.clock.clone(),
             rng: context.runtime.rng.clone(),
             pods: Kind::of::<super::pod::Pod>(),
             owners,
@@ -113,7 +109,7 @@ impl PodControl {
     /// Lets a pod go that is no longer selected. It is no failure if it is gone, or already let go.
     pub(crate) async fn release(&self, owner: &Metadata, pod: &Object) -> Result<(), ClientError> {
         match self.patch(pod, claim::release(&owner.uid, pod.meta())).await {
-            Err(error) if error.is_not_found() || error.code() == Some(422) => Ok(()),
+            Err(error) if error.is_not_found() || error.is_invalid() => Ok(()),
             result => result,
         }
     }
@@ -129,16 +125,12 @@ impl PodControl {
         F: Future<Output = Result<T, ClientError>>,
     {
         let mut result = call().await;
-        let mut repeated = false;
-        for pause in PAUSES {
-            if !matches!(result, Err(ClientError::Transport(_))) {
-                break;
-            }
-            self.clock.sleep(pause).await;
+        let mut repeats = 0;
+        while repeats < REPEATS && matches!(result, Err(ClientError::Transport(_))) {
             result = call().await;
-            repeated = true;
+            repeats += 1;
         }
-        (result, repeated)
+        (result, repeats > 0)
     }
 
     fn record(&self, owner: &Object, event_type: EventType, reason: &str, message: String) {
@@ -148,7 +140,7 @@ impl PodControl {
 
 /// Whether a create failed because its namespace is going away: then all further ones will.
 pub(crate) fn namespace_is_terminating(error: &ClientError) -> bool {
-    matches!(error, ClientError::Api { causes, .. } if causes.iter().any(|cause| cause.reason == "NamespaceTerminating"))
+    error.has_cause("NamespaceTerminating")
 }
 
 /// What the names of an owner's pods begin with: the dash is left out where it would not fit.

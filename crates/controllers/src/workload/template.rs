@@ -5,9 +5,10 @@
 //! same).
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use setpoint::{Labels, OwnerRef, Rng};
+use setpoint_quantity::Quantity;
 
 /// The label by which a Deployment tells its ReplicaSets, and their pods, apart.
 pub(crate) const HASH_LABEL: &str = "pod-template-hash";
@@ -102,7 +103,7 @@ impl PodTemplate {
     /// Whether both make the same pods, but for the label of the hash.
     pub(crate) fn same_pods_as(&self, other: &Self) -> bool {
         self.metadata.same_as(&other.metadata)
-            && (self.spec.get() == other.spec.get() || canonical(&self.spec) == canonical(&other.spec))
+            && (self.spec.get() == other.spec.get() || mean_the_same(&self.spec, &other.spec))
     }
 
     /// A short name of what the template says, made of characters that spell no words. A collision
@@ -136,7 +137,55 @@ fn without_hash(labels: &Labels) -> Labels {
     labels.iter().filter(|(key, _)| *key != HASH_LABEL).collect()
 }
 
-/// One text for everything that means the same: keys in order, nothing empty.
+/// Whether two specs differ at most in how they are written: in the order of keys, in what is empty, in
+/// how quantities are put (`1Gi`, `1024Mi`).
+fn mean_the_same(a: &RawValue, b: &RawValue) -> bool {
+    match (serde_json::from_str(a.get()), serde_json::from_str(b.get())) {
+        (Ok(a), Ok(b)) => same(&a, &b, Holds::Anything),
+        _ => false,
+    }
+}
+
+/// What the fields of an object hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Holds {
+    Anything,
+    Quantities,
+}
+
+impl Holds {
+    fn below(field: &str) -> Self {
+        match field {
+            "limits" | "requests" | "overhead" | "sizeLimit" | "divisor" => Self::Quantities,
+            _ => Self::Anything,
+        }
+    }
+}
+
+fn same(a: &Value, b: &Value, holds: Holds) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let one_way = |a: &Map<String, Value>, b: &Map<String, Value>| {
+                a.iter().all(|(field, value)| {
+                    let holds = if holds == Holds::Quantities { holds } else { Holds::below(field) };
+                    same(value, b.get(field).unwrap_or(&Value::Null), holds)
+                })
+            };
+            one_way(a, b) && one_way(b, a)
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b, Holds::Anything))
+        }
+        _ if is_empty(a) && is_empty(b) => true,
+        _ if holds == Holds::Quantities => match (Quantity::of(a), Quantity::of(b)) {
+            (Ok(a), Ok(b)) => a == b,
+            _ => a == b,
+        },
+        _ => a == b,
+    }
+}
+
+/// One text for what is written in another order or with something empty: what is hashed.
 fn canonical(raw: &RawValue) -> String {
     match serde_json::from_str::<Value>(raw.get()) {
         Ok(value) => meaning(value).to_string(),
@@ -247,6 +296,20 @@ mod tests {
             r#"{"metadata":{"labels":{"app":"a"}},"spec":{"hostNetwork":false,"containers":[{"name":"c","image":"i:1"}]}}"#,
             false,
         );
+    }
+
+    #[test]
+    fn quantities_are_the_same_when_they_amount_to_the_same() {
+        let with = |memory: Value| {
+            template(
+                json!({"spec": {"containers": [{"resources": {"limits": {"memory": memory}}}], "hostname": "1Gi"}}),
+            )
+        };
+        assert!(with(json!("1Gi")).same_pods_as(&with(json!("1024Mi"))));
+        assert!(with(json!("1Gi")).same_pods_as(&with(json!(1_073_741_824))));
+        assert!(!with(json!("1Gi")).same_pods_as(&with(json!("1G"))));
+        let named = |hostname: &str| template(json!({"spec": {"hostname": hostname}}));
+        assert!(!named("1Gi").same_pods_as(&named("1024Mi")), "a name is no quantity");
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //!  workload/     what controllers that keep replicas share
 //!  replicaset/   as many pods of a template as are wanted: the exemplar, read it first
 //!  deployment/   from one template to the next, within bounds
+//!  garbage_collector/  dependents go with their owners
+//!  namespace/    a deleted namespace goes with all that is in it
+//!  pod_gc/       pods that nobody else removes
+//!  service_account/, root_ca/  what every namespace has
 //! ```
 //!
 //! A controller's room has one shape: `observe` reads caches, `plan` decides (pure), `reconcile`
@@ -15,8 +19,13 @@
 //! - a settled world makes no writes.
 
 mod deployment;
+mod garbage_collector;
+mod namespace;
+mod pod_gc;
 pub mod registry;
 mod replicaset;
+mod root_ca;
+mod service_account;
 mod workload;
 
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};

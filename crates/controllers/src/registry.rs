@@ -10,7 +10,15 @@ use std::fmt;
 use setpoint::{Context, Runnable};
 
 /// Every controller, in the order in which they are started.
-pub const REGISTRY: &[Entry] = &[crate::replicaset::ENTRY, crate::deployment::ENTRY];
+pub const REGISTRY: &[Entry] = &[
+    crate::replicaset::ENTRY,
+    crate::deployment::ENTRY,
+    crate::garbage_collector::ENTRY,
+    crate::namespace::ENTRY,
+    crate::pod_gc::ENTRY,
+    crate::service_account::ENTRY,
+    crate::root_ca::ENTRY,
+];
 
 /// What is known of a controller before it runs.
 #[derive(Clone, Copy)]
@@ -44,10 +52,20 @@ pub struct Access {
 }
 
 /// What can be set from outside. The defaults are kube-controller-manager's.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Workers by controller name, where the entry's default does not serve.
     pub workers: BTreeMap<String, usize>,
+    /// How many ended pods may stay before the oldest are removed; 0: all.
+    pub terminated_pod_threshold: usize,
+    /// The certificate (PEM) by which pods know the API server; none is published without it.
+    pub root_ca: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { workers: BTreeMap::new(), terminated_pod_threshold: 12_500, root_ca: None }
+    }
 }
 
 /// A selection names a controller that is not in the registry.
@@ -196,9 +214,9 @@ mod tests {
 
     #[test]
     fn workers_are_the_entrys_unless_set_and_never_none() {
-        let options = Options { workers: [("red-controller".to_owned(), 0)].into() };
+        let options = Options { workers: [("red-controller".to_owned(), 0)].into(), ..Options::default() };
         assert_eq!((options.workers(&SOME[0]), options.workers(&SOME[1])), (1, 1));
-        let options = Options { workers: [("red-controller".to_owned(), 7)].into() };
+        let options = Options { workers: [("red-controller".to_owned(), 7)].into(), ..Options::default() };
         assert_eq!(options.workers(&SOME[0]), 7);
     }
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use futures::{StreamExt, stream};
-use http::header::ACCEPT;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -73,25 +72,8 @@ pub async fn discover(client: &Client) -> Result<Discovered, ClientError> {
 }
 
 async fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, ClientError> {
-    let request = http::Request::get(path)
-        .header(ACCEPT, AGGREGATED)
-        .body(Vec::new())
-        .map_err(|error| ClientError::Transport(error.into()))?;
-    client.kube().request(request).await.map_err(client_error)
-}
-
-fn client_error(error: kube::Error) -> ClientError {
-    match error {
-        kube::Error::Api(status) => ClientError::Api {
-            code: status.code,
-            reason: status.reason,
-            message: status.message,
-            causes: Vec::new(),
-            retry_after_seconds: status.details.map(|details| details.retry_after_seconds),
-        },
-        kube::Error::SerdeError(error) => ClientError::Answer(error.into()),
-        error => ClientError::Transport(error.into()),
-    }
+    let answer = client.read(path, AGGREGATED).await?;
+    serde_json::from_slice(&answer).map_err(|error| ClientError::Answer(Box::new(error)))
 }
 
 impl Discovered {
@@ -107,9 +89,10 @@ impl Discovered {
 
     /// The served kind that objects name by these two fields.
     pub fn kind(&self, api_version: &str, kind: &str) -> Option<&Kind> {
-        self.resources.iter().map(|resource| &resource.kind).find(|served| {
-            served.kind() == kind && is_api_version(api_version, served.group(), served.version())
-        })
+        self.resources
+            .iter()
+            .map(|resource| &resource.kind)
+            .find(|served| served.is_called(api_version, kind))
     }
 
     /// What could not be discovered.
@@ -119,17 +102,7 @@ impl Discovered {
 
     /// Whether nothing can be said about this kind, because its part of the API could not be discovered.
     pub fn failed(&self, kind: &Kind) -> bool {
-        self.failures
-            .0
-            .iter()
-            .any(|failure| is_api_version(&failure.api_version, kind.group(), kind.version()))
-    }
-}
-
-fn is_api_version(api_version: &str, group: &str, version: &str) -> bool {
-    match api_version.split_once('/') {
-        Some((its_group, its_version)) => its_group == group && its_version == version,
-        None => group.is_empty() && api_version == version,
+        self.failures.0.iter().any(|failure| kind.is_called(&failure.api_version, kind.kind()))
     }
 }
 

@@ -64,6 +64,12 @@ impl Kind {
         }
     }
 
+    /// Whether objects of this kind carry these two fields.
+    pub fn is_called(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.0.kind == kind && self.0.version == version && self.0.group == group
+    }
+
     /// The path of the collection: `/api/v1/namespaces/{ns}/pods`, `/apis/apps/v1/replicasets`.
     pub fn collection_path(&self, namespace: Option<&str>) -> String {
         let root = if self.0.group.is_empty() { "/api/" } else { "/apis/" };

@@ -245,6 +245,23 @@ impl Client {
         self.transport.send(call).await.map(drop)
     }
 
+    /// Deletes all objects of a kind, or those of a namespace, each as [`delete`](Self::delete) would.
+    pub async fn delete_collection(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        delete: &Delete,
+    ) -> Result<(), ClientError> {
+        let path = path::collection(kind, namespace);
+        let call = Call::new(Method::DELETE, path).json(encode(&delete.options())?);
+        self.transport.send(call).await.map(drop)
+    }
+
+    /// Reads what is at a path that is no object's.
+    pub(crate) async fn read(&self, path: &str, accept: &'static str) -> Result<Bytes, ClientError> {
+        self.transport.send(Call::new(Method::GET, path.to_owned()).accepting(accept)).await
+    }
+
     async fn object(&self, call: Call) -> Result<Object, ClientError> {
         let reply = self.transport.send(call).await?;
         Object::from_json(reply).map_err(|error| ClientError::Answer(Box::new(error)))

@@ -119,6 +119,25 @@ impl Informers {
         informer.clone()
     }
 
+    /// The informer of all objects of a kind for somebody who reads no more than their metadata: the full
+    /// one where it costs nothing, because there is one already or because the source's objects are held
+    /// by others anyway; else one of metadata alone.
+    ///
+    /// Ask late, when everybody else has asked: who asks for the full objects afterwards gets a second
+    /// informer.
+    pub fn metadata_of(&self, kind: &Kind) -> Informer {
+        let known = self.shared.informers.lock().contains_key(&(kind.clone(), Selection::default()));
+        let metadata_only = !known && !self.shared.source.shares_objects();
+        self.select(kind, Selection { metadata_only, ..Selection::default() })
+    }
+
+    /// Stops an informer that no handler listens to, and forgets it.
+    pub fn remove_unheard(&self, informer: &Informer) {
+        if informer.shared.registrations.is_empty() {
+            self.remove(informer);
+        }
+    }
+
     /// Stops an informer and forgets it: its listers show what it last knew, and the next request for
     /// the same kind and selection makes a new one.
     pub fn remove(&self, informer: &Informer) {

@@ -41,6 +41,11 @@ impl Registrations {
         self.handlers.lock().untold.clone()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        let handlers = self.handlers.lock();
+        handlers.told.is_empty() && handlers.untold.is_empty()
+    }
+
     /// Waits until there may be one of those.
     pub(super) async fn added(&self) {
         self.added.notified().await;

@@ -58,4 +58,10 @@ pub trait Source: Send + Sync + 'static {
         selection: &'a Selection,
         resource_version: &'a str,
     ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>>;
+
+    /// Whether its objects are held in this process anyway, so that whole ones cost no more than their
+    /// metadata.
+    fn shares_objects(&self) -> bool {
+        false
+    }
 }

@@ -1,0 +1,61 @@
+//! Owners that are known not to exist, so that the next of their dependents need not ask.
+
+use std::collections::BTreeMap;
+
+use super::identity::Identity;
+
+/// As many as are likely to be deleted in one burst; some 200 bytes each. One that was dropped is
+/// asked for again.
+const CAPACITY: usize = 500;
+
+/// The owners most recently found absent. A uid never comes back, so an entry never becomes wrong.
+#[derive(Default)]
+pub(super) struct AbsentOwners {
+    /// By when they were last used.
+    known: BTreeMap<Identity, u64>,
+    uses: u64,
+}
+
+impl AbsentOwners {
+    pub(super) fn add(&mut self, owner: Identity) {
+        self.uses += 1;
+        self.known.insert(owner, self.uses);
+        if self.known.len() > CAPACITY {
+            self.drop_least_recent();
+        }
+    }
+
+    pub(super) fn has(&mut self, owner: &Identity) -> bool {
+        self.uses += 1;
+        self.known.get_mut(owner).map(|last_used| *last_used = self.uses).is_some()
+    }
+
+    fn drop_least_recent(&mut self) {
+        let least_recent = self.known.iter().min_by_key(|(_, last_used)| **last_used);
+        if let Some(owner) = least_recent.map(|(owner, _)| owner.clone()) {
+            self.known.remove(&owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::garbage_collector::uid::Uid;
+
+    fn owner(nth: usize) -> Identity {
+        let name = nth.to_string();
+        let uid = Uid::from(&*name);
+        Identity { kind: "Pod".into(), api_version: "v1".into(), namespace: None, name: name.into(), uid }
+    }
+
+    #[test]
+    fn the_owner_not_asked_for_longest_makes_room() {
+        let mut absent = AbsentOwners::default();
+        (0..CAPACITY).for_each(|nth| absent.add(owner(nth)));
+        assert!(absent.has(&owner(0)));
+        absent.add(owner(CAPACITY));
+        assert!(absent.has(&owner(0)) && absent.has(&owner(CAPACITY)));
+        assert!(!absent.has(&owner(1)));
+    }
+}

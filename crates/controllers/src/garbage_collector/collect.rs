@@ -1,0 +1,139 @@
+//! Attempt to delete: whether an item is to go is decided anew each time it is looked at.
+
+use std::sync::Arc;
+
+use setpoint::reconcile::Attempting;
+use setpoint::{ClientError, Object, Outcome, OwnerRef, ReconcileError, Reconciler};
+
+use super::graph::FOREGROUND;
+use super::identity::Identity;
+use super::observe::{Observed, Owned, Waiting, observe};
+use super::patch;
+use super::plan::{self, Plan, Standing, plan};
+use super::shared::{Found, Shared};
+use super::uid::Uid;
+
+pub(super) struct Collector(pub(super) Arc<Shared>);
+
+impl Reconciler for Collector {
+    type Key = Uid;
+
+    async fn reconcile(&self, uid: &Uid) -> Result<Outcome, ReconcileError> {
+        let attempted = self.0.look(|graph| observe(graph, uid));
+        match attempted {
+            Observed::Done => Ok(Outcome::Settled),
+            Observed::Rumour(identity) => {
+                self.verify(&identity).await.attempting(format!("see whether {identity} exists"))
+            }
+            Observed::Waiting(waiting) => {
+                let attempted = format!("finish the deletion of {} {}", waiting.kind, waiting.object.key());
+                self.finish(waiting).await.attempting(attempted)
+            }
+            Observed::Owned(owned) => {
+                let attempted = format!("collect {} {}", owned.kind, owned.object.key());
+                self.collect(owned).await.attempting(attempted)
+            }
+        }
+    }
+}
+
+impl Collector {
+    /// Finds out whether something exists that is only spoken of.
+    async fn verify(&self, identity: &Identity) -> Result<Outcome, ClientError> {
+        match self.0.look_up(identity).await? {
+            // Its kind may be served later.
+            Found::KindNotServed => return Ok(Outcome::Requeue),
+            // It exists; until its monitor has seen it, it may go unnoticed.
+            Found::Object(object) if Uid::from(&*object.meta().uid) == identity.uid => {
+                return Ok(Outcome::Requeue);
+            }
+            Found::NoNamespace => {}
+            Found::Object(_) | Found::Nothing => self.0.tell(|graph| graph.found_absent(identity)),
+        }
+        Ok(Outcome::Settled)
+    }
+
+    /// An owner that waits for its dependents goes when none of them holds it up any more.
+    async fn finish(&self, waiting: Waiting) -> Result<Outcome, ClientError> {
+        if waiting.blocked {
+            self.0.attempt_to_delete(waiting.untouched);
+        } else {
+            self.0.remove_finalizer(&waiting.kind, &waiting.object, FOREGROUND).await?;
+        }
+        Ok(Outcome::Settled)
+    }
+
+    async fn collect(&self, owned: Owned) -> Result<Outcome, ClientError> {
+        let standings = match self.standings(&owned).await? {
+            Ok(standings) => standings,
+            Err(outcome) => return Ok(outcome),
+        };
+        let plan = plan(owned.object.meta(), &standings, owned.dependents);
+        self.apply(&owned, plan).await
+    }
+
+    /// How the owners stand, or what to do if that cannot be said.
+    async fn standings(&self, owned: &Owned) -> Result<Result<Vec<Standing>, Outcome>, ClientError> {
+        let mut standings = Vec::with_capacity(owned.standings.len());
+        for (reference, known) in owned.object.meta().owner_references.iter().zip(&owned.standings) {
+            let standing = match known {
+                Some(standing) => *standing,
+                None => match self.ask(reference, &owned.object).await? {
+                    Ok(standing) => standing,
+                    Err(outcome) => return Ok(Err(outcome)),
+                },
+            };
+            standings.push(standing);
+        }
+        Ok(Ok(standings))
+    }
+
+    async fn ask(
+        &self,
+        reference: &OwnerRef,
+        dependent: &Object,
+    ) -> Result<Result<Standing, Outcome>, ClientError> {
+        let owner = Identity::of_owner(reference, dependent.key().namespace());
+        let found = match self.0.look_up(&owner).await? {
+            // Its kind may be served later, and until then nobody knows.
+            Found::KindNotServed => return Ok(Err(Outcome::Requeue)),
+            // Outside of all namespaces there is no such owner, and never will be; so much is certain
+            // that the reference is a mistake, and for that nothing is deleted.
+            Found::NoNamespace => return Ok(Err(Outcome::Settled)),
+            Found::Object(object) => Some(object),
+            Found::Nothing => None,
+        };
+        let standing = plan::standing(reference, found.as_ref());
+        if standing == Standing::Dangling {
+            self.0.look(|graph| graph.remember_absent(owner));
+        }
+        Ok(Ok(standing))
+    }
+
+    async fn apply(&self, Owned { kind, object, .. }: &Owned, plan: Plan) -> Result<Outcome, ClientError> {
+        match plan {
+            Plan::Keep => {}
+            Plan::DropOwners(positions) => {
+                let owners = &object.meta().owner_references;
+                let uids: Vec<&str> = positions.into_iter().map(|position| &*owners[position].uid).collect();
+                let merging = patch::drop_owners(object, &uids);
+                let replacing = || patch::drop_owners_replacing(object, &uids);
+                self.0.patch_owners(kind, object, merging, replacing).await?;
+            }
+            Plan::Delete { propagation, unblock_owners } => {
+                let unblocked = match unblock_owners {
+                    true => {
+                        let replacing = || patch::unblock_owners_replacing(object);
+                        self.0.patch_owners(kind, object, patch::unblock_owners(object), replacing).await?
+                    }
+                    false => Some(object.clone()),
+                };
+                let Some(object) = unblocked else { return Ok(Outcome::Settled) };
+                if !self.0.delete(kind, &object, propagation).await? {
+                    return Ok(Outcome::Requeue);
+                }
+            }
+        }
+        Ok(Outcome::Settled)
+    }
+}

@@ -1,0 +1,119 @@
+//! Garbage collector: objects go when the last of their owners has gone.
+//!
+//! Owns: the finalizers `foregroundDeletion` and `orphan` of all objects; owner references to owners
+//! that do not exist.
+//! Watches: every resource there is that can be listed, watched and deleted, but for events.
+//! Writes: deletes dependents; patches owner references and finalizers.
+//!
+//! ```text
+//!  monitors.rs   discovery → an informer for each kind → the graph
+//!  graph.rs      who owns whom; a change → work                             (pure)
+//!  identity.rs, absent.rs, uid.rs: what the graph is made of
+//!  observe.rs    graph → Observed
+//!  plan.rs       keep, let go of some owners, or delete                      (pure)
+//!  patch.rs      the bodies of patches                                       (pure)
+//!  collect.rs    the queue "attempt to delete": observe, ask, plan, apply
+//!  orphan.rs     the queue "attempt to orphan": release dependents, then the owner
+//! ```
+//!
+//! What always holds:
+//! - an object is deleted only if each of its owners was seen to go by its monitor, or is not there
+//!   when the API server is asked, or waits for its dependents to be deleted; so a graph that is
+//!   incomplete, or behind, never costs an object its life;
+//! - a delete carries the uid and the version it was decided on; only if the owners are still the same
+//!   may it do without the version;
+//! - an owner whose kind is not served, or cannot be discovered, counts as one that may exist.
+
+mod absent;
+mod collect;
+mod graph;
+mod identity;
+mod monitors;
+mod observe;
+mod orphan;
+mod patch;
+mod plan;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod uid;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use setpoint::metrics::Metrics;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Queue, Runnable};
+use tokio_util::sync::CancellationToken;
+
+use self::collect::Collector;
+use self::monitors::Monitors;
+use self::orphan::Orphaner;
+use self::shared::Shared;
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "garbage-collector-controller",
+    aliases: &["garbagecollector"],
+    on_by_default: true,
+    summary: "deletes objects whose owners are gone",
+    watches: &[Access::watch("*", "*")],
+    writes: &[Access::to("*", "*", &["delete", "patch"]), EVENTS],
+    default_workers: 20,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let (runtime, clock) = (&context.runtime, &context.runtime.clock);
+    let delete =
+        Queue::with_rate_limiter("garbage_collector_attempt_to_delete", runtime, limiter::eager(clock));
+    let orphan =
+        Queue::with_rate_limiter("garbage_collector_attempt_to_orphan", runtime, limiter::eager(clock));
+    let shared = Arc::new(Shared::new(context, delete.clone(), orphan.clone()));
+    let workers = options.workers(&ENTRY);
+    vec![Box::new(GarbageCollector {
+        monitors: Monitors::new(context, shared.clone()),
+        deleting: Controller::new("garbage-collector-controller", delete, Collector(shared.clone()))
+            .workers(workers)
+            .persistent(),
+        orphaning: Controller::new("garbage-collector-orphaner", orphan, Orphaner(shared))
+            .workers(workers)
+            .persistent(),
+    })]
+}
+
+/// The monitors, and once they have filled the graph, the workers.
+struct GarbageCollector {
+    monitors: Monitors,
+    deleting: Controller<Collector>,
+    orphaning: Controller<Orphaner>,
+}
+
+impl Runnable for GarbageCollector {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn observe(&mut self, metrics: &Metrics) {
+        self.deleting.observe(metrics);
+        self.orphaning.observe(metrics);
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        let Self { monitors, deleting, orphaning } = *self;
+        let filled = monitors.filled();
+        let work = {
+            let stop = stop.clone();
+            async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = filled.cancelled() => {}
+                }
+                tokio::join!(Box::new(deleting).run(stop.clone()), Box::new(orphaning).run(stop));
+            }
+        };
+        Box::pin(async move {
+            tokio::join!(monitors.run(stop), work);
+        })
+    }
+}

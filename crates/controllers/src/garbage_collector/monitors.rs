@@ -1,0 +1,165 @@
+//! One informer for each kind of object that can be collected, as kinds come and go.
+//!
+//! What always holds:
+//! - a kind is given up only if its part of the API could be discovered and it was not there;
+//! - new monitors have filled the graph, or have had their time, before old ones end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use setpoint::discovery::{Discovered, discover};
+use setpoint::informer::Registration;
+use setpoint::metrics::Metrics;
+use setpoint::{Context, Event, Informer, Informers, Kind};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::shared::Shared;
+
+/// How often the API server is asked what it serves.
+const PERIOD: Duration = Duration::from_secs(30);
+/// How long a new definition of custom resources may take to be served.
+const SETTLE: Duration = Duration::from_millis(200);
+
+pub(super) struct Monitors {
+    informers: Informers,
+    metrics: Metrics,
+    shared: Arc<Shared>,
+    running: BTreeMap<Kind, Monitor>,
+    /// Custom resources have been defined, or are defined no longer.
+    definitions: Arc<Notify>,
+    /// The graph shows what there is, or the wait for it is over.
+    filled: CancellationToken,
+}
+
+struct Monitor {
+    informer: Informer,
+    registration: Registration,
+}
+
+impl Monitors {
+    pub(super) fn new(context: &Context, shared: Arc<Shared>) -> Self {
+        Self {
+            informers: context.informers.clone(),
+            metrics: context.metrics.clone(),
+            shared,
+            running: BTreeMap::new(),
+            definitions: Arc::default(),
+            filled: CancellationToken::new(),
+        }
+    }
+
+    /// Cancelled once the graph is worth working on.
+    pub(super) fn filled(&self) -> CancellationToken {
+        self.filled.clone()
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let forever = async {
+            loop {
+                self.follow().await;
+                tokio::select! {
+                    () = tokio::time::sleep(PERIOD) => {}
+                    () = self.definitions.notified() => tokio::time::sleep(SETTLE).await,
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = forever => {}
+        }
+    }
+
+    /// Follows what the API server serves.
+    async fn follow(&mut self) {
+        let discovered = match discover(self.shared.client()).await {
+            Ok(discovered) => Arc::new(discovered),
+            Err(error) => {
+                tracing::warn!(%error, "cannot discover what to collect");
+                return self.count_error();
+            }
+        };
+        if !discovered.failures().is_empty() {
+            tracing::warn!(failures = %discovered.failures(), "cannot discover everything to collect");
+        }
+        let current: BTreeSet<&Kind> = self.running.keys().collect();
+        let wanted = wanted(&discovered, &current);
+        if wanted.is_empty() {
+            return self.count_error();
+        }
+        self.shared.serves(discovered);
+        self.start(&wanted).await;
+        self.end_all_but(&wanted);
+        self.filled.cancel();
+    }
+
+    async fn start(&mut self, wanted: &BTreeSet<Kind>) {
+        let mut started = Vec::new();
+        for kind in wanted {
+            if !self.running.contains_key(kind) {
+                let monitor = self.monitor(kind);
+                started.push(monitor.informer.clone());
+                self.running.insert(kind.clone(), monitor);
+            }
+        }
+        let synced = join_all(started.iter().map(Informer::synced));
+        if tokio::time::timeout(PERIOD, synced).await.is_err() {
+            let late = started.iter().filter(|informer| !informer.has_synced()).map(Informer::kind);
+            tracing::warn!(kinds = ?late.collect::<Vec<_>>(), "collecting without knowing all objects yet");
+            self.count_error();
+        }
+    }
+
+    fn monitor(&self, kind: &Kind) -> Monitor {
+        let informer = self.informers.metadata_of(kind);
+        let (kind, shared) = (kind.clone(), self.shared.clone());
+        let definitions = defines_kinds(&kind).then(|| self.definitions.clone());
+        let registration = informer.add_handler(move |event: &Event| {
+            shared.tell(|graph| match event {
+                Event::Added { object, .. } | Event::Updated { new: object, .. } => {
+                    graph.observed(&kind, object)
+                }
+                Event::Deleted { last, .. } => graph.removed(&kind, last),
+            });
+            if let Some(definitions) = &definitions {
+                definitions.notify_one();
+            }
+        });
+        Monitor { informer, registration }
+    }
+
+    fn end_all_but(&mut self, wanted: &BTreeSet<Kind>) {
+        for (kind, monitor) in self.running.extract_if(.., |kind, _| !wanted.contains(kind)) {
+            monitor.registration.remove();
+            self.informers.remove_unheard(&monitor.informer);
+            self.shared.tell(|graph| graph.forget_kind(&kind));
+        }
+    }
+
+    fn count_error(&self) {
+        let help = "Number of garbage collector resources sync errors";
+        self.metrics.count("garbagecollector_controller_resources_sync_error", help, &[], 1);
+    }
+}
+
+/// The kinds to monitor: what can be collected in the version that the server prefers, and what is
+/// monitored already and might still be there.
+fn wanted(discovered: &Discovered, current: &BTreeSet<&Kind>) -> BTreeSet<Kind> {
+    let collectable =
+        discovered.preferred().filter(|resource| resource.supports(&["delete", "list", "watch"]));
+    let found = collectable.map(|resource| &resource.kind).filter(|kind| !is_event(kind));
+    let unclear = current.iter().copied().filter(|kind| discovered.failed(kind));
+    found.chain(unclear).cloned().collect()
+}
+
+/// Events own nothing, are owned by nobody, and are many.
+fn is_event(kind: &Kind) -> bool {
+    kind.plural() == "events" && matches!(kind.group(), "" | "events.k8s.io")
+}
+
+/// Whether objects of this kind define other kinds.
+fn defines_kinds(kind: &Kind) -> bool {
+    kind.group() == "apiextensions.k8s.io" && kind.plural() == "customresourcedefinitions"
+}

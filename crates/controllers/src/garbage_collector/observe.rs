@@ -1,0 +1,86 @@
+//! What the graph knows about an item, taken in one look.
+
+use setpoint::{Kind, Object, OwnerRef};
+
+use super::graph::{FOREGROUND, Graph, Node, is_deleted_with};
+use super::identity::Identity;
+use super::plan::{Dependents, Standing};
+use super::uid::Uid;
+
+/// An item as the graph shows it.
+pub(super) enum Observed {
+    /// It is gone, or on its way and held up by nothing that is waited for here.
+    Done,
+    /// It is only spoken of.
+    Rumour(Box<Identity>),
+    /// It is being deleted and waits for its dependents.
+    Waiting(Waiting),
+    /// It is alive and has owners.
+    Owned(Owned),
+}
+
+pub(super) struct Waiting {
+    pub(super) kind: Kind,
+    pub(super) object: Object,
+    /// Whether any dependent holds it up.
+    pub(super) blocked: bool,
+    /// Those of them that nobody has begun to delete.
+    pub(super) untouched: Vec<Uid>,
+}
+
+pub(super) struct Owned {
+    pub(super) kind: Kind,
+    pub(super) object: Object,
+    /// How the owner of each reference stands; `None` where only the API server can tell.
+    pub(super) standings: Vec<Option<Standing>>,
+    pub(super) dependents: Dependents,
+}
+
+pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
+    let (kind, object) = match graph.node(uid) {
+        None => return Observed::Done,
+        Some(Node::Virtual(rumour)) => return Observed::Rumour(rumour.clone()),
+        Some(Node::Observed { kind, object }) => (kind.clone(), object.clone()),
+    };
+    let meta = object.meta();
+    if is_deleted_with(meta, FOREGROUND) {
+        return Observed::Waiting(waiting(graph, uid, kind, object));
+    }
+    if meta.is_being_deleted() || meta.owner_references.is_empty() {
+        return Observed::Done;
+    }
+    let standings = meta.owner_references.iter().map(|owner| standing(graph, owner, &object)).collect();
+    let dependents = dependents(graph, uid);
+    Observed::Owned(Owned { kind, object, standings, dependents })
+}
+
+fn waiting(graph: &Graph, uid: &Uid, kind: Kind, object: Object) -> Waiting {
+    let mut blocking = graph.blocking_dependents(uid).peekable();
+    let blocked = blocking.peek().is_some();
+    let untouched = blocking.filter(|(_, object)| !object.meta().is_being_deleted());
+    let untouched = untouched.map(|(dependent, _)| dependent.clone()).collect();
+    Waiting { kind, object, blocked, untouched }
+}
+
+fn standing(graph: &mut Graph, owner: &OwnerRef, dependent: &Object) -> Option<Standing> {
+    if let Some(node) = graph.node(&Uid::from(&*owner.uid))
+        && node.is_meant_by(owner, dependent)
+    {
+        return Some(if node.waits_for_dependents() { Standing::Waiting } else { Standing::Solid });
+    }
+    let absent = [None, dependent.key().namespace()]
+        .into_iter()
+        .any(|namespace| graph.is_absent(&Identity::of_owner(owner, namespace)));
+    absent.then_some(Standing::Dangling)
+}
+
+fn dependents(graph: &Graph, uid: &Uid) -> Dependents {
+    let mut found = Dependents::None;
+    for (.., object) in graph.dependents(uid) {
+        if is_deleted_with(object.meta(), FOREGROUND) {
+            return Dependents::SomeWaiting;
+        }
+        found = Dependents::Some;
+    }
+    found
+}

@@ -1,0 +1,174 @@
+//! What monitors and workers share: the graph, what is served, and the queues between them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::discovery::Discovered;
+use setpoint::{Client, ClientError, Context, EventType, Key, Kind, Object, Queue, Recorder};
+
+use super::ENTRY;
+use super::graph::{Graph, Misplaced, Work};
+use super::identity::Identity;
+use super::patch;
+use super::uid::Uid;
+
+/// How often a finalizer is tried to be removed from an object that others write to.
+const ATTEMPTS: usize = 5;
+
+pub(super) struct Shared {
+    client: Client,
+    recorder: Recorder,
+    /// Held for a moment only, never across an await.
+    graph: Mutex<Graph>,
+    served: Mutex<Arc<Discovered>>,
+    delete: Queue<Uid>,
+    orphan: Queue<Uid>,
+}
+
+/// What the API server has at some coordinates.
+pub(super) enum Found {
+    Object(Object),
+    Nothing,
+    /// There is no such kind, or not yet.
+    KindNotServed,
+    /// The kind lives in namespaces, and the coordinates are outside of them.
+    NoNamespace,
+}
+
+impl Shared {
+    pub(super) fn new(context: &Context, delete: Queue<Uid>, orphan: Queue<Uid>) -> Self {
+        Self {
+            client: context.client.clone(),
+            recorder: context.recorder(ENTRY.name),
+            graph: Mutex::default(),
+            served: Mutex::default(),
+            delete,
+            orphan,
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Graph) -> T) -> T {
+        look(&mut self.graph.lock())
+    }
+
+    /// Changes the graph and hands out the work that comes of it.
+    pub(super) fn tell(&self, change: impl FnOnce(&mut Graph) -> Work) {
+        let work = self.look(change);
+        self.attempt_to_delete(work.delete);
+        work.delete_later.into_iter().for_each(|uid| self.delete.add_rate_limited(uid));
+        work.orphan.into_iter().for_each(|uid| self.orphan.add(uid));
+        work.misplaced.iter().for_each(|misplaced| self.report(misplaced));
+    }
+
+    pub(super) fn attempt_to_delete(&self, items: Vec<Uid>) {
+        items.into_iter().for_each(|uid| self.delete.add(uid));
+    }
+
+    fn report(&self, Misplaced { kind, dependent, owner }: &Misplaced) {
+        let namespace = dependent.key().namespace().unwrap_or("");
+        let message = format!("ownerRef {owner} does not exist in namespace {namespace:?}");
+        self.recorder.event(kind, dependent, EventType::Warning, "OwnerRefInvalidNamespace", message);
+    }
+
+    /// From now on, this is what is served.
+    pub(super) fn serves(&self, discovered: Arc<Discovered>) {
+        *self.served.lock() = discovered;
+    }
+
+    /// Asks the API server, not the graph.
+    pub(super) async fn look_up(&self, identity: &Identity) -> Result<Found, ClientError> {
+        let served = self.served.lock().clone();
+        let Some(kind) = served.kind(&identity.api_version, &identity.kind) else {
+            return Ok(Found::KindNotServed);
+        };
+        let key = match (&identity.namespace, kind.namespaced()) {
+            (Some(namespace), true) => Key::namespaced(&**namespace, &*identity.name),
+            (None, true) => return Ok(Found::NoNamespace),
+            (_, false) => Key::cluster(&*identity.name),
+        };
+        Ok(self.get(kind, &key).await?.map_or(Found::Nothing, Found::Object))
+    }
+
+    async fn get(&self, kind: &Kind, key: &Key) -> Result<Option<Object>, ClientError> {
+        unless_gone(self.client.get(kind, key).await)
+    }
+
+    /// The object as it is now; `None` if it is gone, and be it in favour of another one of its name.
+    async fn get_again(&self, kind: &Kind, object: &Object) -> Result<Option<Object>, ClientError> {
+        let now = self.get(kind, object.key()).await?;
+        Ok(now.filter(|now| now.meta().uid == object.meta().uid))
+    }
+
+    /// Patches owner references: by merging lists where the kind can, else by replacing the list.
+    pub(super) async fn patch_owners(
+        &self,
+        kind: &Kind,
+        object: &Object,
+        merging: bytes::Bytes,
+        replacing: impl FnOnce() -> bytes::Bytes,
+    ) -> Result<Option<Object>, ClientError> {
+        let patch = |patch| self.client.patch(kind, object.key(), Part::Main, patch);
+        let patched = match patch(Patch::Strategic(merging)).await {
+            Err(error) if error.code() == Some(415) => patch(Patch::Merge(replacing())).await,
+            patched => patched,
+        };
+        unless_gone(patched)
+    }
+
+    /// Removes a finalizer from an object, as often as somebody else's write comes between.
+    pub(super) async fn remove_finalizer(
+        &self,
+        kind: &Kind,
+        object: &Object,
+        finalizer: &str,
+    ) -> Result<(), ClientError> {
+        let mut object = object.clone();
+        for attempt in 1.. {
+            let Some(patch) = patch::remove_finalizer(&object, finalizer) else { return Ok(()) };
+            let patched = self.client.patch(kind, object.key(), Part::Main, Patch::Merge(patch)).await;
+            match unless_gone(patched) {
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
+                done => return done.map(drop),
+            }
+            match self.get_again(kind, &object).await? {
+                Some(now) => object = now,
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes an object that was decided on. `false` if its owners have changed since.
+    pub(super) async fn delete(
+        &self,
+        kind: &Kind,
+        object: &Object,
+        propagation: Propagation,
+    ) -> Result<bool, ClientError> {
+        let meta = object.meta();
+        let by_uid = Delete { propagation: Some(propagation), ..Delete::of_uid(&*meta.uid) };
+        let delete = Delete { resource_version: Some(meta.resource_version.to_string()), ..by_uid.clone() };
+        match unless_gone(self.client.delete(kind, object.key(), &delete).await) {
+            Err(error) if error.is_conflict() => {}
+            deleted => return deleted.map(|_| true),
+        }
+        let Some(now) = self.get_again(kind, object).await? else { return Ok(true) };
+        if now.meta().owner_references != meta.owner_references {
+            return Ok(false);
+        }
+        // Something else about it changed: writes that come fast must not keep it alive.
+        unless_gone(self.client.delete(kind, object.key(), &by_uid).await).map(|_| true)
+    }
+}
+
+fn unless_gone<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(None),
+        result => result.map(Some),
+    }
+}

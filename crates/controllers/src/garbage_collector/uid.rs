@@ -1,0 +1,94 @@
+//! Uids, small: the graph holds two for every owner reference of the cluster.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The uid of an object. Uids are UUIDs, kept as their sixteen bytes; a reference may name anything
+/// else as well, and that is kept as it is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Uid(Form);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Form {
+    Uuid([u8; 16]),
+    Other(Arc<str>),
+}
+
+impl Uid {
+    /// No uid comes before it.
+    pub(super) const FIRST: Self = Self(Form::Uuid([0; 16]));
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        Self(parse(text.as_bytes()).map_or_else(|| Form::Other(text.into()), Form::Uuid))
+    }
+}
+
+/// Only the one way to write a UUID that [`Display`](fmt::Display) gives back.
+fn parse(text: &[u8]) -> Option<[u8; 16]> {
+    let dashes = [8, 13, 18, 23];
+    if text.len() != 36 || dashes.iter().any(|&dash| text[dash] != b'-') {
+        return None;
+    }
+    let mut digits =
+        text.iter().enumerate().filter(|(at, _)| !dashes.contains(at)).map(|(_, digit)| hex(*digit));
+    let mut bytes = [0; 16];
+    for byte in &mut bytes {
+        *byte = (digits.next()?? << 4) | digits.next()??;
+    }
+    Some(bytes)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Form::Other(text) => f.write_str(text),
+            Form::Uuid(bytes) => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+                    write!(f, "{dash}{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_written_as_it_was_read() {
+        for text in [
+            "5c1cc9a6-b8ab-4b1a-9a53-0a3c1f4c8d21",
+            "5C1CC9A6-B8AB-4B1A-9A53-0A3C1F4C8D21",
+            "5c1cc9a6b8ab-4b1a-9a53-0a3c1f4c8d21-",
+            "mirror-pod",
+            "",
+        ] {
+            assert_eq!(Uid::from(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_uuid_takes_no_memory_of_its_own() {
+        assert!(matches!(Uid::from("5c1cc9a6-b8ab-4b1a-9a53-0a3c1f4c8d21").0, Form::Uuid(_)));
+        assert!(size_of::<Uid>() <= 24);
+    }
+}

@@ -1,0 +1,82 @@
+//! Namespace: a namespace that is deleted goes once everything in it is gone.
+//!
+//! Owns: the finalizer `kubernetes` of namespaces, their phase and conditions while being deleted.
+//! Watches: Namespaces.
+//! Writes: deletes every deletable namespaced resource there is, collection by collection; Namespace
+//! status (update) and finalizers (`finalize`).
+//!
+//! ```text
+//!  content.rs    deletes everything of one kind, and says what is left
+//!  findings.rs   what was found, as conditions                              (pure)
+//!  reconcile.rs  discovers, deletes pods and then the rest, reports, lets go
+//! ```
+//!
+//! What always holds:
+//! - pods go first: nothing else is deleted before the last one has ended;
+//! - the finalizer stays while anything is left, or while a part of the API could not be discovered;
+//! - a namespace that is not being deleted is never touched.
+
+mod content;
+mod findings;
+mod reconcile;
+pub(crate) mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::backoff::Backoff;
+use setpoint::queue::RateLimiter;
+use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
+use setpoint::{Clock, Context, Controller, Event, Key, Kind, Queue, Runnable};
+
+use self::reconcile::Namespaces;
+use self::view::Namespace;
+use crate::registry::{Access, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "namespace-controller",
+    aliases: &["namespace"],
+    on_by_default: true,
+    summary: "empties a namespace that is being deleted, then lets it go",
+    watches: &[Access::watch("", "namespaces")],
+    writes: &[
+        Access::to("", "namespaces/status", &["update"]),
+        Access::to("", "namespaces/finalize", &["update"]),
+        Access::to("*", "*", &["get", "list", "delete", "deletecollection"]),
+    ],
+    default_workers: 10,
+    build,
+};
+
+/// Time for every API server to learn that nothing is to be created in the namespace any more.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let namespaces = context.informers.of::<Namespace>();
+    let queue = Queue::with_rate_limiter("namespace", &context.runtime, limiter(&context.runtime.clock));
+    let deleted = queue.clone();
+    namespaces.add_handler(move |event: &Event| {
+        if let Event::Added { object, .. } | Event::Updated { new: object, .. } = event
+            && object.meta().is_being_deleted()
+        {
+            deleted.add_after(object.key().clone(), GRACE);
+        }
+    });
+    let reconciler = Namespaces {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        kind: Kind::of::<Namespace>(),
+        listed: namespaces.lister(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .waits_for(&namespaces)
+        .persistent();
+    vec![Box::new(controller)]
+}
+
+/// Namespaces are few, and people wait for them: a failed one is tried again within a minute.
+fn limiter(clock: &Clock) -> Arc<dyn RateLimiter<Key>> {
+    let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(60)));
+    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
+}

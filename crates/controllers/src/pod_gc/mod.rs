@@ -1,0 +1,57 @@
+//! Pod GC: pods that nobody else will ever remove.
+//!
+//! Owns: no object; it ends pods that have outlived their use.
+//! Watches: Pods, Nodes.
+//! Writes: marks pods as failed (patch of `status`), deletes pods at once.
+//!
+//! ```text
+//!  view.rs        what is read of nodes
+//!  quarantine.rs  nodes that are missed, and since when                      (pure)
+//!  plan.rs        which pods are to go, and why                              (pure)
+//!  patch.rs       how a pod is marked as failed                              (pure)
+//!  reconcile.rs   every 20 s: look, ask for missed nodes, plan, remove
+//! ```
+//!
+//! What always holds:
+//! - a pod is not removed for the sake of a missing node before the API server itself has said, 40 s
+//!   after the node was first missed, that there is no such node;
+//! - a pod that had not ended says that it failed before it is deleted, so that whoever counts it can;
+//! - every delete names the uid of the pod that was looked at.
+
+mod patch;
+mod plan;
+mod quarantine;
+mod reconcile;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Key, Queue, Runnable};
+
+use self::reconcile::Sweeper;
+use self::view::Node;
+use crate::registry::{Access, Entry, Options};
+use crate::workload::pod::Pod;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "pod-garbage-collector-controller",
+    aliases: &["podgc"],
+    on_by_default: true,
+    summary: "removes pods that have ended long ago, or whose node is gone",
+    watches: &[Access::watch("", "pods"), Access::watch("", "nodes")],
+    writes: &[Access::to("", "pods", &["delete"]), Access::to("", "pods/status", &["patch"])],
+    default_workers: 1,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let pods = context.informers.of::<Pod>();
+    let nodes = context.informers.of::<Node>();
+    let queue = Queue::with_rate_limiter("podgc", &context.runtime, limiter::eager(&context.runtime.clock));
+    queue.add(Key::cluster("pods"));
+    let sweeper = Sweeper::new(context, pods.lister(), nodes.lister(), options.terminated_pod_threshold);
+    let controller =
+        Controller::new(ENTRY.name, queue, sweeper).waits_for(&pods).waits_for(&nodes).persistent();
+    vec![Box::new(controller)]
+}

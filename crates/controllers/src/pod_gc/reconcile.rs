@@ -1,0 +1,103 @@
+//! Looks at all pods now and then, and removes those that have to go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use setpoint::client::{Delete, Part, Patch};
+use setpoint::{
+    Cached, Client, ClientError, Clock, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
+};
+
+use super::patch::mark_failed;
+use super::plan::{Removal, missing_nodes, plan};
+use super::quarantine::Quarantine;
+use super::view::Node;
+use crate::workload::pod::Pod;
+
+/// How long after one look the next one comes.
+const PERIOD: Duration = Duration::from_secs(20);
+
+/// Removals under way at once: two requests each, so that a drained zone neither floods the API server
+/// nor takes all day.
+const CONCURRENCY: usize = 20;
+
+pub(super) struct Sweeper {
+    client: Client,
+    clock: Clock,
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
+    pod_kind: Kind,
+    node_kind: Kind,
+    threshold: usize,
+    quarantine: Mutex<Quarantine>,
+}
+
+impl Reconciler for Sweeper {
+    type Key = Key;
+
+    /// All pods are one key: what is to go depends on how many there are.
+    async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
+        let pods = self.pods.list(None)?;
+        let listed = self.nodes.list(None)?;
+        let nodes: BTreeMap<&str, Node> = listed.iter().map(|node| (node.key().name(), **node)).collect();
+        let gone = self.gone_nodes(&pods, &nodes).await;
+        let removals = plan(&pods, &nodes, &gone, self.threshold);
+        stream::iter(removals)
+            .for_each_concurrent(CONCURRENCY, |removal| self.remove_and_tell(removal))
+            .await;
+        Ok(Outcome::CheckAfter(PERIOD))
+    }
+}
+
+impl Sweeper {
+    pub(super) fn new(context: &Context, pods: Lister<Pod>, nodes: Lister<Node>, threshold: usize) -> Self {
+        Self {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            pods,
+            nodes,
+            pod_kind: Kind::of::<Pod>(),
+            node_kind: Kind::of::<Node>(),
+            threshold,
+            quarantine: Mutex::default(),
+        }
+    }
+
+    /// The nodes that have been missed long enough and that the API server does not know either.
+    async fn gone_nodes(&self, pods: &[Cached<Pod>], nodes: &BTreeMap<&str, Node>) -> BTreeSet<Box<str>> {
+        let suspects = self.quarantine.lock().pass(&missing_nodes(pods, nodes), self.clock.instant());
+        let mut gone = BTreeSet::new();
+        for node in suspects {
+            match self.client.get(&self.node_kind, &Key::cluster(&*node)).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => _ = gone.insert(node),
+                Err(error) => tracing::warn!(%node, %error, "cannot tell whether a node is gone"),
+            }
+        }
+        gone
+    }
+
+    async fn remove_and_tell(&self, removal: Removal) {
+        let (pod, why) = (removal.pod.key().clone(), removal.why);
+        match self.remove(removal).await {
+            Ok(()) => tracing::info!(%pod, ?why, "removed a pod"),
+            // The next look tries again.
+            Err(error) => tracing::warn!(%pod, ?why, %error, "cannot remove a pod"),
+        }
+    }
+
+    async fn remove(&self, Removal { pod, why }: Removal) -> Result<(), ClientError> {
+        if let Some(patch) = mark_failed(&pod, why, self.clock.now()) {
+            let patch = Patch::Strategic(patch);
+            unless_gone(self.client.patch(&self.pod_kind, pod.key(), Part::Status, patch).await.map(drop))?;
+        }
+        let delete = Delete { grace_period_seconds: Some(0), ..Delete::of_uid(&*pod.meta().uid) };
+        unless_gone(self.client.delete(&self.pod_kind, pod.key(), &delete).await)
+    }
+}
+
+fn unless_gone(result: Result<(), ClientError>) -> Result<(), ClientError> {
+    result.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
+}

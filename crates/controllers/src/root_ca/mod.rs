@@ -1,0 +1,151 @@
+//! Root CA: every namespace has the certificate by which its pods know the API server.
+//!
+//! Owns: the config map `kube-root-ca.crt` of each namespace.
+//! Watches: Namespaces, ConfigMaps.
+//! Writes: creates and updates that config map.
+//!
+//! What always holds:
+//! - the config map's data is the certificate and nothing else;
+//! - nothing is written where it is so already.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::json;
+use setpoint::client::Part;
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
+};
+
+use crate::namespace::view::Namespace;
+use crate::registry::{Access, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "root-ca-certificate-publisher-controller",
+    aliases: &["root-ca-cert-publisher"],
+    on_by_default: true,
+    summary: "publishes the API server's root certificate in every namespace",
+    watches: &[Access::watch("", "namespaces"), Access::watch("", "configmaps")],
+    writes: &[Access::to("", "configmaps", &["create", "update"])],
+    default_workers: 1,
+    build,
+};
+
+const NAME: &str = "kube-root-ca.crt";
+const FIELD: &str = "ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const DESCRIBED: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+                         endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
+                         guaranteed across distributions of Kubernetes clusters.";
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ConfigMap {
+    metadata: Annotated,
+    data: Option<BTreeMap<String, String>>,
+}
+
+setpoint::view!(ConfigMap of k8s_openapi::api::core::v1::ConfigMap);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Annotated {
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+struct Publisher {
+    client: Client,
+    kind: Kind,
+    config_maps: Lister<ConfigMap>,
+    certificate: String,
+}
+
+/// Without a certificate there is nothing to publish.
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let Some(certificate) = options.root_ca.clone() else { return Vec::new() };
+    let namespaces = context.informers.of::<Namespace>();
+    let config_maps = context.informers.of::<ConfigMap>();
+    let queue = Queue::with_rate_limiter(
+        "root_ca_cert_publisher",
+        &context.runtime,
+        limiter::eager(&context.runtime.clock),
+    );
+    let changed = queue.clone();
+    namespaces.add_handler(move |event: &Event| match event {
+        Event::Deleted { .. } => {}
+        event => changed.add(event.object().key().clone()),
+    });
+    let touched = queue.clone();
+    config_maps.add_handler(move |event: &Event| match event {
+        Event::Added { .. } => {}
+        event => {
+            let key = event.object().key();
+            if let (Some(namespace), NAME) = (key.namespace(), key.name()) {
+                touched.add(Key::cluster(namespace));
+            }
+        }
+    });
+    let publisher = Publisher {
+        client: context.client.clone(),
+        kind: Kind::of::<ConfigMap>(),
+        config_maps: config_maps.lister(),
+        certificate,
+    };
+    let controller = Controller::new(ENTRY.name, queue, publisher)
+        .workers(options.workers(&ENTRY))
+        .waits_for(&namespaces)
+        .waits_for(&config_maps)
+        .persistent();
+    vec![Box::new(controller)]
+}
+
+impl Reconciler for Publisher {
+    type Key = Key;
+
+    /// The key is that of a namespace.
+    async fn reconcile(&self, namespace: &Key) -> Result<Outcome, ReconcileError> {
+        let key = Key::namespaced(namespace.name(), NAME);
+        match self.config_maps.get(&key)? {
+            None => self.create(&key).await?,
+            Some(published) if !self.is_right(&published) => self.correct(&published).await?,
+            Some(_) => {}
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Publisher {
+    fn data(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([(FIELD.to_owned(), self.certificate.clone())])
+    }
+
+    fn is_right(&self, published: &ConfigMap) -> bool {
+        let annotations = published.metadata.annotations.as_ref();
+        let described = annotations.and_then(|annotations| annotations.get(DESCRIPTION));
+        published.data.as_ref() == Some(&self.data())
+            && described.is_some_and(|description| !description.is_empty())
+    }
+
+    async fn create(&self, key: &Key) -> Result<(), ReconcileError> {
+        let annotations = json!({DESCRIPTION: DESCRIBED});
+        let metadata = json!({"name": key.name(), "namespace": key.namespace(), "annotations": annotations});
+        let body =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": self.data()});
+        match self.client.create(&self.kind, key.namespace(), &body).await {
+            // The namespace is gone, or about to go.
+            Err(error) if error.is_not_found() || error.has_cause("NamespaceTerminating") => Ok(()),
+            created => created.map(drop).attempting(format!("create config map {key}")),
+        }
+    }
+
+    async fn correct(&self, published: &Cached<ConfigMap>) -> Result<(), ReconcileError> {
+        let body = Edit::of(published.object())
+            .set(&["data"], &self.data())
+            .set(&["metadata", "annotations", DESCRIPTION], &DESCRIBED);
+        let updated = self.client.update(&self.kind, published.key(), Part::Main, &body).await;
+        updated.map(drop).attempting(format!("update config map {}", published.key()))
+    }
+}

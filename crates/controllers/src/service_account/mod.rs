@@ -1,0 +1,104 @@
+//! ServiceAccount: every active namespace has a service account `default`.
+//!
+//! Owns: the service account `default` of each namespace, in that it exists.
+//! Watches: Namespaces, ServiceAccounts.
+//! Writes: creates service accounts.
+//!
+//! What always holds:
+//! - nothing is created in a namespace that is not active;
+//! - a service account that exists is never changed, whatever it says.
+
+use serde::Deserialize;
+use serde_json::json;
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
+    Runnable,
+};
+
+use crate::namespace::view::Namespace;
+use crate::registry::{Access, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "serviceaccount-controller",
+    aliases: &["serviceaccount"],
+    on_by_default: true,
+    summary: "gives every namespace a service account named default",
+    watches: &[Access::watch("", "namespaces"), Access::watch("", "serviceaccounts")],
+    writes: &[Access::to("", "serviceaccounts", &["create"])],
+    default_workers: 1,
+    build,
+};
+
+const DEFAULT: &str = "default";
+
+/// Nothing is read of a service account but that it is there.
+#[derive(Deserialize)]
+struct ServiceAccount {}
+
+setpoint::view!(ServiceAccount of k8s_openapi::api::core::v1::ServiceAccount);
+
+struct ServiceAccounts {
+    client: Client,
+    kind: Kind,
+    namespaces: Lister<Namespace>,
+    accounts: Lister<ServiceAccount>,
+}
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let namespaces = context.informers.of::<Namespace>();
+    let accounts = context.informers.of::<ServiceAccount>();
+    let queue =
+        Queue::with_rate_limiter("serviceaccount", &context.runtime, limiter::eager(&context.runtime.clock));
+    let changed = queue.clone();
+    namespaces.add_handler(move |event: &Event| match event {
+        Event::Deleted { .. } => {}
+        event => changed.add(event.object().key().clone()),
+    });
+    let bereaved = queue.clone();
+    accounts.add_handler(move |event: &Event| {
+        if let Event::Deleted { last, .. } = event
+            && let Some(namespace) = last.key().namespace()
+        {
+            bereaved.add(Key::cluster(namespace));
+        }
+    });
+    let reconciler = ServiceAccounts {
+        client: context.client.clone(),
+        kind: Kind::of::<ServiceAccount>(),
+        namespaces: namespaces.lister(),
+        accounts: accounts.lister(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .waits_for(&namespaces)
+        .waits_for(&accounts)
+        .persistent();
+    vec![Box::new(controller)]
+}
+
+impl Reconciler for ServiceAccounts {
+    type Key = Key;
+
+    /// The key is that of a namespace.
+    async fn reconcile(&self, namespace: &Key) -> Result<Outcome, ReconcileError> {
+        let account = Key::namespaced(namespace.name(), DEFAULT);
+        let active = self.namespaces.get(namespace)?.is_some_and(|namespace| namespace.is_active());
+        if active && self.accounts.get(&account)?.is_none() {
+            self.create(&account).await?;
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl ServiceAccounts {
+    async fn create(&self, account: &Key) -> Result<(), ReconcileError> {
+        let metadata = json!({"name": account.name(), "namespace": account.namespace()});
+        let body = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
+        match self.client.create(&self.kind, account.namespace(), &body).await {
+            Err(error) if error.is_already_exists() || error.has_cause("NamespaceTerminating") => Ok(()),
+            created => created.map(drop).attempting(format!("create service account {account}")),
+        }
+    }
+}

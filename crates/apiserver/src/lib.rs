@@ -12,13 +12,44 @@
 //! - an object is encoded once per change; gets, lists and watches share those bytes;
 //! - a refused request changes nothing and says which field was wrong and what was expected.
 
+pub mod admission;
+pub mod auth;
+mod body;
+mod codec;
+mod decode;
+mod discovery;
+pub mod facts;
 pub mod field;
+mod health;
 pub mod json;
 pub mod kind;
 pub mod kinds;
+pub mod metadata;
+pub mod names;
+mod negotiate;
+mod options;
 pub mod patch;
+mod query;
+pub mod registry;
+mod request;
+mod rest;
+mod route;
 pub mod schema;
+pub mod selector;
+mod server;
+pub mod services;
+pub mod status;
 pub mod strategy;
 pub mod table;
+mod transform;
 pub mod validation;
+
+pub use auth::{Authenticator, User};
+pub use body::Body;
+pub use facts::Facts;
+pub use registry::Gvr;
+pub use rest::watch::{ChangeKind, RecordWatch};
+pub use selector::Selection;
+pub use server::{ApiServer, Config, Server, StartError, Warnings};
 pub use setpoint_quantity as quantity;
+pub use status::Status;

@@ -120,6 +120,24 @@ pub trait Strategy: Send + Sync + 'static {
         DefaultPropagation::Background
     }
 
+    /// Marks an object at its first deletion where that takes more than a timestamp, and returns whether it
+    /// does: such an object (a namespace) is not removed before an agent of its own has let go of it.
+    fn terminate(&self, object: &mut Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Whether something beside `metadata.finalizers` holds a deleted object back (`spec.finalizers`).
+    fn holds_deletion(&self, object: &Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Whether the answer to a deletion is the deleted object instead of a status.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
     /// Warnings for the client about a valid object.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let _ = (new, old);

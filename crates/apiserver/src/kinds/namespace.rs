@@ -39,6 +39,19 @@ fn phase(namespace: &Value) -> &str {
 struct Namespace;
 
 impl Strategy for Namespace {
+    fn terminate(&self, namespace: &mut Value) -> bool {
+        namespace.object_mut("status").set("phase", "Terminating");
+        true
+    }
+
+    fn holds_deletion(&self, namespace: &Value) -> bool {
+        !namespace.at("spec").list("finalizers").is_empty()
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, namespace: &mut Value) {
         label_with_name(namespace);
         namespace.object_mut("status").or_text("phase", "Active");

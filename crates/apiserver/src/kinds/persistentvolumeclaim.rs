@@ -91,6 +91,10 @@ pub(super) fn default_spec(spec: &mut Value) {
 struct PersistentVolumeClaim;
 
 impl Strategy for PersistentVolumeClaim {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, claim: &mut Value) {
         default_spec(claim.object_mut("spec"));
         let status = claim.object_mut("status");

@@ -26,6 +26,10 @@ const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets
 struct ServiceAccount;
 
 impl Strategy for ServiceAccount {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn prepare_for_create(&self, account: &mut Value) {
         keep_only_names(account);
     }

@@ -10,6 +10,10 @@ use crate::strategy::Strategy;
 pub(super) struct Pod;
 
 impl Strategy for Pod {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, pod: &mut Value) {
         defaults::default_pod(pod);
     }

@@ -30,6 +30,10 @@ pub fn kind() -> Kind {
 struct Service;
 
 impl Strategy for Service {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, service: &mut Value) {
         let spec = service.object_mut("spec");
         default_affinity(spec);

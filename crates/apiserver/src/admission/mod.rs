@@ -1,0 +1,100 @@
+//! What objects go through between the client's word and validation: an ordered chain of small plugins.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::auth::User;
+use crate::kind::Subresource;
+use crate::registry::Served;
+use crate::rest::Call;
+use crate::server::{Server, Warnings};
+use crate::status::Status;
+
+/// What is being done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// A request on its way to the store.
+pub struct Review<'a> {
+    pub server: &'a Server,
+    pub user: &'a User,
+    pub served: &'a Served,
+    pub operation: Operation,
+    pub subresource: Option<Subresource>,
+    pub namespace: Option<&'a str>,
+    pub name: String,
+    pub dry_run: bool,
+    pub warnings: &'a Warnings,
+}
+
+/// One rule of admission. Changes come before validation, checks after it.
+pub trait Plugin: Send + Sync + 'static {
+    /// Whether this plugin has anything to say on a request.
+    fn handles(&self, review: &Review<'_>) -> bool;
+
+    /// Changes the object, or refuses it.
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let _ = (review, object, old);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Refuses the object, or lets it pass. A deletion has no new object.
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let _ = (review, object, old);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// The plugins of `setpoint up`, in their order.
+pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
+    Vec::new()
+}
+
+impl<'a> Review<'a> {
+    pub(crate) fn new(call: &'a Call<'_>, operation: Operation, name: String, dry_run: bool) -> Self {
+        Self {
+            server: call.server,
+            user: call.user,
+            served: call.served,
+            operation,
+            subresource: call.subresource,
+            namespace: call.namespace,
+            name,
+            dry_run,
+            warnings: call.warnings,
+        }
+    }
+
+    /// Whether this is about objects of a core or grouped resource itself, not a part of them.
+    pub fn is_for(&self, group: &str, plural: &str) -> bool {
+        self.served.kind.group == group && self.served.kind.plural == plural && self.subresource.is_none()
+    }
+
+    pub(crate) async fn mutate(&self, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
+            plugin.mutate(self, object, old).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn check(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+        for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
+            plugin.check(self, object, old).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! Finds out who sends a request: by client certificate, by bearer token, or not at all.
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use super::User;
+
+/// Knows users by their tokens and certificates.
+#[derive(Clone, Debug, Default)]
+pub struct Authenticator {
+    tokens: BTreeMap<String, User>,
+}
+
+/// A token file that cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the token file: {problem}")]
+pub struct TokenFileError {
+    pub line: usize,
+    pub problem: String,
+}
+
+impl Authenticator {
+    /// Knows nobody by token; client certificates are recognized all the same.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the users of a token file: lines of `token,user,uid` and optionally `"group1,group2"`.
+    pub fn with_token_file(mut self, csv: &str) -> Result<Self, TokenFileError> {
+        for (at, line) in csv.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let failed = |problem: &str| TokenFileError { line: at + 1, problem: problem.into() };
+            let columns = split_csv(line).ok_or_else(|| failed("a quote is not closed"))?;
+            let [token, name, uid, groups @ ..] = columns.as_slice() else {
+                return Err(failed("expected at least token, user name and user uid"));
+            };
+            if token.is_empty() {
+                return Err(failed("the token is empty"));
+            }
+            let groups = groups.first().map_or("", String::as_str).split(',').map(str::trim);
+            let groups = groups.filter(|group| !group.is_empty()).map(Into::into).collect();
+            self.tokens.insert(token.clone(), User::authenticated(name.as_str(), uid.as_str(), groups));
+        }
+        Ok(self)
+    }
+
+    /// Adds a user known by a token.
+    pub fn with_token(mut self, token: impl Into<String>, user: User) -> Self {
+        self.tokens.insert(token.into(), user);
+        self
+    }
+
+    /// The sender of a request, or nothing if it shows a credential that is not known.
+    /// `certificate` is the user of the connection's client certificate, already verified.
+    pub fn user(&self, certificate: Option<&User>, headers: &HeaderMap) -> Option<User> {
+        if let Some(user) = certificate {
+            return Some(user.clone());
+        }
+        match bearer_token(headers) {
+            Some(token) => self.tokens.get(token).cloned(),
+            None => Some(User::anonymous()),
+        }
+    }
+}
+
+/// The token of the request; a header of another scheme says nothing about who sends it.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = header.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The columns of a line; a column in quotes may hold commas, and two quotes stand for one.
+fn split_csv(line: &str) -> Option<Vec<String>> {
+    let mut columns = vec![String::new()];
+    let mut quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        let column = columns.last_mut()?;
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                column.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => columns.push(String::new()),
+            ' ' if !quoted && column.is_empty() => {}
+            other => column.push(other),
+        }
+    }
+    (!quoted).then_some(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bearer(token: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
+    }
+
+    #[test]
+    fn a_token_file_names_users_and_their_groups() {
+        let csv = "t1,admin,1,\"system:masters,dev\"\n# comment\n\nt2,bob,2\n";
+        let known = Authenticator::new().with_token_file(csv).unwrap();
+        let admin = known.user(None, &bearer("t1")).unwrap();
+        assert_eq!((admin.name.as_str(), admin.uid.as_str()), ("admin", "1"));
+        assert_eq!(admin.groups, ["system:masters", "dev", "system:authenticated"]);
+        assert_eq!(known.user(None, &bearer("t2")).unwrap().groups, ["system:authenticated"]);
+        assert_eq!(known.user(None, &bearer("wrong")), None);
+        assert_eq!(known.user(None, &HeaderMap::new()).unwrap().name, "system:anonymous");
+    }
+
+    #[test]
+    fn a_certificate_counts_before_a_token() {
+        let user = User::authenticated("kubernetes-admin", "", vec!["system:masters".into()]);
+        let known = Authenticator::new();
+        assert_eq!(known.user(Some(&user), &bearer("wrong")), Some(user));
+    }
+
+    #[test]
+    fn a_bad_token_file_is_refused_with_its_line() {
+        for (csv, line) in [("a,b,c\nx,y", 2), (",b,c", 1), ("a,b,c,\"d", 1)] {
+            assert_eq!(Authenticator::new().with_token_file(csv).unwrap_err().line, line, "{csv}");
+        }
+    }
+}

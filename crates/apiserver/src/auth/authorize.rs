@@ -1,0 +1,98 @@
+//! Whether a user may do what they ask for.
+
+use futures::future::BoxFuture;
+
+use super::{AUTHENTICATED, MASTERS, User};
+use crate::request::ResourceTarget;
+use crate::status::{Named, Status};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Attributes<'a> {
+    pub user: &'a User,
+    /// `get`, `list`, …; for other paths than those of objects the method in lower case.
+    pub verb: &'a str,
+    pub path: &'a str,
+    pub resource: Option<&'a ResourceTarget>,
+}
+
+/// What an authorizer has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Allow,
+    /// The reason may be empty.
+    Deny {
+        reason: String,
+    },
+}
+
+/// Decides what users may do.
+pub trait Authorizer: Send + Sync + 'static {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision>;
+}
+
+/// Without roles: `system:masters` may do everything, everybody may see whether and what the server is,
+/// authenticated users may discover what it serves and ask what they may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MastersOnly;
+
+/// Open to everybody, known or not.
+const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+/// Open to everybody known, with everything below.
+const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
+/// What users ask about themselves.
+const SELF_REVIEWS: [&str; 3] = ["selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"];
+
+impl Authorizer for MastersOnly {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
+        let allowed =
+            attributes.user.is_in(MASTERS) || attributes.is_public() || attributes.is_for_known_users();
+        let decision = if allowed { Decision::Allow } else { Decision::Deny { reason: String::new() } };
+        Box::pin(std::future::ready(decision))
+    }
+}
+
+impl Attributes<'_> {
+    fn reads_path(&self) -> bool {
+        self.resource.is_none() && self.verb == "get"
+    }
+
+    fn is_public(&self) -> bool {
+        self.reads_path() && PUBLIC.contains(&self.path)
+    }
+
+    fn is_for_known_users(&self) -> bool {
+        let below = |root: &str| {
+            self.path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let discovers = self.reads_path() && DISCOVERY.iter().any(|root| below(root));
+        let reviews = self
+            .resource
+            .is_some_and(|target| self.verb == "create" && SELF_REVIEWS.contains(&target.resource.as_str()));
+        self.user.is_in(AUTHENTICATED) && (discovers || reviews)
+    }
+
+    /// The answer to a request that is not allowed.
+    pub fn forbidden(&self, reason: &str) -> Status {
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let user = &self.user.name;
+        let Some(target) = self.resource else {
+            let why = format!("User {user:?} cannot {} path {:?}{reason}", self.verb, self.path);
+            return Status::forbidden(Named::default(), "", why);
+        };
+        let resource = match &target.subresource {
+            Some(subresource) => format!("{}/{subresource}", target.resource),
+            None => target.resource.clone(),
+        };
+        let place = match &target.namespace {
+            Some(namespace) => format!("in the namespace {namespace:?}"),
+            None => "at the cluster scope".into(),
+        };
+        let why = format!(
+            "User {user:?} cannot {} resource {resource:?} in API group {:?} {place}{reason}",
+            self.verb, target.group
+        );
+        let named = Named { group: &target.group, resource: &target.resource };
+        Status::forbidden(named, target.name.as_deref().unwrap_or(""), why)
+    }
+}

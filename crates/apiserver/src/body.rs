@@ -1,0 +1,107 @@
+//! Response bodies: one piece, or pieces made while the client reads.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::stream::BoxStream;
+use http_body::{Frame, SizeHint};
+
+/// The body of a response.
+pub struct Body(Content);
+
+enum Content {
+    Full(Bytes),
+    Stream { pieces: BoxStream<'static, Bytes>, length: Option<u64> },
+}
+
+impl Body {
+    pub fn empty() -> Self {
+        Self::full(Bytes::new())
+    }
+
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self(Content::Full(bytes.into()))
+    }
+
+    /// Pieces, and their total length where it is known beforehand.
+    pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static, length: Option<u64>) -> Self {
+        Self(Content::Stream { pieces: Box::pin(pieces), length })
+    }
+
+    /// The whole body, where it is in one piece already.
+    pub fn as_full(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Content::Full(bytes) => Some(bytes),
+            Content::Stream { .. } => None,
+        }
+    }
+
+    /// The pieces of this body as they come.
+    pub fn into_stream(self) -> BoxStream<'static, Bytes> {
+        match self.0 {
+            Content::Full(bytes) => Box::pin(futures::stream::iter((!bytes.is_empty()).then_some(bytes))),
+            Content::Stream { pieces, .. } => pieces,
+        }
+    }
+
+    /// Reads to the end.
+    pub async fn collect(self) -> Bytes {
+        use futures::StreamExt;
+        match self.0 {
+            Content::Full(bytes) => bytes,
+            Content::Stream { mut pieces, length } => {
+                let mut whole = Vec::with_capacity(length.unwrap_or(0) as usize);
+                while let Some(piece) = pieces.next().await {
+                    whole.extend_from_slice(&piece);
+                }
+                whole.into()
+            }
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Stream { pieces, length } => {
+                let piece = std::task::ready!(pieces.as_mut().poll_next(context));
+                if let (Some(length), Some(piece)) = (length, &piece) {
+                    *length = length.saturating_sub(piece.len() as u64);
+                }
+                Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.0, Content::Full(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Stream { length: Some(length), .. } => SizeHint::with_exact(*length),
+            Content::Stream { length: None, .. } => SizeHint::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Content::Full(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Content::Stream { length, .. } => write!(f, "Body(stream of {length:?} bytes)"),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Between stored bytes and objects.
+//!
+//! A stored object begins with its kind and version, then its metadata, then the rest. So its revision has
+//! a fixed place, and a list can leave out kind and version, as v1.34 does, without decoding anything.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use setpoint_store::{Payload, Record};
+
+use crate::facts::Facts;
+use crate::registry::Served;
+use crate::status::Status;
+
+const METADATA: &[u8] = b"\"metadata\":{";
+
+impl Served {
+    /// The object of a record, in this kind's version.
+    pub fn decode(&self, record: &Record) -> Result<Value, Status> {
+        let mut object: Value = serde_json::from_slice(&record.value)
+            .map_err(|why| Status::internal(format_args!("cannot decode {}: {why}", record.key)))?;
+        if let Some(conversion) = &self.kind.conversion {
+            (conversion.from_stored)(&mut object);
+            self.name_kind(&mut object);
+        }
+        Ok(object)
+    }
+
+    /// An object on its way into the store.
+    pub fn encode(&self, object: &Value) -> Payload {
+        match &self.kind.conversion {
+            None => self.encode_stored(object),
+            Some(conversion) => {
+                let mut stored = object.clone();
+                (conversion.to_stored)(&mut stored);
+                self.stored().encode_stored(&stored)
+            }
+        }
+    }
+
+    fn encode_stored(&self, object: &Value) -> Payload {
+        let empty = Map::new();
+        let members = object.as_object().unwrap_or(&empty);
+        let metadata = members.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+        let mut bytes = Vec::with_capacity(1024);
+        bytes.extend_from_slice(&self.head);
+        bytes.extend_from_slice(METADATA);
+        let stamp_at = bytes.len();
+        write_members(&mut bytes, metadata.iter().filter(|(name, _)| *name != "resourceVersion"));
+        bytes.push(b'}');
+        let rest =
+            members.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
+        for (name, value) in rest {
+            bytes.push(b',');
+            write_members(&mut bytes, std::iter::once((name, value)));
+        }
+        bytes.push(b'}');
+        let facts = Facts::from_object(object, self);
+        Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), facts: Some(std::sync::Arc::new(facts)) }
+    }
+
+    /// Writes this kind's name and version into an object.
+    pub fn name_kind(&self, object: &mut Value) {
+        if let Some(members) = object.as_object_mut() {
+            members.insert("kind".into(), self.kind.kind.clone().into());
+            members.insert("apiVersion".into(), self.kind.api_version().into());
+        }
+    }
+
+    /// The encoded object of a record, in this kind's version. Where that is the stored one, its own bytes.
+    pub fn bytes(&self, record: &Record) -> Result<Bytes, Status> {
+        match self.kind.conversion {
+            None => Ok(record.value.clone()),
+            Some(_) => self.decode(record).map(|object| to_bytes(&object)),
+        }
+    }
+
+    /// Appends a record as an item of a list: without kind and version.
+    pub fn write_item(&self, record: &Record, into: &mut Vec<u8>) {
+        match self.item_tail(record) {
+            Some(tail) => {
+                into.push(b'{');
+                into.extend_from_slice(tail);
+            }
+            None => self.write_decoded_item(record, into),
+        }
+    }
+
+    /// How long [`write_item`](Self::write_item) makes a record, where that is known without decoding it.
+    pub fn item_length(&self, record: &Record) -> Option<usize> {
+        self.item_tail(record).map(|tail| tail.len() + 1)
+    }
+
+    fn item_tail<'a>(&self, record: &'a Record) -> Option<&'a [u8]> {
+        if self.kind.conversion.is_some() { None } else { record.value.strip_prefix(&*self.head) }
+    }
+
+    fn write_decoded_item(&self, record: &Record, into: &mut Vec<u8>) {
+        let mut object = self.decode(record).unwrap_or_default();
+        if let Some(members) = object.as_object_mut() {
+            members.remove("kind");
+            members.remove("apiVersion");
+        }
+        write(into, &object);
+    }
+}
+
+fn write_members<'a>(bytes: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
+    for (at, (name, value)) in members.enumerate() {
+        if at > 0 {
+            bytes.push(b',');
+        }
+        write(bytes, name);
+        bytes.push(b':');
+        write(bytes, value);
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, value: &impl serde::Serialize) {
+    serde_json::to_writer(bytes, value).expect("JSON values always encode into memory");
+}
+
+/// Encodes an answer.
+pub(crate) fn to_bytes(value: &impl serde::Serialize) -> Bytes {
+    let mut bytes = Vec::with_capacity(512);
+    write(&mut bytes, value);
+    bytes.into()
+}

@@ -1,0 +1,56 @@
+//! Request bodies into objects.
+
+use serde_json::Value;
+
+use crate::negotiate::{self, Input};
+use crate::rest::Call;
+use crate::schema::{FieldValidation, Format, Target, decode};
+use crate::status::Status;
+
+/// The object in the body of a request, of the served kind, with its defaults.
+pub(crate) fn object(call: &Call<'_>, validation: FieldValidation) -> Result<Value, Status> {
+    let mut object = document(call, &call.served.target, validation)?;
+    call.served.kind.strategy.default(&mut object);
+    Ok(object)
+}
+
+/// The document in the body of a request, of the kind that is expected there.
+pub(crate) fn document(
+    call: &Call<'_>,
+    target: &Target,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let format = match negotiate::input(call.headers)? {
+        Input::Json => Format::Json,
+        Input::Yaml => Format::Yaml,
+        Input::Protobuf => return Err(no_protobuf(&target.kind)),
+    };
+    let decoded = decode::decode(target, format, call.body, validation);
+    let decoded = decoded.map_err(|failure| Status::bad_request(failure.message))?;
+    if validation == FieldValidation::Warn {
+        for warning in decoded.warnings {
+            call.warnings.add(warning);
+        }
+    }
+    Ok(decoded.object)
+}
+
+fn no_protobuf(kind: &str) -> Status {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): protobuf is not understood here: send \
+         application/json or application/yaml"
+    ))
+}
+
+/// The `DeleteOptions` in the body of a deletion.
+pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
+    let target =
+        Target::built_in(DELETE_OPTIONS).ok_or_else(|| Status::internal("no schema of DeleteOptions"))?;
+    // What is wrong with the options is not the object's fault, so v1.34 has no reason for it.
+    document(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
+        400 => Status::unknown(status.message),
+        _ => status,
+    })
+}
+
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";

@@ -1,0 +1,208 @@
+//! Which form a client wants to read, and which form it wrote.
+
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+use crate::query::Query;
+use crate::status::Status;
+
+/// The encoding of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json { pretty: bool },
+    Yaml,
+}
+
+impl Encoding {
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Json { .. } => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// What an object is turned into on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Object,
+    Table,
+    PartialMetadata,
+    PartialMetadataList,
+}
+
+/// What the client wants to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub encoding: Encoding,
+    pub shape: Shape,
+    /// `meta.k8s.io/v1beta1` was asked for instead of `v1`.
+    pub beta: bool,
+}
+
+impl Output {
+    pub(crate) const JSON: Self =
+        Self { encoding: Encoding::Json { pretty: false }, shape: Shape::Object, beta: false };
+
+    /// Whether the stored bytes can be the answer.
+    pub(crate) fn is_plain(self) -> bool {
+        self == Self::JSON
+    }
+
+    pub(crate) fn meta_version(self) -> &'static str {
+        if self.beta { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    }
+}
+
+const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// One clause of an Accept header.
+pub(crate) struct Clause<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) subkind: &'a str,
+    pub(crate) quality: f32,
+    pub(crate) parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let media = parts.next().unwrap_or("");
+        let (kind, subkind) = media.split_once('/').unwrap_or((media, if media == "*" { "*" } else { "" }));
+        let mut clause =
+            Self { kind: kind.trim(), subkind: subkind.trim(), quality: 1.0, parameters: Vec::new() };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            let (name, value) = (name.trim(), value.trim());
+            match name {
+                "q" => clause.quality = value.parse().unwrap_or(1.0),
+                _ => clause.parameters.push((name, value)),
+            }
+        }
+        clause
+    }
+
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| *value)
+    }
+
+    pub(crate) fn accepts(&self, subkind: &str) -> bool {
+        match (self.kind, self.subkind) {
+            ("*", "*") | ("application", "*") => true,
+            ("application", wanted) => wanted == subkind,
+            _ => false,
+        }
+    }
+
+    fn shape(&self) -> Option<(Shape, bool)> {
+        let (Some(kind), group, version) = (self.parameter("as"), self.parameter("g"), self.parameter("v"))
+        else {
+            let asks_nothing = self.parameter("g").is_none() && self.parameter("v").is_none();
+            return asks_nothing.then_some((Shape::Object, false));
+        };
+        let beta = match (group, version) {
+            (Some("meta.k8s.io"), Some("v1")) => false,
+            (Some("meta.k8s.io"), Some("v1beta1")) => true,
+            _ => return None,
+        };
+        let shape = match kind {
+            "Table" => Shape::Table,
+            "PartialObjectMetadata" => Shape::PartialMetadata,
+            "PartialObjectMetadataList" => Shape::PartialMetadataList,
+            _ => return None,
+        };
+        Some((shape, beta))
+    }
+}
+
+/// The clauses of the Accept header, most wanted first; none if there is no such header.
+pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
+    let header = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let mut clauses: Vec<_> =
+        header.split(',').map(str::trim).filter(|clause| !clause.is_empty()).map(Clause::parse).collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
+}
+
+/// What the client wants to read of objects. Protobuf is passed over in favour of what comes after it.
+pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Output, Status> {
+    let wanted = clauses(headers);
+    let pretty = is_pretty(headers, query);
+    if wanted.is_empty() {
+        return Ok(Output { encoding: Encoding::Json { pretty }, ..Output::JSON });
+    }
+    let json =
+        |clause: &Clause<'_>| Encoding::Json { pretty: pretty || clause.parameter("pretty") == Some("1") };
+    for clause in &wanted {
+        let encoding = match clause {
+            clause if clause.accepts("json") => json(clause),
+            clause if clause.accepts("yaml") => Encoding::Yaml,
+            _ => continue,
+        };
+        if let Some((shape, beta)) = clause.shape() {
+            return Ok(Output { encoding, shape, beta });
+        }
+    }
+    Err(Status::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}")))
+}
+
+fn is_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {
+    if let Some(pretty) = query.get("pretty").filter(|value| !value.is_empty()) {
+        return matches!(pretty, "1" | "t" | "T" | "true" | "TRUE" | "True");
+    }
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
+}
+
+/// The encoding of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Json,
+    Yaml,
+    /// Understood as far as to say that it is not accepted.
+    Protobuf,
+}
+
+pub(crate) fn input(headers: &HeaderMap) -> Result<Input, Status> {
+    match media_type(headers) {
+        "" | "application/json" => Ok(Input::Json),
+        "application/yaml" => Ok(Input::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Input::Protobuf),
+        _ => Err(Status::unsupported_media_type(OBJECT_TYPES)),
+    }
+}
+
+/// The content type without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> &str {
+    let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    header.split(';').next().unwrap_or("").trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(header: &str) -> Result<Output, u16> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, header.parse().unwrap());
+        output(&headers, &Query::default()).map_err(|status| status.code)
+    }
+
+    #[test]
+    fn the_most_wanted_form_the_server_has_is_chosen() {
+        let table = Output { shape: Shape::Table, ..Output::JSON };
+        for (header, expected) in [
+            ("application/json", Ok(Output::JSON)),
+            ("*/*", Ok(Output::JSON)),
+            ("text/html,application/json;q=0.5", Ok(Output::JSON)),
+            ("application/vnd.kubernetes.protobuf,application/json", Ok(Output::JSON)),
+            ("application/vnd.kubernetes.protobuf", Err(406)),
+            ("application/cbor", Err(406)),
+            ("application/yaml", Ok(Output { encoding: Encoding::Yaml, ..Output::JSON })),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok(table)),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Ok(Output::JSON)),
+            ("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(406)),
+        ] {
+            assert_eq!(accept(header), expected, "{header}");
+        }
+    }
+}

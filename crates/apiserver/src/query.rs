@@ -1,0 +1,99 @@
+//! Query strings, read as v1.34 reads them: what cannot be decoded is left out, the first value counts.
+
+use std::borrow::Cow;
+
+/// The parameters of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Query<'a> {
+    pub(crate) fn parse(text: &'a str) -> Self {
+        Self(text.split('&').filter_map(pair).collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_ref())
+    }
+
+    pub(crate) fn all<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_ref())
+    }
+
+    /// A flag: present and neither `false` nor `0`.
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| !value.eq_ignore_ascii_case("false") && value != "0")
+    }
+
+    /// A number, or the message that v1.34 gives for something else.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, String> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        match text.parse::<i64>() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Err(format!("strconv.ParseInt: parsing {text:?}: value out of range"))
+            }
+            Err(_) => Err(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")),
+        }
+    }
+}
+
+fn pair(text: &str) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
+    if text.is_empty() || text.contains(';') {
+        return None;
+    }
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    Some((decode(name, true)?, decode(value, true)?))
+}
+
+/// Undoes percent encoding (and `+` for a space where `plus` says so); `None` if it is malformed.
+pub(crate) fn decode(text: &str, plus: bool) -> Option<Cow<'_, str>> {
+    if !text.contains('%') && !(plus && text.contains('+')) {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match first {
+            b'%' => {
+                let [high, low, tail @ ..] = rest else { return None };
+                bytes.push((hex(*high)? << 4) | hex(*low)?);
+                rest = tail;
+            }
+            b'+' if plus => bytes.push(b' '),
+            byte => bytes.push(*byte),
+        }
+    }
+    Some(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_counts_and_garbage_is_left_out() {
+        let query = Query::parse("limit=1&limit=2&x=%zz&a;b=1&name=a%20b+c&flag");
+        assert_eq!(query.get("limit"), Some("1"));
+        assert_eq!(query.get("x"), None);
+        assert_eq!(query.get("a"), None);
+        assert_eq!(query.get("name"), Some("a b c"));
+        assert_eq!(query.flag("flag"), Some(true));
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_named_in_the_message() {
+        let query = Query::parse("a=x&b=99999999999999999999&c=-5");
+        assert_eq!(query.number("a").unwrap_err(), r#"strconv.ParseInt: parsing "x": invalid syntax"#);
+        assert_eq!(
+            query.number("b").unwrap_err(),
+            r#"strconv.ParseInt: parsing "99999999999999999999": value out of range"#
+        );
+        assert_eq!(query.number("c"), Ok(Some(-5)));
+    }
+}

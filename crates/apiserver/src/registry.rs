@@ -1,0 +1,191 @@
+//! The served kinds, by path. A snapshot is immutable; a change swaps in a new one, so a request sees
+//! one consistent set of kinds from beginning to end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use setpoint_store::{Key, Range, Resource};
+
+use crate::kind::{FieldSelector, Kind};
+use crate::schema::{Schema, Target};
+use crate::status::Named;
+
+/// A group, version and resource: which collection a request is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gvr {
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+}
+
+impl Gvr {
+    pub fn new(group: impl Into<String>, version: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+}
+
+/// A kind names a schema that nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no schema named {0:?}")]
+pub struct UnknownSchema(pub String);
+
+/// A kind as the server serves it: its entry, and what follows from it.
+pub struct Served {
+    pub kind: Kind,
+    /// Where its objects are stored.
+    pub resource: Resource,
+    /// What its objects look like.
+    pub target: Target,
+    /// How every stored object of this kind begins: `{"kind":"Pod","apiVersion":"v1",`.
+    pub head: Bytes,
+    /// The kind that its objects are stored as, where that is another one.
+    stored: Option<Arc<Served>>,
+}
+
+impl Served {
+    fn new(kind: Kind, stored: Option<Arc<Self>>) -> Result<Self, UnknownSchema> {
+        let schema = Schema::built_in(&kind.schema).ok_or_else(|| UnknownSchema(kind.schema.clone()))?;
+        let (group, version) = (kind.group.clone(), kind.version.clone());
+        let target = Target { schema, group, version, kind: kind.kind.clone() };
+        let head = format!(r#"{{"kind":{:?},"apiVersion":{:?},"#, kind.kind, kind.api_version());
+        let resource = Resource::new(kind.stored_as.as_str());
+        Ok(Self { resource, target, head: head.into(), kind, stored })
+    }
+
+    /// The kind that its objects are stored as.
+    pub fn stored(&self) -> &Self {
+        self.stored.as_deref().unwrap_or(self)
+    }
+
+    /// The field selectors of the stored kind, whose values are among a record's facts.
+    pub fn stored_selectors(&self) -> &[FieldSelector] {
+        &self.stored().kind.field_selectors
+    }
+
+    /// The store's key of an object.
+    pub fn key(&self, namespace: Option<&str>, name: &str) -> Key {
+        match namespace.filter(|_| self.kind.is_namespaced()) {
+            Some(namespace) => self.resource.key(format!("{namespace}/{name}")),
+            None => self.resource.key(name),
+        }
+    }
+
+    /// The objects of a namespace, or all of them.
+    pub fn range(&self, namespace: Option<&str>) -> Range {
+        match namespace.filter(|_| self.kind.is_namespaced()) {
+            Some(namespace) => self.resource.under(format!("{namespace}/")),
+            None => self.resource.all(),
+        }
+    }
+
+    /// This kind as messages name it: by its plural.
+    pub fn named(&self) -> Named<'_> {
+        Named::resource(&self.kind)
+    }
+}
+
+/// All served kinds at one moment.
+#[derive(Default)]
+pub struct Registry {
+    groups: BTreeMap<String, Group>,
+}
+
+/// The versions of a group, in order of preference.
+#[derive(Default)]
+pub struct Group {
+    pub versions: Vec<Version>,
+}
+
+/// The resources of a group version, by plural.
+pub struct Version {
+    pub name: String,
+    pub resources: BTreeMap<String, Arc<Served>>,
+}
+
+impl Registry {
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Result<Self, UnknownSchema> {
+        let mut registry = Self::default();
+        let (stored, converted): (Vec<_>, Vec<_>) =
+            kinds.into_iter().partition(|kind| kind.conversion.is_none());
+        for kind in stored.into_iter().chain(converted) {
+            registry.add(kind)?;
+        }
+        Ok(registry)
+    }
+
+    /// Adds a kind, or replaces the one with its group, version and plural. A kind that is stored as another
+    /// one comes after that one.
+    pub fn add(&mut self, kind: Kind) -> Result<(), UnknownSchema> {
+        let stored = kind.conversion.is_some().then(|| self.stored_as(&kind.stored_as)).flatten();
+        let served = Arc::new(Served::new(kind, stored)?);
+        let kind = &served.kind;
+        let group = self.groups.entry(kind.group.clone()).or_default();
+        let version = match group.versions.iter().position(|version| version.name == kind.version) {
+            Some(at) => &mut group.versions[at],
+            None => {
+                group.versions.push(Version { name: kind.version.clone(), resources: BTreeMap::new() });
+                group.versions.last_mut().expect("pushed above")
+            }
+        };
+        version.resources.insert(kind.plural.clone(), served);
+        Ok(())
+    }
+
+    fn stored_as(&self, resource: &str) -> Option<Arc<Served>> {
+        self.all()
+            .find(|served| served.kind.stored_as == resource && served.kind.conversion.is_none())
+            .cloned()
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups.iter().map(|(name, group)| (name.as_str(), group))
+    }
+
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    pub fn version(&self, group: &str, version: &str) -> Option<&Version> {
+        self.group(group)?.versions.iter().find(|candidate| candidate.name == version)
+    }
+
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+        self.version(group, version)?.resources.get(plural)
+    }
+
+    pub fn get(&self, gvr: &Gvr) -> Option<&Arc<Served>> {
+        self.resource(&gvr.group, &gvr.version, &gvr.resource)
+    }
+
+    /// Every served kind.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Served>> {
+        self.groups.values().flat_map(|group| &group.versions).flat_map(|version| version.resources.values())
+    }
+
+    /// The kind of this name in a group version.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Served>> {
+        self.version(group, version)?.resources.values().find(|served| served.kind.kind == kind)
+    }
+}
+
+/// The current registry. Reading costs a pointer copy.
+#[derive(Default)]
+pub struct Live(RwLock<Arc<Registry>>);
+
+impl Live {
+    pub fn new(registry: Registry) -> Self {
+        Self(RwLock::new(Arc::new(registry)))
+    }
+
+    pub fn snapshot(&self) -> Arc<Registry> {
+        self.0.read().clone()
+    }
+
+    /// Swaps in what `change` makes of the current kinds.
+    pub fn change(&self, change: impl FnOnce(&Registry) -> Registry) {
+        let mut current = self.0.write();
+        *current = Arc::new(change(&current));
+    }
+}

@@ -1,0 +1,158 @@
+//! New objects.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+use setpoint_store::{Change, Error, Expect, Write};
+
+use super::{Call, Outcome, respond};
+use crate::admission::{Operation, Review};
+use crate::body::Body;
+use crate::decode;
+use crate::facts::Facts;
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::options::{OptionsOf, WriteOptions};
+use crate::services::Reservation;
+use crate::status::{Named, Status};
+
+/// A generated name is tried this often before the client is told that all were taken.
+const NAME_ATTEMPTS: usize = 8;
+const SUFFIX_LENGTH: usize = 5;
+/// A generated name is cut so that it fits with its suffix.
+const GENERATED_PREFIX_LENGTH: usize = 63 - SUFFIX_LENGTH;
+
+pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
+    let mut object = decode::object(call, options.field_validation)?;
+    metadata::wipe_system_fields(&mut object);
+    metadata::settle_namespace(&mut object, call.namespace)?;
+    warn_of_repeated_owners(call, &mut object, false);
+    let review = review(call, &options, object_name(&object));
+    review.mutate(&mut object, None).await?;
+    warn_of_repeated_owners(call, &mut object, true);
+    let outcome = insert(call, object, &options).await?;
+    respond::outcome(call, StatusCode::CREATED, outcome)
+}
+
+fn object_name(object: &Value) -> String {
+    metadata::of(object).text("name").to_string()
+}
+
+fn review<'a>(call: &'a Call<'_>, options: &WriteOptions, name: String) -> Review<'a> {
+    Review::new(call, Operation::Create, name, options.dry_run)
+}
+
+pub(crate) fn warn_of_repeated_owners(call: &Call<'_>, object: &mut Value, after_admission: bool) {
+    let repeated = metadata::dedup_owner_references(object);
+    if repeated.is_empty() {
+        return;
+    }
+    let when = if after_admission { " after mutating admission happens" } else { "" };
+    call.warnings.add(format!(
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, \
+         and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        repeated.join(", ")
+    ));
+}
+
+/// Stores an object that has passed admission, under a generated name if it has none of its own.
+pub(crate) async fn insert(
+    call: &Call<'_>,
+    object: Value,
+    options: &WriteOptions,
+) -> Result<Outcome, Status> {
+    let meta = metadata::of(&object);
+    if !meta.text("name").is_empty() || meta.text("generateName").is_empty() {
+        return insert_named(call, object, options, false).await;
+    }
+    let mut last = None;
+    for _ in 0..NAME_ATTEMPTS {
+        let mut candidate = object.clone();
+        let name = generated_name(call, metadata::of(&candidate).text("generateName"));
+        candidate.object_mut("metadata").set("name", name);
+        match insert_named(call, candidate, options, true).await {
+            Err(status) if status.is_already_exists() => last = Some(status),
+            other => return other,
+        }
+    }
+    Err(last.unwrap_or_else(|| Status::internal("no name was generated")))
+}
+
+fn generated_name(call: &Call<'_>, prefix: &str) -> String {
+    let mut end = prefix.len().min(GENERATED_PREFIX_LENGTH);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{}", &prefix[..end], call.server.rng.suffix(SUFFIX_LENGTH))
+}
+
+async fn insert_named(
+    call: &Call<'_>,
+    mut object: Value,
+    options: &WriteOptions,
+    is_generated: bool,
+) -> Result<Outcome, Status> {
+    let strategy = &*call.served.kind.strategy;
+    metadata::fill_system_fields(&mut object, call.server.rng.uid(), call.now);
+    let reservation = reserve(call, &mut object, options.dry_run)?;
+    strategy.prepare_for_create(&mut object);
+    if strategy.counts_generations() {
+        object.object_mut("metadata").set("generation", 1);
+    }
+    validate(call, &object)?;
+    for warning in strategy.warnings(&object, None) {
+        call.warnings.add(warning);
+    }
+    strategy.canonicalize(&mut object);
+    let name = object_name(&object);
+    review(call, options, name.clone()).check(Some(&object), None).await?;
+    object.object_mut("metadata").unset("resourceVersion");
+    let taken = |why: Error| match why {
+        Error::Conflict { current } => {
+            let deleting = current.is_some_and(|record| Facts::of(&record, call.served).is_being_deleted());
+            already_exists(call, &name, is_generated, deleting)
+        }
+        other => call.server.refusal(other),
+    };
+    let key = call.served.key(call.namespace, &name);
+    if options.dry_run {
+        return match call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))? {
+            Some(current) => Err(taken(Error::Conflict { current: Some(current) })),
+            None => Ok(Outcome::Unstored(object)),
+        };
+    }
+    let ttl = strategy.time_to_live(&object, call.now);
+    let change = Change::Put { payload: call.served.encode(&object), ttl };
+    let write = Write { key, expect: Expect::Absent, change };
+    let record = call.server.store.commit(write).await.map_err(taken)?;
+    reservation.keep();
+    Ok(Outcome::Stored(record))
+}
+
+fn reserve(call: &Call<'_>, object: &mut Value, dry_run: bool) -> Result<Reservation, Status> {
+    match call.server.reserve(call.served) {
+        Some(reserve) => reserve.for_create(object, dry_run),
+        None => Ok(Reservation::nothing()),
+    }
+}
+
+fn validate(call: &Call<'_>, object: &Value) -> Result<(), Status> {
+    let kind = &call.served.kind;
+    let mut errors = metadata::validate(object, kind.is_namespaced(), kind.strategy.names());
+    errors.extend(kind.strategy.validate(object));
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(Named::kind(kind), metadata::of(object).text("name"), &errors))
+}
+
+fn already_exists(call: &Call<'_>, name: &str, is_generated: bool, is_deleting: bool) -> Status {
+    let mut status = match is_generated {
+        true => Status::generated_name_taken(call.served.named(), name),
+        false => Status::already_exists(call.served.named(), name),
+    };
+    if is_deleting {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}

@@ -1,0 +1,311 @@
+//! Deletions: at once, after a grace period, or when the last finalizer is gone.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use setpoint_store::{Change, Error, Expect, Record, Write};
+
+use super::{ATTEMPTS, Call, MODIFIED, Outcome, respond};
+use crate::admission::{Operation, Review};
+use crate::body::Body;
+use crate::decode;
+use crate::facts::Facts;
+use crate::json::{Json, JsonMut};
+use crate::metadata::{self, FOREGROUND, ORPHAN};
+use crate::options::{DeleteOptions, Propagation};
+use crate::registry::Served;
+use crate::server::Server;
+use crate::status::{Named, Status};
+use crate::strategy::DefaultPropagation;
+
+pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let name = call.name()?;
+    let options = options(call)?;
+    let record = call.record().await?;
+    let deleted = remove(call, name, record, &options).await?;
+    answer(call, name, deleted, &options)
+}
+
+/// The options in the body, or without one in the query.
+pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
+    let body = if call.body.is_empty() { None } else { Some(decode::delete_options(call)?) };
+    DeleteOptions::parse(body, call.query)
+}
+
+/// What became of an object that was to be deleted.
+pub(crate) enum Deleted {
+    /// It is gone; this was its last state.
+    Gone(Outcome),
+    /// It waits for its grace period, its finalizers or its own agent.
+    Waiting(Outcome),
+}
+
+fn answer(
+    call: &Call<'_>,
+    name: &str,
+    deleted: Deleted,
+    options: &DeleteOptions,
+) -> Result<Response<Body>, Status> {
+    match deleted {
+        Deleted::Waiting(outcome) => {
+            let accepted = options.orphan_dependents == Some(false);
+            let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
+            respond::outcome(call, code, outcome)
+        }
+        Deleted::Gone(outcome) if call.served.kind.strategy.returns_deleted() => {
+            respond::outcome(call, StatusCode::OK, outcome)
+        }
+        Deleted::Gone(outcome) => {
+            let uid = match &outcome {
+                Outcome::Stored(record) => Facts::of(record, call.served).uid.to_string(),
+                Outcome::Unstored(object) => metadata::of(object).text("uid").to_string(),
+            };
+            Ok(respond::status(call, StatusCode::OK, &Status::deleted(call.served.named(), name, &uid)))
+        }
+    }
+}
+
+/// Deletes an object, again if it changes meanwhile.
+pub(crate) async fn remove(
+    call: &Call<'_>,
+    name: &str,
+    record: Arc<Record>,
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    let mut current = Some(record);
+    for _ in 0..ATTEMPTS {
+        let record = current.ok_or_else(|| call.not_found(name))?;
+        match attempt(call, name, &record, options).await? {
+            Ok(deleted) => return Ok(deleted),
+            Err(newer) => current = newer,
+        }
+    }
+    Err(Status::conflict(call.served.named(), name, MODIFIED))
+}
+
+/// One attempt on one state. The inner error is what the state has become meanwhile.
+async fn attempt(
+    call: &Call<'_>,
+    name: &str,
+    record: &Arc<Record>,
+    options: &DeleteOptions,
+) -> Result<Result<Deleted, Option<Arc<Record>>>, Status> {
+    let old = call.served.decode(record)?;
+    check_preconditions(call, name, &old, options)?;
+    let mut object = old.clone();
+    let plan = plan(call.served, &mut object, options, call.now);
+    if plan != Plan::Leave {
+        let review = Review::new(call, Operation::Delete, name.to_string(), options.dry_run);
+        review.check(None, Some(&old)).await?;
+    }
+    match plan {
+        Plan::Leave => Ok(Ok(Deleted::Waiting(Outcome::Stored(record.clone())))),
+        Plan::Remove if options.dry_run => Ok(Ok(Deleted::Gone(Outcome::Unstored(object)))),
+        Plan::Remove => Ok(take_out(call, record, &old).await?.map(Deleted::Gone)),
+        Plan::Mark => Ok(mark(call, record, object, options).await?.map(Deleted::Waiting)),
+        Plan::MarkAndRemove => match mark(call, record, object, options).await? {
+            Ok(Outcome::Stored(marked)) => Ok(take_out(call, &marked, &old).await?.map(Deleted::Gone)),
+            Ok(unstored) => Ok(Ok(Deleted::Gone(unstored))),
+            Err(newer) => Ok(Err(newer)),
+        },
+    }
+}
+
+async fn mark(
+    call: &Call<'_>,
+    record: &Arc<Record>,
+    object: Value,
+    options: &DeleteOptions,
+) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
+    let write_options = crate::options::WriteOptions { dry_run: options.dry_run, ..Default::default() };
+    super::update::store(call, &write_options, object, record).await
+}
+
+async fn take_out(
+    call: &Call<'_>,
+    record: &Arc<Record>,
+    object: &Value,
+) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
+    let expect = Expect::Revision(record.modified);
+    let write = Write { key: record.key.clone(), expect, change: Change::Delete };
+    match call.server.store.commit(write).await {
+        Ok(removed) => {
+            release(call.server, call.served, object);
+            Ok(Ok(Outcome::Stored(removed)))
+        }
+        Err(Error::Conflict { current }) => Ok(Err(current)),
+        Err(why) => Err(call.server.refusal(why)),
+    }
+}
+
+/// Gives back what a removed object held.
+pub(crate) fn release(server: &Server, served: &Served, object: &Value) {
+    if let Some(reserve) = server.reserve(served) {
+        reserve.release(object);
+    }
+}
+
+fn check_preconditions(
+    call: &Call<'_>,
+    name: &str,
+    object: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    let meta = metadata::of(object);
+    let of = Named::kind(&call.served.kind);
+    let uid = meta.text("uid");
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
+             been deleted and then recreated"
+        );
+        return Err(Status::conflict(of, name, why));
+    }
+    let version = meta.text("resourceVersion");
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({version}). The object might have been modified"
+        );
+        return Err(Status::conflict(of, name, why));
+    }
+    Ok(())
+}
+
+/// What a deletion does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    /// It is being deleted already, and nothing changes about that.
+    Leave,
+    Remove,
+    /// It gets a deletion timestamp, and stays.
+    Mark,
+    MarkAndRemove,
+}
+
+/// Decides on a deletion, and marks the object for it where that is what happens.
+fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Plan {
+    let strategy = &*served.kind.strategy;
+    let is_first = !metadata::of(object).has("deletionTimestamp");
+    if is_first && strategy.terminate(object) {
+        let meta = object.object_mut("metadata");
+        meta.set("deletionTimestamp", metadata::seconds(now));
+        settle_finalizers(object, options, false);
+        return Plan::Mark;
+    }
+    if strategy.holds_deletion(object) {
+        return Plan::Leave;
+    }
+    let had_finalizers = metadata::finalizers(object).next().is_some();
+    let grace = start_grace_period(served, object, options, now);
+    if grace == Grace::Pending {
+        return Plan::Leave;
+    }
+    let orphans_by_default = strategy.default_propagation() == DefaultPropagation::Orphan;
+    settle_finalizers(object, options, orphans_by_default);
+    let has_finalizers = metadata::finalizers(object).next().is_some();
+    match grace {
+        Grace::Pending => Plan::Leave,
+        Grace::None if has_finalizers => {
+            mark_without_grace(object, now);
+            Plan::Mark
+        }
+        Grace::None => {
+            let _ = had_finalizers;
+            Plan::Remove
+        }
+        Grace::Started(seconds) if has_finalizers || seconds > 0 => Plan::Mark,
+        Grace::Started(_) => Plan::MarkAndRemove,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grace {
+    /// This kind, or this object now, is deleted at once.
+    None,
+    /// The object has been marked; it may take this many seconds.
+    Started(i64),
+    /// An earlier deletion is still under way and this one does not shorten it.
+    Pending,
+}
+
+fn start_grace_period(served: &Served, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Grace {
+    let requested = options.grace_period_seconds.map(at_least_a_second);
+    let Some(period) = served.kind.strategy.grace_period(object, requested) else { return Grace::None };
+    let meta = metadata::of(object);
+    let Some(deadline) = meta.text("deletionTimestamp").parse::<Timestamp>().ok() else {
+        let end = now.saturating_add(SignedDuration::from_secs(period)).unwrap_or(now);
+        bump_generation(object);
+        set_deletion(object, end, period);
+        return Grace::Started(period);
+    };
+    let remaining = meta.int("deletionGracePeriodSeconds").map(at_least_a_second).unwrap_or(0);
+    if remaining == 0 {
+        return Grace::None;
+    }
+    let Some(requested) = requested.filter(|requested| *requested < remaining) else { return Grace::Pending };
+    let shorter = SignedDuration::from_secs(requested - remaining);
+    let mut end = deadline.saturating_add(shorter).unwrap_or(now);
+    let mut period = requested;
+    if end < now {
+        end = now;
+        period = requested.min(1);
+    }
+    set_deletion(object, end, period);
+    Grace::Started(requested)
+}
+
+/// A negative grace period is one of a second.
+fn at_least_a_second(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
+}
+
+fn set_deletion(object: &mut Value, end: Timestamp, period: i64) {
+    let meta = object.object_mut("metadata");
+    meta.set("deletionTimestamp", metadata::seconds(end));
+    meta.set("deletionGracePeriodSeconds", period);
+}
+
+fn bump_generation(object: &mut Value) {
+    let generation = metadata::of(object).count("generation");
+    if generation > 0 {
+        object.object_mut("metadata").set("generation", generation + 1);
+    }
+}
+
+/// Marks an object that only its finalizers hold back.
+fn mark_without_grace(object: &mut Value, now: Timestamp) {
+    let deadline = metadata::of(object).text("deletionTimestamp").parse::<Timestamp>().ok();
+    if deadline.is_none() {
+        bump_generation(object);
+    }
+    let end = deadline.filter(|deadline| *deadline <= now).unwrap_or(now);
+    set_deletion(object, end, 0);
+}
+
+/// Puts in, or takes out, the finalizers that tell the garbage collector what to do with dependents.
+fn settle_finalizers(object: &mut Value, options: &DeleteOptions, orphans_by_default: bool) {
+    let before: Vec<String> = metadata::finalizers(object).map(Into::into).collect();
+    let has = |name: &str| before.iter().any(|finalizer| finalizer == name);
+    let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
+        (Some(orphan), _) => (orphan, false),
+        (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
+        (None, None) if has(ORPHAN) => (true, false),
+        (None, None) if has(FOREGROUND) => (false, true),
+        (None, None) => (orphans_by_default, false),
+    };
+    if has(ORPHAN) == orphan && has(FOREGROUND) == foreground {
+        return;
+    }
+    let mut after: Vec<String> =
+        before.into_iter().filter(|name| name != ORPHAN && name != FOREGROUND).collect();
+    after.extend(orphan.then(|| ORPHAN.to_string()));
+    after.extend(foreground.then(|| FOREGROUND.to_string()));
+    let meta = object.object_mut("metadata");
+    match after.is_empty() {
+        true => _ = meta.unset("finalizers"),
+        false => meta.set("finalizers", after),
+    }
+}

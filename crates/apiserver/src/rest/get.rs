@@ -1,0 +1,21 @@
+//! One object.
+
+use http::{Response, StatusCode};
+
+use super::{Call, list, respond};
+use crate::body::Body;
+use crate::status::Status;
+
+pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    if call.query.flag("export") == Some(true) {
+        return Err(Status::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
+    }
+    call.name()?;
+    let version = call.query.get("resourceVersion").unwrap_or("");
+    if let Some(revision) = list::parse_revision(version).map_err(list::bad_list_revision)? {
+        list::wait_for(call.server, revision).await?;
+    }
+    respond::record(call, StatusCode::OK, &*call.record().await?)
+}

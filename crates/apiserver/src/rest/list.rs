@@ -1,0 +1,329 @@
+//! Lists: which state is shown, page by page, and how the pages are put together from stored bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use setpoint_store::{Error, Record, Revision};
+
+use super::{Call, respond};
+use crate::body::Body;
+use crate::codec::to_bytes;
+use crate::negotiate::Shape;
+use crate::options::{ListOptions, VersionMatch};
+use crate::registry::Served;
+use crate::selector::Choice;
+use crate::server::Server;
+use crate::status::Status;
+use crate::transform::{self, TableOptions};
+
+/// How long a read waits for a revision that has not been seen yet, as in v1.34.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// Bodies of lists are made in pieces of about this size while the client reads.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// What a list found.
+pub(crate) struct Found {
+    pub(crate) records: Vec<Arc<Record>>,
+    pub(crate) revision: Revision,
+    /// Where the next page starts, if there is one.
+    pub(crate) continue_token: String,
+    pub(crate) remaining: Option<usize>,
+}
+
+pub(crate) async fn list(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let options = ListOptions::parse(call.query, call.namespace, false)?;
+    let choice = choose(call, &options)?;
+    let found = find(call, &options, &choice).await?;
+    answer(call, found)
+}
+
+/// The choice of a list or watch; a name in the path is one more condition.
+pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, Status> {
+    let mut choice = options.selection.parse(call.served)?;
+    if let Some(name) = call.name {
+        if !choice.fields.is_everything() && choice.fields.exact_name() != Some(name) {
+            return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+        choice.fields = crate::selector::FieldSelector::name(name);
+    }
+    Ok(choice)
+}
+
+/// The list as the client wants to see it.
+pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
+    if call.output.is_plain() {
+        return Ok(plain(call.served, found));
+    }
+    let metadata =
+        transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
+    let objects =
+        found.records.iter().map(|record| call.served.decode(record)).collect::<Result<Vec<_>, _>>()?;
+    let list = match call.output.shape {
+        Shape::Table => {
+            let options = TableOptions::parse(call.query)?;
+            transform::table(call.served, call.output, &options, metadata, objects, call.now)
+        }
+        Shape::PartialMetadataList => transform::partial_list(call.output, metadata, objects),
+        Shape::PartialMetadata => {
+            let message = "you requested PartialObjectMetadata, but the requested object is a list";
+            return Err(Status::not_acceptable(format!("{message} ({}List)", call.served.kind.kind)));
+        }
+        Shape::Object => transform::list(call.served, metadata, objects),
+    };
+    Ok(respond::document(StatusCode::OK, call.output, &list))
+}
+
+/// A list of stored objects, put together from their bytes while the client reads.
+fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
+    let metadata =
+        transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
+    let head = list_head(served, &metadata);
+    let items: Option<usize> = found.records.iter().map(|record| served.item_length(record)).sum();
+    let commas = found.records.len().saturating_sub(1);
+    let length = items.map(|items| (head.len() + items + commas + TAIL.len()) as u64);
+    let pieces = Pieces { served: served.clone(), records: found.records, next: 0, head: Some(head) };
+    let body = match length {
+        Some(length) if length <= PIECE_BYTES as u64 => Body::full(pieces.collect_all()),
+        _ => Body::stream(futures::stream::iter(pieces), length),
+    };
+    respond::response(StatusCode::OK, "application/json", body)
+}
+
+const TAIL: &[u8] = b"]}";
+
+fn list_head(served: &Served, metadata: &Value) -> Vec<u8> {
+    let kind = &served.kind;
+    let mut head =
+        format!(r#"{{"kind":"{}List","apiVersion":{:?},"metadata":"#, kind.kind, kind.api_version());
+    head.push_str(&metadata.to_string());
+    head.push_str(r#","items":["#);
+    head.into_bytes()
+}
+
+/// The pieces of a list's body.
+struct Pieces {
+    served: Arc<Served>,
+    records: Vec<Arc<Record>>,
+    next: usize,
+    head: Option<Vec<u8>>,
+}
+
+impl Pieces {
+    fn collect_all(self) -> Bytes {
+        let pieces: Vec<Bytes> = self.collect();
+        match <[Bytes; 1]>::try_from(pieces) {
+            Ok([only]) => only,
+            Err(pieces) => pieces.concat().into(),
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut piece = match self.head.take() {
+            Some(head) => head,
+            None if self.next > self.records.len() => return None,
+            None => Vec::with_capacity(PIECE_BYTES + (16 << 10)),
+        };
+        while piece.len() < PIECE_BYTES {
+            let Some(record) = self.records.get(self.next) else {
+                piece.extend_from_slice(TAIL);
+                self.next = self.records.len() + 1;
+                break;
+            };
+            if self.next > 0 {
+                piece.push(b',');
+            }
+            self.served.write_item(record, &mut piece);
+            self.next += 1;
+        }
+        Some(piece.into())
+    }
+}
+
+/// Reads the state that the options ask for.
+pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice) -> Result<Found, Status> {
+    let start = Start::of(options)?;
+    if let Some(revision) = start.not_older_than {
+        wait_for(call.server, revision).await?;
+    }
+    let limit = usize::try_from(options.limit).unwrap_or(0);
+    let page = read(call, choice, &start, limit).await;
+    page.map_err(|why| match why {
+        Error::Compacted { .. } if start.after.is_some() => {
+            let token =
+                Token { version: TOKEN_VERSION.into(), revision: -1, start: start.after.unwrap_or_default() };
+            Status::expired_continue(token.encode())
+        }
+        Error::Compacted { requested, oldest } => {
+            tracing::debug!(requested, oldest, "a list at a compacted revision");
+            Status::expired("The resourceVersion for the provided list is too old.")
+        }
+        other => call.server.refusal(other),
+    })
+}
+
+async fn read(call: &Call<'_>, choice: &Choice, start: &Start, limit: usize) -> Result<Found, Error> {
+    let range = choice.range(call.served);
+    let store = &call.server.store;
+    let mut options = setpoint_store::ListOptions { at: start.at, limit, after: start.after.clone() };
+    let mut page = store.list(&range, options.clone()).await?;
+    let revision = page.revision;
+    if choice.is_everything() {
+        let continue_token = continuation(&page.records, page.remaining, revision);
+        let remaining = (page.remaining > 0).then_some(page.remaining);
+        return Ok(Found { records: page.records, revision, continue_token, remaining });
+    }
+    // A page of a selection goes on until it is full; all of it shows one revision.
+    options.at = Some(revision);
+    let mut records = Vec::new();
+    loop {
+        let last = page.records.last().cloned();
+        for (at, record) in page.records.iter().enumerate() {
+            if !choice.matches(record, call.served) {
+                continue;
+            }
+            records.push(record.clone());
+            if limit > 0 && records.len() == limit {
+                let more = page.remaining + page.records.len() - at - 1;
+                let continue_token = continuation(&records, more, revision);
+                return Ok(Found { records, revision, continue_token, remaining: None });
+            }
+        }
+        match last {
+            Some(last) if page.remaining > 0 => options.after = Some(last.key.path.to_string()),
+            _ => return Ok(Found { records, revision, continue_token: String::new(), remaining: None }),
+        }
+        page = store.list(&range, options.clone()).await?;
+    }
+}
+
+fn continuation(records: &[Arc<Record>], remaining: usize, revision: Revision) -> String {
+    match records.last() {
+        Some(last) if remaining > 0 => {
+            let start = last.key.path.to_string();
+            Token { version: TOKEN_VERSION.into(), revision: revision as i64, start }.encode()
+        }
+        _ => String::new(),
+    }
+}
+
+/// Which state a list shows, and from where on.
+#[derive(Debug, Default)]
+struct Start {
+    at: Option<Revision>,
+    after: Option<String>,
+    not_older_than: Option<Revision>,
+}
+
+impl Start {
+    fn of(options: &ListOptions) -> Result<Self, Status> {
+        let named = parse_revision(&options.resource_version).map_err(bad_list_revision)?;
+        if !options.continue_token.is_empty() {
+            if named.is_some_and(|revision| revision > 0) {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let token = Token::decode(&options.continue_token).map_err(Status::bad_request)?;
+            let at = (token.revision >= 0).then_some(token.revision as Revision);
+            return Ok(Self { at, after: Some(token.start), not_older_than: None });
+        }
+        let is_exact = match options.version_match {
+            Some(VersionMatch::Exact) => true,
+            Some(VersionMatch::NotOlderThan) => false,
+            // Without a word on it, a page of a version shows just that version.
+            None => options.limit > 0 && named.is_some_and(|revision| revision > 0),
+        };
+        Ok(if is_exact {
+            Self { at: named, not_older_than: named, ..Self::default() }
+        } else {
+            Self { not_older_than: named, ..Self::default() }
+        })
+    }
+}
+
+pub(crate) fn bad_list_revision(why: String) -> Status {
+    Status::bad_request(format!("invalid resource version: {why}"))
+}
+
+/// A resource version as a revision; `None` for an empty one.
+pub(crate) fn parse_revision(text: &str) -> Result<Option<Revision>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let problem = match text.parse::<u64>() {
+        Ok(revision) if !text.starts_with('+') => return Ok(Some(revision)),
+        Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => "value out of range",
+        _ => "invalid syntax",
+    };
+    Err(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {problem}"))
+}
+
+/// Waits a little for a revision that this server has not seen yet.
+pub(crate) async fn wait_for(server: &Server, revision: Revision) -> Result<(), Status> {
+    const STEP: Duration = Duration::from_millis(50);
+    let mut waited = Duration::ZERO;
+    while server.store.revision() < revision {
+        if waited >= FRESHNESS_WAIT {
+            return Err(Status::too_large_resource_version(revision, server.store.revision()));
+        }
+        server.clock.sleep(STEP).await;
+        waited += STEP;
+    }
+    Ok(())
+}
+
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+/// Where a list goes on.
+#[derive(Debug, Serialize, Deserialize)]
+struct Token {
+    #[serde(rename = "v")]
+    version: String,
+    /// -1: whatever is newest.
+    #[serde(rename = "rv")]
+    revision: i64,
+    /// The path of the last record before.
+    start: String,
+}
+
+impl Token {
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(to_bytes(self))
+    }
+
+    fn decode(text: &str) -> Result<Self, String> {
+        let trimmed = text.trim_end_matches('=');
+        let bytes = URL_SAFE_NO_PAD.decode(trimmed).or_else(|_| STANDARD_NO_PAD.decode(trimmed));
+        let bytes = bytes.map_err(|why| format!("continue key is not valid: {why}"))?;
+        let token: Self =
+            serde_json::from_slice(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
+        if token.version != TOKEN_VERSION {
+            return Err(format!(
+                "continue key is not valid: server does not recognize this encoded version {}",
+                token.version
+            ));
+        }
+        if token.revision == 0 {
+            return Err(format!(
+                "continue key is not valid: incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
+            ));
+        }
+        if token.start.is_empty() {
+            return Err(format!(
+                "continue key is not valid: encoded start key empty (version {TOKEN_VERSION})"
+            ));
+        }
+        Ok(token)
+    }
+}

@@ -1,0 +1,146 @@
+//! The verbs on objects.
+
+pub(crate) mod binding;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod delete_collection;
+pub(crate) mod eviction;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod patch;
+pub(crate) mod respond;
+pub(crate) mod scale;
+pub(crate) mod update;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use jiff::Timestamp;
+use serde_json::Value;
+use setpoint_store::{Key, Record};
+
+use crate::auth::User;
+use crate::body::Body;
+use crate::kind::{Subresource, Verb};
+use crate::names;
+use crate::negotiate::Output;
+use crate::query::Query;
+use crate::registry::Served;
+use crate::server::{Server, Warnings};
+use crate::status::Status;
+
+/// What a client is told whose copy of an object is out of date.
+pub(crate) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// A change whose object keeps changing under it is tried this often. Every failure means that another
+/// writer succeeded, so this many writers would have to be at one object at once.
+const ATTEMPTS: usize = 128;
+
+/// A request for objects, with everything it takes to answer it.
+pub(crate) struct Call<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) user: &'a User,
+    pub(crate) served: &'a Arc<Served>,
+    pub(crate) subresource: Option<Subresource>,
+    /// `None` for kinds of the cluster, and for all namespaces.
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a Bytes,
+    pub(crate) output: Output,
+    pub(crate) warnings: &'a Warnings,
+    pub(crate) now: Timestamp,
+    pub(crate) path: &'a str,
+}
+
+/// What a write came to.
+pub(crate) enum Outcome {
+    Stored(Arc<Record>),
+    /// What would have been stored, had it not been a dry run; or what was removed for good.
+    Unstored(Value),
+}
+
+impl<'a> Call<'a> {
+    /// The name in the path.
+    pub(crate) fn name(&self) -> Result<&'a str, Status> {
+        let name = self.name.ok_or_else(|| Status::bad_request("name must be provided"))?;
+        let complaints = names::path_segment(name);
+        if complaints.is_empty() {
+            return Ok(name);
+        }
+        Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", complaints.join(";"))))
+    }
+
+    /// The store's key of the object in the path.
+    pub(crate) fn key(&self) -> Result<Key, Status> {
+        Ok(self.served.key(self.namespace, self.name()?))
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> Status {
+        Status::not_found(self.served.named(), name)
+    }
+
+    /// The stored object in the path.
+    pub(crate) async fn record(&self) -> Result<Arc<Record>, Status> {
+        let name = self.name()?;
+        let found =
+            self.server.store.get(&self.key()?, None).await.map_err(|why| self.server.refusal(why))?;
+        found.ok_or_else(|| self.not_found(name))
+    }
+}
+
+/// Whether this path has a method for the verb.
+pub(crate) fn allows(
+    served: &Served,
+    subresource: Option<Subresource>,
+    verb: Verb,
+    named: bool,
+    in_namespace: bool,
+) -> bool {
+    let Some(subresource) = subresource else {
+        let whole_cluster = served.kind.is_namespaced() && !in_namespace;
+        let fits = match verb {
+            Verb::Create => !named,
+            Verb::Update | Verb::Patch => named,
+            _ => true,
+        };
+        let reads = matches!(verb, Verb::List | Verb::Watch);
+        return served.kind.verbs.contains(&verb) && fits && (!whole_cluster || reads);
+    };
+    subresource.verbs().contains(&verb)
+}
+
+impl Subresource {
+    /// What can be done with it.
+    pub(crate) const fn verbs(self) -> &'static [Verb] {
+        match self {
+            Self::Binding | Self::Eviction => &[Verb::Create],
+            Self::Finalize => &[Verb::Update],
+            Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize => {
+                &[Verb::Get, Verb::Patch, Verb::Update]
+            }
+        }
+    }
+}
+
+pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
+    match (call.subresource, verb) {
+        (Some(Subresource::Scale), Verb::Get) => scale::get(call).await,
+        (Some(Subresource::Scale), Verb::Update) => scale::update(call).await,
+        (Some(Subresource::Scale), Verb::Patch) => scale::patch(call).await,
+        (Some(Subresource::Binding), _) => binding::create(call).await,
+        (Some(Subresource::Eviction), _) => eviction::create(call).await,
+        (_, Verb::Get) => get::get(call).await,
+        (_, Verb::List) => list::list(call).await,
+        (_, Verb::Watch) => watch::watch(call).await,
+        (_, Verb::Create) => create::create(call).await,
+        (_, Verb::Update) => update::update(call).await,
+        (_, Verb::Patch) => patch::patch(call).await,
+        (_, Verb::Delete) => delete::delete(call).await,
+        (_, Verb::DeleteCollection) => delete_collection::delete_collection(call).await,
+    }
+}

@@ -1,0 +1,81 @@
+//! Partial changes.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::update::{self, Maker};
+use super::{Call, respond};
+use crate::body::Body;
+use crate::field::Errors;
+use crate::metadata;
+use crate::negotiate;
+use crate::options::{OptionsOf, WriteOptions};
+use crate::patch::{self, PatchError, PatchKind};
+use crate::schema::{FieldValidation, Target};
+use crate::status::{Named, Status};
+
+const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
+     application/strategic-merge-patch+json, application/apply-patch+yaml";
+
+/// The kind of patch in a request.
+pub(crate) fn kind(call: &Call<'_>) -> Result<PatchKind, Status> {
+    let media_type = negotiate::media_type(call.headers);
+    PatchKind::of_media_type(media_type).ok_or_else(|| Status::unsupported_media_type(PATCH_TYPES))
+}
+
+pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let kind = kind(call)?;
+    let name = call.name()?;
+    let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;
+    let mut maker = Patched { call, kind, name, validation: options.field_validation };
+    let (outcome, _) = update::apply(call, name, &options, &mut maker).await?;
+    respond::outcome(call, StatusCode::OK, outcome)
+}
+
+/// What a patch makes of the current state.
+struct Patched<'a> {
+    call: &'a Call<'a>,
+    kind: PatchKind,
+    name: &'a str,
+    validation: FieldValidation,
+}
+
+impl Maker for Patched<'_> {
+    fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
+        let current = current.ok_or_else(|| self.call.not_found(self.name))?;
+        let served = self.call.served;
+        let mut object = apply(self.call, self.kind, &served.target, current.clone(), self.validation)?;
+        served.kind.strategy.default(&mut object);
+        metadata::settle_namespace(&mut object, self.call.namespace)?;
+        update::check_name(&object, self.name)?;
+        Ok(object)
+    }
+}
+
+/// Applies the patch in a request's body.
+pub(crate) fn apply(
+    call: &Call<'_>,
+    kind: PatchKind,
+    target: &Target,
+    current: Value,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let patched = patch::apply(kind, target, current, call.body, validation).map_err(refusal)?;
+    for warning in patched.warnings {
+        call.warnings.add(warning);
+    }
+    Ok(patched.object)
+}
+
+fn refusal(error: PatchError) -> Status {
+    match error {
+        PatchError::BadRequest(message) => Status::bad_request(message),
+        PatchError::TooLarge(message) => Status::too_large(message),
+        PatchError::Unprocessable(why) => {
+            tracing::debug!(why, "a patch does not apply");
+            Status::unprocessable("the server rejected our request due to an error in our request")
+        }
+        PatchError::Invalid(error) => Status::invalid(Named::default(), "", &Errors(vec![error])),
+        PatchError::Internal(message) => Status::unknown(message),
+    }
+}

@@ -1,0 +1,100 @@
+//! Answers in the form the client asked for.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+use setpoint_store::Record;
+
+use super::{Call, Outcome};
+use crate::body::Body;
+use crate::codec::to_bytes;
+use crate::json::{Json, JsonMut};
+use crate::negotiate::{Encoding, Output, Shape};
+use crate::status::Status;
+use crate::transform;
+
+/// A response of one piece.
+pub(crate) fn response(code: StatusCode, media_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A document in the encoding the client asked for.
+pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Response<Body> {
+    let bytes = match output.encoding {
+        Encoding::Json { pretty: false } => to_bytes(document),
+        Encoding::Json { pretty: true } => pretty(document),
+        Encoding::Yaml => yaml(document),
+    };
+    response(code, output.encoding.media_type(), Body::full(bytes))
+}
+
+fn pretty(document: &Value) -> Bytes {
+    let mut text = serde_json::to_vec_pretty(document).expect("JSON values always encode into memory");
+    text.push(b'\n');
+    text.into()
+}
+
+fn yaml(document: &Value) -> Bytes {
+    serde_saphyr::to_string(document).map_or_else(|_| to_bytes(document), Into::into)
+}
+
+/// A stored object. In its plain form it is the store's own bytes.
+pub(crate) fn record(call: &Call<'_>, code: StatusCode, record: &Record) -> Result<Response<Body>, Status> {
+    if call.output.is_plain() {
+        let bytes = call.served.bytes(record)?;
+        return Ok(response(code, call.output.encoding.media_type(), Body::full(bytes)));
+    }
+    object(call, code, call.served.decode(record)?)
+}
+
+/// An object of the kind that was asked for.
+pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result<Response<Body>, Status> {
+    let shaped = match call.output.shape {
+        Shape::Object => object,
+        Shape::Table => {
+            let options = transform::TableOptions::parse(call.query)?;
+            let list =
+                transform::list_metadata(crate::metadata::of(&object).text("resourceVersion"), None, None);
+            transform::table(call.served, call.output, &options, list, vec![object], call.now)
+        }
+        Shape::PartialMetadata => transform::partial(call.output, object),
+        Shape::PartialMetadataList => {
+            let message = "you requested PartialObjectMetadataList, but the requested object is not a list";
+            return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.kind)));
+        }
+    };
+    Ok(document(code, call.output, &shaped))
+}
+
+/// An object that is not of a registered kind (Scale, Binding) and has no table.
+pub(crate) fn foreign(call: &Call<'_>, code: StatusCode, object: Value) -> Response<Body> {
+    let shaped = match call.output.shape {
+        Shape::PartialMetadata => transform::partial(call.output, object),
+        _ => object,
+    };
+    document(code, call.output, &shaped)
+}
+
+pub(crate) fn outcome(call: &Call<'_>, code: StatusCode, outcome: Outcome) -> Result<Response<Body>, Status> {
+    match outcome {
+        Outcome::Stored(stored) => record(call, code, &stored),
+        Outcome::Unstored(value) => object(call, code, value),
+    }
+}
+
+/// A status as the answer to a request that was carried out.
+pub(crate) fn status(call: &Call<'_>, code: StatusCode, status: &Status) -> Response<Body> {
+    if let Encoding::Json { pretty: false } = call.output.encoding {
+        return response(code, "application/json", Body::full(status.to_bytes()));
+    }
+    let document_of = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
+    let mut shown = document_of;
+    shown.or_insert("kind", "Status");
+    document(code, call.output, &shown)
+}

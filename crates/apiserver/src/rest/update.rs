@@ -1,0 +1,294 @@
+//! Changes of objects: the one path that updates, patches and subresources share.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+use setpoint_store::{Change, Error, Expect, Record, Write};
+
+use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, respond};
+use crate::admission::{Operation, Review};
+use crate::body::Body;
+use crate::decode;
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::kind::Subresource;
+use crate::metadata;
+use crate::options::{OptionsOf, WriteOptions};
+use crate::services::Reservation;
+use crate::status::{Named, Status};
+use crate::strategy::NameRule;
+
+/// Makes the new state of an object from its current one; `None` if there is no such object.
+pub(crate) trait Maker {
+    fn make(&mut self, current: Option<&Value>) -> Result<Value, Status>;
+
+    /// The uid that the object must have.
+    fn uid(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether [`make`](Self::make) can be asked again after the object changed under it.
+    fn can_retry(&self) -> bool {
+        true
+    }
+}
+
+pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let name = call.name()?;
+    let options = WriteOptions::parse(call.query, OptionsOf::Update)?;
+    let mut object = decode::object(call, options.field_validation)?;
+    metadata::settle_namespace(&mut object, call.namespace)?;
+    check_name(&object, name)?;
+    create::warn_of_repeated_owners(call, &mut object, false);
+    let mut maker = Replacement::new(object);
+    let (outcome, created) = apply(call, name, &options, &mut maker).await?;
+    let code = if created { StatusCode::CREATED } else { StatusCode::OK };
+    respond::outcome(call, code, outcome)
+}
+
+/// The name in an object must be the one in the path.
+pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
+    match metadata::of(object).text("name") {
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        found if found != name => Err(Status::bad_request(format!(
+            "the name of the object ({found}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The state a client sent.
+struct Replacement {
+    object: Option<Value>,
+    uid: String,
+    /// Sent without a resource version: whatever the current state is, this one follows.
+    is_unconditional: bool,
+}
+
+impl Replacement {
+    fn new(object: Value) -> Self {
+        let meta = metadata::of(&object);
+        let uid = meta.text("uid").to_string();
+        let is_unconditional = matches!(meta.text("resourceVersion"), "" | "0");
+        Self { object: Some(object), uid, is_unconditional }
+    }
+}
+
+impl Maker for Replacement {
+    fn make(&mut self, _: Option<&Value>) -> Result<Value, Status> {
+        let object = if self.is_unconditional { self.object.clone() } else { self.object.take() };
+        object.ok_or_else(|| Status::internal("an update was asked for its object twice"))
+    }
+
+    fn uid(&self) -> Option<&str> {
+        Some(self.uid.as_str()).filter(|uid| !uid.is_empty())
+    }
+
+    fn can_retry(&self) -> bool {
+        self.is_unconditional
+    }
+}
+
+/// Applies a change, again if the object changes under it. Returns whether the object was created.
+pub(crate) async fn apply(
+    call: &Call<'_>,
+    name: &str,
+    options: &WriteOptions,
+    maker: &mut impl Maker,
+) -> Result<(Outcome, bool), Status> {
+    let key = call.served.key(call.namespace, name);
+    let store = &call.server.store;
+    let mut current = store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
+    for _ in 0..ATTEMPTS {
+        let Some(record) = current else {
+            return create_absent(call, name, options, maker).await.map(|outcome| (outcome, true));
+        };
+        match change(call, name, options, maker, &record).await? {
+            Ok(outcome) => return Ok((outcome, false)),
+            Err(_) if !maker.can_retry() => break,
+            Err(newer) => current = newer,
+        }
+    }
+    Err(Status::conflict(call.served.named(), name, MODIFIED))
+}
+
+async fn create_absent(
+    call: &Call<'_>,
+    name: &str,
+    options: &WriteOptions,
+    maker: &mut impl Maker,
+) -> Result<Outcome, Status> {
+    if call.subresource.is_some() || !call.served.kind.strategy.create_on_update() {
+        return Err(call.not_found(name));
+    }
+    if let Some(uid) = maker.uid() {
+        return Err(uid_mismatch(call, name, uid, "", 0));
+    }
+    let mut object = maker.make(None)?;
+    let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
+    review.mutate(&mut object, None).await?;
+    create::insert(call, object, options).await
+}
+
+fn uid_mismatch(call: &Call<'_>, name: &str, wanted: &str, found: &str, revision: u64) -> Status {
+    let key = match call.namespace {
+        Some(namespace) => format!("/registry/{}/{namespace}/{name}", call.served.kind.plural),
+        None => format!("/registry/{}/{name}", call.served.kind.plural),
+    };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: {revision}, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    );
+    Status::conflict(call.served.named(), name, why)
+}
+
+/// One attempt on one state. The inner error is what the state has become meanwhile.
+async fn change(
+    call: &Call<'_>,
+    name: &str,
+    options: &WriteOptions,
+    maker: &mut impl Maker,
+    record: &Arc<Record>,
+) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
+    let old = call.served.decode(record)?;
+    let old_uid = metadata::of(&old).text("uid");
+    if let Some(uid) = maker.uid().filter(|uid| *uid != old_uid) {
+        return Err(uid_mismatch(call, name, uid, old_uid, 0));
+    }
+    let mut new = maker.make(Some(&old))?;
+    let review = Review::new(call, Operation::Update, name.to_string(), options.dry_run);
+    review.mutate(&mut new, Some(&old)).await?;
+    create::warn_of_repeated_owners(call, &mut new, true);
+    settle_version(call, name, &mut new, record)?;
+    let reservation = reserve(call, &mut new, &old, options.dry_run)?;
+    prepare(call, &mut new, &old);
+    validate(call, &new, &old)?;
+    let strategy = &*call.served.kind.strategy;
+    for warning in strategy.warnings(&new, Some(&old)) {
+        call.warnings.add(warning);
+    }
+    strategy.canonicalize(&mut new);
+    review.check(Some(&new), Some(&old)).await?;
+    if is_finished(call, &new, &old) {
+        return remove(call, options, new, &old, record).await;
+    }
+    let outcome = store(call, options, new, record).await?;
+    if outcome.is_ok() {
+        reservation.keep();
+    }
+    Ok(outcome)
+}
+
+/// An update without a version is made on the current one; one with another version is refused.
+fn settle_version(call: &Call<'_>, name: &str, new: &mut Value, record: &Record) -> Result<(), Status> {
+    let version = metadata::of(new).text("resourceVersion").to_string();
+    let current = record.modified.to_string();
+    if matches!(version.as_str(), "" | "0") {
+        if !call.served.kind.strategy.unconditional_update() {
+            let mut errors = Errors::default();
+            let path = Path::root("metadata");
+            errors.invalid(&path.child("resourceVersion"), 0, "must be specified for an update");
+            return Err(Status::invalid(call.served.named(), name, &errors));
+        }
+        new.object_mut("metadata").set("resourceVersion", current);
+        return Ok(());
+    }
+    super::list::parse_revision(&version).map_err(Status::unknown)?;
+    if version == current { Ok(()) } else { Err(Status::conflict(call.served.named(), name, MODIFIED)) }
+}
+
+fn reserve(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<Reservation, Status> {
+    match call.server.reserve(call.served) {
+        Some(reserve) if call.subresource.is_none() => reserve.for_update(new, old, dry_run),
+        _ => Ok(Reservation::nothing()),
+    }
+}
+
+fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
+    let strategy = &*call.served.kind.strategy;
+    let generation = metadata::of(old).at("generation").clone();
+    new.object_mut("metadata").restore("generation", metadata::of(old));
+    match call.subresource {
+        None | Some(Subresource::Scale) => strategy.prepare_for_update(new, old),
+        Some(subresource) => strategy.prepare_for_subresource_update(subresource, new, old),
+    }
+    let is_untouched = metadata::of(new).at("generation") == &generation;
+    if strategy.counts_generations() && is_untouched && strategy.changes_generation(new, old) {
+        let next = generation.as_i64().unwrap_or(0) + 1;
+        new.object_mut("metadata").set("generation", next);
+    }
+    metadata::carry_over(new, old);
+}
+
+fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Status> {
+    let kind = &call.served.kind;
+    let mut errors = metadata::validate(new, kind.is_namespaced(), NameRule::PathSegment);
+    errors.extend(metadata::validate_update(new, old));
+    if !errors.is_empty() {
+        // Kinds check the change of metadata once more, and clients see both.
+        errors.extend(metadata::validate_update(new, old));
+    }
+    errors.extend(match call.subresource {
+        None | Some(Subresource::Scale) => kind.strategy.validate_update(new, old),
+        Some(subresource) => kind.strategy.validate_subresource_update(subresource, new, old),
+    });
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(Named::kind(kind), metadata::of(new).text("name"), &errors))
+}
+
+/// The last finalizer of an object that is being deleted is gone.
+fn is_finished(call: &Call<'_>, new: &Value, old: &Value) -> bool {
+    let old = metadata::of(old);
+    metadata::finalizers(new).next().is_none()
+        && old.has("deletionTimestamp")
+        && old.int("deletionGracePeriodSeconds").unwrap_or(0) == 0
+        && !call.served.kind.strategy.holds_deletion(new)
+}
+
+async fn remove(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    new: Value,
+    old: &Value,
+    record: &Arc<Record>,
+) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
+    if !options.dry_run {
+        let expect = Expect::Revision(record.modified);
+        let write = Write { key: record.key.clone(), expect, change: Change::Delete };
+        match call.server.store.commit(write).await {
+            Ok(_) => super::delete::release(call.server, call.served, old),
+            Err(Error::Conflict { current }) => return Ok(Err(current)),
+            Err(why) => return Err(call.server.refusal(why)),
+        }
+    }
+    Ok(Ok(Outcome::Unstored(new)))
+}
+
+/// Stores the new state, unless it is the old one.
+pub(crate) async fn store(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    new: Value,
+    record: &Arc<Record>,
+) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
+    let payload = call.served.encode(&new);
+    if payload.bytes == record.payload().bytes {
+        return Ok(Ok(Outcome::Stored(record.clone())));
+    }
+    if options.dry_run {
+        return Ok(Ok(Outcome::Unstored(new)));
+    }
+    let ttl = call.served.kind.strategy.time_to_live(&new, call.now);
+    let expect = Expect::Revision(record.modified);
+    let write = Write { key: record.key.clone(), expect, change: Change::Put { payload, ttl } };
+    match call.server.store.commit(write).await {
+        Ok(record) => Ok(Ok(Outcome::Stored(record))),
+        Err(Error::Conflict { current }) => Ok(Err(current)),
+        Err(why) => Err(call.server.refusal(why)),
+    }
+}

@@ -1,0 +1,193 @@
+//! From a request to what answers it.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use jiff::Timestamp;
+
+use crate::auth::{Attributes, Decision, User};
+use crate::body::Body;
+use crate::kind::{Subresource, Verb};
+use crate::negotiate;
+use crate::query::Query;
+use crate::registry::Served;
+use crate::request::{ResourceTarget, Target};
+use crate::rest::{self, Call};
+use crate::server::{Server, Warnings};
+use crate::status::Status;
+use crate::{discovery, health};
+
+/// A body may be this long: 3 MiB, as in v1.34.
+pub(crate) const BODY_BYTES: usize = 3 << 20;
+
+/// Answers a request.
+pub(crate) async fn handle(server: &Server, user: &User, request: &Request<Bytes>) -> Response<Body> {
+    let warnings = Warnings::default();
+    let answered = answer(server, user, request, &warnings).await;
+    let mut response = answered.unwrap_or_else(Status::into_response);
+    warnings.attach(&mut response);
+    response
+}
+
+async fn answer(
+    server: &Server,
+    user: &User,
+    request: &Request<Bytes>,
+    warnings: &Warnings,
+) -> Result<Response<Body>, Status> {
+    let (method, uri) = (request.method(), request.uri());
+    let query = Query::parse(uri.query().unwrap_or(""));
+    let target = Target::parse(method, uri.path(), &query)?;
+    authorize(server, user, method, uri.path(), &target).await?;
+    match &target.resource {
+        Some(resource) => {
+            let parts =
+                Parts { server, user, query: &query, headers: request.headers(), body: request.body() };
+            answer_resource(&parts, resource, warnings, uri.path()).await
+        }
+        None => answer_path(server, method, uri.path(), &target, &query, request.headers()),
+    }
+}
+
+async fn authorize(
+    server: &Server,
+    user: &User,
+    method: &Method,
+    path: &str,
+    target: &Target<'_>,
+) -> Result<(), Status> {
+    let lower = method.as_str().to_ascii_lowercase();
+    let verb = match &target.resource {
+        Some(resource) => resource.verb.map_or(if lower == "head" { "get" } else { "" }, Verb::name),
+        None => &lower,
+    };
+    let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
+    match server.authorizer.authorize(&attributes).await {
+        Decision::Allow => Ok(()),
+        Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
+    }
+}
+
+/// The parts of a request that every handler sees.
+struct Parts<'a> {
+    server: &'a Server,
+    user: &'a User,
+    query: &'a Query<'a>,
+    headers: &'a HeaderMap,
+    body: &'a Bytes,
+}
+
+async fn answer_resource(
+    parts: &Parts<'_>,
+    target: &ResourceTarget,
+    warnings: &Warnings,
+    path: &str,
+) -> Result<Response<Body>, Status> {
+    let registry = parts.server.registry.snapshot();
+    let served = find(&registry, target)?;
+    let subresource = subresource(served, target)?;
+    let verb = target.verb.ok_or_else(Status::method_not_allowed)?;
+    if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
+        return Err(Status::method_not_allowed());
+    }
+    let now: Timestamp = parts.server.now();
+    let call = Call {
+        server: parts.server,
+        user: parts.user,
+        served,
+        subresource,
+        namespace: target.namespace.as_deref().filter(|_| served.kind.is_namespaced()),
+        name: target.name.as_deref(),
+        query: parts.query,
+        headers: parts.headers,
+        body: parts.body,
+        output: negotiate::output(parts.headers, parts.query)?,
+        warnings,
+        now,
+        path,
+    };
+    rest::serve(&call, verb).await
+}
+
+/// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside.
+fn find<'a>(
+    registry: &'a crate::registry::Registry,
+    target: &ResourceTarget,
+) -> Result<&'a std::sync::Arc<Served>, Status> {
+    let served = registry.resource(&target.group, &target.version, &target.resource);
+    let served = served.ok_or_else(Status::no_such_resource)?;
+    let is_namespace_itself = target.group.is_empty() && target.resource == "namespaces";
+    let fits = match (served.kind.is_namespaced(), &target.namespace) {
+        (true, None) => target.name.is_none(),
+        (false, Some(_)) => is_namespace_itself,
+        _ => true,
+    };
+    if fits { Ok(served) } else { Err(Status::no_such_resource()) }
+}
+
+fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subresource>, Status> {
+    let Some(name) = &target.subresource else { return Ok(None) };
+    let known =
+        Subresource::named(name).filter(|subresource| served.kind.has(*subresource) && !target.has_more);
+    known.map(Some).ok_or_else(Status::no_such_resource)
+}
+
+fn answer_path(
+    server: &Server,
+    method: &Method,
+    path: &str,
+    target: &Target<'_>,
+    query: &Query<'_>,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let read = matches!(*method, Method::GET | Method::HEAD);
+    let only_reads = || if read { Ok(()) } else { Err(Status::method_not_allowed()) };
+    match target.segment(0) {
+        None => Ok(discovery::root(server)),
+        Some("version") if target.segments.len() == 1 => {
+            only_reads()?;
+            Ok(discovery::version())
+        }
+        Some("livez" | "readyz" | "healthz") => Ok(health::answer(target, query)),
+        Some("api" | "apis") => {
+            only_reads()?;
+            discovery::answer(server, target, headers)
+        }
+        _ => {
+            tracing::debug!(path, "no such path");
+            Ok(not_found_page())
+        }
+    }
+}
+
+/// What paths that nobody serves answer with.
+pub(crate) fn not_found_page() -> Response<Body> {
+    health::text(http::StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+impl Subresource {
+    /// Its name in paths.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Scale => "scale",
+            Self::Binding => "binding",
+            Self::Eviction => "eviction",
+            Self::Finalize => "finalize",
+            Self::EphemeralContainers => "ephemeralcontainers",
+            Self::Resize => "resize",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        let all = [
+            Self::Status,
+            Self::Scale,
+            Self::Binding,
+            Self::Eviction,
+            Self::Finalize,
+            Self::EphemeralContainers,
+            Self::Resize,
+        ];
+        all.into_iter().find(|subresource| subresource.name() == name)
+    }
+}

@@ -1,0 +1,164 @@
+//! Field selectors: `metadata.name=a,spec.nodeName!=b`. Which fields there are is up to the kind.
+
+use serde_json::Value;
+use setpoint_store::Record;
+
+use crate::facts::Facts;
+use crate::kind::Kind;
+use crate::registry::Served;
+use crate::status::Status;
+
+/// Every term must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector(Vec<Term>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    field: Field,
+    value: String,
+    equal: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Name,
+    Namespace,
+    /// The index among the kind's own field selectors.
+    Own(usize),
+}
+
+impl FieldSelector {
+    pub fn parse(text: &str, kind: &Kind) -> Result<Self, Status> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let terms =
+            parts.into_iter().filter(|part| !part.is_empty()).map(|part| Term::parse(part, text, kind));
+        terms.collect::<Result<_, _>>().map(Self).map_err(Status::bad_request)
+    }
+
+    /// The objects of one name.
+    pub fn name(name: &str) -> Self {
+        Self(vec![Term { field: Field::Name, value: name.into(), equal: true }])
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one name that is selected, if the selector says so.
+    pub fn exact_name(&self) -> Option<&str> {
+        let term = self.0.iter().find(|term| term.field == Field::Name && term.equal)?;
+        Some(&term.value)
+    }
+
+    pub fn matches(&self, record: &Record, facts: &Facts, served: &Served) -> bool {
+        if self.is_everything() {
+            return true;
+        }
+        // Facts are those of the stored kind; another kind's fields have to be read from its own form.
+        let converted: Option<Value> = (served.kind.conversion.is_some() && self.has_own_fields())
+            .then(|| served.decode(record).unwrap_or_default());
+        self.0.iter().all(|term| {
+            let found = match (term.field, &converted) {
+                (Field::Name, _) => name_of(record).to_string(),
+                (Field::Namespace, _) => namespace_of(record).to_string(),
+                (Field::Own(index), None) => facts.field(index).to_string(),
+                (Field::Own(index), Some(object)) => (served.kind.field_selectors[index].value)(object),
+            };
+            (found == term.value) == term.equal
+        })
+    }
+
+    fn has_own_fields(&self) -> bool {
+        self.0.iter().any(|term| matches!(term.field, Field::Own(_)))
+    }
+}
+
+/// The name in a record's key.
+pub(crate) fn name_of(record: &Record) -> &str {
+    record.key.path.split_once('/').map_or(&record.key.path, |(_, name)| name)
+}
+
+/// The namespace in a record's key; empty for cluster-scoped objects.
+pub(crate) fn namespace_of(record: &Record) -> &str {
+    record.key.path.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
+impl Term {
+    fn parse(part: &str, whole: &str, kind: &Kind) -> Result<Self, String> {
+        let (name, equal, value) = part
+            .match_indices(['=', '!'])
+            .find_map(|(at, _)| split_at_operator(part, at))
+            .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{part}'"))?;
+        let field = Field::parse(name, kind)?;
+        Ok(Self { field, value: unescape(value)?, equal })
+    }
+}
+
+fn split_at_operator(part: &str, at: usize) -> Option<(&str, bool, &str)> {
+    let (name, rest) = part.split_at(at);
+    let operators = [("!=", false), ("==", true), ("=", true)];
+    operators.into_iter().find_map(|(operator, equal)| Some((name, equal, rest.strip_prefix(operator)?)))
+}
+
+impl Field {
+    fn parse(name: &str, kind: &Kind) -> Result<Self, String> {
+        match name {
+            "metadata.name" => Ok(Self::Name),
+            // Kinds of the cluster have the field too, with no value, unless they list their fields.
+            "metadata.namespace" if kind.is_namespaced() || kind.field_selectors.is_empty() => {
+                Ok(Self::Namespace)
+            }
+            _ => match kind.field_selectors.iter().position(|own| own.path == name) {
+                Some(index) => Ok(Self::Own(index)),
+                None if kind.field_selectors.is_empty() => Err(format!(
+                    "{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                )),
+                None => Err(format!("field label not supported: {name}")),
+            },
+        }
+    }
+}
+
+/// Splits at commas that no backslash escapes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (at, character) in text.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut value = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => value.push(escaped),
+                Some(other) => {
+                    return Err(format!("invalid field selector: invalid escape sequence: \\{other}"));
+                }
+                None => return Err("invalid field selector: invalid escape sequence: \\".into()),
+            },
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(character)
+                ));
+            }
+            other => value.push(other),
+        }
+    }
+    Ok(value)
+}

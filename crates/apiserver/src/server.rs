@@ -1,0 +1,264 @@
+//! The server: what it stands on, and the one way in.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use jiff::Timestamp;
+use setpoint_clock::{Clock, Rng};
+use setpoint_store::{Record, Revision, Store};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{self, Plugin};
+use crate::auth::{Authorizer, MastersOnly, User};
+use crate::body::Body;
+use crate::kind::Kind;
+use crate::registry::{Gvr, Live, Registry, Served};
+use crate::rest::watch::RecordWatch;
+use crate::route;
+use crate::selector::Selection;
+use crate::services::{self, Reserve};
+use crate::status::{Named, Status};
+
+/// What a server is made of.
+pub struct Config {
+    pub store: Arc<dyn Store>,
+    pub clock: Clock,
+    pub rng: Rng,
+    pub kinds: Vec<Kind>,
+    /// Where cluster IPs come from.
+    pub service_cidr: String,
+    /// Where node ports come from: the first and the last.
+    pub node_ports: (u16, u16),
+    pub authorizer: Arc<dyn Authorizer>,
+    /// What checks and changes objects before they are stored, in order.
+    pub admission: Vec<Box<dyn Plugin>>,
+}
+
+impl Config {
+    /// The defaults of `setpoint up` on this store.
+    pub fn new(store: Arc<dyn Store>, clock: Clock, rng: Rng) -> Self {
+        Self {
+            store,
+            clock,
+            rng,
+            kinds: crate::kinds::all(),
+            service_cidr: "10.0.0.0/16".into(),
+            node_ports: (30000, 32767),
+            authorizer: Arc::new(MastersOnly),
+            admission: admission::default_plugins(),
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the range of service addresses {cidr:?} is not usable: {problem}")]
+    ServiceRange { cidr: String, problem: String },
+    #[error("a kind cannot be served")]
+    Kind(#[from] crate::registry::UnknownSchema),
+    #[error("cannot prepare the store: {0}")]
+    Store(Status),
+}
+
+/// The API server. Cheap to clone; clones are one server.
+#[derive(Clone)]
+pub struct ApiServer(pub(crate) Arc<Server>);
+
+/// What all requests share.
+pub struct Server {
+    pub store: Arc<dyn Store>,
+    pub clock: Clock,
+    pub rng: Rng,
+    pub registry: Live,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    pub(crate) admission: Vec<Box<dyn Plugin>>,
+    /// Kinds whose objects hold something of the server's (addresses, ports).
+    pub(crate) reserves: Vec<Arc<dyn Reserve>>,
+    /// Open watches end when this is cancelled.
+    pub(crate) closing: CancellationToken,
+}
+
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+impl ApiServer {
+    /// Starts on what the store holds and creates the system namespaces that are not there yet.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let registry = Registry::new(config.kinds)?;
+        let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
+        let server = Arc::new(Server {
+            store: config.store,
+            clock: config.clock,
+            rng: config.rng,
+            registry: Live::new(registry),
+            authorizer: config.authorizer,
+            admission: config.admission,
+            reserves,
+            closing: CancellationToken::new(),
+        });
+        server.restore_reserves().await.map_err(StartError::Store)?;
+        let server = Self(server);
+        server.create_system_namespaces().await.map_err(StartError::Store)?;
+        Ok(server)
+    }
+
+    async fn create_system_namespaces(&self) -> Result<(), Status> {
+        let system = User::system("system:apiserver");
+        for namespace in SYSTEM_NAMESPACES {
+            let body = format!(r#"{{"metadata":{{"name":"{namespace}"}}}}"#);
+            let request = Request::post("/api/v1/namespaces").body(Bytes::from(body));
+            let request = request.expect("a constant request is well formed");
+            let response = self.handle(system.clone(), request).await;
+            if !response.status().is_success() && response.status() != http::StatusCode::CONFLICT {
+                let body = response.into_body().collect().await;
+                let text = String::from_utf8_lossy(&body);
+                return Err(Status::internal(format_args!("cannot create namespace {namespace}: {text}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request. HTTP and in-process clients both come this way.
+    pub async fn handle(&self, user: User, request: Request<Bytes>) -> Response<Body> {
+        route::handle(&self.0, &user, &request).await
+    }
+
+    /// The objects of a selection and the revision they were read at, as the store holds them.
+    pub async fn list_records(
+        &self,
+        gvr: &Gvr,
+        selection: &Selection,
+    ) -> Result<(Vec<Arc<Record>>, Revision), Status> {
+        let served = self.0.served(gvr)?;
+        let choice = selection.parse(&served)?;
+        let page = self.0.store.list(&choice.range(&served), setpoint_store::ListOptions::default()).await;
+        let page = page.map_err(|why| self.0.refusal(why))?;
+        let mut records = page.records;
+        if !choice.is_everything() {
+            records.retain(|record| choice.matches(record, &served));
+        }
+        Ok((records, page.revision))
+    }
+
+    /// The changes of a selection after a revision.
+    pub async fn watch_records(
+        &self,
+        gvr: &Gvr,
+        selection: &Selection,
+        from: Revision,
+    ) -> Result<RecordWatch, Status> {
+        let served = self.0.served(gvr)?;
+        let choice = selection.parse(&served)?;
+        self.0.watch(served, choice, from)
+    }
+
+    /// The facts of a record of this resource: labels, owners, timestamps.
+    pub fn facts<'a>(&self, gvr: &Gvr, record: &'a Record) -> Result<&'a crate::facts::Facts, Status> {
+        let served = self.0.served(gvr)?;
+        Ok(crate::facts::Facts::of(record, &served))
+    }
+
+    /// The kinds served now.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.0.registry.snapshot()
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> Revision {
+        self.0.store.revision()
+    }
+
+    /// Ends every open watch. Requests are still answered.
+    pub fn close_watches(&self) {
+        self.0.closing.cancel();
+    }
+}
+
+impl Server {
+    pub(crate) fn served(&self, gvr: &Gvr) -> Result<Arc<Served>, Status> {
+        self.registry.snapshot().get(gvr).cloned().ok_or_else(Status::no_such_resource)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// What a failure of the store means to a client.
+    pub(crate) fn refusal(&self, error: setpoint_store::Error) -> Status {
+        use setpoint_store::Error;
+        match error {
+            Error::Compacted { .. } => Status::expired("The provided resource version is too old."),
+            Error::Future { requested, newest } => Status::too_large_resource_version(requested, newest),
+            Error::Conflict { .. } => Status::conflict(Named::default(), "", crate::rest::MODIFIED),
+            Error::Closed => Status::unavailable("the server is shutting down"),
+            error @ (Error::Full | Error::Io(_)) => Status::internal(error),
+        }
+    }
+
+    async fn restore_reserves(&self) -> Result<(), Status> {
+        let registry = self.registry.snapshot();
+        for reserve in &self.reserves {
+            let Some(served) = registry.all().find(|served| served.kind.stored_as == reserve.stored_as())
+            else {
+                continue;
+            };
+            let options = setpoint_store::ListOptions::default();
+            let page =
+                self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
+            for record in page.records {
+                reserve.restore(&served.decode(&record)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reserve(&self, served: &Served) -> Option<&Arc<dyn Reserve>> {
+        self.reserves.iter().find(|reserve| reserve.stored_as() == served.kind.stored_as)
+    }
+}
+
+/// Warnings for the client, gathered while its request is carried out.
+#[derive(Default)]
+pub struct Warnings(parking_lot::Mutex<Vec<String>>);
+
+/// As many bytes of warnings as a response carries, as in v1.34.
+const WARNING_BYTES: usize = 4 << 10;
+
+impl Warnings {
+    pub fn add(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut all = self.0.lock();
+        if !text.is_empty() && !all.contains(&text) {
+            all.push(text);
+        }
+    }
+
+    /// Writes the warnings into the headers of a response.
+    pub(crate) fn attach(self, response: &mut Response<Body>) {
+        let mut room = WARNING_BYTES;
+        for text in self.0.into_inner() {
+            let value = format!("299 - \"{}\"", quoted(&text));
+            room = match room.checked_sub(value.len()) {
+                Some(left) => left,
+                None => return,
+            };
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().append(http::header::WARNING, value);
+            }
+        }
+    }
+}
+
+/// The text as the inside of a quoted string of a header: one line, quotes and backslashes escaped.
+fn quoted(text: &str) -> String {
+    let mut inside = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => inside.extend(['\\', character]),
+            character if character.is_control() => inside.push(' '),
+            character => inside.push(character),
+        }
+    }
+    inside
+}

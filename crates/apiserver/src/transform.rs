@@ -1,0 +1,154 @@
+//! What objects are turned into for clients that want less, or want a table.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::field::{Errors, Path};
+use crate::json::JsonMut;
+use crate::negotiate::Output;
+use crate::query::Query;
+use crate::registry::Served;
+use crate::status::{Named, Status};
+
+/// How much of each object a row carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+/// The options of a table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TableOptions {
+    pub include: IncludeObject,
+    /// The columns are already known: later events of a watch.
+    pub without_columns: bool,
+}
+
+impl TableOptions {
+    pub(crate) fn parse(query: &Query<'_>) -> Result<Self, Status> {
+        let include = match query.get("includeObject").unwrap_or("") {
+            "" | "Metadata" => IncludeObject::Metadata,
+            "None" => IncludeObject::None,
+            "Object" => IncludeObject::Object,
+            other => {
+                let mut errors = Errors::default();
+                let detail = "must be 'Metadata', 'Object', 'None', or empty";
+                errors.invalid(&Path::root("includeObject"), other, detail);
+                let of = Named { group: "meta.k8s.io", resource: "TableOptions" };
+                return Err(Status::invalid(of, "", &errors));
+            }
+        };
+        Ok(Self { include, without_columns: false })
+    }
+}
+
+/// The metadata of a list.
+pub(crate) fn list_metadata(revision: &str, continue_token: Option<&str>, remaining: Option<usize>) -> Value {
+    let mut metadata = Map::new();
+    if !revision.is_empty() {
+        metadata.insert("resourceVersion".into(), revision.into());
+    }
+    if let Some(token) = continue_token.filter(|token| !token.is_empty()) {
+        metadata.insert("continue".into(), token.into());
+    }
+    if let Some(remaining) = remaining.filter(|remaining| *remaining > 0) {
+        metadata.insert("remainingItemCount".into(), remaining.into());
+    }
+    Value::Object(metadata)
+}
+
+/// A list of objects, which do not repeat their kind.
+pub(crate) fn list(served: &Served, metadata: Value, mut objects: Vec<Value>) -> Value {
+    for object in &mut objects {
+        object.unset("kind");
+        object.unset("apiVersion");
+    }
+    json!({
+        "kind": format!("{}List", served.kind.kind),
+        "apiVersion": served.kind.api_version(),
+        "metadata": metadata,
+        "items": objects,
+    })
+}
+
+/// The metadata of an object by itself.
+pub(crate) fn partial(output: Output, mut object: Value) -> Value {
+    let metadata = object.unset("metadata").unwrap_or_else(|| json!({}));
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": output.meta_version(), "metadata": metadata })
+}
+
+/// A list of metadata.
+pub(crate) fn partial_list(output: Output, list: Value, objects: Vec<Value>) -> Value {
+    // Items of the list repeat their kind, unlike those of other lists.
+    let items: Vec<Value> = objects.into_iter().map(|object| partial(output, object)).collect();
+    json!({
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": output.meta_version(),
+        "metadata": list,
+        "items": items,
+    })
+}
+
+/// Objects as a table.
+pub(crate) fn table(
+    served: &Served,
+    output: Output,
+    options: &TableOptions,
+    list: Value,
+    objects: Vec<Value>,
+    now: Timestamp,
+) -> Value {
+    let rows: Vec<Value> =
+        objects.into_iter().map(|object| row(served, output, options, object, now)).collect();
+    let columns = if options.without_columns { Value::Null } else { columns(served) };
+    json!({
+        "kind": "Table",
+        "apiVersion": output.meta_version(),
+        "metadata": list,
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+fn columns(served: &Served) -> Value {
+    let definitions = served.kind.columns.iter().map(|column| {
+        json!({
+            "name": column.name,
+            "type": column.data_type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        })
+    });
+    definitions.collect()
+}
+
+fn row(served: &Served, output: Output, options: &TableOptions, object: Value, now: Timestamp) -> Value {
+    let cells: Vec<Value> = served.kind.columns.iter().map(|column| (column.cell)(&object, now)).collect();
+    let conditions = served.kind.strategy.row_conditions(&object);
+    let mut row = json!({ "cells": cells });
+    if !conditions.is_empty() {
+        row.set("conditions", conditions);
+    }
+    let shown = match options.include {
+        IncludeObject::None => None,
+        IncludeObject::Metadata => Some(partial(output, object)),
+        IncludeObject::Object => Some(object),
+    };
+    row.set("object", shown.unwrap_or(Value::Null));
+    row
+}
+
+/// An empty object that carries a revision: the body of a bookmark.
+pub(crate) fn bookmark(served: &Served, revision: u64, ends_initial_events: bool) -> Value {
+    let mut metadata = json!({ "resourceVersion": revision.to_string() });
+    if ends_initial_events {
+        metadata.set("annotations", json!({ "k8s.io/initial-events-end": "true" }));
+    }
+    let mut object = json!({ "metadata": metadata });
+    served.name_kind(&mut object);
+    object
+}

@@ -1,0 +1,204 @@
+//! A client of a server in the same process.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+use setpoint_apiserver::{ApiServer, Body, Config, User};
+use setpoint_clock::{Clock, Rng};
+use setpoint_store::MemoryStore;
+
+/// A fresh server and an administrator talking to it.
+pub(crate) struct Api {
+    pub(crate) server: ApiServer,
+    pub(crate) clock: Clock,
+    pub(crate) user: User,
+}
+
+/// The answer to one request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) content_type: String,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) body: Value,
+    pub(crate) text: String,
+}
+
+impl Api {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(configure: impl FnOnce(&mut Config)) -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let mut config = Config::new(store, clock.clone(), Rng::seeded(1));
+        configure(&mut config);
+        let server = ApiServer::start(config).await.unwrap();
+        Self { server, clock, user: User::authenticated("admin", "1", vec!["system:masters".into()]) }
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Body> {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.server.handle(self.user.clone(), request.body(body.into()).unwrap()).await
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        Answer::read(self.send(method, path, headers, body).await).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, &[], "").await
+    }
+
+    pub(crate) async fn get_as(&self, accept: &str, path: &str) -> Answer {
+        self.ask(Method::GET, path, &[("accept", accept)], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask(Method::POST, path, &[], body.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
+        self.ask(Method::PUT, path, &[], body.to_string()).await
+    }
+
+    pub(crate) async fn patch(&self, kind: &str, path: &str, body: Value) -> Answer {
+        let media = format!("application/{kind}-patch+json");
+        self.ask(Method::PATCH, path, &[("content-type", &media)], body.to_string()).await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, body: Value) -> Answer {
+        self.patch("merge", path, body).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.ask(Method::DELETE, path, &[], "").await
+    }
+
+    pub(crate) async fn delete_with(&self, path: &str, options: Value) -> Answer {
+        self.ask(Method::DELETE, path, &[], options.to_string()).await
+    }
+
+    /// Creates a config map in `default` and returns it.
+    pub(crate) async fn config_map(&self, name: &str, labels: Value) -> Value {
+        let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"k": "v"}});
+        self.post("/api/v1/namespaces/default/configmaps", map).await.created()
+    }
+
+    /// Opens a watch and reads what it says until it ends or `count` events have come.
+    pub(crate) async fn watch(&self, path: &str, count: usize) -> Vec<Value> {
+        self.open_watch(path).await.take(count).await
+    }
+
+    pub(crate) async fn open_watch(&self, path: &str) -> Events {
+        self.open_watch_as("application/json", path).await
+    }
+
+    pub(crate) async fn open_watch_as(&self, accept: &str, path: &str) -> Events {
+        let response = self.send(Method::GET, path, &[("accept", accept)], "").await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        Events { pieces: response.into_body().into_stream(), ready: Vec::new() }
+    }
+}
+
+impl Answer {
+    async fn read(response: http::Response<Body>) -> Self {
+        let (parts, body) = response.into_parts();
+        let text = String::from_utf8_lossy(&body.collect().await).into_owned();
+        let header =
+            |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_string();
+        let warnings =
+            parts.headers.get_all("warning").iter().map(|v| v.to_str().unwrap().to_string()).collect();
+        Self {
+            code: parts.status.as_u16(),
+            content_type: header("content-type"),
+            warnings,
+            body: serde_json::from_str(&text).unwrap_or(Value::Null),
+            text,
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, code: u16) -> Value {
+        assert_eq!(self.code, code, "{}", self.text);
+        self.body
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(self) -> Value {
+        self.expect(200)
+    }
+
+    #[track_caller]
+    pub(crate) fn created(self) -> Value {
+        self.expect(201)
+    }
+
+    /// The code, reason and message of a refusal.
+    pub(crate) fn refusal(&self) -> (u64, &str, &str) {
+        let text = |field: &str| self.body[field].as_str().unwrap_or("");
+        (self.body["code"].as_u64().unwrap_or(0), text("reason"), text("message"))
+    }
+}
+
+/// The events of an open watch.
+pub(crate) struct Events {
+    pieces: futures::stream::BoxStream<'static, Bytes>,
+    ready: Vec<Value>,
+}
+
+impl Events {
+    /// The next event; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        while self.ready.is_empty() {
+            let piece = self.pieces.next().await?;
+            let lines = piece.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            self.ready = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        }
+        Some(self.ready.remove(0))
+    }
+
+    pub(crate) async fn take(mut self, count: usize) -> Vec<Value> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            let Some(event) = self.next().await else { break };
+            events.push(event);
+        }
+        events
+    }
+}
+
+/// `TYPE name` of each event.
+pub(crate) fn summary(events: &[Value]) -> Vec<String> {
+    let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or("-").to_string();
+    events.iter().map(|event| format!("{} {}", event["type"].as_str().unwrap_or(""), name(event))).collect()
+}
+
+/// The names of the items of a list.
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect()
+}

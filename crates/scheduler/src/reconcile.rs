@@ -6,6 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::json;
 use setpoint::client::{Part, Patch};
+use setpoint::backoff::Backoff;
+use setpoint::queue::limiter::PerKey;
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, ClientError, Context, Controller, Event, EventType, Key, Kind, Lister, Object, Outcome,
@@ -23,12 +25,17 @@ pub const COMPONENT: &str = "default-scheduler";
 /// Bindings under way at once: enough to fill a group commit of the store, few enough for any API server.
 const WORKERS: usize = 32;
 
+/// A failed try is repeated after 1 s, doubling to 10 s, as v1.34 does.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
 /// A parked pod is looked at again after this long even if nothing seemed to help.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// What a manager runs to schedule pods.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    let queue = Queue::new("scheduler", &context.runtime);
+    let backoff = Arc::new(PerKey::new(Backoff::doubling(FIRST_RETRY, LAST_RETRY)));
+    let queue = Queue::with_rate_limiter("scheduler", &context.runtime, backoff);
     let state = Arc::new(Mutex::new(State::default()));
     let nodes = context.informers.of::<NodeView>();
     let pods = context.informers.of::<PodView>();

@@ -1,1 +1,30 @@
+//! The deterministic world: a whole cluster in one paused, single-threaded runtime.
+//!
+//! ```text
+//!  world.rs    a seeded cluster on a virtual clock; crash and restart of its manager
+//!  faults.rs   what goes wrong, and when: keyed on the n-th write or the n-th event, never on a timer
+//!  client.rs   the fault layer on API calls
+//!  source.rs   the fault layer on watches
+//!  trace.rs    everything that happened, in order
+//!  graph.rs    the object graph at the end, with what chance decides masked
+//!  plan.rs     every write × crash before/after, every event × hidden/stale, then seeded combinations
+//! ```
+//!
+//! What always holds:
+//! - the same seed and plan give the same trace, byte for byte;
+//! - a crash drops every task of the manager at once and nothing of the store;
+//! - a disturbed run must end in the undisturbed run's graph, with as many creates and deletes.
 
+mod client;
+mod faults;
+mod graph;
+mod plan;
+mod source;
+mod trace;
+mod world;
+
+pub use faults::{Fault, Faults, OnCall, OnEvent};
+pub use graph::{Counts, Graph, History};
+pub use plan::{Failure, Plan, Report, Scenario, check_all};
+pub use trace::Trace;
+pub use world::World;

@@ -1,0 +1,82 @@
+//! A control plane: its API server, and a manager for everything that stands on it.
+
+use std::sync::Arc;
+
+use setpoint::{Client, Manager, Runtime};
+use setpoint_apiserver::auth::User;
+use setpoint_apiserver::{ApiServer, Config, StartError};
+use setpoint_controllers::{Entry, Options};
+use setpoint_node::FleetOptions;
+use setpoint_store::Store;
+
+use crate::{InProcessSource, in_process_client};
+
+/// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
+const NODE_WORKERS: usize = 32;
+
+/// What runs beside the API server.
+#[derive(Clone)]
+pub struct Parts {
+    pub controllers: Vec<&'static Entry>,
+    pub controller_options: Options,
+    pub scheduler: bool,
+    /// Simulated nodes; 0 for none.
+    pub nodes: usize,
+}
+
+/// A control plane in this process.
+#[derive(Clone)]
+pub struct Cluster {
+    api: ApiServer,
+    runtime: Runtime,
+}
+
+impl Cluster {
+    /// Starts the API server on what the store holds.
+    pub async fn start(store: Arc<dyn Store>, runtime: Runtime) -> Result<Self, StartError> {
+        Self::with_config(Config::new(store, runtime.clock.clone(), runtime.rng.fork()), runtime).await
+    }
+
+    /// Starts an API server that is configured otherwise.
+    pub async fn with_config(config: Config, runtime: Runtime) -> Result<Self, StartError> {
+        Ok(Self { api: ApiServer::start(config).await?, runtime })
+    }
+
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        Client::new(in_process_client(&self.api, User::system("system:admin")))
+    }
+
+    /// A manager of these parts on the in-process transport. Run it; dropping its run is a crash.
+    pub fn manager(&self, parts: &Parts) -> Manager {
+        let source = Arc::new(InProcessSource::new(self.api.clone()));
+        self.manager_on(self.client(), source, parts)
+    }
+
+    /// The same on another client or source: a fault layer around the in-process ones.
+    pub fn manager_on(&self, client: Client, source: Arc<dyn setpoint::source::Source>, parts: &Parts) -> Manager {
+        let mut manager = Manager::new(client, source, self.runtime.clone());
+        let context = manager.context().clone();
+        let controllers = parts.controllers.iter().flat_map(|entry| (entry.build)(&context, &parts.controller_options));
+        let mut runnables: Vec<_> = controllers.collect();
+        if parts.scheduler {
+            runnables.extend(setpoint_scheduler::runnables(&context));
+        }
+        if parts.nodes > 0 {
+            let fleet = FleetOptions { nodes: parts.nodes, workers: NODE_WORKERS };
+            runnables.extend(setpoint_node::runnables(&context, fleet));
+        }
+        for runnable in runnables {
+            manager.add(runnable);
+        }
+        manager
+    }
+}

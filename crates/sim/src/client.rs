@@ -1,0 +1,90 @@
+//! The fault layer on API calls.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use setpoint_apiserver::auth::User;
+use setpoint_apiserver::{ApiServer, Body};
+
+use crate::faults::{Faults, OnCall};
+
+/// A lost answer is noticed after this long, as a client's timeout would.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The call was lost on the way there or back.
+#[derive(Debug, thiserror::Error)]
+#[error("connection lost")]
+struct Lost;
+
+/// A client whose writes meet the faults.
+pub(crate) fn faulty_client(api: &ApiServer, faults: &Faults) -> kube::Client {
+    let (api, faults) = (api.clone(), faults.clone());
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let (api, faults) = (api.clone(), faults.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            call(&api, &faults, Request::from_parts(head, body)).await
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Result<Response<Body>, Lost> {
+    let line = format!("{} {}", request.method(), request.uri());
+    let fault = is_write(&request).then(|| faults.on_write()).flatten();
+    let answer = |request| handle(api, request);
+    let response = match fault {
+        None => Ok(answer(request).await),
+        Some(OnCall::Refuse(code)) => Ok(refusal(code)),
+        Some(OnCall::Delay(duration)) => {
+            tokio::time::sleep(duration).await;
+            Ok(answer(request).await)
+        }
+        Some(OnCall::DropBefore) => lost().await,
+        Some(OnCall::DropAfter) => {
+            answer(request).await;
+            lost().await
+        }
+        Some(OnCall::CrashBefore) => match faults.crash().await {},
+        Some(OnCall::CrashAfter) => {
+            answer(request).await;
+            match faults.crash().await {}
+        }
+    };
+    let outcome = response.as_ref().map_or("lost".to_owned(), |response| response.status().as_str().to_owned());
+    faults.trace().record(format_args!("{line} {outcome}"));
+    response
+}
+
+/// Events are best effort and tell nothing of the world's state: losing one is no fault worth a plan.
+fn is_write(request: &Request<Bytes>) -> bool {
+    request.method() != Method::GET && !request.uri().path().contains("/events")
+}
+
+fn handle(api: &ApiServer, request: Request<Bytes>) -> BoxFuture<'_, Response<Body>> {
+    api.handle(User::system("system:admin"), request).boxed()
+}
+
+async fn lost<T>() -> Result<T, Lost> {
+    tokio::time::sleep(TIMEOUT).await;
+    Err(Lost)
+}
+
+fn refusal(code: u16) -> Response<Body> {
+    let reason = match code {
+        409 => "Conflict",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
+    };
+    let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "reason": reason, "message": "refused by the fault layer", "metadata": {}});
+    let mut response = Response::new(Body::full(status.to_string()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}

@@ -1,0 +1,159 @@
+//! What goes wrong, and when.
+//!
+//! Faults trigger on what happens (the n-th write, the n-th event), not on timers: the narrowest window is
+//! hit as surely as the widest.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::trace::Trace;
+
+/// What happens to one API call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCall {
+    /// The request is lost: nothing is committed, the client gets no answer.
+    DropBefore,
+    /// The answer is lost: the write is committed, the client does not know.
+    DropAfter,
+    /// The API server refuses with this code.
+    Refuse(u16),
+    /// The answer takes this long.
+    Delay(Duration),
+    /// The manager dies just before the write is committed.
+    CrashBefore,
+    /// The manager dies just after the write was committed, before it has the answer.
+    CrashAfter,
+}
+
+/// What happens to one event of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnEvent {
+    /// The watch falls silent from this event on, for half a minute, and then ends with 410: what happened
+    /// meanwhile is only seen as the difference between two lists.
+    Hide,
+    /// This event and everything after it in the same watch arrives this much later.
+    Delay(Duration),
+    /// The event arrives twice.
+    Duplicate,
+    /// The watch is closed before the event.
+    Close,
+    /// The watch ends with 410 before the event: the informer lists again.
+    Expire,
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// On the n-th write (from 0) that the manager makes.
+    Call { nth: usize, what: OnCall },
+    /// On the n-th event (from 0) that its watches receive.
+    Event { nth: usize, what: OnEvent },
+    /// On this many of a hundred calls, by a draw from this seed.
+    Storm { percent: u64, seed: u64 },
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call { nth, what } => write!(f, "write {nth}: {what:?}"),
+            Self::Event { nth, what } => write!(f, "event {nth}: {what:?}"),
+            Self::Storm { percent, seed } => write!(f, "{percent}% of calls fail (seed {seed})"),
+        }
+    }
+}
+
+/// The faults of a run, and how far it has come. Cheap to clone; survives the manager's crashes.
+#[derive(Clone)]
+pub struct Faults(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    crash: Notify,
+    trace: Trace,
+}
+
+struct State {
+    faults: Vec<Fault>,
+    writes: usize,
+    events: usize,
+    storm: Option<(u64, setpoint::Rng)>,
+}
+
+impl Faults {
+    pub fn new(faults: Vec<Fault>, trace: Trace) -> Self {
+        let storm = faults.iter().find_map(|fault| match fault {
+            Fault::Storm { percent, seed } => Some((*percent, setpoint::Rng::seeded(*seed))),
+            _ => None,
+        });
+        let state = Mutex::new(State { faults, writes: 0, events: 0, storm });
+        Self(Arc::new(Inner { state, crash: Notify::new(), trace }))
+    }
+
+    /// Counts a write and says what happens to it.
+    pub(crate) fn on_write(&self) -> Option<OnCall> {
+        let mut state = self.0.state.lock();
+        let nth = state.writes;
+        state.writes += 1;
+        let planned = state.faults.iter().find_map(|fault| match fault {
+            Fault::Call { nth: at, what } if *at == nth => Some(*what),
+            _ => None,
+        });
+        planned.or_else(|| state.storm())
+    }
+
+    /// Counts an event and says what happens to it.
+    pub(crate) fn on_event(&self) -> Option<OnEvent> {
+        let mut state = self.0.state.lock();
+        let nth = state.events;
+        state.events += 1;
+        state.faults.iter().find_map(|fault| match fault {
+            Fault::Event { nth: at, what } if *at == nth => Some(*what),
+            _ => None,
+        })
+    }
+
+    /// The manager dies here: whoever calls this is never polled again.
+    pub(crate) async fn crash(&self) -> std::convert::Infallible {
+        self.0.trace.record("crash");
+        self.0.crash.notify_one();
+        std::future::pending().await
+    }
+
+    /// Waits for a crash.
+    pub(crate) async fn crashed(&self) {
+        self.0.crash.notified().await;
+    }
+
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.0.trace
+    }
+
+    /// How many writes and events there have been.
+    pub fn seen(&self) -> (usize, usize) {
+        let state = self.0.state.lock();
+        (state.writes, state.events)
+    }
+
+    /// Ends the storm, if there is one: faults stop, and the world must settle.
+    pub fn calm(&self) {
+        self.0.state.lock().storm = None;
+    }
+}
+
+impl State {
+    /// One of the ways a busy API server fails.
+    fn storm(&mut self) -> Option<OnCall> {
+        let (percent, rng) = self.storm.as_ref()?;
+        if rng.below(100) >= *percent {
+            return None;
+        }
+        let ways = [OnCall::Refuse(409), OnCall::Refuse(429), OnCall::Refuse(500), OnCall::Refuse(503)];
+        let lost = [OnCall::DropBefore, OnCall::DropAfter];
+        let all: Vec<OnCall> = ways.into_iter().chain(lost).collect();
+        Some(all[rng.below(all.len() as u64) as usize])
+    }
+}

@@ -1,0 +1,154 @@
+//! Every way a scenario can be disturbed, one after the other.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use setpoint::Rng;
+use setpoint_cluster::Parts;
+
+use crate::faults::{Fault, OnCall, OnEvent};
+use crate::graph::{Counts, Graph, History};
+use crate::world::World;
+
+/// How long a stale cache stays stale.
+const STALE_FOR: Duration = Duration::from_secs(60);
+
+/// After the script the world is left alone this long: what is going to go wrong has its chance.
+const AFTERMATH: Duration = Duration::from_secs(120);
+
+/// What a user does, and what must hold meanwhile.
+pub struct Scenario {
+    pub name: &'static str,
+    pub parts: Parts,
+    /// The user's part: creates and changes, each awaited until the world has followed.
+    pub script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
+    /// What must hold after every single change.
+    pub always: fn(&History) -> Result<(), String>,
+}
+
+/// A scenario, a seed and faults: everything that a run follows from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub seed: u64,
+    pub faults: Vec<Fault>,
+}
+
+/// What a run ended in.
+struct Ending {
+    graph: Graph,
+    counts: Counts,
+    writes: usize,
+    events: usize,
+    trace: String,
+}
+
+/// A plan that did not end as it should.
+pub struct Failure {
+    pub scenario: &'static str,
+    pub plan: Plan,
+    pub why: String,
+}
+
+/// What a search has covered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub plans: usize,
+    pub writes: usize,
+    pub events: usize,
+}
+
+impl Scenario {
+    /// Runs a plan; equal plans give equal traces.
+    fn run(&self, plan: &Plan) -> Result<Ending, String> {
+        let disturbed = || {
+            World::simulate(plan.seed, self.parts.clone(), plan.faults.clone(), async |world| {
+                (self.script)(world).await;
+                world.pass(AFTERMATH).await;
+                (self.always)(&world.history())?;
+                let (writes, events) = world.faults().seen();
+                let trace = world.trace().text();
+                Ok(Ending { graph: world.graph().await, counts: world.counts(), writes, events, trace })
+            })
+        };
+        catch_unwind(AssertUnwindSafe(disturbed)).unwrap_or_else(|panic| Err(message(&panic)))
+    }
+
+    /// The trace of a plan, for comparing two runs of it.
+    pub fn trace(&self, plan: &Plan) -> Result<String, Failure> {
+        self.run(plan).map(|ending| ending.trace).map_err(|why| self.failure(plan, why))
+    }
+
+    fn failure(&self, plan: &Plan, why: String) -> Failure {
+        Failure { scenario: self.name, plan: plan.clone(), why }
+    }
+
+    fn check(&self, plan: &Plan, expected: &Ending) -> Result<(), Failure> {
+        let ending = self.run(plan).map_err(|why| self.failure(plan, why))?;
+        let difference = expected.graph.difference(&ending.graph);
+        if !difference.is_empty() {
+            return Err(self.failure(plan, format!("another object graph:\n{}", difference.join("\n"))));
+        }
+        if ending.counts != expected.counts {
+            let why = format!("other counts of creates and deletes: {:?} instead of {:?}", ending.counts, expected.counts);
+            return Err(self.failure(plan, why));
+        }
+        Ok(())
+    }
+}
+
+/// Runs every write × crash before and after and every event × hidden and stale, then `combinations` of
+/// two to four faults drawn from the seed. The first failure ends the search, shrunk to what it needs.
+pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
+    let undisturbed = Plan { seed, faults: Vec::new() };
+    let expected = scenario.run(&undisturbed).map_err(|why| scenario.failure(&undisturbed, why))?;
+    let singles = single_faults(&expected);
+    let rng = Rng::seeded(seed);
+    let combined = (0..combinations).map(|_| combination(&rng, &singles));
+    let mut report = Report { plans: 1, writes: expected.writes, events: expected.events };
+    for faults in singles.iter().map(|fault| vec![*fault]).chain(combined) {
+        let plan = Plan { seed, faults };
+        scenario.check(&plan, &expected).map_err(|failure| shrink(scenario, &expected, failure))?;
+        report.plans += 1;
+    }
+    Ok(report)
+}
+
+fn single_faults(reference: &Ending) -> Vec<Fault> {
+    let on_write = |nth| [OnCall::CrashBefore, OnCall::CrashAfter].map(|what| Fault::Call { nth, what });
+    let on_event = |nth| [OnEvent::Hide, OnEvent::Delay(STALE_FOR)].map(|what| Fault::Event { nth, what });
+    let writes = (0..reference.writes).flat_map(on_write);
+    writes.chain((0..reference.events).flat_map(on_event)).collect()
+}
+
+fn combination(rng: &Rng, singles: &[Fault]) -> Vec<Fault> {
+    let size = 2 + rng.below(3) as usize;
+    (0..size).map(|_| singles[rng.below(singles.len() as u64) as usize]).collect()
+}
+
+/// Leaves out faults one by one as long as the plan still fails.
+fn shrink(scenario: &Scenario, expected: &Ending, mut failure: Failure) -> Failure {
+    let mut at = 0;
+    while at < failure.plan.faults.len() && failure.plan.faults.len() > 1 {
+        let mut smaller = failure.plan.clone();
+        smaller.faults.remove(at);
+        match scenario.check(&smaller, expected) {
+            Err(simpler) => failure = simpler,
+            Ok(()) => at += 1,
+        }
+    }
+    failure
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
+    format!("panicked: {}", text.unwrap_or("with something that is not text"))
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} fails with seed {} and faults {:?}", self.scenario, self.plan.seed, self.plan.faults)?;
+        f.write_str(&self.why)
+    }
+}

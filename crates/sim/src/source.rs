@@ -1,0 +1,109 @@
+//! The fault layer on watches.
+//!
+//! A real watch is ordered, so faults delay, hide, repeat or cut it short, but never reorder within one.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, stream};
+use setpoint::source::{Listed, Selection, Source, WatchItem};
+use setpoint::{ClientError, Kind, Object};
+use setpoint_cluster::InProcessSource;
+
+use crate::faults::{Faults, OnEvent};
+
+type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
+
+/// A source whose watches meet the faults.
+pub(crate) struct FaultySource {
+    inner: InProcessSource,
+    faults: Faults,
+}
+
+impl FaultySource {
+    pub(crate) fn new(inner: InProcessSource, faults: Faults) -> Self {
+        Self { inner, faults }
+    }
+}
+
+impl Source for FaultySource {
+    fn list<'a>(&'a self, kind: &'a Kind, selection: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        self.inner.list(kind, selection)
+    }
+
+    fn watch<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, Result<Items, ClientError>> {
+        async move {
+            let items = self.inner.watch(kind, selection, resource_version).await?;
+            Ok(disturbed(items, kind.clone(), self.faults.clone()).boxed())
+        }
+        .boxed()
+    }
+}
+
+/// How long a hidden event stays hidden.
+const HIDDEN_FOR: Duration = Duration::from_secs(30);
+
+/// What is left of a watch.
+enum Rest {
+    Open(Items),
+    Ended,
+}
+
+fn disturbed(items: Items, kind: Kind, faults: Faults) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> {
+    let counts = concerns(&kind);
+    stream::unfold((Rest::Open(items), faults), move |(rest, faults)| async move {
+        let Rest::Open(mut items) = rest else { return None };
+        let item = items.next().await?;
+        let fault = if counts && is_event(&item) { faults.on_event() } else { None };
+        let (out, rest): (Vec<_>, Rest) = match fault {
+            None => (vec![item], Rest::Open(items)),
+            Some(OnEvent::Duplicate) => (repeated(item), Rest::Open(items)),
+            Some(OnEvent::Delay(duration)) => {
+                tokio::time::sleep(duration).await;
+                (vec![item], Rest::Open(items))
+            }
+            Some(OnEvent::Hide) => {
+                tokio::time::sleep(HIDDEN_FOR).await;
+                (vec![Err(gone())], Rest::Ended)
+            }
+            Some(OnEvent::Close) => (Vec::new(), Rest::Ended),
+            Some(OnEvent::Expire) => (vec![Err(gone())], Rest::Ended),
+        };
+        Some((stream::iter(out), (rest, faults)))
+    })
+    .flatten()
+}
+
+fn is_event(item: &Result<WatchItem, ClientError>) -> bool {
+    matches!(item, Ok(WatchItem::Added(_) | WatchItem::Modified(_) | WatchItem::Deleted(_)))
+}
+
+/// Leases and events change all the time and decide nothing.
+fn concerns(kind: &Kind) -> bool {
+    !matches!(kind.kind(), "Lease" | "Event")
+}
+
+fn repeated(item: Result<WatchItem, ClientError>) -> Vec<Result<WatchItem, ClientError>> {
+    let copy = match &item {
+        Ok(WatchItem::Added(object)) => Some(WatchItem::Modified(Object::clone(object))),
+        Ok(WatchItem::Modified(object)) => Some(WatchItem::Modified(object.clone())),
+        _ => None,
+    };
+    std::iter::once(item).chain(copy.map(Ok)).collect()
+}
+
+fn gone() -> ClientError {
+    ClientError::Api {
+        code: 410,
+        reason: "Expired".into(),
+        message: "too old resource version".into(),
+        causes: Vec::new(),
+        retry_after_seconds: None,
+    }
+}

@@ -1,0 +1,148 @@
+//! A seeded cluster on a virtual clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::{Client, Clock, Key, Kind, Object, Rng, Runtime};
+use setpoint_cluster::{Cluster, InProcessSource, Parts};
+use setpoint_store::{MemoryStore, Store};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::faulty_client;
+use crate::faults::{Fault, Faults};
+use crate::graph::{Counts, Graph, History};
+use crate::source::FaultySource;
+use crate::trace::Trace;
+
+/// When every simulation begins.
+const EPOCH: &str = "2025-01-01T00:00:00Z";
+
+/// How long a dead manager takes to come back.
+const RESTART: Duration = Duration::from_secs(5);
+
+/// How often a script looks whether the world is as it wants it, and for how long at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A cluster whose manager meets faults, and a client that does not.
+pub struct World {
+    cluster: Cluster,
+    store: Arc<MemoryStore>,
+    parts: Parts,
+    faults: Faults,
+    trace: Trace,
+}
+
+impl World {
+    /// Runs `inside` in a new world, on a runtime of its own: paused, single-threaded.
+    pub fn simulate<T>(seed: u64, parts: Parts, faults: Vec<Fault>, inside: impl AsyncFnOnce(&Self) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
+        runtime.block_on(async {
+            let world = Self::new(seed, parts, faults).await;
+            world.alive(inside(&world)).await
+        })
+    }
+
+    async fn new(seed: u64, parts: Parts, faults: Vec<Fault>) -> Self {
+        let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
+        let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let cluster = Cluster::start(store.clone(), runtime).await.expect("an empty store can be started on");
+        let trace = Trace::new(clock);
+        Self { cluster, store, parts, faults: Faults::new(faults, trace.clone()), trace }
+    }
+
+    /// Runs `script` while the manager runs, dies and comes back.
+    async fn alive<T>(&self, script: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            result = script => result,
+            () = self.keep_managing() => unreachable!("the manager is always restarted"),
+        }
+    }
+
+    async fn keep_managing(&self) {
+        loop {
+            let manager = self.cluster.manager_on(
+                Client::new(faulty_client(self.cluster.api(), &self.faults)),
+                Arc::new(FaultySource::new(InProcessSource::new(self.cluster.api().clone()), self.faults.clone())),
+                &self.parts,
+            );
+            tokio::select! {
+                biased;
+                () = self.faults.crashed() => {}
+                () = manager.run(CancellationToken::new()) => {}
+            }
+            tokio::time::sleep(RESTART).await;
+        }
+    }
+
+    /// A client that nothing happens to: the user's.
+    pub fn client(&self) -> Client {
+        self.cluster.client()
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.cluster.runtime().clock
+    }
+
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Creates an object as the user.
+    pub async fn create(&self, kind: &Kind, namespace: Option<&str>, body: serde_json::Value) -> Object {
+        self.client().create(kind, namespace, &body).await.unwrap_or_else(|error| panic!("cannot create {body}: {error}"))
+    }
+
+    /// Waits until `settled` holds for the object, in virtual time; panics with its state if it never does.
+    pub async fn until(&self, kind: &Kind, key: &Key, settled: impl Fn(Option<&serde_json::Value>) -> bool) {
+        let deadline = self.clock().now() + PATIENCE;
+        loop {
+            let value = self.get(kind, key).await;
+            if settled(value.as_ref()) {
+                return;
+            }
+            assert!(self.clock().now() < deadline, "{kind} {key} never got there:\n{}\nit is {value:?}", self.trace.text());
+            self.clock().sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The object as it is now.
+    pub async fn get(&self, kind: &Kind, key: &Key) -> Option<serde_json::Value> {
+        match self.client().get(kind, key).await {
+            Ok(object) => Some(object.decode().expect("the API server answers with JSON")),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => panic!("cannot get {kind} {key}: {error}"),
+        }
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, duration: Duration) {
+        self.clock().sleep(duration).await;
+    }
+
+    /// Every change so far, in order.
+    pub fn history(&self) -> History {
+        History::of(&*self.store, &self.cluster.api().registry())
+    }
+
+    /// The objects there are now.
+    pub async fn graph(&self) -> Graph {
+        Graph::of(self.cluster.api()).await
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.history().counts()
+    }
+
+    /// The newest revision of the store: equal before and after means that nothing was written.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+}

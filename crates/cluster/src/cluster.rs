@@ -62,10 +62,16 @@ impl Cluster {
     }
 
     /// The same on another client or source: a fault layer around the in-process ones.
-    pub fn manager_on(&self, client: Client, source: Arc<dyn setpoint::source::Source>, parts: &Parts) -> Manager {
+    pub fn manager_on(
+        &self,
+        client: Client,
+        source: Arc<dyn setpoint::source::Source>,
+        parts: &Parts,
+    ) -> Manager {
         let mut manager = Manager::new(client, source, self.runtime.clone());
         let context = manager.context().clone();
-        let controllers = parts.controllers.iter().flat_map(|entry| (entry.build)(&context, &parts.controller_options));
+        let controllers =
+            parts.controllers.iter().flat_map(|entry| (entry.build)(&context, &parts.controller_options));
         let mut runnables: Vec<_> = controllers.collect();
         if parts.scheduler {
             runnables.extend(setpoint_scheduler::runnables(&context));

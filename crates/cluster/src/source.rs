@@ -9,8 +9,8 @@ use setpoint::source::{Listed, Selection, Source, WatchItem};
 use setpoint::{ClientError, Kind, Object};
 
 use setpoint_apiserver::registry::Gvr;
-use setpoint_apiserver::{ApiServer, ChangeKind, RecordWatch};
 use setpoint_apiserver::status::Status;
+use setpoint_apiserver::{ApiServer, ChangeKind, RecordWatch};
 use setpoint_store::Record;
 
 /// Lists and watches by calling the API server. Objects share the bytes of its store.
@@ -26,7 +26,11 @@ impl InProcessSource {
 }
 
 impl Source for InProcessSource {
-    fn list<'a>(&'a self, kind: &'a Kind, selection: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    fn list<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
         async move {
             let listed = self.api.list_records(&gvr(kind), &choice(selection)).await;
             let (records, revision) = listed.map_err(client_error)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use setpoint::client::{Part, Patch};
 use setpoint::backoff::Backoff;
+use setpoint::client::{Part, Patch};
 use setpoint::queue::limiter::PerKey;
 use setpoint::reconcile::Attempting;
 use setpoint::{

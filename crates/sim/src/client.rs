@@ -56,7 +56,8 @@ async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Resu
             match faults.crash().await {}
         }
     };
-    let outcome = response.as_ref().map_or("lost".to_owned(), |response| response.status().as_str().to_owned());
+    let outcome =
+        response.as_ref().map_or("lost".to_owned(), |response| response.status().as_str().to_owned());
     faults.trace().record(format_args!("{line} {outcome}"));
     response
 }

@@ -49,7 +49,8 @@ impl Graph {
                 continue;
             }
             let gvr = Gvr::new(&kind.group, &kind.version, &kind.plural);
-            let (records, _) = api.list_records(&gvr, &Selection::all()).await.expect("a served kind can be listed");
+            let (records, _) =
+                api.list_records(&gvr, &Selection::all()).await.expect("a served kind can be listed");
             objects.extend(records.iter().map(|record| decode(&record.value)));
         }
         let names = Names::of(&objects);
@@ -155,7 +156,8 @@ impl History {
         resources.sort_unstable();
         resources.dedup();
         for resource in resources {
-            let mut watch = store.watch(Resource::new(resource).all(), store.compacted()).expect("nothing is compacted");
+            let mut watch =
+                store.watch(Resource::new(resource).all(), store.compacted()).expect("nothing is compacted");
             // Ready at once while there are events: the runtime is not needed.
             while let Some(Ok(batch)) = watch.next().now_or_never() {
                 events.extend(batch);

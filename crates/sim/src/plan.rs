@@ -91,7 +91,10 @@ impl Scenario {
             return Err(self.failure(plan, format!("another object graph:\n{}", difference.join("\n"))));
         }
         if ending.counts != expected.counts {
-            let why = format!("other counts of creates and deletes: {:?} instead of {:?}", ending.counts, expected.counts);
+            let why = format!(
+                "other counts of creates and deletes: {:?} instead of {:?}",
+                ending.counts, expected.counts
+            );
             return Err(self.failure(plan, why));
         }
         Ok(())
@@ -148,7 +151,11 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} fails with seed {} and faults {:?}", self.scenario, self.plan.seed, self.plan.faults)?;
+        writeln!(
+            f,
+            "{} fails with seed {} and faults {:?}",
+            self.scenario, self.plan.seed, self.plan.faults
+        )?;
         f.write_str(&self.why)
     }
 }

@@ -28,7 +28,11 @@ impl FaultySource {
 }
 
 impl Source for FaultySource {
-    fn list<'a>(&'a self, kind: &'a Kind, selection: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>> {
+    fn list<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
         self.inner.list(kind, selection)
     }
 
@@ -55,7 +59,11 @@ enum Rest {
     Ended,
 }
 
-fn disturbed(items: Items, kind: Kind, faults: Faults) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> {
+fn disturbed(
+    items: Items,
+    kind: Kind,
+    faults: Faults,
+) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> {
     let counts = concerns(&kind);
     stream::unfold((Rest::Open(items), faults), move |(rest, faults)| async move {
         let Rest::Open(mut items) = rest else { return None };

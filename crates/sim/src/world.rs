@@ -35,7 +35,12 @@ pub struct World {
 
 impl World {
     /// Runs `inside` in a new world, on a runtime of its own: paused, single-threaded.
-    pub fn simulate<T>(seed: u64, parts: Parts, faults: Vec<Fault>, inside: impl AsyncFnOnce(&Self) -> T) -> T {
+    pub fn simulate<T>(
+        seed: u64,
+        parts: Parts,
+        faults: Vec<Fault>,
+        inside: impl AsyncFnOnce(&Self) -> T,
+    ) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
         runtime.block_on(async {
@@ -66,7 +71,10 @@ impl World {
         loop {
             let manager = self.cluster.manager_on(
                 Client::new(faulty_client(self.cluster.api(), &self.faults)),
-                Arc::new(FaultySource::new(InProcessSource::new(self.cluster.api().clone()), self.faults.clone())),
+                Arc::new(FaultySource::new(
+                    InProcessSource::new(self.cluster.api().clone()),
+                    self.faults.clone(),
+                )),
                 &self.parts,
             );
             tokio::select! {
@@ -97,7 +105,10 @@ impl World {
 
     /// Creates an object as the user.
     pub async fn create(&self, kind: &Kind, namespace: Option<&str>, body: serde_json::Value) -> Object {
-        self.client().create(kind, namespace, &body).await.unwrap_or_else(|error| panic!("cannot create {body}: {error}"))
+        self.client()
+            .create(kind, namespace, &body)
+            .await
+            .unwrap_or_else(|error| panic!("cannot create {body}: {error}"))
     }
 
     /// Waits until `settled` holds for the object, in virtual time; panics with its state if it never does.
@@ -108,7 +119,11 @@ impl World {
             if settled(value.as_ref()) {
                 return;
             }
-            assert!(self.clock().now() < deadline, "{kind} {key} never got there:\n{}\nit is {value:?}", self.trace.text());
+            assert!(
+                self.clock().now() < deadline,
+                "{kind} {key} never got there:\n{}\nit is {value:?}",
+                self.trace.text()
+            );
             self.clock().sleep(LOOK_EVERY).await;
         }
     }

@@ -36,11 +36,13 @@ mod rest;
 mod route;
 pub mod schema;
 pub mod selector;
+mod serve;
 mod server;
 pub mod services;
 pub mod status;
 pub mod strategy;
 pub mod table;
+pub mod tls;
 mod transform;
 pub mod validation;
 

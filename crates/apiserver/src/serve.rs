@@ -1,0 +1,157 @@
+//! The way in over the network: HTTP/1.1 and HTTP/2 over TLS.
+//!
+//! Shutting down: accepting stops, open watches end, requests under way are answered; connections that
+//! are still busy after [`DRAIN`] are dropped.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::{Authenticator, User};
+use crate::body::Body;
+use crate::route::BODY_BYTES;
+use crate::server::ApiServer;
+use crate::status::Status;
+use crate::tls::{self, ServerTls};
+
+/// As many connections as are served at once; more wait to be accepted. At some 100 KB of buffers each
+/// that is 400 MB in the worst case, and 20 connections from each of 200 clients.
+const CONNECTIONS: usize = 4096;
+/// HTTP/2 requests under way on one connection, as in v1.34.
+const STREAMS: u32 = 250;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long requests under way may take once the server is stopping.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long accepting pauses when the system is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections share.
+struct Shared {
+    server: ApiServer,
+    authenticator: Authenticator,
+    acceptor: TlsAcceptor,
+    builder: auto::Builder<TokioExecutor>,
+}
+
+impl ApiServer {
+    /// Serves until `stop`, then drains.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        tls: ServerTls,
+        authenticator: Authenticator,
+        stop: CancellationToken,
+    ) {
+        let shared = Arc::new(Shared {
+            server: self.clone(),
+            authenticator,
+            acceptor: TlsAcceptor::from(tls.0),
+            builder: builder(),
+        });
+        let graceful = GracefulShutdown::new();
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
+            let connection = serve_connection(shared.clone(), stream, permit, graceful.watcher());
+            tokio::spawn(connection);
+        }
+        drop(listener);
+        self.close_watches();
+        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+            tracing::warn!("some connections were still busy when the server stopped");
+        }
+    }
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+    builder
+}
+
+/// The next connection; `None` when it is time to stop.
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+    stop: &CancellationToken,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    loop {
+        let next = async {
+            let permit = room.clone().acquire_owned().await;
+            (listener.accept().await, permit)
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return None,
+            accepted = next => accepted,
+        };
+        match accepted {
+            (Ok((stream, _)), Ok(permit)) => return Some((stream, permit)),
+            (Err(error), _) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            (_, Err(_)) => return None,
+        }
+    }
+}
+
+async fn serve_connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let _ = stream.set_nodelay(true);
+    let handshake = tokio::time::timeout(HANDSHAKE, shared.acceptor.accept(stream)).await;
+    let Ok(Ok(stream)) = handshake else {
+        tracing::debug!("a TLS handshake failed");
+        return;
+    };
+    let certificates = stream.get_ref().1.peer_certificates();
+    let user = Arc::new(certificates.and_then(|chain| tls::user_of(chain.first()?)));
+    let answering = shared.clone();
+    let service = service_fn(move |request| {
+        let (shared, user) = (answering.clone(), user.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, (*user).as_ref(), request).await) }
+    });
+    let connection = shared.builder.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection.into_owned()).await {
+        tracing::debug!(error, "a connection ended early");
+    }
+    drop(permit);
+}
+
+async fn answer(shared: &Shared, certificate: Option<&User>, request: Request<Incoming>) -> Response<Body> {
+    let Some(user) = shared.authenticator.user(certificate, request.headers()) else {
+        return Status::unauthorized().into_response();
+    };
+    let (parts, body) = request.into_parts();
+    match read(body).await {
+        Ok(body) => shared.server.handle(user, Request::from_parts(parts, body)).await,
+        Err(status) => status.into_response(),
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::too_large(format_args!("limit is {BODY_BYTES}")))
+        }
+        Err(error) => Err(Status::bad_request(format!("cannot read the body of the request: {error}"))),
+    }
+}

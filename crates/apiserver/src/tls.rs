@@ -1,0 +1,224 @@
+//! Certificates: an authority of the cluster's own, and what it signs.
+//!
+//! Only the authority has to be kept between runs: what it signed before stays valid, and a server signs
+//! itself a certificate for the names it has now.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use crate::auth::{MASTERS, User};
+
+/// A certificate and its key, both as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// Signs the certificates of a cluster.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Authority(Identity);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot make a certificate")]
+    Certificate(#[from] rcgen::Error),
+    #[error("cannot read the PEM of a certificate or key")]
+    Pem(#[source] std::io::Error),
+    #[error("there is no private key in the PEM")]
+    NoKey,
+    #[error("cannot use the certificate")]
+    Rustls(#[from] rustls::Error),
+    #[error("cannot verify client certificates")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+const AUTHORITY_YEARS: i32 = 10;
+const CERTIFICATE_YEARS: i32 = 1;
+
+/// The names by which programs in the cluster know the server.
+pub const SERVER_NAMES: [&str; 5] = [
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "localhost",
+];
+
+impl Authority {
+    /// A new authority.
+    pub fn generate(now: Timestamp) -> Result<Self, TlsError> {
+        let key = KeyPair::generate()?;
+        let mut params = params("setpoint-ca", &[], now, AUTHORITY_YEARS);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self(Identity { certificate, key: key.serialize_pem() }))
+    }
+
+    /// An authority that was kept.
+    pub fn from_pem(identity: Identity) -> Result<Self, TlsError> {
+        let authority = Self(identity);
+        authority.issuer()?;
+        Ok(authority)
+    }
+
+    /// The authority's own certificate and key.
+    pub fn identity(&self) -> &Identity {
+        &self.0
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, TlsError> {
+        let key = KeyPair::from_pem(&self.0.key)?;
+        Ok(Issuer::from_ca_cert_pem(&self.0.certificate, key)?)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Result<Identity, TlsError> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer()?)?.pem();
+        Ok(Identity { certificate, key: key.serialize_pem() })
+    }
+
+    /// A certificate for a server that is known by [`SERVER_NAMES`], 127.0.0.1 and these addresses.
+    pub fn server_certificate(&self, addresses: &[IpAddr], now: Timestamp) -> Result<Identity, TlsError> {
+        let mut params = params("kube-apiserver", &[], now, CERTIFICATE_YEARS);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        for name in SERVER_NAMES {
+            params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+        }
+        let local: [IpAddr; 2] = [[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()];
+        params.subject_alt_names.extend(local.iter().chain(addresses).map(|address| SanType::IpAddress(*address)));
+        self.sign(&params)
+    }
+
+    /// A certificate for a user and their groups.
+    pub fn client_certificate(&self, user: &str, groups: &[&str], now: Timestamp) -> Result<Identity, TlsError> {
+        let mut params = params(user, groups, now, CERTIFICATE_YEARS);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&params)
+    }
+
+    /// The certificate of the administrator: `kubernetes-admin` of `system:masters`.
+    pub fn admin_certificate(&self, now: Timestamp) -> Result<Identity, TlsError> {
+        self.client_certificate("kubernetes-admin", &[MASTERS], now)
+    }
+}
+
+fn params(name: &str, organizations: &[&str], now: Timestamp, years: i32) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    for organization in organizations {
+        params.distinguished_name.push(DnType::OrganizationName, *organization);
+    }
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    // A day's slack for clocks that are behind.
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let start = today.yesterday().unwrap_or(today);
+    let end = today.checked_add(years.years()).unwrap_or(today);
+    let midnight = |date: jiff::civil::Date| {
+        date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
+    };
+    params.not_before = midnight(start);
+    params.not_after = midnight(end);
+    params
+}
+
+/// How a server presents itself, and whose certificates it believes.
+#[derive(Clone)]
+pub struct ServerTls(pub(crate) Arc<ServerConfig>);
+
+impl ServerTls {
+    /// Clients may present a certificate of the authority; they need not.
+    pub fn new(server: &Identity, authority: &Authority) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&authority.0.certificate)? {
+            roots.add(certificate)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()?;
+        let key = rustls_pemfile::private_key(&mut server.key.as_bytes()).map_err(TlsError::Pem)?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(certificates(&server.certificate)?, key.ok_or(TlsError::NoKey)?)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    rustls_pemfile::certs(&mut pem.as_bytes()).collect::<Result<_, _>>().map_err(TlsError::Pem)
+}
+
+/// The user of a verified client certificate: its common name, with its organizations for groups.
+pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = parsed.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
+    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
+    Some(User::authenticated(name, "", groups))
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Identity(a certificate and a key)")
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2025-03-04T05:06:07Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_client_certificate_names_its_user_and_groups() {
+        let authority = Authority::generate(now()).unwrap();
+        let admin = authority.admin_certificate(now()).unwrap();
+        let der = certificates(&admin.certificate).unwrap().remove(0);
+        let user = user_of(&der).unwrap();
+        assert_eq!(user.name, "kubernetes-admin");
+        assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    }
+
+    #[test]
+    fn an_authority_that_was_kept_signs_on() {
+        let first = Authority::generate(now()).unwrap();
+        let kept = Authority::from_pem(first.identity().clone()).unwrap();
+        let server = kept.server_certificate(&["10.0.0.1".parse().unwrap()], now()).unwrap();
+        ServerTls::new(&server, &first).unwrap();
+        let der = certificates(&server.certificate).unwrap().remove(0);
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+        let names = parsed.subject_alternative_name().unwrap().unwrap().value.general_names.len();
+        assert_eq!(names, SERVER_NAMES.len() + 3);
+        assert_eq!(parsed.validity().not_before.timestamp(), 1_740_960_000);
+    }
+
+    #[test]
+    fn garbage_is_no_authority() {
+        let garbage = Identity { certificate: "x".into(), key: "y".into() };
+        assert!(Authority::from_pem(garbage).is_err());
+    }
+}

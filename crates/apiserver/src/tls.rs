@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
@@ -98,12 +98,19 @@ impl Authority {
             params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
         }
         let local: [IpAddr; 2] = [[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()];
-        params.subject_alt_names.extend(local.iter().chain(addresses).map(|address| SanType::IpAddress(*address)));
+        params
+            .subject_alt_names
+            .extend(local.iter().chain(addresses).map(|address| SanType::IpAddress(*address)));
         self.sign(&params)
     }
 
     /// A certificate for a user and their groups.
-    pub fn client_certificate(&self, user: &str, groups: &[&str], now: Timestamp) -> Result<Identity, TlsError> {
+    pub fn client_certificate(
+        &self,
+        user: &str,
+        groups: &[&str],
+        now: Timestamp,
+    ) -> Result<Identity, TlsError> {
         let mut params = params(user, groups, now, CERTIFICATE_YEARS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params)
@@ -169,7 +176,8 @@ pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
+    let groups =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
     Some(User::authenticated(name, "", groups))
 }
 

@@ -77,6 +77,23 @@ async fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Clie
 }
 
 impl Discovered {
+    /// What a server would have said that serves these kinds, each in its preferred version, with these
+    /// verbs, and could not speak for those versions, for these reasons.
+    pub fn of<'a>(
+        served: impl IntoIterator<Item = (Kind, Vec<String>)>,
+        failed: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let mut found = Found::default();
+        for (kind, verbs) in served {
+            let version = kind.version().to_owned();
+            found.add(kind, verbs, &version);
+        }
+        for (api_version, why) in failed {
+            found.failures.push(Failure { api_version: api_version.into(), why: why.into() });
+        }
+        found.into_discovered()
+    }
+
     /// The preferred version of each resource.
     pub fn preferred(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|resource| resource.preferred)

@@ -163,3 +163,49 @@ fn is_event(kind: &Kind) -> bool {
 fn defines_kinds(kind: &Kind) -> bool {
     kind.group() == "apiextensions.k8s.io" && kind.plural() == "customresourcedefinitions"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn discovered(resources: &[(&str, &str, &[&str])], failed: &[&str]) -> Discovered {
+        let resources = resources.iter().map(|(group, plural, verbs)| {
+            let kind = Kind::new(group, "v1", plural, plural, true);
+            (kind, verbs.iter().map(|verb| (*verb).to_owned()).collect())
+        });
+        Discovered::of(resources, failed.iter().map(|api_version| (*api_version, "down")))
+    }
+
+    const ALL: &[&str] = &["delete", "list", "watch", "get"];
+
+    #[track_caller]
+    fn check(discovered: &Discovered, current: &[(&str, &str)], expected: &[&str]) {
+        let current: Vec<Kind> =
+            current.iter().map(|(group, plural)| Kind::new(group, "v1", plural, plural, true)).collect();
+        let wanted = wanted(discovered, &current.iter().collect());
+        assert_eq!(wanted.iter().map(Kind::plural).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn everything_that_can_be_collected_is_monitored() {
+        let some = discovered(
+            &[
+                ("", "pods", ALL),
+                ("", "events", ALL),
+                ("events.k8s.io", "events", ALL),
+                ("apps", "sets", ALL),
+                ("", "bindings", &["create"]),
+                ("", "componentstatuses", &["get", "list"]),
+            ],
+            &[],
+        );
+        check(&some, &[], &["pods", "sets"]);
+        check(&some, &[("gone.example.com", "gones")], &["pods", "sets"]);
+    }
+
+    #[test]
+    fn what_cannot_be_discovered_is_not_given_up() {
+        let partly = discovered(&[("", "pods", ALL)], &["down.example.com/v1"]);
+        check(&partly, &[("down.example.com", "downs"), ("gone.example.com", "gones")], &["pods", "downs"]);
+    }
+}

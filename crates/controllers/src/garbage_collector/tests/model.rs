@@ -38,6 +38,7 @@ struct Attempt {
 
 pub(super) struct Model {
     kinds: [Kind; 3],
+    unserved: BTreeSet<Kind>,
     objects: BTreeMap<Uid, (usize, Object)>,
     /// Whoever was to be deleted after its dependents: they may go from then on, whatever becomes of it.
     doomed: BTreeSet<Uid>,
@@ -56,6 +57,7 @@ impl Model {
     pub(super) fn new() -> Self {
         Self {
             kinds: kinds(),
+            unserved: BTreeSet::new(),
             objects: BTreeMap::new(),
             doomed: BTreeSet::new(),
             revision: 0,
@@ -185,7 +187,8 @@ impl Model {
 
     /// The object at these coordinates; the error says why nobody can tell.
     fn look_up(&self, identity: &Identity) -> Result<Option<&Object>, Unclear> {
-        let served = self.kinds.iter().position(|kind| kind.is_called(&identity.api_version, &identity.kind));
+        let is_meant = |kind: &Kind| kind.is_called(&identity.api_version, &identity.kind);
+        let served = self.kinds.iter().position(|kind| is_meant(kind) && !self.unserved.contains(kind));
         let served = served.ok_or(Unclear::NotServed)?;
         let namespace = match self.kinds[served].namespaced() {
             true => Some(identity.namespace.as_deref().ok_or(Unclear::NoNamespace)?),
@@ -224,6 +227,13 @@ impl Model {
         self.later.extend(work.delete_later);
         self.orphan.extend(work.orphan);
         self.misplaced += work.misplaced.len();
+    }
+
+    /// A kind is not served any more, nor monitored.
+    pub(super) fn stops_serving(&mut self, kind: &Kind) {
+        self.unserved.insert(kind.clone());
+        let work = self.graph.forget_kind(kind);
+        self.take_on(work);
     }
 
     // What workers do.

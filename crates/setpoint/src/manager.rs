@@ -8,6 +8,9 @@
 //! What always holds: [`Manager::run`] owns every task it starts, so dropping its future is a crash:
 //! nothing that it started runs any further.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,15 +99,16 @@ impl Manager {
     /// Runs everything until `stop`, then shuts down in order.
     pub async fn run(self, stop: CancellationToken) {
         let Self { context, recording, runnables } = self;
-        let informers = Stage::start({
+        let ended = Ended::watched_by(&context.health);
+        let informers = Stage::start("informers", &ended, {
             let informers = context.informers.clone();
             move |stop| async move { informers.run(stop).await }
         });
-        let events = Stage::start(|stop| recording.run(stop));
+        let events = Stage::start("events", &ended, |stop| recording.run(stop));
         let mut controllers = JoinSet::new();
-        let ended = Ended::watched_by(&context.health);
         for runnable in runnables {
-            controllers.spawn(run_one(runnable, stop.clone(), ended.clone()));
+            let name = runnable.name().to_owned();
+            controllers.spawn(ended.unless_stopped(name, stop.clone(), runnable.run(stop.clone())));
         }
         stop.cancelled().await;
         if tokio::time::timeout(SHUTDOWN, finish(&mut controllers)).await.is_err() {
@@ -132,10 +136,14 @@ struct Stage {
 }
 
 impl Stage {
-    fn start<F: Future<Output = ()> + Send + 'static>(run: impl FnOnce(CancellationToken) -> F) -> Self {
+    fn start<F: Future<Output = ()> + Send + 'static>(
+        name: &str,
+        ended: &Ended,
+        run: impl FnOnce(CancellationToken) -> F,
+    ) -> Self {
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
-        task.spawn(run(stop.clone()));
+        task.spawn(ended.unless_stopped(name.to_owned(), stop.clone(), run(stop.clone())));
         Self { stop, task }
     }
 
@@ -151,13 +159,6 @@ async fn finish(tasks: &mut JoinSet<()>) {
     }
 }
 
-async fn run_one(runnable: Box<dyn Runnable>, stop: CancellationToken, ended: Ended) {
-    let name = runnable.name().to_owned();
-    let mut early = ended.unless_stopped(name, stop.clone());
-    runnable.run(stop).await;
-    early.note();
-}
-
 fn log_panic(result: Result<(), JoinError>) {
     if let Err(error) = result.map_err(|error| error.to_string()) {
         tracing::error!(%error, "a part of the manager ended");
@@ -170,7 +171,7 @@ struct Ended {
     names: Arc<Mutex<Vec<String>>>,
 }
 
-/// Notes the end of a runnable, by return or by panic, if it was not asked to end.
+/// Notes the end of a part, by return or by panic, if it was not asked to end.
 struct Early {
     ended: Ended,
     name: String,
@@ -188,8 +189,18 @@ impl Ended {
         ended
     }
 
-    fn unless_stopped(self, name: String, stop: CancellationToken) -> Early {
-        Early { ended: self, name, stop }
+    /// Runs a part and notes its end if nobody asked for it.
+    fn unless_stopped<F: Future<Output = ()>>(
+        &self,
+        name: String,
+        stop: CancellationToken,
+        run: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        let mut early = Early { ended: self.clone(), name, stop };
+        async move {
+            run.await;
+            early.note();
+        }
     }
 }
 

@@ -10,6 +10,9 @@
 //!
 //! What always holds: a taken key is done exactly once, however its reconcile ends.
 
+#[cfg(test)]
+mod tests;
+
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -9,6 +9,8 @@
 //! - a call without an answer is a [`ClientError::Transport`]: it may have been carried out.
 
 mod error;
+#[cfg(test)]
+pub(crate) mod fake;
 mod list;
 mod path;
 mod send;

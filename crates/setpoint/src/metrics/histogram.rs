@@ -45,9 +45,12 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Upper bounds, the last one infinite, and how many observations fell under each but not under
-    /// the one before.
-    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
-        self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts.iter().copied()).collect()
+    /// Upper bounds, the last one infinite, and how many observations were no larger.
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
+        bounds.zip(&self.counts).scan(0, |under, (bound, count)| {
+            *under += count;
+            Some((bound, *under))
+        })
     }
 }

@@ -8,6 +8,9 @@ mod encode;
 pub(crate) mod histogram;
 mod reconciles;
 mod requests;
+#[cfg(test)]
+mod tests;
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,9 +40,10 @@ pub struct Metrics {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     registry: Mutex<Registry>,
-    sources: Arc<Sources>,
+    sources: Sources,
 }
 
 /// Who counts what. One entry per queue, controller, host and gauge: all fixed when a process starts.
@@ -81,10 +85,7 @@ pub(crate) struct QueueFigures {
 impl Metrics {
     /// No metrics yet.
     pub fn new() -> Self {
-        let sources = Arc::<Sources>::default();
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(sources.clone()));
-        Self { shared: Arc::new(Shared { registry: Mutex::new(registry), sources }) }
+        Self { shared: Arc::default() }
     }
 
     /// Registers metrics of one's own.
@@ -119,7 +120,7 @@ impl Metrics {
 
     /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> String {
-        encode::text(&self.shared.registry.lock())
+        encode::everything(&self.shared.sources, &self.shared.registry.lock())
     }
 
     pub(crate) fn add_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) {

@@ -14,6 +14,8 @@
 //! dropped, it wakes another one to take the post. So there is one timer and no task of its own.
 
 pub mod limiter;
+#[cfg(test)]
+mod model;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -430,7 +432,7 @@ impl<K: WorkKey> QueueStats for Shared<K> {
             retries: state.timing.retries,
             waited: state.timing.waited.clone(),
             worked: state.timing.worked.clone(),
-            unfinished: running().sum(),
+            unfinished: running().fold(0.0, |sum, seconds| sum + seconds),
             longest: running().fold(0.0, f64::max),
         };
         drop(state);

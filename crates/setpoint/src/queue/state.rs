@@ -11,9 +11,9 @@
 //!   due: in `delayed` until its time comes, whatever else is true; then it is added
 //! ```
 //!
-//! Entries live in a slab and are found through a table of their slots, so that adding and finishing
-//! a key hash it once each and taking it does not hash it at all. Nothing iterates the table, so its
-//! order is nobody's business.
+//! Entries are found through a table of their slots, so that adding and finishing a key hash it once
+//! each and taking it does not hash it at all. Nothing iterates the table, so its order is nobody's
+//! business. A slot is made free and used again in place: moving an entry costs more than all the rest.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasher;
@@ -21,7 +21,6 @@ use std::hash::BuildHasher;
 use hashbrown::hash_table::Entry as Slot;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use setpoint_clock::Instant;
-use slab::Slab;
 
 use super::timing::Timing;
 use crate::reconcile::WorkKey;
@@ -29,7 +28,8 @@ use crate::reconcile::WorkKey;
 /// How many entries are as many as the keys that wait, are worked on or are delayed: at most one per
 /// object that a controller watches, which its caches hold anyway.
 pub(super) struct State<K> {
-    entries: Slab<Entry<K>>,
+    entries: Vec<Entry<K>>,
+    free: Vec<usize>,
     table: HashTable<usize>,
     hasher: DefaultHashBuilder,
     ready: VecDeque<usize>,
@@ -44,7 +44,8 @@ pub(super) struct State<K> {
 }
 
 struct Entry<K> {
-    key: K,
+    /// `None`: the slot is free, and nothing below is true.
+    key: Option<K>,
     hash: u64,
     /// Wants to be worked on: in `ready`, or, while `processing`, once that is done.
     dirty: bool,
@@ -66,7 +67,8 @@ pub(super) struct Standing {
 impl<K: WorkKey> State<K> {
     pub(super) fn new() -> Self {
         Self {
-            entries: Slab::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
             table: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             ready: VecDeque::new(),
@@ -137,12 +139,16 @@ impl<K: WorkKey> State<K> {
             entry.started_at = Some(now);
             self.timing.waited(entry.added_at.take(), now);
         }
-        Some(entry.key.clone())
+        entry.key.clone()
     }
 
     /// Whether the key became ready again.
     pub(super) fn done(&mut self, key: &K, now: impl FnOnce() -> Instant) -> bool {
-        let Some(slot) = self.find(key) else { return false };
+        let hash = self.hasher.hash_one(key);
+        let Ok(found) = self.table.find_entry(hash, |slot| self.entries[*slot].holds(key)) else {
+            return false;
+        };
+        let slot = *found.get();
         let entry = &mut self.entries[slot];
         if !std::mem::take(&mut entry.processing) {
             return false;
@@ -153,10 +159,12 @@ impl<K: WorkKey> State<K> {
         }
         if entry.dirty {
             self.ready.push_back(slot);
-            return true;
+        } else if entry.due.is_none() {
+            found.remove();
+            entry.key = None;
+            self.free.push(slot);
         }
-        self.remove_if_idle(slot);
-        false
+        entry.dirty
     }
 
     pub(super) fn count_retry(&mut self) {
@@ -178,7 +186,7 @@ impl<K: WorkKey> State<K> {
             self.entries[slot].dirty = false;
             self.remove_if_idle(slot);
         }
-        for (_, entry) in &mut self.entries {
+        for entry in &mut self.entries {
             entry.dirty = false;
         }
     }
@@ -211,7 +219,7 @@ impl<K: WorkKey> State<K> {
 
     /// When the work under way began, in no order.
     pub(super) fn started(&self) -> impl Iterator<Item = Instant> {
-        self.entries.iter().filter_map(|(_, entry)| entry.started_at)
+        self.entries.iter().filter_map(|entry| entry.started_at)
     }
 
     pub(super) fn standing(&self, key: &K) -> Standing {
@@ -219,21 +227,29 @@ impl<K: WorkKey> State<K> {
     }
 
     pub(super) fn standings(&self) -> Vec<(K, Standing)> {
-        self.entries.iter().map(|(_, entry)| (entry.key.clone(), entry.standing())).collect()
+        self.entries.iter().filter_map(|entry| Some((entry.key.clone()?, entry.standing()))).collect()
     }
 
     fn find(&self, key: &K) -> Option<usize> {
         let hash = self.hasher.hash_one(key);
-        self.table.find(hash, |slot| self.entries[*slot].key == *key).copied()
+        self.table.find(hash, |slot| self.entries[*slot].holds(key)).copied()
     }
 
     /// The slot of the key, made if there is none.
     fn slot_of(&mut self, key: K) -> usize {
         let hash = self.hasher.hash_one(&key);
-        let Self { entries, table, .. } = self;
-        match table.entry(hash, |slot| entries[*slot].key == key, |slot| entries[*slot].hash) {
-            Slot::Occupied(slot) => *slot.get(),
-            Slot::Vacant(vacant) => *vacant.insert(entries.insert(Entry::new(key, hash))).get(),
+        let Self { entries, free, table, .. } = self;
+        match table.entry(hash, |slot| entries[*slot].holds(&key), |slot| entries[*slot].hash) {
+            Slot::Occupied(occupied) => *occupied.get(),
+            Slot::Vacant(vacant) => {
+                let slot = free.pop().unwrap_or(entries.len());
+                vacant.insert(slot);
+                match entries.get_mut(slot) {
+                    Some(entry) => (entry.key, entry.hash) = (Some(key), hash),
+                    None => entries.push(Entry::new(key, hash)),
+                }
+                slot
+            }
         }
     }
 
@@ -254,20 +270,33 @@ impl<K: WorkKey> State<K> {
     }
 
     fn remove_if_idle(&mut self, slot: usize) {
-        let entry = &self.entries[slot];
+        let entry = &mut self.entries[slot];
         if entry.dirty || entry.processing || entry.due.is_some() {
             return;
         }
+        entry.key = None;
+        self.free.push(slot);
         if let Ok(occupied) = self.table.find_entry(entry.hash, |candidate| *candidate == slot) {
             occupied.remove();
         }
-        self.entries.remove(slot);
     }
 }
 
-impl<K> Entry<K> {
+impl<K: PartialEq> Entry<K> {
     fn new(key: K, hash: u64) -> Self {
-        Self { key, hash, dirty: false, processing: false, due: None, added_at: None, started_at: None }
+        Self {
+            key: Some(key),
+            hash,
+            dirty: false,
+            processing: false,
+            due: None,
+            added_at: None,
+            started_at: None,
+        }
+    }
+
+    fn holds(&self, key: &K) -> bool {
+        self.key.as_ref() == Some(key)
     }
 
     fn standing(&self) -> Standing {

@@ -39,10 +39,10 @@ impl<V> Lru<V> {
     }
 
     fn insert(&mut self, key: &str, uses: u64, value: V) -> &mut V {
-        if self.values.len() >= self.capacity {
-            if let Some((_, oldest)) = self.order.pop_first() {
-                self.values.swap_remove(&oldest);
-            }
+        if self.values.len() >= self.capacity
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.values.swap_remove(&oldest);
         }
         self.order.insert(uses, key.to_owned());
         &mut self.values.entry(key.to_owned()).or_insert((uses, value)).1

@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{Clock, Key, Queue, Rng, Runtime};
+
+fn expect(metrics: &Metrics, lines: &[&str]) {
+    let text = metrics.encode();
+    for line in lines {
+        assert!(text.lines().any(|found| found == *line), "{line} in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_shows_its_depth_its_adds_and_how_long_keys_wait_and_take() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+    let metrics = Metrics::new();
+    let queue = Queue::new("web", &Runtime { clock: clock.clone(), rng: Rng::seeded(1) });
+    queue.observe(&metrics);
+    queue.add(Key::cluster("a"));
+    queue.add(Key::cluster("a"));
+    queue.add(Key::cluster("b"));
+    queue.add_rate_limited(Key::cluster("c"));
+    clock.sleep(Duration::from_millis(50)).await;
+    let taken = queue.take().await.expect("a key");
+    clock.sleep(Duration::from_secs(3)).await;
+    expect(
+        &metrics,
+        &[
+            "# TYPE workqueue_depth gauge",
+            "# TYPE workqueue_adds_total counter",
+            "# TYPE workqueue_queue_duration_seconds histogram",
+            r#"workqueue_depth{controller="web",name="web"} 2"#,
+            r#"workqueue_adds_total{controller="web",name="web"} 3"#,
+            r#"workqueue_retries_total{controller="web",name="web"} 1"#,
+            r#"workqueue_queue_duration_seconds_bucket{controller="web",name="web",le="0.01"} 0"#,
+            r#"workqueue_queue_duration_seconds_bucket{controller="web",name="web",le="0.1"} 1"#,
+            r#"workqueue_queue_duration_seconds_bucket{controller="web",name="web",le="10"} 1"#,
+            r#"workqueue_queue_duration_seconds_bucket{controller="web",name="web",le="+Inf"} 1"#,
+            r#"workqueue_queue_duration_seconds_sum{controller="web",name="web"} 0.05"#,
+            r#"workqueue_unfinished_work_seconds{controller="web",name="web"} 3"#,
+            r#"workqueue_longest_running_processor_seconds{controller="web",name="web"} 3"#,
+        ],
+    );
+    queue.done(&taken);
+    expect(
+        &metrics,
+        &[
+            r#"workqueue_work_duration_seconds_sum{controller="web",name="web"} 3"#,
+            r#"workqueue_unfinished_work_seconds{controller="web",name="web"} 0"#,
+        ],
+    );
+    drop(queue);
+    assert!(!metrics.encode().contains("workqueue"), "a queue that is gone is not shown");
+}
+
+#[test]
+fn a_controller_shows_how_its_reconciles_ended() {
+    let metrics = Metrics::new();
+    let reconciles = Arc::new(Reconciles::new(5));
+    metrics.add_controller("web", reconciles.clone());
+    let all = [Ended::Settled, Ended::Requeue, Ended::CheckAfter, Ended::Failed, Ended::Terminal];
+    for ended in all.into_iter().chain([Ended::Panicked, Ended::TimedOut]) {
+        reconciles.started();
+        reconciles.ended(ended, Duration::from_millis(30));
+    }
+    reconciles.started();
+    expect(
+        &metrics,
+        &[
+            "# TYPE controller_runtime_reconcile_total counter",
+            r#"controller_runtime_reconcile_total{controller="web",result="success"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="web",result="requeue"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="web",result="requeue_after"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="web",result="error"} 4"#,
+            r#"controller_runtime_reconcile_errors_total{controller="web"} 4"#,
+            r#"controller_runtime_terminal_reconcile_errors_total{controller="web"} 1"#,
+            r#"controller_runtime_reconcile_panics_total{controller="web"} 1"#,
+            r#"controller_runtime_reconcile_timeouts_total{controller="web"} 1"#,
+            r#"controller_runtime_max_concurrent_reconciles{controller="web"} 5"#,
+            r#"controller_runtime_active_workers{controller="web"} 1"#,
+            r#"controller_runtime_reconcile_time_seconds_count{controller="web"} 7"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{controller="web",le="0.025"} 0"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{controller="web",le="0.05"} 7"#,
+        ],
+    );
+}
+
+#[test]
+fn the_text_is_of_the_classic_format_and_in_order() {
+    let metrics = Metrics::new();
+    metrics.count("b", "Bs", &[("x", "2")], 3);
+    metrics.count("b", "Bs", &[("x", "1")], 1);
+    metrics.count("b", "Bs", &[("x", "2")], 1);
+    metrics.set_gauge("a", "As", &[], 2.5);
+    assert_eq!(
+        metrics.encode(),
+        "# HELP a As\n# TYPE a gauge\na 2.5\n\
+         # HELP b_total Bs\n# TYPE b_total counter\nb_total{x=\"1\"} 1\nb_total{x=\"2\"} 4\n"
+    );
+}

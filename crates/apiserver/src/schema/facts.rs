@@ -219,6 +219,7 @@ fn type_lines(facts: &str) -> impl Iterator<Item = &str> {
 fn struct_of(name: &str, fields: Vec<Field>, atomic: bool, kinds: Vec<Box<str>>) -> Type {
     let shape = Shape::Struct(Struct {
         name: name.into(),
+        beginnings: fields.iter().map(|field| super::beginning(&field.name)).collect(),
         fields: fields.into(),
         atomic,
         kinds: kinds.into(),

@@ -138,8 +138,7 @@ impl<'t> Reader<'_, 't> {
     }
 
     fn object<'de, A: MapAccess<'de>>(self, fields: &'t Struct, mut document: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        let mut seen = Seen::default();
+        let mut found = Fields::new(fields);
         while let Some(key) = document.next_key_seed(KeyReader(fields))? {
             let index = match key {
                 Key::Field(index) => index,
@@ -150,20 +149,14 @@ impl<'t> Reader<'_, 't> {
                 }
             };
             let field = &fields.fields[index];
-            if seen.twice(index) {
-                self.findings.problem("duplicate", self.at, &field.name);
-            }
             let at = self.at.field(&fields.name, &field.name);
             let value =
                 document.next_value_seed(Reader { findings: self.findings, ty: field.ty, at: &at })?;
-            if value.is_null() || zero::is_left_out(self.findings.table, field, &value) {
-                object.remove(&*field.name);
-            } else {
-                object.insert(field.name.to_string(), value);
+            if found.put(self.findings.table, index, value) {
+                self.findings.problem("duplicate", self.at, &field.name);
             }
         }
-        fill(self.findings.table, fields, &mut object);
-        Ok(Value::Object(object))
+        Ok(Value::Object(found.into_object(self.findings.table)))
     }
 
     fn map<'de, A: MapAccess<'de>>(self, value: TypeId, mut document: A) -> Result<Value, A::Error> {
@@ -181,13 +174,40 @@ impl<'t> Reader<'_, 't> {
     }
 }
 
-/// Writes the fields that are always there.
-fn fill(table: &Table, fields: &Struct, object: &mut Map<String, Value>) {
-    for &index in &fields.always {
-        let field = &fields.fields[usize::from(index)];
-        if !object.contains_key(&*field.name) {
-            object.insert(field.name.to_string(), zero::zero_field(table, field));
+/// The fields of a struct as they are found in a document, in any order.
+struct Fields<'t> {
+    of: &'t Struct,
+    values: Vec<(usize, Value)>,
+    seen: Seen,
+}
+
+impl<'t> Fields<'t> {
+    fn new(of: &'t Struct) -> Self {
+        Self { of, values: Vec::with_capacity(of.fields.len().min(16)), seen: Seen::default() }
+    }
+
+    /// Notes a field's value; the last one counts. Whether there was one before.
+    fn put(&mut self, table: &Table, index: usize, value: Value) -> bool {
+        let twice = self.seen.twice(index);
+        if twice {
+            self.values.retain(|(other, _)| *other != index);
         }
+        if !value.is_null() && !zero::is_left_out(table, &self.of.fields[index], &value) {
+            self.values.push((index, value));
+        }
+        twice
+    }
+
+    /// The object, with the fields that are always there. A map that is built in order is built fastest.
+    fn into_object(mut self, table: &Table) -> Map<String, Value> {
+        for index in self.of.always.iter().map(|index| usize::from(*index)) {
+            if !self.values.iter().any(|(found, _)| *found == index) {
+                self.values.push((index, zero::zero_field(table, &self.of.fields[index])));
+            }
+        }
+        self.values.sort_unstable_by_key(|(index, _)| *index);
+        let fields = &self.of.fields;
+        self.values.into_iter().map(|(index, value)| (fields[index].name.to_string(), value)).collect()
     }
 }
 

@@ -104,7 +104,7 @@ impl Reader {
         if let Some(name) = expression.strip_prefix('&') {
             return self.table.by_name[full_name(name).as_str()];
         }
-        let written = format!("{expression} {:?} {}", facts.list, facts.atomic_map);
+        let written = format!("{expression} {:?} {} {}", facts.list, facts.is_marked, facts.atomic_map);
         if let Some(id) = self.written.get(&written) {
             return *id;
         }
@@ -118,7 +118,8 @@ impl Reader {
     fn shape(&mut self, expression: &str, facts: &FieldFacts) -> Shape {
         let plain = FieldFacts::default();
         if let Some(item) = expression.strip_prefix("[]") {
-            return Shape::List(List { item: self.typed(item, &plain), kind: facts.list.clone() });
+            let item = self.typed(item, &plain);
+            return Shape::List(List { item, kind: facts.list.clone(), is_marked: facts.is_marked });
         }
         match expression.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
             Some((key, value)) => {
@@ -133,6 +134,7 @@ impl Reader {
 /// What a field's line says beyond its type.
 struct FieldFacts {
     list: ListKind,
+    is_marked: bool,
     atomic_map: bool,
     patch: PatchRule,
     values: Box<[Box<str>]>,
@@ -143,6 +145,7 @@ impl Default for FieldFacts {
     fn default() -> Self {
         Self {
             list: ListKind::Atomic,
+            is_marked: false,
             atomic_map: false,
             patch: PatchRule::default(),
             values: Box::default(),
@@ -159,7 +162,7 @@ impl FieldFacts {
                 self.patch.retain_keys = strategies.split(',').any(|s| s == "retainKeys");
             }
             Some(("key", key)) => self.patch.key = Some(key.into()),
-            Some(("list", kind)) => self.list = list_kind(kind),
+            Some(("list", kind)) => (self.list, self.is_marked) = (list_kind(kind), true),
             Some(("map", kind)) => self.atomic_map = kind == "atomic",
             Some(("enum", values)) => self.values = values.split('|').map(Box::from).collect(),
             Some(("items", values)) => {

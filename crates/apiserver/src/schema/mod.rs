@@ -111,6 +111,8 @@ pub struct Map {
 pub struct List {
     pub item: TypeId,
     pub kind: ListKind,
+    /// Whether the type says what kind of list it is; one that does not is atomic.
+    pub is_marked: bool,
 }
 
 /// What a list is to server-side apply.

@@ -1,0 +1,313 @@
+//! The schemas of a group version's kinds and of all types these consist of: the shape from the table of
+//! types, the descriptions from the types themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::kind::{Kind, Subresource};
+use crate::schema::{Field, ListKind, Scalar, Shape, Struct, Table, TypeId};
+
+use super::describe::Descriptions;
+
+pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+pub(super) const BINDING: &str = "io.k8s.api.core.v1.Binding";
+pub(super) const EVICTION: &str = "io.k8s.api.policy.v1.Eviction";
+
+/// How one version of OpenAPI refers to a schema.
+#[derive(Clone, Copy)]
+pub(super) enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    pub(super) fn reference(self, name: &str) -> Value {
+        match self {
+            Self::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+            Self::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
+        }
+    }
+}
+
+pub(super) fn of(kinds: &[Arc<Kind>]) -> Map<String, Value> {
+    described(Dialect::V3, &roots(kinds.iter()))
+}
+
+/// All schemas that can be reached from some.
+pub(super) fn described(dialect: Dialect, roots: &BTreeSet<String>) -> Map<String, Value> {
+    let table = Table::built_in();
+    let names = reachable(table, roots.iter().filter_map(|name| table.by_name(name)));
+    let descriptions = Descriptions::of(roots.iter().map(String::as_str));
+    let writer = Writer { table, dialect, names: &names, descriptions: &descriptions };
+    names.values().map(|(name, id)| ((*name).to_owned(), writer.schema(name, *id))).collect()
+}
+
+/// The names of the schemas that the endpoints of some kinds refer to.
+pub(super) fn roots<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> BTreeSet<String> {
+    let mut roots: BTreeSet<String> = ["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"]
+        .map(|name| format!("{META}.{name}"))
+        .into();
+    for kind in kinds {
+        roots.insert(kind.schema.clone());
+        roots.insert(format!("{}List", kind.schema));
+        roots.extend(kind.subresources.iter().filter_map(|sub| subresource_schema(*sub)).map(str::to_owned));
+    }
+    roots
+}
+
+/// The schema of a subresource that is not a part of its kind.
+pub(super) fn subresource_schema(subresource: Subresource) -> Option<&'static str> {
+    match subresource {
+        Subresource::Scale => Some(SCALE),
+        Subresource::Binding => Some(BINDING),
+        Subresource::Eviction => Some(EVICTION),
+        _ => None,
+    }
+}
+
+/// Types that have schemas of their own, by number.
+type Names<'t> = BTreeMap<TypeId, (&'t str, TypeId)>;
+
+fn reachable<'t>(table: &'t Table, roots: impl Iterator<Item = TypeId>) -> Names<'t> {
+    let mut found = Names::new();
+    let mut open: Vec<TypeId> = roots.collect();
+    while let Some(id) = open.pop() {
+        let name = schema_name(table, id);
+        if name.is_some_and(|name| found.insert(id, (name, id)).is_some()) {
+            continue;
+        }
+        match table.shape(id) {
+            Shape::Struct(fields) => open.extend(fields.fields.iter().map(|field| field.ty)),
+            Shape::List(list) => open.push(list.item),
+            Shape::Map(map) => open.push(map.value),
+            Shape::Scalar(_) => {}
+        }
+    }
+    found
+}
+
+/// The name of the schema that a type has for itself: structs, and scalars with rules of their own.
+fn schema_name(table: &Table, id: TypeId) -> Option<&str> {
+    match table.shape(id) {
+        Shape::Struct(fields) => Some(&fields.name),
+        Shape::Scalar(Scalar::Time) => Some("io.k8s.apimachinery.pkg.apis.meta.v1.Time"),
+        Shape::Scalar(Scalar::MicroTime) => Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"),
+        Shape::Scalar(Scalar::Quantity) => Some("io.k8s.apimachinery.pkg.api.resource.Quantity"),
+        Shape::Scalar(Scalar::IntOrString) => Some("io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
+        Shape::Scalar(Scalar::Raw) => Some("io.k8s.apimachinery.pkg.runtime.RawExtension"),
+        Shape::Scalar(Scalar::Fields) => Some("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"),
+        Shape::Scalar(Scalar::Any) => Some("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON"),
+        _ => None,
+    }
+}
+
+struct Writer<'a> {
+    table: &'a Table,
+    dialect: Dialect,
+    names: &'a Names<'a>,
+    descriptions: &'a Descriptions,
+}
+
+impl Writer<'_> {
+    fn schema(&self, name: &str, id: TypeId) -> Value {
+        let mut schema = match self.table.shape(id) {
+            Shape::Struct(fields) => self.object(fields),
+            Shape::Scalar(scalar) => scalar_schema(self.dialect, *scalar),
+            _ => Map::new(),
+        };
+        if let Some(description) = self.descriptions.of_type(name) {
+            schema.insert("description".into(), description.into());
+        }
+        Value::Object(schema)
+    }
+
+    fn object(&self, of: &Struct) -> Map<String, Value> {
+        let mut schema = Map::new();
+        schema.insert("type".into(), "object".into());
+        if !of.fields.is_empty() {
+            let properties = of.fields.iter().map(|field| (field.name.to_string(), self.property(of, field)));
+            schema.insert("properties".into(), Value::Object(properties.collect()));
+        }
+        let required: Vec<&str> =
+            of.fields.iter().filter(|field| field.required).map(|field| &*field.name).collect();
+        if !required.is_empty() {
+            schema.insert("required".into(), required.into());
+        }
+        if of.atomic {
+            schema.insert("x-kubernetes-map-type".into(), "atomic".into());
+        }
+        if !of.kinds.is_empty() {
+            schema.insert(
+                "x-kubernetes-group-version-kind".into(),
+                of.kinds.iter().map(|kind| gvk(kind)).collect(),
+            );
+        }
+        schema
+    }
+
+    fn property(&self, of: &Struct, field: &Field) -> Value {
+        let mut facts = Map::new();
+        if let Some(description) = self.descriptions.of_field(&of.name, &field.name) {
+            facts.insert("description".into(), description.into());
+        }
+        if let Some(default) = field.default.clone().or_else(|| self.implied_default(field)) {
+            facts.insert("default".into(), default);
+        }
+        if let (false, Shape::Scalar(_)) = (field.values.is_empty(), self.table.shape(field.ty)) {
+            facts.insert("enum".into(), field.values.iter().map(|value| Value::from(&**value)).collect());
+        }
+        let PatchFacts { strategy, key } = PatchFacts::of(field);
+        if let Some(key) = key {
+            facts.insert("x-kubernetes-patch-merge-key".into(), key.into());
+        }
+        if let Some(strategy) = strategy {
+            facts.insert("x-kubernetes-patch-strategy".into(), strategy.into());
+        }
+        self.typed(field.ty, facts, &field.values)
+    }
+
+    /// A value of a type, with facts of its own beside those of the type.
+    fn typed(&self, id: TypeId, mut facts: Map<String, Value>, item_values: &[Box<str>]) -> Value {
+        if let Some((name, _)) = self.names.get(&id) {
+            return self.refer(name, facts);
+        }
+        match self.table.shape(id) {
+            Shape::List(list) => {
+                facts.insert("type".into(), "array".into());
+                facts.insert("items".into(), self.item(list.item, item_values));
+                match &list.kind {
+                    ListKind::Atomic if !list.is_marked => {}
+                    ListKind::Atomic => _ = facts.insert("x-kubernetes-list-type".into(), "atomic".into()),
+                    ListKind::Set => _ = facts.insert("x-kubernetes-list-type".into(), "set".into()),
+                    ListKind::Map(keys) => {
+                        let keys = keys.iter().map(|key| Value::from(&**key)).collect();
+                        facts.insert("x-kubernetes-list-type".into(), "map".into());
+                        facts.insert("x-kubernetes-list-map-keys".into(), keys);
+                    }
+                }
+            }
+            Shape::Map(map) => {
+                facts.insert("type".into(), "object".into());
+                facts.insert("additionalProperties".into(), self.item(map.value, item_values));
+                if map.atomic {
+                    facts.insert("x-kubernetes-map-type".into(), "atomic".into());
+                }
+            }
+            Shape::Scalar(scalar) => facts.extend(scalar_schema(self.dialect, *scalar)),
+            Shape::Struct(_) => {}
+        }
+        Value::Object(facts)
+    }
+
+    /// The items of a list or the values of a map, which are there when they are empty.
+    fn item(&self, id: TypeId, values: &[Box<str>]) -> Value {
+        let mut facts = Map::new();
+        if let Some(default) = self.zero(id) {
+            facts.insert("default".into(), default);
+        }
+        if !values.is_empty() {
+            facts.insert("enum".into(), values.iter().map(|value| Value::from(&**value)).collect());
+        }
+        self.typed(id, facts, &[])
+    }
+
+    /// Version 3 wraps a reference that has anything beside it, version 2 does not mind.
+    fn refer(&self, name: &str, mut facts: Map<String, Value>) -> Value {
+        let mut reference = self.dialect.reference(name);
+        match self.dialect {
+            Dialect::V3 if !facts.is_empty() => {
+                facts.insert("allOf".into(), json!([reference]));
+                return Value::Object(facts);
+            }
+            Dialect::V2 => {
+                facts.remove("default");
+                if let Some(fields) = reference.as_object_mut() {
+                    fields.extend(facts);
+                }
+            }
+            Dialect::V3 => {}
+        }
+        reference
+    }
+
+    /// What a field is that nobody sets, if it is always there.
+    fn implied_default(&self, field: &Field) -> Option<Value> {
+        let is_struct = matches!(self.table.shape(field.ty), Shape::Struct(_));
+        (!field.pointer && (is_struct || !field.omit_empty)).then(|| self.zero(field.ty)).flatten()
+    }
+
+    fn zero(&self, id: TypeId) -> Option<Value> {
+        if let Dialect::V2 = self.dialect {
+            return None;
+        }
+        match self.table.shape(id) {
+            Shape::Struct(_) => Some(json!({})),
+            Shape::Scalar(Scalar::String) => Some("".into()),
+            Shape::Scalar(Scalar::Bool) => Some(false.into()),
+            Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float) => Some(0.into()),
+            _ => None,
+        }
+    }
+}
+
+struct PatchFacts<'a> {
+    strategy: Option<&'static str>,
+    key: Option<&'a str>,
+}
+
+impl<'a> PatchFacts<'a> {
+    fn of(field: &'a Field) -> Self {
+        let strategy = match (field.patch.merge, field.patch.retain_keys) {
+            (true, true) => Some("merge,retainKeys"),
+            (true, false) => Some("merge"),
+            (false, true) => Some("retainKeys"),
+            (false, false) => None,
+        };
+        Self { strategy, key: field.patch.key.as_deref() }
+    }
+}
+
+fn scalar_schema(dialect: Dialect, scalar: Scalar) -> Map<String, Value> {
+    let (ty, format) = match scalar {
+        Scalar::String => ("string", None),
+        Scalar::Bool => ("boolean", None),
+        Scalar::Int32 => ("integer", Some("int32")),
+        Scalar::Int64 => ("integer", Some("int64")),
+        Scalar::Float => ("number", Some("double")),
+        Scalar::Bytes => ("string", Some("byte")),
+        Scalar::Time | Scalar::MicroTime => ("string", Some("date-time")),
+        Scalar::Quantity => return one_of(dialect, ["string", "number"], None),
+        Scalar::IntOrString => return one_of(dialect, ["integer", "string"], Some("int-or-string")),
+        Scalar::Raw | Scalar::Fields => ("object", None),
+        Scalar::Any => return Map::new(),
+    };
+    let mut schema = Map::new();
+    schema.insert("type".into(), ty.into());
+    if let Some(format) = format {
+        schema.insert("format".into(), format.into());
+    }
+    schema
+}
+
+/// Version 2 cannot say that a value is of one of two types, so it says that it is a text.
+fn one_of(dialect: Dialect, types: [&str; 2], format: Option<&str>) -> Map<String, Value> {
+    let mut schema = Map::new();
+    match dialect {
+        Dialect::V2 => schema.insert("type".into(), "string".into()),
+        Dialect::V3 => schema.insert("oneOf".into(), types.map(|ty| json!({"type": ty})).to_vec().into()),
+    };
+    if let Some(format) = format {
+        schema.insert("format".into(), format.into());
+    }
+    schema
+}
+
+/// `apps/v1/Deployment` as the extension writes it.
+fn gvk(kind: &str) -> Value {
+    let mut parts = kind.splitn(3, '/');
+    let mut part = || parts.next().unwrap_or_default();
+    json!({"group": part(), "version": part(), "kind": part()})
+}

@@ -1,0 +1,113 @@
+//! The documents as clients use them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::*;
+use crate::kinds;
+
+fn open_api() -> OpenApi {
+    OpenApi::new(&kinds::all().into_iter().map(Arc::new).collect::<Vec<_>>())
+}
+
+fn document_of(path: &str) -> Value {
+    serde_json::from_slice(&open_api().document(path).unwrap().body).unwrap()
+}
+
+/// Every `$ref` in a document leads somewhere.
+fn check_references(document: &Value, at: &Value) {
+    match at {
+        Value::Object(fields) => {
+            if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+                let pointer = reference.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+            }
+            fields.values().for_each(|value| check_references(document, value));
+        }
+        Value::Array(items) => items.iter().for_each(|item| check_references(document, item)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_address_of_the_index_leads_to_a_consistent_document() {
+    let open_api = open_api();
+    let index: Value = serde_json::from_slice(&open_api.index().body).unwrap();
+    let paths = index["paths"].as_object().unwrap();
+    assert!(paths.contains_key("api/v1") && paths.contains_key("apis/apps/v1"));
+    for (path, entry) in paths {
+        let document = open_api.document(path).unwrap();
+        assert_eq!(entry["serverRelativeURL"], format!("/openapi/v3/{path}?hash={}", document.hash));
+        let document: Value = serde_json::from_slice(&document.body).unwrap();
+        check_references(&document, &document);
+    }
+    assert_eq!(open_api.document("apis/nope/v1"), None);
+}
+
+#[test]
+fn schemas_carry_descriptions_and_facts() {
+    let document = document_of("apis/apps/v1");
+    let schemas = &document["components"]["schemas"];
+    let deployment = &schemas["io.k8s.api.apps.v1.Deployment"];
+    assert_eq!(deployment["description"], "Deployment enables declarative updates for Pods and ReplicaSets.");
+    assert_eq!(
+        deployment["x-kubernetes-group-version-kind"],
+        json!([{"group": "apps", "version": "v1", "kind": "Deployment"}])
+    );
+    let spec = &schemas["io.k8s.api.apps.v1.DeploymentSpec"];
+    assert_eq!(spec["required"], json!(["selector", "template"]));
+    assert_eq!(spec["properties"]["strategy"]["x-kubernetes-patch-strategy"], "retainKeys");
+    assert_eq!(
+        spec["properties"]["template"]["allOf"],
+        json!([{"$ref": "#/components/schemas/io.k8s.api.core.v1.PodTemplateSpec"}])
+    );
+    let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    let policy = &schemas["io.k8s.api.core.v1.Container"]["properties"]["imagePullPolicy"];
+    assert_eq!(policy["enum"], json!(["Always", "IfNotPresent", "Never"]));
+    let max_surge = &schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"];
+    assert_eq!(max_surge["format"], "int-or-string");
+}
+
+#[test]
+fn a_patch_says_that_fields_are_validated() {
+    let document = document_of("apis/apps/v1");
+    let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"],
+        json!({"group": "apps", "version": "v1", "kind": "Deployment"})
+    );
+    let names: Vec<&str> =
+        patch["parameters"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+}
+
+#[test]
+fn operations_have_the_names_that_generators_know() {
+    let core = document_of("api/v1");
+    for (path, method, id) in [
+        ("/api/v1/", "get", "getCoreV1APIResources"),
+        ("/api/v1/pods", "get", "listCoreV1PodForAllNamespaces"),
+        ("/api/v1/nodes", "get", "listCoreV1Node"),
+        ("/api/v1/namespaces/{namespace}/pods", "post", "createCoreV1NamespacedPod"),
+        ("/api/v1/namespaces/{namespace}/pods", "delete", "deleteCoreV1CollectionNamespacedPod"),
+        ("/api/v1/namespaces/{namespace}/pods/{name}", "get", "readCoreV1NamespacedPod"),
+        ("/api/v1/namespaces/{namespace}/pods/{name}/status", "patch", "patchCoreV1NamespacedPodStatus"),
+        ("/api/v1/namespaces/{namespace}/pods/{name}/eviction", "post", "createCoreV1NamespacedPodEviction"),
+        ("/api/v1/namespaces/{name}/finalize", "put", "replaceCoreV1NamespaceFinalize"),
+    ] {
+        assert_eq!(core["paths"][path][method]["operationId"], id, "{method} {path}");
+    }
+}
+
+#[test]
+fn version_2_has_all_definitions() {
+    let whole: Value = serde_json::from_slice(&open_api().whole().body).unwrap();
+    check_references(&whole, &whole);
+    assert_eq!(
+        whole["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]["spec"]["$ref"],
+        "#/definitions/io.k8s.api.core.v1.PodSpec"
+    );
+}

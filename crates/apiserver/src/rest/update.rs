@@ -216,8 +216,8 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
         Some(subresource) => strategy.prepare_for_subresource_update(subresource, new, old),
     }
     // A status tells of a generation and makes none, even where it writes metadata.
-    let is_untouched = call.subresource != Some(Subresource::Status)
-        && metadata::of(new).at("generation") == &generation;
+    let is_untouched =
+        call.subresource != Some(Subresource::Status) && metadata::of(new).at("generation") == &generation;
     if strategy.counts_generations() && is_untouched && strategy.changes_generation(new, old) {
         let next = generation.as_i64().unwrap_or(0) + 1;
         new.object_mut("metadata").set("generation", next);

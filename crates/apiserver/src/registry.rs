@@ -2,13 +2,14 @@
 //! one consistent set of kinds from beginning to end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 use setpoint_store::{Key, Range, Resource};
 
 use crate::kind::{FieldSelector, Kind};
+use crate::openapi::OpenApi;
 use crate::schema::{Schema, Target};
 use crate::status::Named;
 
@@ -90,6 +91,8 @@ impl Served {
 #[derive(Default)]
 pub struct Registry {
     groups: BTreeMap<String, Group>,
+    /// What describes these kinds, made when it is first asked for.
+    openapi: OnceLock<OpenApi>,
 }
 
 /// The versions of a group, in order of preference.
@@ -137,6 +140,11 @@ impl Registry {
         self.all()
             .find(|served| served.kind.stored_as == resource && served.kind.conversion.is_none())
             .cloned()
+    }
+
+    /// The documents that describe these kinds.
+    pub fn openapi(&self) -> &OpenApi {
+        self.openapi.get_or_init(|| OpenApi::new(self.all().cloned()))
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {

@@ -8,6 +8,7 @@ use crate::auth::{Attributes, Decision, User};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
 use crate::negotiate;
+use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::Served;
 use crate::request::{ResourceTarget, Target};
@@ -151,6 +152,11 @@ fn answer_path(
         Some("api" | "apis") => {
             only_reads()?;
             discovery::answer(server, target, headers)
+        }
+        Some("openapi") => {
+            only_reads()?;
+            let segments: Vec<&str> = target.segments.iter().skip(1).map(AsRef::as_ref).collect();
+            Ok(serve::answer(server.registry.snapshot().openapi(), &segments, query, headers))
         }
         _ => {
             tracing::debug!(path, "no such path");

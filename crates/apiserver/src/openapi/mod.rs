@@ -8,6 +8,7 @@ mod describe;
 mod parameters;
 mod paths;
 mod schemas;
+pub(crate) mod serve;
 #[cfg(test)]
 mod tests;
 mod v2;
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::kind::Kind;
+use crate::registry::Served;
 
 /// The documents of a registry.
 pub struct OpenApi {
@@ -32,7 +34,7 @@ pub struct OpenApi {
 }
 
 struct Entry {
-    kinds: Vec<Arc<Kind>>,
+    kinds: Vec<Arc<Served>>,
     hash: String,
     encoded: Mutex<Option<Bytes>>,
 }
@@ -45,10 +47,10 @@ pub struct Document {
 }
 
 impl OpenApi {
-    pub fn new(kinds: &[Arc<Kind>]) -> Self {
-        let mut by_path: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
-        for kind in kinds {
-            by_path.entry(document_path(kind)).or_default().push(kind.clone());
+    pub fn new(kinds: impl IntoIterator<Item = Arc<Served>>) -> Self {
+        let mut by_path: BTreeMap<String, Vec<Arc<Served>>> = BTreeMap::new();
+        for served in kinds {
+            by_path.entry(document_path(&served.kind)).or_default().push(served);
         }
         let documents: BTreeMap<String, Entry> = by_path
             .into_iter()
@@ -85,7 +87,7 @@ impl OpenApi {
         Document { body, hash: hex(&Sha256::digest(hashes)) }
     }
 
-    fn all_kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+    fn all_kinds(&self) -> impl Iterator<Item = &Arc<Served>> {
         self.documents.values().flat_map(|entry| &entry.kinds)
     }
 }
@@ -110,7 +112,7 @@ fn index(documents: &BTreeMap<String, Entry>) -> Value {
 }
 
 /// One group version's document.
-fn document(kinds: &[Arc<Kind>]) -> Value {
+fn document(kinds: &[Arc<Served>]) -> Value {
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.34.0"},
@@ -128,10 +130,11 @@ fn document(kinds: &[Arc<Kind>]) -> Value {
 }
 
 /// Changes whenever a document made from these kinds may.
-fn hash(kinds: &[Arc<Kind>]) -> String {
+fn hash(kinds: &[Arc<Served>]) -> String {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
-    for kind in kinds {
+    for served in kinds {
+        let kind = &served.kind;
         let facts = (&kind.group, &kind.version, &kind.kind, &kind.plural, &kind.schema, kind.scope);
         digest.update(format!("{facts:?} {:?} {:?};", kind.verbs, kind.subresources));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::kind::{Kind, Subresource, Verb};
+use crate::registry::Served;
 
 use super::parameters;
 use super::schemas::{Dialect, META, subresource_schema};
@@ -18,12 +19,13 @@ const PATCH_TYPES: [&str; 4] = [
     "application/strategic-merge-patch+json",
 ];
 
-pub(super) fn of(kinds: &[Arc<Kind>]) -> Map<String, Value> {
+pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
     let mut paths = Map::new();
-    if let Some(kind) = kinds.first() {
-        paths.insert(format!("{}/", root(kind)), resources(kind));
+    if let Some(first) = kinds.first() {
+        paths.insert(format!("{}/", root(&first.kind)), resources(&first.kind));
     }
-    for kind in kinds {
+    for served in kinds {
+        let kind = &served.kind;
         add_collections(&mut paths, kind);
         let object = Endpoint { kind, part: None };
         paths.insert(object.path(), object.object_item());
@@ -79,7 +81,7 @@ impl Endpoint<'_> {
     fn path(&self) -> String {
         let Kind { plural, .. } = self.kind;
         let namespace = if self.kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
-        let part = self.part.map(|part| format!("/{}", part_name(part))).unwrap_or_default();
+        let part = self.part.map(|part| format!("/{}", part.name())).unwrap_or_default();
         format!("{}{namespace}/{plural}/{{name}}{part}", root(self.kind))
     }
 
@@ -241,27 +243,15 @@ impl Endpoint<'_> {
                 };
                 format!("{article} {kind}")
             }
-            Some(part) => format!("{} of {article} {}", part_name(part), self.kind.kind),
+            Some(part) => format!("{} of {article} {}", part.name(), self.kind.kind),
         }
     }
 
     /// `readAppsV1NamespacedDeploymentStatus`.
     fn id(&self, verb: &str, what: &str) -> String {
         let scope = if self.kind.is_namespaced() { "Namespaced" } else { "" };
-        let part = self.part.map(|part| capitalized(part_name(part))).unwrap_or_default();
+        let part = self.part.map(|part| capitalized(part.name())).unwrap_or_default();
         format!("{verb}{}{what}{scope}{}{part}", group_version_id(self.kind), self.kind.kind)
-    }
-}
-
-fn part_name(part: Subresource) -> &'static str {
-    match part {
-        Subresource::Status => "status",
-        Subresource::Scale => "scale",
-        Subresource::Binding => "binding",
-        Subresource::Eviction => "eviction",
-        Subresource::Finalize => "finalize",
-        Subresource::EphemeralContainers => "ephemeralcontainers",
-        Subresource::Resize => "resize",
     }
 }
 

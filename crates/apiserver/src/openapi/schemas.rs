@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::kind::{Kind, Subresource};
+use crate::kind::Subresource;
+use crate::registry::Served;
 use crate::schema::{Field, ListKind, Scalar, Shape, Struct, Table, TypeId};
 
 use super::describe::Descriptions;
@@ -32,7 +33,7 @@ impl Dialect {
     }
 }
 
-pub(super) fn of(kinds: &[Arc<Kind>]) -> Map<String, Value> {
+pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
     described(Dialect::V3, &roots(kinds.iter()))
 }
 
@@ -46,11 +47,12 @@ pub(super) fn described(dialect: Dialect, roots: &BTreeSet<String>) -> Map<Strin
 }
 
 /// The names of the schemas that the endpoints of some kinds refer to.
-pub(super) fn roots<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> BTreeSet<String> {
+pub(super) fn roots<'a>(kinds: impl Iterator<Item = &'a Arc<Served>>) -> BTreeSet<String> {
     let mut roots: BTreeSet<String> = ["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"]
         .map(|name| format!("{META}.{name}"))
         .into();
-    for kind in kinds {
+    for served in kinds {
+        let kind = &served.kind;
         roots.insert(kind.schema.clone());
         roots.insert(format!("{}List", kind.schema));
         roots.extend(kind.subresources.iter().filter_map(|sub| subresource_schema(*sub)).map(str::to_owned));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::kind::Kind;
+use crate::registry::Served;
 
 use super::schemas::{self, Dialect};
 
-pub(super) fn document<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> Value {
+pub(super) fn document<'a>(kinds: impl Iterator<Item = &'a Arc<Served>>) -> Value {
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.34.0"},

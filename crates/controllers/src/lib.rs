@@ -29,3 +29,4 @@ mod service_account;
 mod workload;
 
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};
+pub use service_account::tokens::jwt::{BadKey, TokenSigner};

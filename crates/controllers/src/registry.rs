@@ -9,6 +9,8 @@ use std::fmt;
 
 use setpoint::{Context, Runnable};
 
+use crate::service_account::tokens::jwt::TokenSigner;
+
 /// Every controller, in the order in which they are started.
 pub const REGISTRY: &[Entry] = &[
     crate::replicaset::ENTRY,
@@ -17,6 +19,7 @@ pub const REGISTRY: &[Entry] = &[
     crate::namespace::ENTRY,
     crate::pod_gc::ENTRY,
     crate::service_account::ENTRY,
+    crate::service_account::tokens::ENTRY,
     crate::root_ca::ENTRY,
 ];
 
@@ -60,11 +63,13 @@ pub struct Options {
     pub terminated_pod_threshold: usize,
     /// The certificate (PEM) by which pods know the API server; none is published without it.
     pub root_ca: Option<String>,
+    /// What the tokens of service accounts are signed with; none are made without it.
+    pub token_signer: Option<TokenSigner>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: BTreeMap::new(), terminated_pod_threshold: 12_500, root_ca: None }
+        Self { workers: BTreeMap::new(), terminated_pod_threshold: 12_500, root_ca: None, token_signer: None }
     }
 }
 

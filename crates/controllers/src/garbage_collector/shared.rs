@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::client::{Delete, Optional, Part, Patch, Propagation};
 use setpoint::discovery::Discovered;
 use setpoint::{Client, ClientError, Context, EventType, Key, Kind, Object, Queue, Recorder};
 
@@ -95,7 +95,7 @@ impl Shared {
     }
 
     async fn get(&self, kind: &Kind, key: &Key) -> Result<Option<Object>, ClientError> {
-        unless_gone(self.client.get(kind, key).await)
+        self.client.get(kind, key).await.optional()
     }
 
     /// The object as it is now; `None` if it is gone, and be it in favour of another one of its name.
@@ -117,7 +117,7 @@ impl Shared {
             Err(error) if error.code() == Some(415) => patch(Patch::Merge(replacing())).await,
             patched => patched,
         };
-        unless_gone(patched)
+        patched.optional()
     }
 
     /// Removes a finalizer from an object, as often as somebody else's write comes between.
@@ -131,7 +131,7 @@ impl Shared {
         for attempt in 1.. {
             let Some(patch) = patch::remove_finalizer(&object, finalizer) else { return Ok(()) };
             let patched = self.client.patch(kind, object.key(), Part::Main, Patch::Merge(patch)).await;
-            match unless_gone(patched) {
+            match patched.optional() {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
                 done => return done.map(drop),
             }
@@ -153,7 +153,7 @@ impl Shared {
         let meta = object.meta();
         let by_uid = Delete { propagation: Some(propagation), ..Delete::of_uid(&*meta.uid) };
         let delete = Delete { resource_version: Some(meta.resource_version.to_string()), ..by_uid.clone() };
-        match unless_gone(self.client.delete(kind, object.key(), &delete).await) {
+        match self.client.delete(kind, object.key(), &delete).await.optional() {
             Err(error) if error.is_conflict() => {}
             deleted => return deleted.map(|_| true),
         }
@@ -162,13 +162,6 @@ impl Shared {
             return Ok(false);
         }
         // Something else about it changed: writes that come fast must not keep it alive.
-        unless_gone(self.client.delete(kind, object.key(), &by_uid).await).map(|_| true)
-    }
-}
-
-fn unless_gone<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(None),
-        result => result.map(Some),
+        self.client.delete(kind, object.key(), &by_uid).await.optional().map(|_| true)
     }
 }

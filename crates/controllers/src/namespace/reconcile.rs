@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use setpoint::client::Part;
+use setpoint::client::{Optional, Part};
 use setpoint::discovery::{Discovered, Resource, discover};
 use setpoint::reconcile::Attempting;
-use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
-};
+use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler};
 
 use super::content::{Cleared, clear};
 use super::findings::Findings;
@@ -54,7 +52,7 @@ impl Reconciler for Namespaces {
 
 impl Namespaces {
     async fn get(&self, key: &Key) -> Result<Option<Cached<Namespace>>, ReconcileError> {
-        let found = unless_gone(self.client.get(&self.kind, key).await);
+        let found = self.client.get(&self.kind, key).await.optional();
         read(found.attempting(format!("read namespace {key}"))?)
     }
 
@@ -158,7 +156,7 @@ impl Namespaces {
         let attempted = || format!("update namespace {key}");
         for attempt in 1.. {
             let body = edit(&namespace).map_err(|error| failed_to(attempted(), error))?;
-            let written = unless_gone(self.client.update_encoded(&self.kind, &key, part, body.into()).await);
+            let written = self.client.update_encoded(&self.kind, &key, part, body.into()).await.optional();
             match written {
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
                 written => return read(written.attempting(attempted())?),
@@ -191,13 +189,6 @@ fn deletable<'a>(
     });
     let is_pods = |kind: &Kind| kind.group().is_empty() && kind.plural() == "pods";
     resources.into_iter().partition(|resource| is_pods(&resource.kind))
-}
-
-fn unless_gone<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(None),
-        result => result.map(Some),
-    }
 }
 
 fn read(object: Option<Object>) -> Result<Option<Cached<Namespace>>, ReconcileError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
-use setpoint::client::{Delete, Part, Patch};
+use setpoint::client::{Delete, Optional, Part, Patch};
 use setpoint::{
     Cached, Client, ClientError, Clock, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
 };
@@ -91,13 +91,9 @@ impl Sweeper {
     async fn remove(&self, Removal { pod, why }: Removal) -> Result<(), ClientError> {
         if let Some(patch) = mark_failed(&pod, why, self.clock.now()) {
             let patch = Patch::Strategic(patch);
-            unless_gone(self.client.patch(&self.pod_kind, pod.key(), Part::Status, patch).await.map(drop))?;
+            self.client.patch(&self.pod_kind, pod.key(), Part::Status, patch).await.optional()?;
         }
         let delete = Delete { grace_period_seconds: Some(0), ..Delete::of_uid(&*pod.meta().uid) };
-        unless_gone(self.client.delete(&self.pod_kind, pod.key(), &delete).await)
+        self.client.delete(&self.pod_kind, pod.key(), &delete).await.optional().map(drop)
     }
-}
-
-fn unless_gone(result: Result<(), ClientError>) -> Result<(), ClientError> {
-    result.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
 }

@@ -8,6 +8,8 @@
 //! - nothing is created in a namespace that is not active;
 //! - a service account that exists is never changed, whatever it says.
 
+pub(crate) mod tokens;
+
 use serde::Deserialize;
 use serde_json::json;
 use setpoint::queue::limiter;

@@ -62,6 +62,27 @@ struct Details {
 /// How much of an answer that is no Status goes into the message.
 const EXCERPT: usize = 1024;
 
+/// Takes "there is no such object" for an answer: `client.get(..).await.optional()?`.
+///
+/// ```
+/// use setpoint::client::{ClientError, Optional};
+/// let missing = ClientError::from_reply(404, &Default::default(), br#"{"kind":"Status","reason":"NotFound"}"#);
+/// assert_eq!(Err::<(), _>(missing).optional().unwrap(), None);
+/// ```
+pub trait Optional<T> {
+    /// `None` if there is no such object.
+    fn optional(self) -> Result<Option<T>, ClientError>;
+}
+
+impl<T> Optional<T> for Result<T, ClientError> {
+    fn optional(self) -> Result<Option<T>, ClientError> {
+        match self {
+            Err(error) if error.is_not_found() => Ok(None),
+            result => result.map(Some),
+        }
+    }
+}
+
 impl ClientError {
     /// The error that an unsuccessful reply stands for.
     pub fn from_reply(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {

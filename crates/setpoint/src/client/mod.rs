@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 
-pub use error::{Cause, ClientError};
+pub use error::{Cause, ClientError, Optional};
 
 use crate::metrics::Metrics;
 use crate::{Clock, Key, Kind, Object};

@@ -1,0 +1,110 @@
+//! ServiceAccount tokens: secrets that ask for a token of a service account get one.
+//!
+//! Owns: the data and two annotations of secrets of type `kubernetes.io/service-account-token`.
+//! Watches: Secrets, ServiceAccounts.
+//! Writes: updates and deletes such secrets; takes a deleted one off its service account's list.
+//!
+//! ```text
+//!  view.rs       what is read of secrets and accounts
+//!  plan.rs       what a secret lacks                                         (pure)
+//!  jwt.rs        claims, signed
+//!  reconcile.rs  fill, delete or forget
+//! ```
+//!
+//! What always holds:
+//! - a token secret whose account does not exist is deleted, but only after the API server itself was
+//!   asked for the account;
+//! - what a secret has is kept: a token is made only where there is none.
+
+pub(crate) mod jwt;
+mod plan;
+mod reconcile;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{Cached, Context, Controller, Event, Key, Kind, Lister, Object, Queue, Runnable};
+
+use self::reconcile::{Token, Tokens};
+use self::view::{Secret, ServiceAccount};
+use crate::registry::{Access, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "serviceaccount-token-controller",
+    aliases: &["serviceaccount-token"],
+    on_by_default: true,
+    summary: "fills secrets that ask for a token of a service account",
+    watches: &[Access::watch("", "secrets"), Access::watch("", "serviceaccounts")],
+    writes: &[
+        Access::to("", "secrets", &["update", "delete"]),
+        Access::to("", "serviceaccounts", &["get", "update"]),
+    ],
+    default_workers: 5,
+    build,
+};
+
+/// How often a secret is tried before it waits for a change.
+const RETRIES: u32 = 10;
+
+/// The index of token secrets by the account they are for.
+const BY_ACCOUNT: &str = "service-account";
+
+/// Without a key there is nothing to sign with.
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let Some(signer) = options.token_signer.clone() else { return Vec::new() };
+    let secrets = context.informers.of::<Secret>();
+    let accounts = context.informers.of::<ServiceAccount>();
+    secrets.add_index(BY_ACCOUNT, Arc::new(index));
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("serviceaccount_tokens_service", &context.runtime, limiter);
+    let wake = queue.clone();
+    secrets.add_handler(move |event: &Event| {
+        token(event.object()).into_iter().for_each(|token| wake.add(token))
+    });
+    let (wake, tokens) = (queue.clone(), secrets.lister());
+    accounts.add_handler(move |event: &Event| {
+        if let Event::Deleted { last, .. } = event {
+            tokens_of(&tokens, last.key()).into_iter().for_each(|token| wake.add(token));
+        }
+    });
+    let reconciler = Tokens {
+        client: context.client.clone(),
+        secret_kind: Kind::of::<Secret>(),
+        account_kind: Kind::of::<ServiceAccount>(),
+        secrets: secrets.lister(),
+        accounts: accounts.lister(),
+        signer,
+        root_ca: options.root_ca.clone(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .max_retries(RETRIES)
+        .waits_for(&secrets)
+        .waits_for(&accounts)
+        .persistent();
+    vec![Box::new(controller)]
+}
+
+fn index(secret: &Object) -> Vec<String> {
+    token(secret).map(|token| token.account.to_string()).into_iter().collect()
+}
+
+/// The work that a secret is, if it is a token's.
+fn token(secret: &Object) -> Option<Token> {
+    let view = secret.view::<Secret>().ok()?;
+    let account = view.account()?;
+    Some(Token {
+        secret: secret.key().clone(),
+        uid: secret.meta().uid.clone(),
+        account: secret.key().sibling(account),
+        account_uid: view.account_uid().map(Into::into),
+    })
+}
+
+fn tokens_of(secrets: &Lister<Secret>, account: &Key) -> Vec<Token> {
+    let found = secrets.indexed(BY_ACCOUNT, &account.to_string()).unwrap_or_default();
+    found.iter().map(Cached::object).filter_map(token).collect()
+}

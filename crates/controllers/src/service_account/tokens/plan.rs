@@ -1,0 +1,37 @@
+//! What a token secret lacks. Pure.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::view::Content;
+
+pub(super) const CA: &str = "ca.crt";
+pub(super) const NAMESPACE: &str = "namespace";
+pub(super) const TOKEN: &str = "token";
+
+/// What to put in, in base64.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lacking {
+    pub(super) ca: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) token: bool,
+}
+
+impl Lacking {
+    pub(super) fn nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The certificate must be the present one; the rest must merely be there.
+pub(super) fn lacking(content: &Content, namespace: &str, root_ca: Option<&str>) -> Lacking {
+    let data =
+        |field: &str| content.data.as_ref().and_then(|data| data.get(field)).map_or("", String::as_str);
+    let ca = root_ca.map(encode).filter(|ca| data(CA) != ca);
+    let namespace = data(NAMESPACE).is_empty().then(|| encode(namespace));
+    Lacking { ca, namespace, token: data(TOKEN).is_empty() }
+}
+
+pub(super) fn encode(text: &str) -> String {
+    STANDARD.encode(text)
+}

@@ -1,0 +1,158 @@
+//! Fills a token secret, deletes it with its account, or forgets it when it is gone.
+
+use std::fmt;
+
+use serde_json::Value;
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, ClientError, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+};
+
+use super::jwt::{Claims, TokenSigner};
+use super::plan::{CA, Lacking, NAMESPACE, TOKEN, encode, lacking};
+use super::view::{ACCOUNT_NAME, ACCOUNT_UID, Content, Secret, ServiceAccount};
+
+/// How often an account is tried to be updated that others write to.
+const ATTEMPTS: usize = 6;
+
+pub(super) struct Tokens {
+    pub(super) client: Client,
+    pub(super) secret_kind: Kind,
+    pub(super) account_kind: Kind,
+    pub(super) secrets: Lister<Secret>,
+    pub(super) accounts: Lister<ServiceAccount>,
+    pub(super) signer: TokenSigner,
+    pub(super) root_ca: Option<String>,
+}
+
+/// A secret, and the account it is or was for: when the secret is gone, nobody else knows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Token {
+    pub(super) secret: Key,
+    pub(super) uid: Box<str>,
+    pub(super) account: Key,
+    /// Unknown while the secret has never been filled.
+    pub(super) account_uid: Option<Box<str>>,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.secret, self.account.name())
+    }
+}
+
+impl Token {
+    fn is_for(&self, account: &Object) -> bool {
+        self.account_uid.as_ref().is_none_or(|uid| *uid == account.meta().uid)
+    }
+}
+
+impl Reconciler for Tokens {
+    type Key = Token;
+
+    async fn reconcile(&self, token: &Token) -> Result<Outcome, ReconcileError> {
+        let secret = self.secrets.get(&token.secret)?.filter(|secret| secret.meta().uid == token.uid);
+        let cached = self.accounts.get(&token.account)?.filter(|account| token.is_for(account.object()));
+        match (secret, cached) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                self.unlink(token).await.attempting(format!("take {token} off its account"))?
+            }
+            (Some(secret), cached) => {
+                let account = match cached {
+                    Some(account) => Some(account.object().clone()),
+                    None => self
+                        .ask_for_account(token)
+                        .await
+                        .attempting(format!("look for the account of {token}"))?,
+                };
+                match account {
+                    Some(account) => self.fill(&secret, &account).await?,
+                    None => self.delete(token).await.attempting(format!("delete {token}"))?,
+                }
+            }
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Tokens {
+    /// The account as the API server has it.
+    async fn ask_for_account(&self, token: &Token) -> Result<Option<Object>, ClientError> {
+        let account = self.client.get(&self.account_kind, &token.account).await.optional()?;
+        Ok(account.filter(|account| token.is_for(account)))
+    }
+
+    async fn delete(&self, token: &Token) -> Result<(), ClientError> {
+        match self.client.delete(&self.secret_kind, &token.secret, &Delete::of_uid(&*token.uid)).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    async fn fill(&self, secret: &Cached<Secret>, account: &Object) -> Result<(), ReconcileError> {
+        let content: Content = secret.object().decode()?;
+        let namespace = secret.key().namespace().unwrap_or_default();
+        let lacking = lacking(&content, namespace, self.root_ca.as_deref());
+        if lacking.nothing() {
+            return Ok(());
+        }
+        let body = self.filled(secret.object(), account, lacking)?;
+        match self.client.update(&self.secret_kind, secret.key(), Part::Main, &body).await {
+            // Whoever changed it has woken this controller again.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            updated => updated.map(drop).attempting(format!("fill secret {}", secret.key())),
+        }
+    }
+
+    fn filled<'a>(
+        &self,
+        secret: &'a Object,
+        account: &Object,
+        lacking: Lacking,
+    ) -> Result<Edit<'a>, ReconcileError> {
+        let (account, account_uid) = (account.key().name(), &*account.meta().uid);
+        let mut edit = Edit::of(secret)
+            .set(&["metadata", "annotations", ACCOUNT_NAME], &account)
+            .set(&["metadata", "annotations", ACCOUNT_UID], &account_uid);
+        if let Some(ca) = lacking.ca {
+            edit = edit.set(&["data", CA], &ca);
+        }
+        if let Some(namespace) = lacking.namespace {
+            edit = edit.set(&["data", NAMESPACE], &namespace);
+        }
+        if lacking.token {
+            let (namespace, name) = (secret.key().namespace().unwrap_or_default(), secret.key().name());
+            let claims = Claims::new(namespace, name, account, account_uid);
+            let token = self.signer.sign(&claims).map_err(|error| ReconcileError::Retry {
+                attempted: format!("sign a token for {}", secret.key()),
+                source: Some(Box::new(error)),
+            })?;
+            edit = edit.set(&["data", TOKEN], &encode(&token));
+        }
+        Ok(edit)
+    }
+
+    /// Takes a secret that is gone off the list of its account.
+    async fn unlink(&self, token: &Token) -> Result<(), ClientError> {
+        for attempt in 1.. {
+            let Some(account) = self.ask_for_account(token).await? else { return Ok(()) };
+            let Some(body) = without(&account, token.secret.name()) else { return Ok(()) };
+            let updated = self.client.update(&self.account_kind, &token.account, Part::Main, &body).await;
+            match updated.optional() {
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
+                done => return done.map(drop),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The account without this secret on its list; `None` if it is not on it.
+fn without<'a>(account: &'a Object, secret: &str) -> Option<Edit<'a>> {
+    let listed = account.view::<ServiceAccount>().ok()?.secrets.as_ref()?;
+    let is_it = |listed: &&Value| listed.get("name").and_then(Value::as_str) == Some(secret);
+    let left: Vec<&Value> = listed.iter().filter(|listed| !is_it(listed)).collect();
+    (left.len() < listed.len()).then(|| Edit::of(account).set(&["secrets"], &left))
+}

@@ -23,12 +23,14 @@
 //! - everything that can grow is bounded, with the arithmetic beside the bound.
 
 pub mod backoff;
+pub mod batch;
 pub mod client;
 pub mod controller;
 mod delta;
 pub mod discovery;
 pub mod edit;
 pub mod expectations;
+pub mod finalizer;
 pub mod handler;
 pub mod health;
 pub mod indexer;
@@ -39,6 +41,7 @@ pub mod lister;
 pub mod manager;
 pub mod metrics;
 pub mod object;
+pub mod owner;
 pub mod queue;
 pub mod reconcile;
 pub mod recorder;

@@ -1,6 +1,10 @@
 //! Which objects a controller means, by their labels.
 
+mod text;
+
 use serde::Deserialize;
+
+pub use text::SelectorError;
 
 use crate::Labels;
 

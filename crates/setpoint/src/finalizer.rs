@@ -1,0 +1,195 @@
+//! Finalizers: what has to be done before an object may go.
+//!
+//! ```text
+//!  there, not being deleted ─► ensure: the finalizer is on the object before anything is made for it
+//!  being deleted            ─► clean up, then release: the last finalizer lets the object go
+//! ```
+//!
+//! What always holds: a patch carries the resource version its list of finalizers was made from, so
+//! that nobody else's finalizer is lost or brought back.
+
+use serde_json::json;
+
+use crate::client::{Part, Patch};
+use crate::{Client, ClientError, Kind, Metadata, Object};
+
+/// What an object is due for, seen from one finalizer.
+///
+/// ```
+/// use setpoint::{Metadata, finalizer::{Due, due}};
+/// let fresh = Metadata::default();
+/// assert_eq!(due(&fresh, "example.com/backup"), Due::Ensure);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The finalizer has to be put on it first.
+    Ensure,
+    /// It has the finalizer: its work can be done.
+    Reconcile,
+    /// It is being deleted and waits for this finalizer: clean up and release it.
+    CleanUp,
+    /// It is being deleted and does not wait for this finalizer.
+    Nothing,
+}
+
+/// What an object is due for, seen from the finalizer `name`.
+pub fn due(object: &Metadata, name: &str) -> Due {
+    match (object.is_being_deleted(), has(object, name)) {
+        (false, false) => Due::Ensure,
+        (false, true) => Due::Reconcile,
+        (true, true) => Due::CleanUp,
+        (true, false) => Due::Nothing,
+    }
+}
+
+/// Whether the object waits for the finalizer `name`.
+pub fn has(object: &Metadata, name: &str) -> bool {
+    object.finalizers.iter().any(|finalizer| &**finalizer == name)
+}
+
+/// The patch that puts a finalizer on an object; `None` if it is there.
+pub fn addition(object: &Metadata, name: &str) -> Option<Patch> {
+    let all = object.finalizers.iter().map(|finalizer| &**finalizer).chain([name]);
+    (!has(object, name)).then(|| patch(object, all.collect()))
+}
+
+/// The patch that takes a finalizer off an object; `None` if it is not there.
+pub fn removal(object: &Metadata, name: &str) -> Option<Patch> {
+    let rest = object.finalizers.iter().map(|finalizer| &**finalizer).filter(|finalizer| *finalizer != name);
+    has(object, name).then(|| patch(object, rest.collect()))
+}
+
+fn patch(object: &Metadata, finalizers: Vec<&str>) -> Patch {
+    let Metadata { uid, resource_version, .. } = object;
+    // In a merge patch `null` removes the list, an empty list would stay behind.
+    let finalizers = if finalizers.is_empty() { serde_json::Value::Null } else { json!(finalizers) };
+    Patch::merge(
+        &json!({"metadata": {"uid": uid, "resourceVersion": resource_version, "finalizers": finalizers}}),
+    )
+}
+
+/// A finalizer on the objects of a kind. Cheap to clone.
+///
+/// ```
+/// # async fn example(client: setpoint::Client, backups: setpoint::Kind, backup: setpoint::Object) -> Result<(), setpoint::ClientError> {
+/// use setpoint::finalizer::{Due, Finalizer};
+/// let finalizer = Finalizer::new(client, backups, "example.com/backup");
+/// match finalizer.due(&backup) {
+///     Due::Ensure | Due::Reconcile => {
+///         finalizer.ensure(&backup).await?;
+///         // … make what the object wants …
+///     }
+///     Due::CleanUp => {
+///         // … remove it again …
+///         finalizer.release(&backup).await?;
+///     }
+///     Due::Nothing => {}
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Finalizer {
+    client: Client,
+    kind: Kind,
+    name: &'static str,
+}
+
+impl Finalizer {
+    /// The finalizer `name` (`example.com/backup`) on objects of `kind`.
+    pub fn new(client: Client, kind: Kind, name: &'static str) -> Self {
+        Self { client, kind, name }
+    }
+
+    /// What an object is due for.
+    pub fn due(&self, object: &Object) -> Due {
+        due(object.meta(), self.name)
+    }
+
+    /// Puts the finalizer on the object, unless it is there; the object as it is then.
+    pub async fn ensure(&self, object: &Object) -> Result<Object, ClientError> {
+        match addition(object.meta(), self.name) {
+            None => Ok(object.clone()),
+            Some(patch) => self.client.patch(&self.kind, object.key(), Part::Main, patch).await,
+        }
+    }
+
+    /// Takes the finalizer off the object. It is no failure if the object is gone.
+    pub async fn release(&self, object: &Object) -> Result<(), ClientError> {
+        let Some(patch) = removal(object.meta(), self.name) else { return Ok(()) };
+        match self.client.patch(&self.kind, object.key(), Part::Main, patch).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            released => released.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::client::fake;
+
+    const NAME: &str = "example.com/backup";
+
+    fn object(finalizers: &[&str], deleted: bool) -> Object {
+        let mut metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+            "finalizers": finalizers});
+        if deleted {
+            metadata["deletionTimestamp"] = json!("2025-01-01T00:00:00Z");
+        }
+        Object::from_json(json!({"metadata": metadata}).to_string().into()).expect("an object")
+    }
+
+    #[test]
+    fn what_is_due_depends_on_the_finalizer_and_the_deletion() {
+        let check = |finalizers: &[&str], deleted, expected| {
+            assert_eq!(due(object(finalizers, deleted).meta(), NAME), expected);
+        };
+        check(&["other"], false, Due::Ensure);
+        check(&["other", NAME], false, Due::Reconcile);
+        check(&[NAME], true, Due::CleanUp);
+        check(&["other"], true, Due::Nothing);
+    }
+
+    fn finalizer(answer: fn(&fake::Received) -> fake::Answer) -> (Finalizer, fake::Log) {
+        let (client, log) = fake::client(answer);
+        (Finalizer::new(client, Kind::new("example.com", "v1", "Backup", "backups", true), NAME), log)
+    }
+
+    fn finalizers(log: &fake::Log) -> Value {
+        let [received] = &log.all()[..] else { panic!("one request: {:?}", log.lines()) };
+        assert_eq!(received.target, "/apis/example.com/v1/namespaces/shop/backups/a");
+        assert_eq!(received.json()["metadata"]["resourceVersion"], "7");
+        received.json()["metadata"]["finalizers"].clone()
+    }
+
+    #[tokio::test]
+    async fn the_finalizers_of_others_are_kept() {
+        let (finalizer, log) = finalizer(fake::echo);
+        finalizer.ensure(&object(&["other"], false)).await.expect("patched");
+        assert_eq!(finalizers(&log), json!(["other", NAME]));
+        let (finalizer, log) = self::finalizer(fake::echo);
+        finalizer.release(&object(&[NAME, "other"], true)).await.expect("patched");
+        assert_eq!(finalizers(&log), json!(["other"]));
+        let (finalizer, log) = self::finalizer(fake::echo);
+        finalizer.release(&object(&[NAME], true)).await.expect("patched");
+        assert_eq!(finalizers(&log), Value::Null);
+    }
+
+    #[tokio::test]
+    async fn what_is_so_already_is_not_written() {
+        let (finalizer, log) = finalizer(fake::echo);
+        finalizer.ensure(&object(&[NAME], false)).await.expect("nothing to do");
+        finalizer.release(&object(&[], true)).await.expect("nothing to do");
+        assert_eq!(log.lines(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_gone_is_released() {
+        let gone =
+            |_: &fake::Received| Some((404, json!({"kind": "Status", "reason": "NotFound", "code": 404})));
+        let (finalizer, _) = finalizer(gone);
+        finalizer.release(&object(&[NAME], true)).await.expect("it is gone");
+    }
+}

@@ -43,8 +43,11 @@ impl MemoryStore {
         })
     }
 
-    fn expire_now(&self, now: Timestamp) -> usize {
+    fn expire_now(&self, now: Timestamp) -> Result<usize, Error> {
         let expired = self.core.change(|state, calls| {
+            if state.closed {
+                return Err(Error::Closed);
+            }
             let due = state.due(now);
             for key in &due {
                 if let Some(record) = state.record(key) {
@@ -52,10 +55,10 @@ impl MemoryStore {
                     state.publish(event, calls);
                 }
             }
-            due.len()
-        });
+            Ok(due.len())
+        })?;
         self.core.age(now);
-        expired
+        Ok(expired)
     }
 }
 
@@ -97,7 +100,7 @@ impl Store for MemoryStore {
     }
 
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>> {
-        async move { Ok(self.expire_now(now)) }.boxed()
+        async move { self.expire_now(now) }.boxed()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

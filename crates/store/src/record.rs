@@ -73,6 +73,15 @@ fn stamp_length(revision: Revision) -> usize {
     STAMP_START.len() + digits + STAMP_END.len()
 }
 
+/// A record without its value. `stamp_at` is within the value.
+pub(crate) struct Head {
+    pub(crate) key: Key,
+    pub(crate) created: Revision,
+    pub(crate) modified: Revision,
+    pub(crate) expires: Option<Timestamp>,
+    pub(crate) stamp_at: Option<usize>,
+}
+
 /// A record's value without its stamp, in two parts.
 pub(crate) struct Unstamped<'a> {
     pub(crate) before: &'a [u8],
@@ -91,6 +100,16 @@ impl Record {
         let stamp_at = payload.stamp_at;
         let facts = payload.facts.clone().map(OnceLock::from).unwrap_or_default();
         Self { key, value: payload.stamped(modified), created, modified, expires, stamp_at, facts }
+    }
+
+    /// A record whose value is still part of a larger buffer: it is copied once, stamp and all.
+    pub(crate) fn restore(head: Head, value: &[u8]) -> Self {
+        let Head { key, created, modified, expires, stamp_at } = head;
+        let value = match stamp_at {
+            Some(at) => stamped(&value[..at], &value[at..], modified),
+            None => Bytes::copy_from_slice(value),
+        };
+        Self { key, value, created, modified, expires, stamp_at, facts: OnceLock::new() }
     }
 
     /// The value as it was before it was stamped.

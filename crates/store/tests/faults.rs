@@ -14,8 +14,12 @@ use setpoint_store::*;
 
 const KEYS: u64 = 8;
 
+/// How long a run is: long enough for a few checkpoints.
+const ROUNDS: u64 = 14;
+
 /// Small enough that a run goes through several checkpoints.
-const OPTIONS: DurableOptions = DurableOptions { limits: LIMITS, checkpoint_after: 3_000 };
+const OPTIONS: DurableOptions =
+    DurableOptions { limits: LIMITS, checkpoint_after: 3_000, checkpoint_slice: 1_000 };
 const LIMITS: Limits =
     Limits { events: 1_000, bytes: 1 << 20, total_bytes: 1 << 20, age: std::time::Duration::from_secs(300) };
 
@@ -158,40 +162,71 @@ async fn operations_of(rounds: u64) -> u64 {
     disk.operations()
 }
 
-#[tokio::test(start_paused = true)]
-async fn whatever_was_acknowledged_survives_a_crash_at_any_operation() {
-    let operations = operations_of(24).await;
+/// A run until the disk stops at an operation, and what was told meanwhile.
+async fn run_until(stop_at: u64) -> (Arc<SimDisk>, Ledger) {
+    let (disk, mut ledger) = (Arc::<SimDisk>::default(), Ledger::default());
+    disk.inject([(stop_at, Fault::Stop)]);
+    if let Ok(store) = DurableStore::open_on(disk.share(), clock(), OPTIONS) {
+        ledger.work(&store, ROUNDS + 6, true).await;
+    }
+    (disk, ledger)
+}
+
+/// Whatever was acknowledged survives a crash at any operation.
+async fn check_crashes(unsynced: Unsynced) {
+    let operations = operations_of(ROUNDS).await;
     assert!(operations > 80, "{operations} operations are too few to mean anything");
     let rng = Rng::seeded(1);
-    for unsynced in [Unsynced::Lost, Unsynced::Kept, Unsynced::Torn, Unsynced::Scattered] {
-        for stop_at in 0..operations {
-            let disk = Arc::<SimDisk>::default();
-            disk.inject([(stop_at, Fault::Stop)]);
-            let mut ledger = Ledger::default();
-            if let Ok(store) = DurableStore::open_on(disk.share(), clock(), OPTIONS) {
-                ledger.work(&store, 30, true).await;
-            }
-            let disk = disk.after_crash(unsynced, &rng);
-            let store = open(&disk);
-            ledger.check(&store, true).await;
-            ledger.work(&store, 4, false).await;
-            drop(store);
-            ledger.check(&open(&disk), false).await;
-        }
+    for stop_at in 0..operations {
+        let (disk, mut ledger) = run_until(stop_at).await;
+        let disk = disk.after_crash(unsynced, &rng);
+        let store = open(&disk);
+        ledger.check(&store, true).await;
+        ledger.work(&store, 4, false).await;
+        drop(store);
+        ledger.check(&open(&disk), false).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_that_loses_what_was_not_synced_loses_nothing_acknowledged() {
+    check_crashes(Unsynced::Lost).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_that_keeps_what_was_not_synced_loses_nothing_acknowledged() {
+    check_crashes(Unsynced::Kept).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_that_tears_what_was_not_synced_loses_nothing_acknowledged() {
+    check_crashes(Unsynced::Torn).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_that_scatters_what_was_not_synced_loses_nothing_acknowledged() {
+    check_crashes(Unsynced::Scattered).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_process_shows_after_its_predecessor_was_killed_survives_a_crash() {
+    let rng = Rng::seeded(4);
+    for stop_at in 0..operations_of(ROUNDS).await {
+        let (disk, mut ledger) = run_until(stop_at).await;
+        disk.after_kill();
+        let store = open(&disk);
+        ledger.check(&store, true).await;
+        ledger.revision = store.revision();
+        drop(store);
+        ledger.check(&open(&disk.after_crash(Unsynced::Lost, &rng)), false).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_recovering_from_a_crash_loses_nothing() {
-    let operations = operations_of(24).await;
     let rng = Rng::seeded(2);
-    for stop_at in (0..operations).step_by(3) {
-        let disk = Arc::<SimDisk>::default();
-        disk.inject([(stop_at, Fault::Stop)]);
-        let mut ledger = Ledger::default();
-        if let Ok(store) = DurableStore::open_on(disk.share(), clock(), OPTIONS) {
-            ledger.work(&store, 30, true).await;
-        }
+    for stop_at in (0..operations_of(ROUNDS).await).step_by(5) {
+        let (disk, ledger) = run_until(stop_at).await;
         let crashed = disk.after_crash(Unsynced::Torn, &rng);
         for again in 0..12 {
             let disk = crashed.after_crash(Unsynced::Kept, &rng);
@@ -206,7 +241,7 @@ async fn a_crash_while_recovering_from_a_crash_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_operation_refuses_its_writes_and_harms_nothing_else() {
-    let operations = operations_of(24).await;
+    let operations = operations_of(ROUNDS).await;
     let rng = Rng::seeded(3);
     for (fault, length) in
         [(Fault::Fail, 1), (Fault::Full, 1), (Fault::Fail, 2), (Fault::Full, 3), (Fault::Fail, 7)]
@@ -217,7 +252,7 @@ async fn a_failed_operation_refuses_its_writes_and_harms_nothing_else() {
             disk.inject((first..first + length).map(|at| (at, fault)));
             let mut ledger = Ledger::default();
             let store = open(&disk);
-            ledger.work(&store, 28, false).await;
+            ledger.work(&store, ROUNDS + 6, false).await;
             ledger.check(&store, false).await;
             assert!(ledger.refused <= length * KEYS, "writes work again when the disk does");
             let crashed = disk.after_crash(Unsynced::Lost, &rng);

@@ -24,6 +24,7 @@ const KEYS: usize = 24;
 const OPTIONS: DurableOptions = DurableOptions {
     limits: Limits { events: 1_000, bytes: 1 << 20, total_bytes: 1 << 20, age: Duration::from_secs(300) },
     checkpoint_after: 20_000,
+    checkpoint_slice: 2_000,
 };
 
 #[derive(Clone, Copy, Debug, Default)]

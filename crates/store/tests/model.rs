@@ -346,7 +346,8 @@ fn entry(event: &Event) -> Entry {
 }
 
 fn open(disk: &Arc<SimDisk>, clock: &setpoint_clock::Clock) -> Arc<dyn Store> {
-    let options = DurableOptions { checkpoint_after: 1_000, ..DurableOptions::default() };
+    let options =
+        DurableOptions { checkpoint_after: 1_000, checkpoint_slice: 100, ..DurableOptions::default() };
     Arc::new(DurableStore::open_on(disk.share(), clock.clone(), options).unwrap())
 }
 

@@ -12,9 +12,6 @@ use super::format::{FILE_HEADER, FileHeader, FileKind, begin_frame, encode_recor
 use crate::Revision;
 use crate::index::Index;
 
-/// About how much one slice writes: a few milliseconds of disk time.
-const SLICE: usize = 1 << 20;
-
 /// How the name of an unfinished file ends.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
@@ -29,6 +26,8 @@ pub(crate) struct Checkpoint {
     /// How far the last of `rest` has been written.
     after: Option<Arc<str>>,
     pub(crate) length: u64,
+    /// About how much is written at a time.
+    slice: usize,
     buffer: Vec<u8>,
 }
 
@@ -38,6 +37,7 @@ impl Checkpoint {
         generation: u64,
         revision: Revision,
         indexes: Vec<Index>,
+        slice: usize,
     ) -> io::Result<Self> {
         let records = indexes.iter().map(|index| index.len() as u64).sum();
         let name = file_name(FileKind::Checkpoint, generation);
@@ -52,6 +52,7 @@ impl Checkpoint {
             rest: indexes,
             after: None,
             length: FILE_HEADER as u64,
+            slice,
             buffer: Vec::new(),
         })
     }
@@ -82,7 +83,7 @@ impl Checkpoint {
             let after = self.after.take();
             for record in index.after(after.as_deref()) {
                 encode_record(record, &mut self.buffer);
-                if self.buffer.len() >= SLICE {
+                if self.buffer.len() >= self.slice {
                     self.after = Some(record.key.path.clone());
                     return;
                 }

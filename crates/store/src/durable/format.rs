@@ -18,11 +18,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::record::Unstamped;
-use crate::{Event, EventKind, Key, Payload, Record, Resource, Revision};
+use crate::record::{Head, Unstamped};
+use crate::{Event, EventKind, Key, Record, Resource, Revision};
 
 /// The version this code writes, and the newest it reads.
 pub(crate) const VERSION: u32 = 1;
@@ -216,12 +215,11 @@ impl<'a> Entries<'a> {
         let created = self.fields.u64()?;
         let expires = if flags & EXPIRES != 0 { Some(self.fields.timestamp()?) } else { None };
         let stamp_at = if flags & STAMPED != 0 { Some(self.fields.u32()? as usize) } else { None };
-        let bytes = self.fields.text_bytes()?;
-        if stamp_at.is_some_and(|at| at > bytes.len()) {
+        let value = self.fields.text_bytes()?;
+        if stamp_at.is_some_and(|at| at > value.len()) {
             return Err(Malformed);
         }
-        let payload = Payload { bytes: Bytes::copy_from_slice(bytes), stamp_at, facts: None };
-        Ok(Entry::Put(Record::new(key, payload, created, revision, expires)))
+        Ok(Entry::Put(Record::restore(Head { key, created, modified: revision, expires, stamp_at }, value)))
     }
 
     fn shared(&mut self, name: &str) -> Resource {

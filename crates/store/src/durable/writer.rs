@@ -27,6 +27,7 @@ pub(crate) struct Writer {
     /// The log that takes over once an unsound one has been replaced.
     pub(crate) spare: Option<Log>,
     pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) checkpoint_slice: usize,
     pub(crate) growth: Growth,
 }
 
@@ -58,7 +59,6 @@ impl Writer {
             self.tend_checkpoint();
         }
         self.abandon_checkpoint();
-        self.core.close();
     }
 
     fn serve(&mut self, batch: Vec<Item>) {
@@ -170,7 +170,7 @@ impl Writer {
 
     fn begin_checkpoint(&self, generation: u64) -> io::Result<Checkpoint> {
         let (revision, indexes) = self.core.read().indexes();
-        Checkpoint::begin(&self.disk, generation, revision, indexes)
+        Checkpoint::begin(&self.disk, generation, revision, indexes, self.checkpoint_slice)
     }
 
     /// Goes on with a checkpoint; `None` when it is complete.
@@ -201,6 +201,15 @@ impl Writer {
         if let Err(error) = Files::remove_before(&self.disk, checkpoint.generation) {
             tracing::warn!(%error, "could not remove files that a checkpoint has replaced; the next one will");
         }
+    }
+}
+
+/// However the writer ends, nobody waits for it any more.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.close();
+        drop(self.queue.give_up(self.core.read().revision));
+        self.core.close();
     }
 }
 

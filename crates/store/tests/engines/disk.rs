@@ -120,6 +120,13 @@ impl SimDisk {
         Arc::new(Self { inner: Mutex::new(inner), gate: Mutex::default() })
     }
 
+    /// The disk as a new process finds it after the old one was killed: nothing is lost, nothing is synced.
+    pub(crate) fn after_kill(&self) {
+        let mut inner = self.inner.lock();
+        inner.stopped = false;
+        inner.faults.clear();
+    }
+
     pub(crate) fn content(&self, name: &str) -> Vec<u8> {
         let inner = self.inner.lock();
         inner.files[inner.names[name]].cached.clone()

@@ -64,7 +64,7 @@ impl World {
     pub(crate) fn durable() -> Self {
         Self::new(|clock, limits| {
             // Small enough for checkpoints to happen all the time.
-            let options = DurableOptions { limits, checkpoint_after: 2048 };
+            let options = DurableOptions { limits, checkpoint_after: 2048, checkpoint_slice: 500 };
             Arc::new(DurableStore::open_on(Arc::<SimDisk>::default().share(), clock, options).unwrap())
         })
     }

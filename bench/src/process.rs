@@ -1,0 +1,34 @@
+//! What this process has used, as the kernel tells it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// The kernel counts CPU time in these on every Linux.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// CPU time used so far, user and system, all threads.
+pub(crate) fn cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, the program's name, may contain anything; the rest follows its closing parenthesis.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+}
+
+/// Resident memory now, in bytes.
+pub(crate) fn rss() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+}
+
+/// The size of all files under a directory.
+pub(crate) fn disk_usage(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_usage(&entry.path()),
+        metadata => metadata.map_or(0, |metadata| metadata.len()),
+    };
+    entries.map(size).sum()
+}

@@ -266,6 +266,42 @@ async fn a_failed_operation_refuses_its_writes_and_harms_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_write_is_not_found_by_the_next_process() {
+    for fault in [Fault::Fail, Fault::Full] {
+        for failing in 4..operations_of(ROUNDS).await {
+            let (disk, mut ledger) = (Arc::<SimDisk>::default(), Ledger::default());
+            disk.inject([(failing, fault)]);
+            let store = open(&disk);
+            ledger.work(&store, ROUNDS + 6, true).await;
+            drop(store);
+            disk.after_kill();
+            ledger.check(&open(&disk), false).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_in_any_combination_before_a_crash_lose_nothing_acknowledged() {
+    let operations = operations_of(ROUNDS).await;
+    for seed in 0..400 {
+        let rng = Rng::seeded(seed);
+        let (disk, mut ledger) = (Arc::<SimDisk>::default(), Ledger::default());
+        let start = 4 + rng.below(operations);
+        let kinds = [Fault::Fail, Fault::Fail, Fault::Full];
+        let faults = (0..12).map(|_| (start + rng.below(24), kinds[rng.below(3) as usize]));
+        disk.inject(faults.chain([(start + rng.below(48), Fault::Stop)]));
+        let store = open(&disk);
+        ledger.work(&store, ROUNDS + 10, false).await;
+        ledger.check(&store, false).await;
+        drop(store);
+        let disk = disk.after_crash(Unsynced::Scattered, &rng);
+        let store = DurableStore::open_on(disk.share(), clock(), OPTIONS);
+        let store = store.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        ledger.check(&store, true).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     let disk = Arc::<SimDisk>::default();
     let store = open(&disk);

@@ -358,6 +358,9 @@ fn on_paused_runtime(run: impl Future<Output = ()>) {
 }
 
 proptest! {
+    // Failures print the operations they came from; a file of seeds would say less.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn the_memory_engine_does_what_the_model_does(ops in proptest::collection::vec(op(), 1..120)) {
         on_paused_runtime(async { Run::new(World::memory(), None).run(ops).await });

@@ -8,7 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::format::{FILE_HEADER, FileHeader, FileKind, begin_frame, encode_record, file_name, finish_frame};
+use super::format::{
+    FILE_HEADER, FRAME_HEADER, FileHeader, FileKind, begin_frame, encode_record, file_name, finish_frame,
+};
 use crate::Revision;
 use crate::index::Index;
 
@@ -61,10 +63,12 @@ impl Checkpoint {
     pub(crate) fn step(&mut self) -> io::Result<bool> {
         begin_frame(&mut self.buffer);
         self.fill_slice();
-        finish_frame(&mut self.buffer);
-        self.file.append(&self.buffer)?;
+        if self.buffer.len() > FRAME_HEADER {
+            finish_frame(&mut self.buffer);
+            self.file.append(&self.buffer)?;
+            self.length += self.buffer.len() as u64;
+        }
         self.file.sync()?;
-        self.length += self.buffer.len() as u64;
         if !self.rest.is_empty() {
             return Ok(false);
         }

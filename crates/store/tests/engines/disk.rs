@@ -2,7 +2,7 @@
 //!
 //! The model: a write goes to a cache; a sync makes durable what is dirty in the cache; a sync that fails
 //! leaves the cache as it is but no longer dirty, so a second sync "succeeds" without the data. Changes of
-//! names become durable in order, by `sync_names` or by chance.
+//! names become durable by `sync_names`, or by chance.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};
@@ -48,13 +48,20 @@ pub(crate) struct SimDisk {
 struct Inner {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Every state of the names since the last sync.
-    unsynced_names: Vec<BTreeMap<String, usize>>,
+    /// The changes of names since the last sync.
+    unsynced_names: Vec<NameChange>,
     files: Vec<File>,
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     stopped: bool,
     capacity: Option<usize>,
+}
+
+/// A file loses one name and gets another, or either.
+#[derive(Clone)]
+struct NameChange {
+    removed: Option<String>,
+    added: Option<(String, usize)>,
 }
 
 #[derive(Clone, Default)]
@@ -110,10 +117,8 @@ impl SimDisk {
     /// The disk as it is found after the power went and came back.
     pub(crate) fn after_crash(&self, unsynced: Unsynced, rng: &Rng) -> Arc<Self> {
         let inner = self.inner.lock();
-        let states = 1 + inner.unsynced_names.len() as u64;
-        let kept = if unsynced == Unsynced::Lost { 0 } else { rng.below(states) as usize };
-        let names =
-            if kept == 0 { inner.durable_names.clone() } else { inner.unsynced_names[kept - 1].clone() };
+        let mut names = inner.durable_names.clone();
+        inner.surviving_name_changes(unsynced, rng).into_iter().for_each(|change| change.apply(&mut names));
         let files = inner.files.iter().map(|file| File::durable(file.after_crash(unsynced, rng))).collect();
         let durable_names = names.clone();
         let inner = Inner { names, durable_names, files, ..Inner::default() };
@@ -165,9 +170,29 @@ impl Inner {
         self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn change_names(&mut self, change: impl FnOnce(&mut BTreeMap<String, usize>)) {
-        change(&mut self.names);
-        self.unsynced_names.push(self.names.clone());
+    fn change_names(&mut self, removed: Option<&str>, added: Option<(&str, usize)>) {
+        let added = added.map(|(name, file)| (name.to_owned(), file));
+        let change = NameChange { removed: removed.map(str::to_owned), added };
+        change.clone().apply(&mut self.names);
+        self.unsynced_names.push(change);
+    }
+
+    fn surviving_name_changes(&self, unsynced: Unsynced, rng: &Rng) -> Vec<NameChange> {
+        let mut changes = self.unsynced_names.clone();
+        match unsynced {
+            Unsynced::Lost => changes.clear(),
+            Unsynced::Kept => {}
+            Unsynced::Torn => changes.truncate(rng.below(changes.len() as u64 + 1) as usize),
+            Unsynced::Scattered => changes.retain(|_| rng.below(2) == 0),
+        }
+        changes
+    }
+}
+
+impl NameChange {
+    fn apply(self, names: &mut BTreeMap<String, usize>) {
+        self.removed.map(|name| names.remove(&name));
+        names.extend(self.added);
     }
 }
 
@@ -234,7 +259,7 @@ impl Disk for Shared {
         inner.count().map_err(|(_, error)| error)?;
         inner.files.push(File::default());
         let file = inner.files.len() - 1;
-        inner.change_names(|names| names.extend([(name.to_owned(), file)]));
+        inner.change_names(None, Some((name, file)));
         Ok(Box::new(Handle { disk: self.0.clone(), file }))
     }
 
@@ -252,10 +277,7 @@ impl Disk for Shared {
         let mut inner = self.0.operate();
         inner.count().map_err(|(_, error)| error)?;
         let file = inner.id(from)?;
-        inner.change_names(|names| {
-            names.remove(from);
-            names.insert(to.to_owned(), file);
-        });
+        inner.change_names(Some(from), Some((to, file)));
         Ok(())
     }
 
@@ -263,7 +285,7 @@ impl Disk for Shared {
         let mut inner = self.0.operate();
         inner.count().map_err(|(_, error)| error)?;
         inner.id(name)?;
-        inner.change_names(|names| names.retain(|other, _| other != name));
+        inner.change_names(Some(name), None);
         Ok(())
     }
 

@@ -1,0 +1,126 @@
+//! What holds when calls overlap, on real threads.
+
+mod engines;
+
+use std::sync::Arc;
+
+use engines::disk::SimDisk;
+use engines::{pods, text};
+use futures::FutureExt;
+use futures::future::join_all;
+use setpoint_clock::Clock;
+use setpoint_store::*;
+
+fn engines() -> [Arc<dyn Store>; 2] {
+    let disk = Arc::<SimDisk>::default().share();
+    let durable = DurableStore::open_on(disk, Clock::system(), DurableOptions::default()).unwrap();
+    [Arc::new(MemoryStore::new(Clock::system())), Arc::new(durable)]
+}
+
+fn put(path: &str, expect: Expect) -> Write {
+    let payload = Payload::plain(path.to_owned());
+    Write { key: pods().key(path), expect, change: Change::Put { payload, ttl: None } }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_may_follow_one_that_is_not_acknowledged_yet() {
+    for store in engines() {
+        store.commit(put("a", Expect::Absent)).await.unwrap();
+        let writes = (2..2_000).map(|revision| store.commit(put("a", Expect::Revision(revision))));
+        let mut writes: Vec<_> = writes.collect();
+        // Polled once, a write is in the queue.
+        let polled: Vec<_> = writes.iter_mut().map(|write| write.now_or_never()).collect();
+        for ((revision, write), polled) in (3..).zip(writes).zip(polled) {
+            let record = match polled {
+                Some(record) => record,
+                None => write.await,
+            };
+            assert_eq!(record.unwrap().modified, revision);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_expect_the_same_exactly_one_succeeds() {
+    const RIVALS: usize = 16;
+    for store in engines() {
+        let mut expect = Expect::Absent;
+        for round in 0..100 {
+            let contend = |store: Arc<dyn Store>| async move { store.commit(put("contended", expect)).await };
+            let rivals = (0..RIVALS).map(|_| tokio::spawn(contend(store.clone())));
+            let results: Vec<_> = join_all(rivals).await.into_iter().map(Result::unwrap).collect();
+            let winners: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
+            let [winner] = winners[..] else { panic!("{} winners in round {round}", winners.len()) };
+            for loser in results.iter().filter_map(|result| result.as_ref().err()) {
+                let Error::Conflict { current: Some(current) } = loser else { panic!("{loser}") };
+                assert_eq!(current.modified, winner.modified, "a loser sees the winner");
+            }
+            expect = Expect::Revision(winner.modified);
+        }
+    }
+}
+
+/// One asks and waits for the answer, the other waits for the question and answers: a lost wake-up would leave
+/// both waiting for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost() {
+    const ROUNDS: usize = 10_000;
+    async fn say(store: &dyn Store, what: &str, round: usize) {
+        store.commit(put(&format!("{what}/{round}"), Expect::Absent)).await.unwrap();
+    }
+    async fn hear(watch: &mut Watch, what: &str, round: usize) {
+        let events = watch.next().await.unwrap();
+        let heard: Vec<_> = events.iter().map(|event| text(&event.record)).collect();
+        assert_eq!(heard, [format!("{what}/{round}")]);
+    }
+    for store in engines() {
+        let mut answers = store.watch(pods().under("answer/"), 1).unwrap();
+        let mut questions = store.watch(pods().under("question/"), 1).unwrap();
+        let other = store.clone();
+        let answering = tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                hear(&mut questions, "question", round).await;
+                say(&*other, "answer", round).await;
+            }
+        });
+        for round in 0..ROUNDS {
+            say(&*store, "question", round).await;
+            hear(&mut answers, "answer", round).await;
+        }
+        answering.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_that_come_and_go_while_others_write_see_every_change_once() {
+    const WRITERS: usize = 4;
+    const WRITES: usize = 500;
+    const NEWEST: Revision = 1 + (WRITERS * WRITES) as Revision;
+    for store in engines() {
+        let write = |number: usize, store: Arc<dyn Store>| async move {
+            for write in 0..WRITES {
+                store.commit(put(&format!("{number}/{write}"), Expect::Absent)).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let watch = |batches: usize, store: Arc<dyn Store>| async move {
+            let mut seen = 1;
+            while seen < NEWEST {
+                let mut watch = store.watch(pods().all(), seen).unwrap();
+                for _ in 0..batches.min((NEWEST - seen) as usize) {
+                    for event in watch.next().await.unwrap() {
+                        assert_eq!(event.revision(), seen + 1);
+                        seen = event.revision();
+                    }
+                    assert!(watch.revision() >= seen);
+                    if seen == NEWEST {
+                        break;
+                    }
+                }
+            }
+        };
+        let watchers: Vec<_> = (1..8).map(|batches| tokio::spawn(watch(batches, store.clone()))).collect();
+        let writers: Vec<_> = (0..WRITERS).map(|number| tokio::spawn(write(number, store.clone()))).collect();
+        join_all(writers).await.into_iter().chain(join_all(watchers).await).for_each(Result::unwrap);
+    }
+}

@@ -54,6 +54,10 @@ impl Source for InProcessSource {
         }
         .boxed()
     }
+
+    fn shares_objects(&self) -> bool {
+        true
+    }
 }
 
 /// The items of a watch: every batch ends with a bookmark, so the informer knows how far it has seen.

@@ -48,6 +48,10 @@ impl Source for FaultySource {
         }
         .boxed()
     }
+
+    fn shares_objects(&self) -> bool {
+        self.inner.shares_objects()
+    }
 }
 
 /// How long a hidden event stays hidden.

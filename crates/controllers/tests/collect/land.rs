@@ -1,0 +1,113 @@
+//! A world of config maps, namespaces, pods and nodes that a test makes itself.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use setpoint::client::{Delete, Optional, Part, Patch, Propagation};
+use setpoint::source::Selection;
+use setpoint::{Key, Kind};
+use setpoint_cluster::Parts;
+use setpoint_controllers::Options;
+use setpoint_sim::World;
+
+/// Runs `inside` beside these controllers.
+pub(crate) fn land<T>(controllers: &[&str], inside: impl AsyncFnOnce(&Land<'_>) -> T) -> T {
+    land_with(controllers, Options::default(), inside)
+}
+
+pub(crate) fn land_with<T>(
+    controllers: &[&str],
+    controller_options: Options,
+    inside: impl AsyncFnOnce(&Land<'_>) -> T,
+) -> T {
+    let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
+    let parts = Parts { controllers, controller_options, scheduler: false, nodes: 0 };
+    World::simulate(1, parts, Vec::new(), async |world| {
+        let land = Land { world };
+        land.pass(1).await;
+        inside(&land).await
+    })
+}
+
+pub(crate) struct Land<'a> {
+    pub(crate) world: &'a World,
+}
+
+pub(crate) fn kind(name: &str) -> Kind {
+    let (group, plural, namespaced) = match name {
+        "ConfigMap" => ("", "configmaps", true),
+        "Event" => ("", "events", true),
+        "Namespace" => ("", "namespaces", false),
+        "Node" => ("", "nodes", false),
+        "Pod" => ("", "pods", true),
+        "ReplicaSet" => ("apps", "replicasets", true),
+        "Secret" => ("", "secrets", true),
+        "ServiceAccount" => ("", "serviceaccounts", true),
+        other => panic!("{other} is no kind of this land"),
+    };
+    Kind::new(group, "v1", name, plural, namespaced)
+}
+
+/// `default/name`, or `namespace/name` if it says so.
+fn key(kind: &Kind, name: &str) -> Key {
+    match (kind.namespaced(), name.split_once('/')) {
+        (false, _) => Key::cluster(name),
+        (true, None) => Key::namespaced("default", name),
+        (true, Some((namespace, name))) => Key::namespaced(namespace, name),
+    }
+}
+
+impl Land<'_> {
+    pub(crate) async fn pass(&self, seconds: u64) {
+        self.world.pass(Duration::from_secs(seconds)).await;
+    }
+
+    /// Creates an object and says its uid.
+    pub(crate) async fn create(&self, kind_name: &str, name: &str, mut body: Value) -> String {
+        let kind = kind(kind_name);
+        let key = key(&kind, name);
+        body["metadata"]["name"] = json!(key.name());
+        self.world.create(&kind, key.namespace(), body).await.meta().uid.to_string()
+    }
+
+    pub(crate) async fn config_map(&self, name: &str, owners: &[Value]) -> String {
+        self.create("ConfigMap", name, json!({"metadata": {"ownerReferences": owners}})).await
+    }
+
+    pub(crate) async fn get(&self, kind_name: &str, name: &str) -> Option<Value> {
+        let kind = kind(kind_name);
+        self.world.get(&kind, &key(&kind, name)).await
+    }
+
+    pub(crate) async fn has(&self, kind_name: &str, name: &str) -> bool {
+        self.get(kind_name, name).await.is_some()
+    }
+
+    pub(crate) async fn patch(&self, kind_name: &str, name: &str, part: Part, patch: Value) {
+        let kind = kind(kind_name);
+        let patch = Patch::Merge(patch.to_string().into());
+        let patched = self.world.client().patch(&kind, &key(&kind, name), part, patch).await;
+        patched.unwrap_or_else(|error| panic!("cannot patch {kind_name} {name}: {error}"));
+    }
+
+    pub(crate) async fn delete(&self, kind_name: &str, name: &str, propagation: Propagation) {
+        let kind = kind(kind_name);
+        let delete = Delete { propagation: Some(propagation), ..Delete::default() };
+        let deleted = self.world.client().delete(&kind, &key(&kind, name), &delete).await;
+        deleted.optional().unwrap_or_else(|error| panic!("cannot delete {kind_name} {name}: {error}"));
+    }
+
+    /// The messages of all events of a reason.
+    pub(crate) async fn events(&self, reason: &str) -> Vec<String> {
+        self.pass(2).await;
+        let listed = self.world.client().list(&kind("Event"), &Selection::default()).await.expect("a list");
+        let events = listed.objects.iter().map(|event| event.decode::<Value>().expect("JSON"));
+        let told = events.filter(|event| event["reason"] == reason);
+        told.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
+/// A reference to a config map.
+pub(crate) fn owner(name: &str, uid: &str, block: bool) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": block})
+}

@@ -1,0 +1,7 @@
+//! What collects and what furnishes, in a whole control plane on a virtual clock.
+
+mod garbage;
+mod land;
+mod namespace;
+mod pod_gc;
+mod service_account;

@@ -7,15 +7,16 @@ use serde_json::value::RawValue;
 
 use super::send::Call;
 use super::{Client, ClientError, path};
+use crate::object::DecodeError;
 use crate::source::{Listed, Selection};
 use crate::{Kind, Object};
 
 /// How many objects a page has. As client-go's pager: a large list is read in bounded steps.
 const PAGE: &str = "500";
 
-/// A page of a list; its items stay encoded.
+/// A page as it arrives; its items stay encoded.
 #[derive(Deserialize)]
-struct Page<'a> {
+struct Reply<'a> {
     #[serde(default)]
     metadata: ListMeta,
     // `null` is how Go writes an empty list.
@@ -31,26 +32,55 @@ struct ListMeta {
     next: String,
 }
 
+/// Where a page starts and how long it is.
+enum Page {
+    First,
+    After(String),
+    /// Everything at once.
+    Whole,
+}
+
 impl Client {
     /// Lists objects from the API server, not from a cache; the list is consistent.
     pub async fn list(&self, kind: &Kind, selection: &Selection) -> Result<Listed, ClientError> {
-        let mut listed = Listed { objects: Vec::new(), resource_version: String::new(), undecodable: 0 };
-        let mut next = String::new();
+        self.list_as(kind, selection, Object::from_json).await
+    }
+
+    /// The same, with what makes an object of an item; an item is a part of the page that holds it.
+    pub(crate) async fn list_as(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+        make: impl Fn(Bytes) -> Result<Object, DecodeError>,
+    ) -> Result<Listed, ClientError> {
+        let mut listed = Listed::default();
+        let mut page = Page::First;
         loop {
-            let page = self.page(kind, selection, &next).await?;
-            next = add_page(&mut listed, &page)?;
-            if next.is_empty() {
-                return Ok(listed);
+            match self.page(kind, selection, &page).await {
+                Ok(reply) => match add_page(&mut listed, &reply, &make)? {
+                    next if next.is_empty() => return Ok(listed),
+                    next => page = Page::After(next),
+                },
+                // The version that the pages show is gone; the next try must not be outlived again.
+                Err(error) if error.is_expired() && matches!(page, Page::After(_)) => {
+                    (listed, page) = (Listed::default(), Page::Whole);
+                }
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn page(&self, kind: &Kind, selection: &Selection, next: &str) -> Result<Bytes, ClientError> {
+    async fn page(&self, kind: &Kind, selection: &Selection, page: &Page) -> Result<Bytes, ClientError> {
+        let (limit, next) = match page {
+            Page::First => (Some(PAGE), None),
+            Page::After(next) => (Some(PAGE), Some(next.as_str())),
+            Page::Whole => (None, None),
+        };
         let query = [
             ("labelSelector", selection.labels.as_deref()),
             ("fieldSelector", selection.fields.as_deref()),
-            ("limit", Some(PAGE)),
-            ("continue", Some(next).filter(|next| !next.is_empty())),
+            ("limit", limit),
+            ("continue", next),
         ];
         let path = path::with_query(path::collection(kind, selection.namespace.as_deref()), &query);
         let accept = match selection.metadata_only {
@@ -62,11 +92,15 @@ impl Client {
 }
 
 /// Adds the items of a page and says where the next one starts, if there is one.
-fn add_page(listed: &mut Listed, page: &Bytes) -> Result<String, ClientError> {
-    let Page { metadata, items } =
+fn add_page(
+    listed: &mut Listed,
+    page: &Bytes,
+    make: impl Fn(Bytes) -> Result<Object, DecodeError>,
+) -> Result<String, ClientError> {
+    let Reply { metadata, items } =
         serde_json::from_slice(page).map_err(|error| ClientError::Answer(Box::new(error)))?;
     for item in items.unwrap_or_default() {
-        match Object::from_json(page.slice_ref(item.get().as_bytes())) {
+        match make(page.slice_ref(item.get().as_bytes())) {
             Ok(object) => listed.objects.push(object),
             Err(_) => listed.undecodable += 1,
         }

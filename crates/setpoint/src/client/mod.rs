@@ -14,6 +14,7 @@ pub(crate) mod fake;
 mod list;
 mod path;
 mod send;
+mod watch;
 #[cfg(test)]
 mod tests;
 

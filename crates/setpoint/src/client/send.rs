@@ -113,6 +113,25 @@ impl Transport {
         reply
     }
 
+    /// Sends the call and hands on the body of a successful reply as it arrives.
+    pub(super) async fn open(&self, call: Call) -> Result<Body, ClientError> {
+        let method = call.method.clone();
+        self.wait_for_turn(&method).await;
+        let request =
+            call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
+        let started = self.metrics.as_ref().map(|(clock, _)| clock.instant());
+        let reply = self.kube.send(request).await;
+        if let (Some((clock, requests)), Some(started)) = (&self.metrics, started) {
+            let code = reply.as_ref().ok().map(|reply| reply.status().as_u16());
+            requests.answered(&method, code, clock.instant().saturating_duration_since(started));
+        }
+        match reply {
+            Err(error) => Err(ClientError::Transport(Box::new(error))),
+            Ok(reply) if reply.status().is_success() => Ok(reply.into_body()),
+            Ok(reply) => read(reply).await.map(|_| Body::empty()),
+        }
+    }
+
     async fn wait_for_turn(&self, method: &Method) {
         let Some(limit) = &self.limit else { return };
         let wait = limit.bucket.lock().reserve(limit.clock.instant());

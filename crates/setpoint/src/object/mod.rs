@@ -7,6 +7,7 @@
 
 mod labels;
 mod metadata;
+mod strip;
 mod views;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::{Key, View};
 
 pub use self::labels::Labels;
 pub use self::metadata::{Metadata, OwnerRef};
+pub use self::strip::without_managed_fields;
 
 /// An object of any kind. Immutable and cheap to clone.
 ///

@@ -1,4 +1,12 @@
 //! Stage 1: where objects come from.
+//!
+//! A source makes no decisions: it lists when asked to and watches from the version it is told, and
+//! whatever goes wrong is the reflector's to handle.
+
+mod frame;
+mod kube;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -6,44 +14,89 @@ use futures::stream::BoxStream;
 
 use crate::{ClientError, Kind, Object};
 
+pub use self::kube::KubeSource;
+
 /// Which objects of a kind are wanted.
+///
+/// ```
+/// use setpoint::source::Selection;
+/// let running = Selection { fields: Some("status.phase=Running".into()), ..Selection::default() };
+/// assert!(running.namespace.is_none() && !running.metadata_only);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selection {
+    /// Only this namespace.
     pub namespace: Option<String>,
+    /// A label selector, as the API takes it.
     pub labels: Option<String>,
+    /// A field selector, as the API takes it.
     pub fields: Option<String>,
     /// Only metadata: labels, owners, finalizers, without spec and status.
     pub metadata_only: bool,
 }
 
 /// A consistent list.
-#[derive(Debug)]
+///
+/// ```
+/// let nothing = setpoint::source::Listed { resource_version: "7".into(), ..Default::default() };
+/// assert!(nothing.objects.is_empty());
+/// ```
+#[derive(Debug, Default)]
 pub struct Listed {
+    /// The objects, in any order.
     pub objects: Vec<Object>,
+    /// The version that a watch goes on from.
     pub resource_version: String,
     /// Objects whose metadata could not be read: reported, left out.
     pub undecodable: usize,
 }
 
 /// One item of a watch.
+///
+/// ```
+/// use setpoint::source::WatchItem;
+/// let item = WatchItem::Bookmark { resource_version: "8".into() };
+/// assert!(matches!(item, WatchItem::Bookmark { .. }));
+/// ```
 #[derive(Debug)]
 pub enum WatchItem {
+    /// The object was created, or now belongs to the selection.
     Added(Object),
+    /// The object changed.
     Modified(Object),
+    /// The object was removed, or no longer belongs to the selection; this is its last state, at the
+    /// version of its removal.
     Deleted(Object),
     /// Nothing changed up to this version.
     Bookmark {
+        /// The version.
         resource_version: String,
     },
     /// An object that could not be read; the watch goes on.
     Undecodable {
+        /// Why.
         error: String,
+        /// What was received.
         raw: Bytes,
     },
 }
 
 /// Lists and watches objects of any kind: over HTTP, or in the API server's own process.
+///
+/// ```no_run
+/// # async fn example(source: impl setpoint::source::Source) -> Result<(), setpoint::ClientError> {
+/// use futures::StreamExt;
+/// use k8s_openapi::api::core::v1::Pod;
+/// let (pods, all) = (setpoint::Kind::of::<Pod>(), Default::default());
+/// let listed = source.list(&pods, &all).await?;
+/// let mut watch = source.watch(&pods, &all, &listed.resource_version).await?;
+/// while let Some(item) = watch.next().await {
+///     println!("{:?}", item?);
+/// }
+/// # Ok(()) }
+/// ```
 pub trait Source: Send + Sync + 'static {
+    /// Everything selected, at one version that is no older than the call.
     fn list<'a>(
         &'a self,
         kind: &'a Kind,

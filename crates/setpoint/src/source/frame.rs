@@ -1,0 +1,236 @@
+//! The lines of a watch: one encoded event each.
+//!
+//! An object is copied out of the line that carried it, once, without its managed fields unless they
+//! are wanted; it is never decoded here beyond its metadata.
+
+use bytes::{Buf, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::WatchItem;
+use crate::object::{DecodeError, without_managed_fields};
+use crate::{ClientError, Object};
+
+/// An object takes at most 3 MiB (the API server's limit on a request); what the server stores in a
+/// denser format than JSON may come out several times as long.
+const LONGEST_LINE: usize = 32 << 20;
+
+/// Cuts what arrives into lines. Holds at most one incomplete line and the chunk that began it.
+#[derive(Default)]
+pub(super) struct Lines {
+    buffer: BytesMut,
+    /// No line ends before this position.
+    searched: usize,
+}
+
+impl Lines {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next complete line that is not blank.
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        while let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+            let line = self.buffer.split_to(self.searched + end).freeze();
+            self.buffer.advance(1);
+            self.searched = 0;
+            if !line.trim_ascii().is_empty() {
+                return Ok(Some(line));
+            }
+        }
+        self.searched = self.buffer.len();
+        if self.searched > LONGEST_LINE {
+            return Err(ClientError::Answer(format!("a watch event is longer than {LONGEST_LINE} bytes").into()));
+        }
+        Ok(None)
+    }
+}
+
+/// What a line says.
+#[derive(Debug)]
+pub(super) enum Frame {
+    Item(WatchItem),
+    /// All that there was has been sent, up to this version.
+    InitialEventsEnd { resource_version: String },
+}
+
+impl Frame {
+    /// The item; the end of the initial events is a bookmark like any other to whoever did not ask for it.
+    pub(super) fn into_item(self) -> WatchItem {
+        match self {
+            Self::Item(item) => item,
+            Self::InitialEventsEnd { resource_version } => WatchItem::Bookmark { resource_version },
+        }
+    }
+}
+
+/// What becomes of the bytes of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keep {
+    pub(super) managed_fields: bool,
+}
+
+impl Keep {
+    /// Makes an object of a part of a larger buffer, which is not kept.
+    pub(super) fn object(self, raw: &[u8]) -> Result<Object, DecodeError> {
+        Object::from_json(match self.managed_fields {
+            true => Bytes::copy_from_slice(raw),
+            false => without_managed_fields(raw),
+        })
+    }
+}
+
+/// Reads a line. `Err` is what the server reports as an error: the watch is over.
+pub(super) fn read(line: &Bytes, keep: Keep) -> Result<Frame, ClientError> {
+    if let Some((kind, raw)) = split(line)
+        && let Some(frame) = read_plainly(kind, raw, keep)
+    {
+        return Ok(Frame::Item(frame));
+    }
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        r#type: &'a str,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    let Event { r#type, object } =
+        serde_json::from_slice(line).map_err(|error| ClientError::Answer(Box::new(error)))?;
+    let raw = object.get().as_bytes();
+    Ok(Frame::Item(match r#type {
+        "ADDED" | "MODIFIED" | "DELETED" => item(r#type, raw, keep),
+        "BOOKMARK" => return bookmark(raw),
+        "ERROR" => return Err(ClientError::from_encoded_status(&line.slice_ref(raw))),
+        other => return Err(ClientError::Answer(format!("a watch event of the unknown type {other:?}").into())),
+    }))
+}
+
+/// The parts of an event as every known server writes it, found without looking through the object.
+fn split(line: &[u8]) -> Option<(&'static str, &[u8])> {
+    let line = line.strip_prefix(br#"{"type":""#)?;
+    let kind = ["ADDED", "MODIFIED", "DELETED"].into_iter().find(|kind| line.starts_with(kind.as_bytes()))?;
+    let raw = line[kind.len()..].strip_prefix(br#"","object":"#)?;
+    Some((kind, raw.trim_ascii_end().strip_suffix(b"}")?))
+}
+
+/// Reading the object proves that the event was split in the right places.
+fn read_plainly(kind: &'static str, raw: &[u8], keep: Keep) -> Option<WatchItem> {
+    keep.object(raw).ok().map(|object| of_type(kind, object))
+}
+
+fn item(kind: &str, raw: &[u8], keep: Keep) -> WatchItem {
+    match keep.object(raw) {
+        Ok(object) => of_type(kind, object),
+        Err(error) => {
+            let error = std::error::Error::source(&error).map_or_else(|| error.to_string(), |why| format!("{error}: {why}"));
+            WatchItem::Undecodable { error, raw: Bytes::copy_from_slice(raw) }
+        }
+    }
+}
+
+fn of_type(kind: &str, object: Object) -> WatchItem {
+    match kind {
+        "ADDED" => WatchItem::Added(object),
+        "MODIFIED" => WatchItem::Modified(object),
+        _ => WatchItem::Deleted(object),
+    }
+}
+
+fn bookmark(raw: &[u8]) -> Result<Frame, ClientError> {
+    #[derive(Deserialize)]
+    struct Bookmark {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        resource_version: String,
+        #[serde(default)]
+        annotations: Option<Annotations>,
+    }
+    #[derive(Deserialize)]
+    struct Annotations {
+        #[serde(rename = "k8s.io/initial-events-end", default)]
+        initial_events_end: String,
+    }
+    let Bookmark { metadata: Metadata { resource_version, annotations } } =
+        serde_json::from_slice(raw).map_err(|error| ClientError::Answer(Box::new(error)))?;
+    Ok(match annotations {
+        Some(annotations) if annotations.initial_events_end == "true" => Frame::InitialEventsEnd { resource_version },
+        _ => Frame::Item(WatchItem::Bookmark { resource_version }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: &str) {
+        let keep = Keep { managed_fields: false };
+        let read = match read(&Bytes::copy_from_slice(line.as_bytes()), keep) {
+            Ok(Frame::Item(WatchItem::Undecodable { error, raw })) => {
+                format!("undecodable {}: {error}", String::from_utf8_lossy(&raw))
+            }
+            Ok(Frame::Item(WatchItem::Bookmark { resource_version })) => format!("bookmark {resource_version}"),
+            Ok(Frame::InitialEventsEnd { resource_version }) => format!("end {resource_version}"),
+            Ok(Frame::Item(item)) => format!("{item:?}"),
+            Err(error) => format!("error {:?} {error}", error.code()),
+        };
+        assert_eq!(read, expected, "{line}");
+    }
+
+    #[test]
+    fn a_line_is_an_event() {
+        check(r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#, "Added(Object(a @1))");
+        check(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a"}}} "#, "Modified(Object(a @))");
+        check(r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}}"#, "Deleted(Object(a @))");
+        check(r#"{ "object": {"metadata":{"name":"a"}}, "type": "ADDED" }"#, "Added(Object(a @))");
+        check(r#"{"type":"ADDED","object":{"metadata":{"name":"a"}},"more":{}}"#, "Added(Object(a @))");
+        check(r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7","creationTimestamp":null}}}"#, "bookmark 7");
+        check(
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+            "end 7",
+        );
+        check(
+            r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version: 1 (9)","reason":"Expired","code":410}}"#,
+            "error Some(410) too old resource version: 1 (9)",
+        );
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_an_item_and_a_broken_line_is_the_end() {
+        check(
+            r#"{"type":"ADDED","object":{"metadata":{"name":7}}}"#,
+            r#"undecodable {"metadata":{"name":7}}: cannot decode the metadata of an object: invalid type: integer `7`, expected a string at line 1 column 21"#,
+        );
+        for broken in [r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}"#, "x", r#"{"type":"NEW","object":{}}"#] {
+            let read = read(&Bytes::from_static(broken.as_bytes()), Keep { managed_fields: false });
+            assert!(matches!(read, Err(ClientError::Answer(_))), "{broken}");
+        }
+    }
+
+    #[test]
+    fn lines_are_found_however_they_are_cut() {
+        let text = b"first\n\n second\r\nthird\nrest";
+        for size in 1..text.len() {
+            let (mut lines, mut found) = (Lines::default(), Vec::new());
+            for chunk in text.chunks(size) {
+                lines.push(chunk);
+                while let Some(line) = lines.next().unwrap() {
+                    found.push(String::from_utf8(line.to_vec()).unwrap());
+                }
+            }
+            assert_eq!(found, ["first", " second\r", "third"], "in chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let mut lines = Lines::default();
+        let chunk = vec![b'x'; 1 << 20];
+        let refused = (0..40).position(|_| {
+            lines.push(&chunk);
+            lines.next().is_err()
+        });
+        assert_eq!(refused, Some(LONGEST_LINE / chunk.len()));
+    }
+}

@@ -14,9 +14,9 @@ pub(crate) mod fake;
 mod list;
 mod path;
 mod send;
-mod watch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use bytes::Bytes;
 use http::Method;

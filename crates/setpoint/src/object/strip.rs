@@ -32,7 +32,8 @@ fn member(raw: &[u8]) -> Option<(usize, usize)> {
     let value = value(raw)?.get();
     let value_start = value.as_ptr().addr() - raw.as_ptr().addr();
     let value_end = value_start + value.len();
-    let before = raw[..value_start].trim_ascii_end().strip_suffix(b":")?.trim_ascii_end().strip_suffix(KEY)?;
+    let before =
+        raw[..value_start].trim_ascii_end().strip_suffix(b":")?.trim_ascii_end().strip_suffix(KEY)?;
     match before.trim_ascii_end().strip_suffix(b",") {
         Some(before) => Some((before.len(), value_end)),
         None => {

@@ -40,7 +40,9 @@ impl Lines {
         }
         self.searched = self.buffer.len();
         if self.searched > LONGEST_LINE {
-            return Err(ClientError::Answer(format!("a watch event is longer than {LONGEST_LINE} bytes").into()));
+            return Err(ClientError::Answer(
+                format!("a watch event is longer than {LONGEST_LINE} bytes").into(),
+            ));
         }
         Ok(None)
     }
@@ -51,7 +53,9 @@ impl Lines {
 pub(super) enum Frame {
     Item(WatchItem),
     /// All that there was has been sent, up to this version.
-    InitialEventsEnd { resource_version: String },
+    InitialEventsEnd {
+        resource_version: String,
+    },
 }
 
 impl Frame {
@@ -100,7 +104,9 @@ pub(super) fn read(line: &Bytes, keep: Keep) -> Result<Frame, ClientError> {
         "ADDED" | "MODIFIED" | "DELETED" => item(r#type, raw, keep),
         "BOOKMARK" => return bookmark(raw),
         "ERROR" => return Err(ClientError::from_encoded_status(&line.slice_ref(raw))),
-        other => return Err(ClientError::Answer(format!("a watch event of the unknown type {other:?}").into())),
+        other => {
+            return Err(ClientError::Answer(format!("a watch event of the unknown type {other:?}").into()));
+        }
     }))
 }
 
@@ -121,7 +127,8 @@ fn item(kind: &str, raw: &[u8], keep: Keep) -> WatchItem {
     match keep.object(raw) {
         Ok(object) => of_type(kind, object),
         Err(error) => {
-            let error = std::error::Error::source(&error).map_or_else(|| error.to_string(), |why| format!("{error}: {why}"));
+            let error = std::error::Error::source(&error)
+                .map_or_else(|| error.to_string(), |why| format!("{error}: {why}"));
             WatchItem::Undecodable { error, raw: Bytes::copy_from_slice(raw) }
         }
     }
@@ -155,7 +162,9 @@ fn bookmark(raw: &[u8]) -> Result<Frame, ClientError> {
     let Bookmark { metadata: Metadata { resource_version, annotations } } =
         serde_json::from_slice(raw).map_err(|error| ClientError::Answer(Box::new(error)))?;
     Ok(match annotations {
-        Some(annotations) if annotations.initial_events_end == "true" => Frame::InitialEventsEnd { resource_version },
+        Some(annotations) if annotations.initial_events_end == "true" => {
+            Frame::InitialEventsEnd { resource_version }
+        }
         _ => Frame::Item(WatchItem::Bookmark { resource_version }),
     })
 }
@@ -170,7 +179,9 @@ mod tests {
             Ok(Frame::Item(WatchItem::Undecodable { error, raw })) => {
                 format!("undecodable {}: {error}", String::from_utf8_lossy(&raw))
             }
-            Ok(Frame::Item(WatchItem::Bookmark { resource_version })) => format!("bookmark {resource_version}"),
+            Ok(Frame::Item(WatchItem::Bookmark { resource_version })) => {
+                format!("bookmark {resource_version}")
+            }
             Ok(Frame::InitialEventsEnd { resource_version }) => format!("end {resource_version}"),
             Ok(Frame::Item(item)) => format!("{item:?}"),
             Err(error) => format!("error {:?} {error}", error.code()),
@@ -180,12 +191,18 @@ mod tests {
 
     #[test]
     fn a_line_is_an_event() {
-        check(r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#, "Added(Object(a @1))");
+        check(
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#,
+            "Added(Object(a @1))",
+        );
         check(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a"}}} "#, "Modified(Object(a @))");
         check(r#"{"type":"DELETED","object":{"metadata":{"name":"a"}}}"#, "Deleted(Object(a @))");
         check(r#"{ "object": {"metadata":{"name":"a"}}, "type": "ADDED" }"#, "Added(Object(a @))");
         check(r#"{"type":"ADDED","object":{"metadata":{"name":"a"}},"more":{}}"#, "Added(Object(a @))");
-        check(r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7","creationTimestamp":null}}}"#, "bookmark 7");
+        check(
+            r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7","creationTimestamp":null}}}"#,
+            "bookmark 7",
+        );
         check(
             r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
             "end 7",
@@ -202,7 +219,9 @@ mod tests {
             r#"{"type":"ADDED","object":{"metadata":{"name":7}}}"#,
             r#"undecodable {"metadata":{"name":7}}: cannot decode the metadata of an object: invalid type: integer `7`, expected a string at line 1 column 21"#,
         );
-        for broken in [r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}"#, "x", r#"{"type":"NEW","object":{}}"#] {
+        for broken in
+            [r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}"#, "x", r#"{"type":"NEW","object":{}}"#]
+        {
             let read = read(&Bytes::from_static(broken.as_bytes()), Keep { managed_fields: false });
             assert!(matches!(read, Err(ClientError::Answer(_))), "{broken}");
         }

@@ -155,7 +155,9 @@ async fn collect(mut frames: Frames) -> Result<Streamed, ClientError> {
                 return Ok(Streamed::Complete(Listed { resource_version, ..listed }));
             }
             // A change before the end: this server watches, it does not list.
-            Some(Frame::Item(WatchItem::Modified(_) | WatchItem::Deleted(_))) => return Ok(Streamed::Unknown),
+            Some(Frame::Item(WatchItem::Modified(_) | WatchItem::Deleted(_))) => {
+                return Ok(Streamed::Unknown);
+            }
             Some(Frame::Item(WatchItem::Bookmark { .. })) => {}
         }
     }

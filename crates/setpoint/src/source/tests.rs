@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::kube::client::Body;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::Pod;
-use ::kube::client::Body;
 use parking_lot::Mutex;
 
 use super::*;
@@ -95,16 +95,24 @@ fn end_of_list(version: u64) -> String {
 
 fn page(version: u64, next: &str, items: &[String]) -> Reply {
     let items = items.join(",");
-    Reply::Json(200, format!(r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{items}]}}"#))
+    Reply::Json(
+        200,
+        format!(r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{items}]}}"#),
+    )
 }
 
 fn status(code: u16, reason: &str) -> Reply {
-    Reply::Json(code, format!(r#"{{"kind":"Status","status":"Failure","reason":"{reason}","code":{code},"message":"no"}}"#))
+    Reply::Json(
+        code,
+        format!(r#"{{"kind":"Status","status":"Failure","reason":"{reason}","code":{code},"message":"no"}}"#),
+    )
 }
 
 async fn list(source: &KubeSource) -> Result<(Vec<String>, String, usize), ClientError> {
     let listed = source.list(&Kind::of::<Pod>(), &Selection::default()).await?;
-    assert!(listed.objects.iter().all(|object| !String::from_utf8_lossy(object.raw()).contains("managedFields")));
+    assert!(
+        listed.objects.iter().all(|object| !String::from_utf8_lossy(object.raw()).contains("managedFields"))
+    );
     let names = listed.objects.iter().map(|object| object.key().name().to_owned()).collect();
     Ok((names, listed.resource_version, listed.undecodable))
 }
@@ -114,7 +122,12 @@ const STREAM: &str =
 
 #[tokio::test(start_paused = true)]
 async fn a_list_is_streamed_where_the_server_can() {
-    let lines = vec![event("ADDED", &pod("a", 3)), event("ADDED", "{}"), event("ADDED", &pod("b", 2)), end_of_list(9)];
+    let lines = vec![
+        event("ADDED", &pod("a", 3)),
+        event("ADDED", "{}"),
+        event("ADDED", &pod("b", 2)),
+        end_of_list(9),
+    ];
     let (source, script) = Script::source([Reply::Silence(lines)]);
     assert_eq!(list(&source).await.unwrap(), (vec!["a".into(), "b".into()], "9".into(), 1));
     assert_eq!(script.asked(), [STREAM]);
@@ -162,11 +175,8 @@ async fn pages_are_put_together() {
 
 #[tokio::test(start_paused = true)]
 async fn pages_that_expire_are_followed_by_the_whole_list() {
-    let replies = [
-        page(7, "next", &[pod("a", 1)]),
-        status(410, "Expired"),
-        page(9, "", &[pod("a", 8), pod("b", 9)]),
-    ];
+    let replies =
+        [page(7, "next", &[pod("a", 1)]), status(410, "Expired"), page(9, "", &[pod("a", 8), pod("b", 9)])];
     let (source, script) = Script::source(replies);
     assert_eq!(list(&source.paged()).await.unwrap(), (vec!["a".into(), "b".into()], "9".into(), 0));
     assert_eq!(script.asked(), ["limit=500", "limit=500&continue=next", "/api/v1/pods"]);
@@ -188,11 +198,14 @@ async fn a_watch_goes_on_from_a_version_until_it_ends() {
         metadata_only: true,
     };
     let watch = source.watch(&Kind::of::<Pod>(), &selection, "9").await.unwrap();
-    let items: Vec<String> = watch.map(|item| format!("{:?}", item.unwrap()).chars().take(11).collect()).collect().await;
+    let items: Vec<String> =
+        watch.map(|item| format!("{:?}", item.unwrap()).chars().take(11).collect()).collect().await;
     assert_eq!(items, ["Modified(Ob", "Undecodable", "Deleted(Obj", "Bookmark { "]);
     assert_eq!(
         script.asked(),
-        ["/api/v1/namespaces/default/pods?watch=true&allowWatchBookmarks=true&labelSelector=app+in+%28a%2C+b%29&resourceVersion=9 (metadata)"]
+        [
+            "/api/v1/namespaces/default/pods?watch=true&allowWatchBookmarks=true&labelSelector=app+in+%28a%2C+b%29&resourceVersion=9 (metadata)"
+        ]
     );
 }
 

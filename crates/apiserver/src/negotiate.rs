@@ -142,7 +142,12 @@ pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Output, S
             return Ok(Output { encoding, shape, beta });
         }
     }
-    Err(Status::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}")))
+    Err(no_such_object_type())
+}
+
+/// None of the forms that the client accepts is one that objects have.
+pub(crate) fn no_such_object_type() -> Status {
+    Status::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}"))
 }
 
 fn is_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {

@@ -149,10 +149,7 @@ fn answer_path(
             Ok(discovery::version())
         }
         Some("livez" | "readyz" | "healthz") => Ok(health::answer(target, query)),
-        Some("api" | "apis") => {
-            only_reads()?;
-            discovery::answer(server, target, headers)
-        }
+        Some("api" | "apis") => discovery::answer(server, method, target, query, headers),
         Some("openapi") => {
             only_reads()?;
             let segments: Vec<&str> = target.segments.iter().skip(1).map(AsRef::as_ref).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use jiff::Timestamp;
+use serde_json::{Value, json};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::{Record, Revision, Store};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub struct Config {
     /// Where node ports come from: the first and the last.
     pub node_ports: (u16, u16),
     pub authorizer: Arc<dyn Authorizer>,
+    /// Where clients outside the cluster reach the server: the target of the `kubernetes` service.
+    pub secure_port: u16,
     /// What checks and changes objects before they are stored, in order.
     pub admission: Vec<Box<dyn Plugin>>,
 }
@@ -46,6 +49,7 @@ impl Config {
             service_cidr: "10.0.0.0/16".into(),
             node_ports: (30000, 32767),
             authorizer: Arc::new(MastersOnly),
+            secure_port: 6443,
             admission: admission::default_plugins(),
         }
     }
@@ -82,6 +86,24 @@ pub struct Server {
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
+/// What every cluster has: the system namespaces, and the service by which pods find the server.
+fn own_objects(address: &str, port: u16) -> Vec<(&'static str, Value)> {
+    let namespace = |name: &str| ("/api/v1/namespaces", json!({ "metadata": { "name": name } }));
+    let service = json!({
+        "metadata": {
+            "name": "kubernetes",
+            "labels": { "component": "apiserver", "provider": "kubernetes" },
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": address,
+            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port }],
+        },
+    });
+    let services = std::iter::once(("/api/v1/namespaces/default/services", service));
+    SYSTEM_NAMESPACES.into_iter().map(namespace).chain(services).collect()
+}
+
 impl ApiServer {
     /// Starts on what the store holds and creates the system namespaces that are not there yet.
     pub async fn start(config: Config) -> Result<Self, StartError> {
@@ -99,24 +121,31 @@ impl ApiServer {
         });
         server.restore_reserves().await.map_err(StartError::Store)?;
         let server = Self(server);
-        server.create_system_namespaces().await.map_err(StartError::Store)?;
+        let address = services::first_address(&config.service_cidr).map(|address| address.to_string());
+        let own = own_objects(&address.unwrap_or_default(), config.secure_port);
+        for (path, object) in own {
+            server.create_if_absent(path, &object).await.map_err(StartError::Store)?;
+        }
         Ok(server)
     }
 
-    async fn create_system_namespaces(&self) -> Result<(), Status> {
-        let system = User::system("system:apiserver");
-        for namespace in SYSTEM_NAMESPACES {
-            let body = format!(r#"{{"metadata":{{"name":"{namespace}"}}}}"#);
-            let request = Request::post("/api/v1/namespaces").body(Bytes::from(body));
-            let request = request.expect("a constant request is well formed");
-            let response = self.handle(system.clone(), request).await;
-            if !response.status().is_success() && response.status() != http::StatusCode::CONFLICT {
-                let body = response.into_body().collect().await;
-                let text = String::from_utf8_lossy(&body);
-                return Err(Status::internal(format_args!("cannot create namespace {namespace}: {text}")));
-            }
+    async fn create_if_absent(&self, path: &str, object: &Value) -> Result<(), Status> {
+        let registry = self.registry();
+        let plural = path.rsplit('/').next().unwrap_or(path);
+        if registry.resource("", "v1", plural).is_none() {
+            return Ok(());
         }
-        Ok(())
+        let request = Request::post(path).body(Bytes::from(object.to_string()));
+        let request = request.expect("a constant request is well formed");
+        let response = self.handle(User::system("system:apiserver"), request).await;
+        // Also what is invalid because it is there already: a service whose address it holds itself.
+        let code = response.status().as_u16();
+        if response.status().is_success() || matches!(code, 409 | 422) {
+            return Ok(());
+        }
+        let body = response.into_body().collect().await;
+        let text = String::from_utf8_lossy(&body);
+        Err(Status::internal(format_args!("cannot create an object of {path}: {text}")))
     }
 
     /// Answers a request. HTTP and in-process clients both come this way.

@@ -222,7 +222,7 @@ impl Status {
     pub fn invalid(of: Named<'_>, name: &str, errors: &Errors) -> Self {
         let causes = errors.0.iter().map(Cause::of_field).collect();
         let details = Details { causes, ..of.details(name) };
-        Self::failure(422, "Invalid", format!("{of} {name:?} is invalid{}", Aggregate(errors))).about(details)
+        Self::failure(422, "Invalid", format!("{of} {name:?} is invalid: {errors}")).about(details)
     }
 
     /// The request could not be carried out on this object, for a reason that is not a field's.
@@ -322,12 +322,10 @@ impl Cause {
 }
 
 /// All messages of an object, as v1.34 joins them: each once; brackets around more than one.
-struct Aggregate<'a>(&'a Errors);
-
-impl std::fmt::Display for Aggregate<'_> {
+impl std::fmt::Display for Errors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut messages: Vec<String> = Vec::new();
-        for error in &self.0.0 {
+        for error in &self.0 {
             let message = format!("{}: {}", error.field, error.body());
             if !messages.contains(&message) {
                 messages.push(message);
@@ -335,8 +333,8 @@ impl std::fmt::Display for Aggregate<'_> {
         }
         match messages.as_slice() {
             [] => Ok(()),
-            [only] => write!(f, ": {only}"),
-            _ => write!(f, ": [{}]", messages.join(", ")),
+            [only] => f.write_str(only),
+            _ => write!(f, "[{}]", messages.join(", ")),
         }
     }
 }

@@ -1,10 +1,26 @@
 //! What objects go through between the client's word and validation: an ordered chain of small plugins.
 
+mod default_tolerations;
+mod namespace_lifecycle;
+mod priority;
+mod service_account;
+mod storage_protection;
+mod taint_nodes;
+
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+pub use default_tolerations::DefaultTolerationSeconds;
+pub use namespace_lifecycle::NamespaceLifecycle;
+pub use priority::Priority;
+pub use service_account::ServiceAccount;
+pub use storage_protection::StorageObjectInUseProtection;
+pub use taint_nodes::TaintNodesByCondition;
+
 use crate::auth::User;
+use crate::json::Json;
 use crate::kind::Subresource;
+use crate::metadata;
 use crate::registry::Served;
 use crate::rest::Call;
 use crate::server::{Server, Warnings};
@@ -61,7 +77,14 @@ pub trait Plugin: Send + Sync + 'static {
 
 /// The plugins of `setpoint up`, in their order.
 pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
-    Vec::new()
+    vec![
+        Box::new(NamespaceLifecycle),
+        Box::new(ServiceAccount),
+        Box::new(TaintNodesByCondition),
+        Box::new(Priority),
+        Box::new(DefaultTolerationSeconds),
+        Box::new(StorageObjectInUseProtection),
+    ]
 }
 
 impl<'a> Review<'a> {
@@ -82,6 +105,14 @@ impl<'a> Review<'a> {
     /// Whether this is about objects of a core or grouped resource itself, not a part of them.
     pub fn is_for(&self, group: &str, plural: &str) -> bool {
         self.served.kind.group == group && self.served.kind.plural == plural && self.subresource.is_none()
+    }
+
+    /// The refusal of an object. One whose name is still to be generated is named by how that will begin.
+    pub fn forbidden(&self, object: Option<&Value>, why: impl std::fmt::Display) -> Status {
+        let metadata = object.map(metadata::of).unwrap_or(&Value::Null);
+        let names = [&self.name, metadata.text("name"), metadata.text("generateName"), "Unknown"];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        Status::forbidden(self.served.named(), name, why)
     }
 
     pub(crate) async fn mutate(&self, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {

@@ -1,12 +1,103 @@
 //! Pods onto nodes.
 
-use http::Response;
+use http::{Response, StatusCode};
+use serde_json::Value;
 
-use super::Call;
+use super::pod_condition::Condition;
+use super::{ATTEMPTS, Call, MODIFIED, respond, update};
+use crate::admission::{Operation, Review};
 use crate::body::Body;
-use crate::status::Status;
+use crate::decode;
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::options::{OptionsOf, WriteOptions};
+use crate::schema::Target;
+use crate::status::{Named, Status};
+
+const BINDING: &str = "io.k8s.api.core.v1.Binding";
+const SCHEDULED: Condition = Condition { kind: "PodScheduled", reason: "", message: "" };
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
-    let _ = call;
-    Err(Status::method_not_allowed())
+    let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
+    let target = Target::built_in(BINDING).ok_or_else(|| Status::internal("no schema of Binding"))?;
+    let mut binding = decode::document(call, &target, options.field_validation)?;
+    metadata::settle_namespace(&mut binding, call.namespace)?;
+    let name = call.name()?;
+    if metadata::of(&binding).text("name") != name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
+    review.mutate(&mut binding, None).await?;
+    check(&binding)?;
+    review.check(Some(&binding), None).await?;
+    assign(call, name, &binding, &options).await?;
+    Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))
+}
+
+/// What is wrong with a binding. v1.34 answers with the bare errors, as if they were its own.
+fn check(binding: &Value) -> Result<(), Status> {
+    let mut errors = Errors::default();
+    let path = Path::root("target");
+    let target = binding.at("target");
+    if !matches!(target.text("kind"), "" | "Node") {
+        errors.not_supported(&path.child("kind"), target.text("kind"), &["Node", "<empty>"]);
+    }
+    if target.text("name").is_empty() {
+        errors.required(&path.child("name"), "");
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Status::unknown(errors.to_string())) }
+}
+
+async fn assign(call: &Call<'_>, name: &str, binding: &Value, options: &WriteOptions) -> Result<(), Status> {
+    let mut record = call.record().await?;
+    for _ in 0..ATTEMPTS {
+        let mut pod = call.served.decode(&record)?;
+        check_preconditions(call, name, binding, &pod)?;
+        bind(&mut pod, binding).map_err(|why| refuse(name, why))?;
+        SCHEDULED.set(&mut pod, call.now);
+        match update::store(call, options, pod, &record).await? {
+            Ok(_) => return Ok(()),
+            Err(Some(newer)) => record = newer,
+            Err(None) => return Err(call.not_found(name)),
+        }
+    }
+    Err(Status::conflict(call.served.named(), name, MODIFIED))
+}
+
+fn refuse(name: &str, why: String) -> Status {
+    Status::conflict(Named { group: "", resource: "pods/binding" }, name, why)
+}
+
+/// A binding can say which pod, in which version, it means.
+fn check_preconditions(call: &Call<'_>, name: &str, binding: &Value, pod: &Value) -> Result<(), Status> {
+    for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let (wanted, found) = (metadata::of(binding).text(field), metadata::of(pod).text(field));
+        if !wanted.is_empty() && wanted != found {
+            let why =
+                format!("Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {found}");
+            return Err(Status::conflict(call.served.named(), name, why));
+        }
+    }
+    Ok(())
+}
+
+fn bind(pod: &mut Value, binding: &Value) -> Result<(), String> {
+    let name = metadata::of(pod).text("name");
+    if metadata::of(pod).has("deletionTimestamp") {
+        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let node = pod.at("spec").text("nodeName");
+    if !node.is_empty() {
+        return Err(format!("pod {name} is already assigned to node {node:?}"));
+    }
+    if !pod.at("spec").list("schedulingGates").is_empty() {
+        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    pod.object_mut("spec").set("nodeName", binding.at("target").text("name"));
+    pod.object_mut("status").unset("nominatedNodeName");
+    for (key, value) in metadata::of(binding).map("annotations").into_iter().flatten() {
+        pod.object_mut("metadata").object_mut("annotations").set(key, value.clone());
+    }
+    Ok(())
 }

@@ -94,7 +94,7 @@ async fn insert_named(
 ) -> Result<Outcome, Status> {
     let strategy = &*call.served.kind.strategy;
     metadata::fill_system_fields(&mut object, call.server.rng.uid(), call.now);
-    let reservation = reserve(call, &mut object, options.dry_run)?;
+    let reservation = reserve(call, &mut object)?;
     strategy.prepare_for_create(&mut object);
     if strategy.counts_generations() {
         object.object_mut("metadata").set("generation", 1);
@@ -129,9 +129,9 @@ async fn insert_named(
     Ok(Outcome::Stored(record))
 }
 
-fn reserve(call: &Call<'_>, object: &mut Value, dry_run: bool) -> Result<Reservation, Status> {
+fn reserve(call: &Call<'_>, object: &mut Value) -> Result<Reservation, Status> {
     match call.server.reserve(call.served) {
-        Some(reserve) => reserve.for_create(object, dry_run),
+        Some(reserve) => reserve.for_create(object),
         None => Ok(Reservation::nothing()),
     }
 }

@@ -147,7 +147,7 @@ pub(crate) fn release(server: &Server, served: &Served, object: &Value) {
     }
 }
 
-fn check_preconditions(
+pub(crate) fn check_preconditions(
     call: &Call<'_>,
     name: &str,
     object: &Value,

@@ -8,6 +8,7 @@ pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod patch;
+mod pod_condition;
 pub(crate) mod respond;
 pub(crate) mod scale;
 pub(crate) mod update;

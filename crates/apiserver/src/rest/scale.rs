@@ -1,22 +1,175 @@
-//! The number of replicas by itself.
+//! The number of replicas by itself: `autoscaling/v1` Scale over any kind that has replicas.
 
 use http::{Response, StatusCode};
+use serde_json::{Value, json};
 
-use super::Call;
+use super::update::{self, Maker};
+use super::{Call, Outcome, patch, respond};
 use crate::body::Body;
-use crate::status::Status;
+use crate::decode;
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::options::{OptionsOf, WriteOptions};
+use crate::patch::PatchKind;
+use crate::schema::{FieldValidation, Target};
+use crate::status::{Named, Status};
+use crate::strategy::NameRule;
+
+const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
+fn target() -> Result<Target, Status> {
+    Target::built_in(SCALE).ok_or_else(|| Status::internal("no schema of Scale"))
+}
 
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
-    let _ = (call, StatusCode::OK);
-    Err(Status::method_not_allowed())
+    let record = call.record().await?;
+    Ok(respond::foreign(call, StatusCode::OK, scale_of(&call.served.decode(&record)?)))
 }
 
 pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
-    let _ = call;
-    Err(Status::method_not_allowed())
+    let name = call.name()?;
+    let options = WriteOptions::parse(call.query, OptionsOf::Update)?;
+    let mut scale = decode::document(call, &target()?, options.field_validation)?;
+    metadata::settle_namespace(&mut scale, call.namespace)?;
+    update::check_name(&scale, name)?;
+    let mut maker = Scaled { call, name, change: Change::To(scale) };
+    apply(call, name, &options, &mut maker).await
 }
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
-    let _ = call;
-    Err(Status::method_not_allowed())
+    let kind = patch::kind(call)?;
+    let name = call.name()?;
+    let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;
+    let change = Change::Patch { kind, validation: options.field_validation, target: target()? };
+    let mut maker = Scaled { call, name, change };
+    apply(call, name, &options, &mut maker).await
+}
+
+async fn apply(
+    call: &Call<'_>,
+    name: &str,
+    options: &WriteOptions,
+    maker: &mut Scaled<'_>,
+) -> Result<Response<Body>, Status> {
+    let object = match update::apply(call, name, options, maker).await?.0 {
+        Outcome::Stored(record) => call.served.decode(&record)?,
+        Outcome::Unstored(object) => object,
+    };
+    Ok(respond::foreign(call, StatusCode::OK, scale_of(&object)))
+}
+
+/// The scale of an object.
+fn scale_of(object: &Value) -> Value {
+    let mut meta = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        meta.restore(field, metadata::of(object));
+    }
+    let mut spec = json!({});
+    if object.at("spec").count("replicas") != 0 {
+        spec.restore("replicas", object.at("spec"));
+    }
+    let mut status = json!({ "replicas": object.at("status").count("replicas") });
+    let selector = selector_text(object.at("spec").at("selector"));
+    if !selector.is_empty() {
+        status.set("selector", selector);
+    }
+    json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status })
+}
+
+/// A label selector as clients write it in queries: sorted by key.
+fn selector_text(selector: &Value) -> String {
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    for (key, value) in selector.map("matchLabels").into_iter().flatten() {
+        parts.push((key, format!("{key}={}", value.as_str().unwrap_or(""))));
+    }
+    for expression in selector.list("matchExpressions") {
+        let key = expression.text("key");
+        let mut values: Vec<&str> = expression.list("values").iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let text = match expression.text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_string(),
+            _ => format!("!{key}"),
+        };
+        parts.push((key, text));
+    }
+    parts.sort_by(|a, b| a.0.cmp(b.0));
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+}
+
+/// How a scale changes.
+enum Change {
+    To(Value),
+    Patch { kind: PatchKind, validation: FieldValidation, target: Target },
+}
+
+struct Scaled<'a> {
+    call: &'a Call<'a>,
+    name: &'a str,
+    change: Change,
+}
+
+impl Maker for Scaled<'_> {
+    fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
+        let current = current.ok_or_else(|| self.call.not_found(self.name))?;
+        let scale = match &self.change {
+            Change::To(scale) => scale.clone(),
+            Change::Patch { kind, validation, target } => {
+                patch::apply(self.call, *kind, target, scale_of(current), *validation)?
+            }
+        };
+        self.check(&scale, current)?;
+        let mut object = current.clone();
+        object.object_mut("spec").set("replicas", scale.at("spec").count("replicas"));
+        let version = metadata::of(&scale).text("resourceVersion");
+        object.object_mut("metadata").set("resourceVersion", version);
+        Ok(object)
+    }
+}
+
+impl Scaled<'_> {
+    fn check(&self, scale: &Value, current: &Value) -> Result<(), Status> {
+        update::check_name(scale, self.name)?;
+        let mut errors = metadata::validate(scale, true, NameRule::Subdomain);
+        let replicas = scale.at("spec").count("replicas");
+        if replicas < 0 {
+            let path = Path::root("spec");
+            errors.invalid(&path.child("replicas"), replicas, "must be greater than or equal to 0");
+        }
+        self.refuse(&errors)?;
+        let (wanted, found) = (metadata::of(scale).text("uid"), metadata::of(current).text("uid"));
+        if wanted.is_empty() || wanted == found {
+            return Ok(());
+        }
+        let why =
+            format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+        Err(Status::conflict(self.call.served.named(), self.name, why))
+    }
+
+    fn refuse(&self, errors: &Errors) -> Result<(), Status> {
+        let of = Named { group: "autoscaling", resource: "Scale" };
+        if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, self.name, errors)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_is_written_sorted_by_key() {
+        let selector = json!({
+            "matchLabels": { "b": "1" },
+            "matchExpressions": [
+                { "key": "c", "operator": "NotIn", "values": ["y", "x"] },
+                { "key": "a", "operator": "Exists" },
+                { "key": "d", "operator": "DoesNotExist" },
+            ],
+        });
+        assert_eq!(selector_text(&selector), "a,b=1,c notin (x,y),!d");
+        assert_eq!(selector_text(&Value::Null), "");
+    }
 }

@@ -163,7 +163,7 @@ async fn change(
     review.mutate(&mut new, Some(&old)).await?;
     create::warn_of_repeated_owners(call, &mut new, true);
     settle_version(call, name, &mut new, record)?;
-    let reservation = reserve(call, &mut new, &old, options.dry_run)?;
+    let reservation = reserve(call, &mut new, &old)?;
     prepare(call, &mut new, &old);
     validate(call, &new, &old)?;
     let strategy = &*call.served.kind.strategy;
@@ -176,7 +176,7 @@ async fn change(
         return remove(call, options, new, &old, record).await;
     }
     let outcome = store(call, options, new, record).await?;
-    if outcome.is_ok() {
+    if outcome.is_ok() && !options.dry_run {
         reservation.keep();
     }
     Ok(outcome)
@@ -200,9 +200,9 @@ fn settle_version(call: &Call<'_>, name: &str, new: &mut Value, record: &Record)
     if version == current { Ok(()) } else { Err(Status::conflict(call.served.named(), name, MODIFIED)) }
 }
 
-fn reserve(call: &Call<'_>, new: &mut Value, old: &Value, dry_run: bool) -> Result<Reservation, Status> {
+fn reserve(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
     match call.server.reserve(call.served) {
-        Some(reserve) if call.subresource.is_none() => reserve.for_update(new, old, dry_run),
+        Some(reserve) if call.subresource.is_none() => reserve.for_update(new, old),
         _ => Ok(Reservation::nothing()),
     }
 }

@@ -1,9 +1,16 @@
 //! What objects hold of the server's: addresses and ports of services.
 
+mod allocator;
+mod families;
+mod pool;
+mod range;
+
 use std::sync::Arc;
 
 use serde_json::Value;
 use setpoint_clock::Rng;
+
+pub use range::first_address;
 
 use crate::server::StartError;
 use crate::status::Status;
@@ -17,10 +24,10 @@ pub trait Reserve: Send + Sync + 'static {
     fn restore(&self, object: &Value);
 
     /// Gives a new object what it needs.
-    fn for_create(&self, object: &mut Value, dry_run: bool) -> Result<Reservation, Status>;
+    fn for_create(&self, object: &mut Value) -> Result<Reservation, Status>;
 
     /// Gives a changed object what it needs, and takes back what it no longer does once that is stored.
-    fn for_update(&self, new: &mut Value, old: &Value, dry_run: bool) -> Result<Reservation, Status>;
+    fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status>;
 
     /// Takes back what a removed object held.
     fn release(&self, object: &Value);
@@ -65,6 +72,5 @@ pub(crate) fn reserves(
     ports: (u16, u16),
     rng: &Rng,
 ) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
-    let _ = (cidr, ports, rng);
-    Ok(Vec::new())
+    Ok(vec![Arc::new(allocator::ServiceAllocator::new(cidr, ports, rng.fork())?)])
 }

@@ -1,0 +1,49 @@
+//! Pods stay for five minutes on a node that is not ready or cannot be reached.
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::{Operation, Plugin, Review};
+use crate::json::{Json, JsonMut};
+use crate::status::Status;
+
+pub struct DefaultTolerationSeconds;
+
+const SECONDS: u64 = 300;
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+impl Plugin for DefaultTolerationSeconds {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation != Operation::Delete && review.is_for("", "pods")
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _: &'a Review<'_>,
+        pod: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let missing: Vec<Value> = TAINTS
+            .into_iter()
+            .filter(|taint| !pod.at("spec").list("tolerations").iter().any(|toleration| covers(toleration, taint)))
+            .map(toleration)
+            .collect();
+        if !missing.is_empty() {
+            let spec = pod.object_mut("spec");
+            match spec.at_mut("tolerations") {
+                Some(Value::Array(tolerations)) => tolerations.extend(missing),
+                _ => spec.set("tolerations", missing),
+            }
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+fn covers(toleration: &Value, taint: &str) -> bool {
+    let key = toleration.text("key");
+    (key == taint || key.is_empty()) && matches!(toleration.text("effect"), "NoExecute" | "")
+}
+
+fn toleration(taint: &str) -> Value {
+    json!({ "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS })
+}

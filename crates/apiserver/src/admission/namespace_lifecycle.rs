@@ -1,0 +1,77 @@
+//! Objects live only in namespaces that exist, and none is added to one that is going.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_store::Resource;
+
+use super::{Operation, Plugin, Review};
+use crate::facts::Facts;
+use crate::status::{Cause, Named, Status};
+
+pub struct NamespaceLifecycle;
+
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+const NAMESPACES: Named<'static> = Named { group: "", resource: "namespaces" };
+
+impl Plugin for NamespaceLifecycle {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        match review.operation {
+            Operation::Delete => review.is_for("", "namespaces"),
+            Operation::Create | Operation::Update => review.namespace.is_some(),
+        }
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let Some(namespace) = review.namespace else { return Ok(()) };
+            let is_going = is_going(review, namespace).await?;
+            if is_going && review.operation == Operation::Create {
+                return Err(terminating(review, object, namespace));
+            }
+            Ok(())
+        })
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        _: Option<&'a Value>,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let deletes_immortal =
+            review.operation == Operation::Delete && IMMORTAL.contains(&review.name.as_str());
+        let verdict = match deletes_immortal {
+            true => Err(Status::forbidden(NAMESPACES, &review.name, "this namespace may not be deleted")),
+            false => Ok(()),
+        };
+        Box::pin(std::future::ready(verdict))
+    }
+}
+
+/// Whether a namespace is being deleted; it is an error that there is no such namespace.
+async fn is_going(review: &Review<'_>, namespace: &str) -> Result<bool, Status> {
+    let server = review.server;
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.resource("", "v1", "namespaces") else { return Ok(false) };
+    let key = Resource::clone(&served.resource).key(namespace);
+    let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
+    let record = found.ok_or_else(|| Status::not_found(NAMESPACES, namespace))?;
+    // A namespace gets its phase, Terminating, together with its deletion timestamp.
+    Ok(Facts::of(&record, served).is_being_deleted())
+}
+
+fn terminating(review: &Review<'_>, object: &Value, namespace: &str) -> Status {
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = review.forbidden(Some(object), why);
+    status.add_cause(Cause {
+        reason: "NamespaceTerminating".into(),
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".into(),
+    });
+    status
+}

@@ -1,0 +1,138 @@
+//! The name of a pod's priority class becomes a number.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{Operation, Plugin, Review};
+use crate::json::{Json, JsonMut};
+use crate::status::Status;
+
+pub struct Priority;
+
+/// The classes that every cluster has.
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+const PREEMPT: &str = "PreemptLowerPriority";
+
+/// What a class makes of a pod.
+struct Class {
+    name: String,
+    value: i64,
+    preemption: String,
+}
+
+impl Plugin for Priority {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation != Operation::Delete && review.is_for("", "pods")
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        pod: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            match old {
+                Some(old) => keep(pod, old),
+                None => {
+                    let class = class_of(review, pod).await?;
+                    apply(review, pod, &class)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn keep(pod: &mut Value, old: &Value) {
+    let spec = pod.object_mut("spec");
+    for field in ["priority", "preemptionPolicy"] {
+        if !spec.has(field) {
+            spec.restore(field, old.at("spec"));
+        }
+    }
+}
+
+async fn class_of(review: &Review<'_>, pod: &Value) -> Result<Class, Status> {
+    let name = pod.at("spec").text("priorityClassName");
+    let found = match name {
+        "" => default_class(review).await?,
+        name => find(review, name).await?,
+    };
+    match (found, name) {
+        (Some(class), _) => Ok(class),
+        (None, "") => Ok(Class { name: String::new(), value: 0, preemption: PREEMPT.into() }),
+        (None, name) => {
+            Err(review.forbidden(Some(pod), format!("no PriorityClass with name {name} was found")))
+        }
+    }
+}
+
+fn read(class: &Value) -> Class {
+    let preemption = Some(class.text("preemptionPolicy")).filter(|policy| !policy.is_empty());
+    Class {
+        name: class.at("metadata").text("name").into(),
+        value: class.count("value"),
+        preemption: preemption.unwrap_or(PREEMPT).into(),
+    }
+}
+
+async fn find(review: &Review<'_>, name: &str) -> Result<Option<Class>, Status> {
+    let server = review.server;
+    let registry = server.registry.snapshot();
+    if let Some(served) = registry.resource("scheduling.k8s.io", "v1", "priorityclasses") {
+        let key = served.key(None, name);
+        if let Some(record) = server.store.get(&key, None).await.map_err(|why| server.refusal(why))? {
+            return served.decode(&record).map(|class| Some(read(&class)));
+        }
+    }
+    let system = SYSTEM_CLASSES.iter().find(|(system, _)| *system == name);
+    Ok(system.map(|(name, value)| Class { name: (*name).into(), value: *value, preemption: PREEMPT.into() }))
+}
+
+/// The class that is marked as the default; of several the one of the lowest value.
+async fn default_class(review: &Review<'_>) -> Result<Option<Class>, Status> {
+    let server = review.server;
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.resource("scheduling.k8s.io", "v1", "priorityclasses") else { return Ok(None) };
+    let options = setpoint_store::ListOptions::default();
+    let page = server.store.list(&served.resource.all(), options).await.map_err(|why| server.refusal(why))?;
+    let mut lowest: Option<Class> = None;
+    for record in page.records {
+        let class = served.decode(&record)?;
+        let value = class.count("value");
+        if class.flag("globalDefault") && lowest.as_ref().is_none_or(|lowest| value < lowest.value) {
+            lowest = Some(read(&class));
+        }
+    }
+    Ok(lowest)
+}
+
+fn apply(review: &Review<'_>, pod: &mut Value, class: &Class) -> Result<(), Status> {
+    let spec = pod.at("spec");
+    if let Some(given) = spec.int("priority").filter(|given| *given != class.value) {
+        let why = format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
+             computed {} from the given PriorityClass name",
+            class.value
+        );
+        return Err(review.forbidden(Some(pod), why));
+    }
+    let given = spec.text("preemptionPolicy");
+    if !given.is_empty() && given != class.preemption {
+        let why = format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
+             controller computed {} from the given PriorityClass name",
+            class.preemption
+        );
+        return Err(review.forbidden(Some(pod), why));
+    }
+    let spec = pod.object_mut("spec");
+    if !class.name.is_empty() {
+        spec.set("priorityClassName", class.name.as_str());
+    }
+    spec.set("priority", class.value);
+    spec.set("preemptionPolicy", class.preemption.as_str());
+    Ok(())
+}

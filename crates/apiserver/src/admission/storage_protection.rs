@@ -1,0 +1,41 @@
+//! A volume or a claim that is in use is not removed before it is let go.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{Operation, Plugin, Review};
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::status::Status;
+
+pub struct StorageObjectInUseProtection;
+
+const PROTECTED: [(&str, &str); 2] = [
+    ("persistentvolumeclaims", "kubernetes.io/pvc-protection"),
+    ("persistentvolumes", "kubernetes.io/pv-protection"),
+];
+
+fn finalizer(review: &Review<'_>) -> Option<&'static str> {
+    PROTECTED.iter().find(|(plural, _)| review.is_for("", plural)).map(|(_, finalizer)| *finalizer)
+}
+
+impl Plugin for StorageObjectInUseProtection {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create && finalizer(review).is_some()
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let finalizer = finalizer(review).unwrap_or_default();
+        if !metadata::finalizers(object).any(|existing| existing == finalizer) {
+            let mut finalizers = metadata::of(object).list("finalizers").to_vec();
+            finalizers.push(finalizer.into());
+            object.object_mut("metadata").set("finalizers", finalizers);
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

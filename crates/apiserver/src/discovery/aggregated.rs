@@ -1,0 +1,92 @@
+//! Everything in one document, with a tag by which clients know whether they have it already.
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha512};
+
+use super::{foreign_kind, sorted_subresources, verb_names};
+use crate::body::Body;
+use crate::codec::to_bytes;
+use crate::json::JsonMut;
+use crate::kind::{Kind, Subresource};
+use crate::registry::{Group, Registry};
+
+const MEDIA_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The core group, or all others.
+pub(super) fn document(registry: &Registry, core: bool) -> Value {
+    let groups = registry.groups().filter(|(name, _)| name.is_empty() == core);
+    let items: Vec<Value> = groups.map(|(name, group)| item(name, group)).collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+pub(super) fn answer(document: &Value, headers: &HeaderMap) -> Response<Body> {
+    let bytes = to_bytes(document);
+    let digest: String = Sha512::digest(&bytes).iter().map(|byte| format!("{byte:02X}")).collect();
+    let tag = format!("\"{digest}\"");
+    let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut response = Response::new(if is_known { Body::empty() } else { Body::full(bytes) });
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    }
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+fn item(name: &str, group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| {
+            let resources: Vec<Value> =
+                version.resources.values().map(|served| resource(&served.kind)).collect();
+            json!({ "version": version.name, "freshness": "Current", "resources": resources })
+        })
+        .collect();
+    let metadata = if name.is_empty() { json!({}) } else { json!({ "name": name }) };
+    json!({ "metadata": metadata, "versions": versions })
+}
+
+fn resource(kind: &Kind) -> Value {
+    let mut resource = json!({
+        "resource": kind.plural,
+        "singularResource": kind.singular,
+        "responseKind": { "group": "", "version": "", "kind": kind.kind },
+        "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
+        "verbs": verb_names(&kind.verbs),
+    });
+    if !kind.short_names.is_empty() {
+        resource.set("shortNames", kind.short_names.clone());
+    }
+    if !kind.categories.is_empty() {
+        resource.set("categories", kind.categories.clone());
+    }
+    let parts: Vec<Value> =
+        sorted_subresources(kind).into_iter().map(|part| subresource(kind, part)).collect();
+    if !parts.is_empty() {
+        resource.set("subresources", parts);
+    }
+    resource
+}
+
+fn subresource(kind: &Kind, part: Subresource) -> Value {
+    let (group, version, name) = foreign_kind(part).unwrap_or(("", "", &kind.kind));
+    json!({
+        "subresource": part.name(),
+        "responseKind": { "group": group, "version": version, "kind": name },
+        "verbs": verb_names(part.verbs()),
+    })
+}

@@ -1,0 +1,91 @@
+//! One document per group version.
+
+use serde_json::{Value, json};
+
+use super::{foreign_kind, sorted_subresources, verb_names};
+use crate::json::JsonMut;
+use crate::kind::{Kind, Subresource};
+use crate::registry::Registry;
+
+pub(super) fn core_versions() -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "" }],
+    })
+}
+
+pub(super) fn groups(registry: &Registry) -> Value {
+    let named = registry.groups().filter(|(name, _)| !name.is_empty());
+    let groups: Vec<Value> = named.filter_map(|(name, _)| bare_group(registry, name)).collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+fn bare_group(registry: &Registry, name: &str) -> Option<Value> {
+    let versions = registry.group(name).filter(|_| !name.is_empty())?.versions.iter();
+    let versions: Vec<Value> = versions
+        .map(|version| json!({ "groupVersion": format!("{name}/{}", version.name), "version": version.name }))
+        .collect();
+    let preferred = versions.first()?.clone();
+    Some(json!({ "name": name, "versions": versions, "preferredVersion": preferred }))
+}
+
+pub(super) fn group(registry: &Registry, name: &str) -> Option<Value> {
+    let mut document = bare_group(registry, name)?;
+    document.set("kind", "APIGroup");
+    document.set("apiVersion", "v1");
+    Some(document)
+}
+
+pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let found = registry.version(group, version)?;
+    let mut resources = Vec::new();
+    for served in found.resources.values() {
+        let kind = &served.kind;
+        resources.push(resource(kind));
+        resources.extend(sorted_subresources(kind).into_iter().map(|part| subresource(kind, part)));
+    }
+    let group_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
+    let mut list = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
+    // The core group is older than the rule that documents say their version.
+    if !group.is_empty() {
+        list.set("apiVersion", "v1");
+    }
+    Some(list)
+}
+
+fn resource(kind: &Kind) -> Value {
+    let mut resource = json!({
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.is_namespaced(),
+        "kind": kind.kind,
+        "verbs": verb_names(&kind.verbs),
+    });
+    if !kind.short_names.is_empty() {
+        resource.set("shortNames", kind.short_names.clone());
+    }
+    if !kind.categories.is_empty() {
+        resource.set("categories", kind.categories.clone());
+    }
+    resource
+}
+
+fn subresource(kind: &Kind, part: Subresource) -> Value {
+    let mut resource = json!({
+        "name": format!("{}/{}", kind.plural, part.name()),
+        "singularName": "",
+        "namespaced": kind.is_namespaced(),
+        "kind": kind.kind,
+        "verbs": verb_names(part.verbs()),
+    });
+    if let Some((group, version, foreign)) = foreign_kind(part) {
+        resource.set("kind", foreign);
+        for (field, text) in [("group", group), ("version", version)] {
+            if !text.is_empty() {
+                resource.set(field, text);
+            }
+        }
+    }
+    resource
+}

@@ -1,0 +1,125 @@
+//! What the server serves, for clients that ask.
+
+mod aggregated;
+mod legacy;
+
+use http::{HeaderMap, Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::kind::{Kind, Subresource, Verb};
+use crate::negotiate::{self, Output, Shape};
+use crate::query::Query;
+use crate::request::Target;
+use crate::rest::respond;
+use crate::server::Server;
+use crate::status::Status;
+
+/// The version of Kubernetes whose behaviour this server has.
+const GIT_VERSION: &str = "v1.34.0+setpoint";
+
+fn answer_in(output: Output, document: &Value) -> Response<Body> {
+    respond::document(StatusCode::OK, output, document)
+}
+
+pub(crate) fn version() -> Response<Body> {
+    let document = json!({
+        "major": "1",
+        "minor": "34",
+        "emulationMajor": "1",
+        "emulationMinor": "34",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "33",
+        "gitVersion": GIT_VERSION,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "gc",
+        "platform": "linux/amd64",
+    });
+    answer_in(Output::JSON, &document)
+}
+
+/// The paths there are.
+pub(crate) fn root(server: &Server) -> Response<Body> {
+    let registry = server.registry.snapshot();
+    let mut paths = vec!["/api".to_string(), "/api/v1".into(), "/apis".into(), "/apis/".into()];
+    for (group, versions) in registry.groups().filter(|(group, _)| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.versions.iter().map(|version| format!("/apis/{group}/{}", version.name)));
+    }
+    let others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"];
+    paths.extend(others.map(Into::into));
+    answer_in(Output::JSON, &json!({ "paths": paths }))
+}
+
+/// Answers below `/api` and `/apis`, where no objects are.
+pub(crate) fn answer(
+    server: &Server,
+    method: &Method,
+    target: &Target<'_>,
+    query: &Query<'_>,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let registry = server.registry.snapshot();
+    let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();
+    if let ["api"] | ["apis"] = segments.as_slice()
+        && wants_aggregated(headers)
+    {
+        let document = aggregated::document(&registry, segments[0] == "api");
+        return Ok(aggregated::answer(&document, headers));
+    }
+    let document = match segments.as_slice() {
+        ["api"] => Some(legacy::core_versions()),
+        ["apis"] => Some(legacy::groups(&registry)),
+        ["apis", group] => legacy::group(&registry, group),
+        _ if method != Method::GET => return Err(Status::method_not_allowed()),
+        ["api", version] => legacy::resources(&registry, "", version),
+        ["apis", group, version] => legacy::resources(&registry, group, version),
+        _ => None,
+    };
+    let document = document.ok_or_else(Status::no_such_resource)?;
+    let output = negotiate::output(headers, query)?;
+    if output.shape != Shape::Object {
+        return Err(negotiate::no_such_object_type());
+    }
+    Ok(answer_in(output, &document))
+}
+
+/// Whether the most wanted form that the server has is the aggregated one.
+fn wants_aggregated(headers: &HeaderMap) -> bool {
+    let clauses = negotiate::clauses(headers);
+    let known = clauses.iter().filter(|clause| clause.accepts("json")).find_map(|clause| {
+        let parameters = (clause.parameter("g"), clause.parameter("v"), clause.parameter("as"));
+        match parameters {
+            (None, None, None) => Some(false),
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => Some(true),
+            _ => None,
+        }
+    });
+    known == Some(true)
+}
+
+/// The group, version and kind of what a subresource takes, where it is not the kind's own.
+fn foreign_kind(subresource: Subresource) -> Option<(&'static str, &'static str, &'static str)> {
+    match subresource {
+        Subresource::Scale => Some(("autoscaling", "v1", "Scale")),
+        Subresource::Eviction => Some(("policy", "v1", "Eviction")),
+        Subresource::Binding => Some(("", "", "Binding")),
+        _ => None,
+    }
+}
+
+fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {
+    let mut names: Vec<_> = verbs.iter().map(|verb| verb.name()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The subresources of a kind, by name.
+fn sorted_subresources(kind: &Kind) -> Vec<Subresource> {
+    let mut subresources = kind.subresources.clone();
+    subresources.sort_by_key(|subresource| subresource.name());
+    subresources
+}

@@ -1,0 +1,418 @@
+//! Cluster IPs and node ports for services.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint_clock::Rng;
+
+use super::pool::{Pool, Unavailable};
+use super::range::{self, Family};
+use super::{Reservation, Reserve, families};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::server::StartError;
+use crate::status::{Named, Status};
+
+/// Hands out addresses of one range, and ports.
+pub(super) struct ServiceAllocator {
+    family: Family,
+    rng: Rng,
+    ports: (u16, u16),
+    pools: Arc<Mutex<Pools>>,
+}
+
+#[derive(Debug)]
+struct Pools {
+    addresses: Pool,
+    ports: Pool,
+}
+
+/// What one write has taken, and what it gives back when it is stored.
+#[derive(Default)]
+struct Taken {
+    addresses: Vec<u128>,
+    ports: Vec<u128>,
+    freed_addresses: Vec<u128>,
+    freed_ports: Vec<u128>,
+}
+
+impl ServiceAllocator {
+    pub(super) fn new(cidr: &str, ports: (u16, u16), rng: Rng) -> Result<Self, StartError> {
+        let (family, addresses) = range::parse(cidr)?;
+        let (first, last) = (u128::from(ports.0), u128::from(ports.1));
+        let spared = range::spared(last.saturating_sub(first) + 1, 16, 128, 32);
+        let pools = Pools { addresses, ports: Pool::new(first, last, spared) };
+        Ok(Self { family, rng, ports, pools: Arc::new(Mutex::new(pools)) })
+    }
+
+    /// Carries out an allocation; if it fails, what it has taken so far is given back.
+    fn transact(
+        &self,
+        allocate: impl FnOnce(&mut Pools, &mut Taken) -> Result<(), Status>,
+    ) -> Result<Reservation, Status> {
+        let mut taken = Taken::default();
+        let mut pools = self.pools.lock();
+        if let Err(status) = allocate(&mut pools, &mut taken) {
+            pools.give_back(&taken.addresses, &taken.ports);
+            return Err(status);
+        }
+        drop(pools);
+        let (undo, finish) = (self.pools.clone(), self.pools.clone());
+        let (addresses, ports) = (taken.addresses, taken.ports);
+        let (freed_addresses, freed_ports) = (taken.freed_addresses, taken.freed_ports);
+        Ok(Reservation::new(
+            move || undo.lock().give_back(&addresses, &ports),
+            move || finish.lock().give_back(&freed_addresses, &freed_ports),
+        ))
+    }
+
+    fn take_addresses(&self, pools: &mut Pools, taken: &mut Taken, service: &mut Value) -> Result<(), Status> {
+        let spec = service.at("spec");
+        if !has_cluster_ip(spec) || is_headless(spec) {
+            return Ok(());
+        }
+        // One range, so one address: that of the first family.
+        let wanted = spec.list("clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_string();
+        let number = match wanted.as_str() {
+            "" => pools.addresses.take_any(&self.rng).map_err(|_| {
+                Status::internal("failed to allocate a serviceIP: range is full")
+            })?,
+            wanted => {
+                let Ok(address) = wanted.parse::<IpAddr>() else { return Ok(()) };
+                let number = range::number(address);
+                self.take_address(pools, address, number).map_err(|why| refuse_address(service, wanted, why))?;
+                number
+            }
+        };
+        taken.addresses.push(number);
+        let text = range::address(self.family, number).to_string();
+        let spec = service.object_mut("spec");
+        spec.set("clusterIP", text.as_str());
+        spec.set("clusterIPs", json!([text]));
+        Ok(())
+    }
+
+    fn take_address(&self, pools: &mut Pools, address: IpAddr, number: u128) -> Result<(), Unavailable> {
+        if Family::of(address) == self.family { pools.addresses.take(number) } else { Err(Unavailable::OutOfRange) }
+    }
+
+    fn take_port(&self, pools: &mut Pools, taken: &mut Taken, port: i64) -> Result<(), String> {
+        let number = u128::try_from(port).unwrap_or(0);
+        pools.ports.take(number).map_err(|why| match why {
+            Unavailable::OutOfRange => format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                self.ports.0, self.ports.1
+            ),
+            Unavailable::Taken => "provided port is already allocated".into(),
+            Unavailable::Full => "range is full".into(),
+        })?;
+        taken.ports.push(number);
+        Ok(())
+    }
+
+    fn take_any_port(&self, pools: &mut Pools, taken: &mut Taken) -> Result<i64, Status> {
+        let number = pools.ports.take_any(&self.rng);
+        let number = number.map_err(|_| Status::internal("failed to allocate a nodePort: range is full"))?;
+        taken.ports.push(number);
+        Ok(number as i64)
+    }
+
+    /// A node port for each port. Ports of one number (TCP and UDP) share one where the client does not say
+    /// otherwise.
+    fn take_node_ports(&self, pools: &mut Pools, taken: &mut Taken, service: &mut Value) -> Result<(), Status> {
+        let mut ports = service.at("spec").list("ports").to_vec();
+        let mut shared: Vec<(i64, i64)> = Vec::new();
+        for at in 0..ports.len() {
+            let (port, wanted) = (ports[at].count("port"), ports[at].count("nodePort"));
+            if wanted == 0 && !allocates_node_ports(service.at("spec")) {
+                continue;
+            }
+            let known = shared.iter().find(|(number, _)| *number == port).map(|(_, node_port)| *node_port);
+            let node_port = match known {
+                None => {
+                    let requested = ports.iter().filter(|other| other.count("port") == port);
+                    let requested = requested.map(|other| other.count("nodePort")).find(|number| *number != 0);
+                    let node_port = match requested {
+                        Some(number) => {
+                            let taking = self.take_port(pools, taken, number);
+                            taking.map_err(|why| refuse_port(service, at, number, why))?;
+                            number
+                        }
+                        None => self.take_any_port(pools, taken)?,
+                    };
+                    shared.push((port, node_port));
+                    node_port
+                }
+                Some(node_port) if wanted == 0 || wanted == node_port => node_port,
+                Some(_) => {
+                    let taking = self.take_port(pools, taken, wanted);
+                    taking.map_err(|why| refuse_port(service, at, wanted, why))?;
+                    wanted
+                }
+            };
+            ports[at].set("nodePort", node_port);
+        }
+        service.object_mut("spec").set("ports", ports);
+        Ok(())
+    }
+
+    fn take_health_port(&self, pools: &mut Pools, taken: &mut Taken, service: &mut Value) -> Result<(), Status> {
+        let wanted = service.at("spec").count("healthCheckNodePort");
+        if wanted != 0 {
+            let taking = self.take_port(pools, taken, wanted);
+            return taking.map_err(|why| {
+                Status::internal(format_args!("failed to allocate requested HealthCheck NodePort {wanted}: {why}"))
+            });
+        }
+        let port = self.take_any_port(pools, taken)?;
+        service.object_mut("spec").set("healthCheckNodePort", port);
+        Ok(())
+    }
+
+    fn update_addresses(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        new: &mut Value,
+        old: &Value,
+    ) -> Result<(), Status> {
+        let (had, has) = (has_cluster_ip(old.at("spec")), has_cluster_ip(new.at("spec")));
+        if !had && has {
+            return self.take_addresses(pools, taken, new);
+        }
+        if had && !has && !is_headless(old.at("spec")) {
+            taken.freed_addresses.extend(addresses_of(old));
+        }
+        Ok(())
+    }
+
+    fn update_ports(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        new: &mut Value,
+        old: &Value,
+    ) -> Result<(), Status> {
+        let held: Vec<i64> = node_ports_of(old).collect();
+        if uses_node_ports(new.at("spec")) {
+            self.take_changed_node_ports(pools, taken, new, &held)?;
+            let kept: Vec<i64> = node_ports_of(new).collect();
+            taken.freed_ports.extend(held.iter().filter(|port| !kept.contains(port)).map(|port| *port as u128));
+        } else if uses_node_ports(old.at("spec")) {
+            taken.freed_ports.extend(held.iter().map(|port| *port as u128));
+        }
+        match (needs_health_port(old.at("spec")), needs_health_port(new.at("spec"))) {
+            (false, true) => self.take_health_port(pools, taken, new)?,
+            (true, false) => taken.freed_ports.extend(health_port_of(old)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_changed_node_ports(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        new: &mut Value,
+        held: &[i64],
+    ) -> Result<(), Status> {
+        let mut ports = new.at("spec").list("ports").to_vec();
+        let mut seen: Vec<(String, i64)> = Vec::new();
+        for (at, port) in ports.iter_mut().enumerate() {
+            let wanted = port.count("nodePort");
+            if wanted == 0 && !allocates_node_ports(new.at("spec")) {
+                continue;
+            }
+            let node_port = if wanted == 0 {
+                self.take_any_port(pools, taken)?
+            } else {
+                let is_held = held.contains(&wanted) || taken.ports.contains(&(wanted as u128));
+                if !is_held {
+                    let taking = self.take_port(pools, taken, wanted);
+                    taking.map_err(|why| refuse_port(new, at, wanted, why))?;
+                }
+                wanted
+            };
+            let this = (port.text("protocol").to_string(), node_port);
+            if seen.contains(&this) {
+                return Err(Status::unknown(format!("duplicate nodePort: {{{} {}}}", this.0, this.1)));
+            }
+            seen.push(this);
+            port.set("nodePort", node_port);
+        }
+        new.object_mut("spec").set("ports", ports);
+        Ok(())
+    }
+}
+
+impl Reserve for ServiceAllocator {
+    fn stored_as(&self) -> &'static str {
+        "services"
+    }
+
+    fn restore(&self, service: &Value) {
+        let mut pools = self.pools.lock();
+        for address in addresses_of(service) {
+            // Services that share an address by accident of history keep it.
+            let _ = pools.addresses.take(address);
+        }
+        for port in ports_of(service) {
+            let _ = pools.ports.take(port);
+        }
+    }
+
+    fn for_create(&self, service: &mut Value) -> Result<Reservation, Status> {
+        families::normalize_cluster_ips(service, None);
+        families::settle(service, None, self.family)?;
+        self.transact(|pools, taken| {
+            self.take_addresses(pools, taken, service)?;
+            if uses_node_ports(service.at("spec")) {
+                self.take_node_ports(pools, taken, service)?;
+            }
+            if needs_health_port(service.at("spec")) {
+                self.take_health_port(pools, taken, service)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
+        carry_over(new, old);
+        families::normalize_cluster_ips(new, Some(old));
+        families::settle(new, Some(old), self.family)?;
+        self.transact(|pools, taken| {
+            self.update_addresses(pools, taken, new, old)?;
+            self.update_ports(pools, taken, new, old)
+        })
+    }
+
+    fn release(&self, service: &Value) {
+        let addresses: Vec<u128> = addresses_of(service).collect();
+        let ports: Vec<u128> = ports_of(service).collect();
+        self.pools.lock().give_back(&addresses, &ports);
+    }
+}
+
+impl Pools {
+    fn give_back(&mut self, addresses: &[u128], ports: &[u128]) {
+        for address in addresses {
+            self.addresses.release(*address);
+        }
+        for port in ports {
+            self.ports.release(*port);
+        }
+    }
+}
+
+/// Puts back what was allocated before and the client left out, so that it need not be read first.
+fn carry_over(new: &mut Value, old: &Value) {
+    let old = old.at("spec");
+    let spec = new.object_mut("spec");
+    if has_cluster_ip(old) && has_cluster_ip(spec) {
+        spec.or_text("clusterIP", old.text("clusterIP"));
+        if spec.text("clusterIP").is_empty() {
+            spec.unset("clusterIP");
+        }
+        if spec.list("clusterIPs").is_empty() && !old.list("clusterIPs").is_empty() {
+            spec.restore("clusterIPs", old);
+        }
+    }
+    if needs_node_ports(old) && needs_node_ports(spec) {
+        carry_over_node_ports(spec, old);
+    }
+    if needs_health_port(old) && needs_health_port(spec) && spec.count("healthCheckNodePort") == 0 {
+        spec.restore("healthCheckNodePort", old);
+    }
+}
+
+fn carry_over_node_ports(spec: &mut Value, old: &Value) {
+    let node_ports = |spec: &Value| -> Vec<i64> {
+        spec.list("ports").iter().map(|port| port.count("nodePort")).filter(|port| *port != 0).collect()
+    };
+    let (now, before) = (node_ports(spec), node_ports(old));
+    for port in spec.list_mut("ports").iter_mut().filter(|port| port.count("nodePort") == 0) {
+        let same = old.list("ports").iter().rfind(|candidate| candidate.text("name") == port.text("name"));
+        let node_port = same.map_or(0, |same| same.count("nodePort"));
+        let is_used = now.contains(&node_port) && before.contains(&node_port);
+        if node_port != 0 && !is_used {
+            port.set("nodePort", node_port);
+        }
+    }
+}
+
+pub(super) fn has_cluster_ip(spec: &Value) -> bool {
+    spec.text("type") != "ExternalName"
+}
+
+pub(super) fn is_headless(spec: &Value) -> bool {
+    spec.list("clusterIPs").first().is_some_and(|first| first == "None")
+}
+
+fn uses_node_ports(spec: &Value) -> bool {
+    matches!(spec.text("type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether ports without a node port get one.
+fn allocates_node_ports(spec: &Value) -> bool {
+    match spec.text("type") {
+        "NodePort" => true,
+        "LoadBalancer" => spec.boolean("allocateLoadBalancerNodePorts") != Some(false),
+        _ => false,
+    }
+}
+
+fn needs_node_ports(spec: &Value) -> bool {
+    allocates_node_ports(spec)
+}
+
+fn needs_health_port(spec: &Value) -> bool {
+    spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
+}
+
+fn addresses_of(service: &Value) -> impl Iterator<Item = u128> {
+    let spec = service.at("spec");
+    let ips = if has_cluster_ip(spec) { spec.list("clusterIPs") } else { &[] };
+    ips.iter().filter_map(Value::as_str).filter_map(|ip| ip.parse().ok()).map(range::number)
+}
+
+fn node_ports_of(service: &Value) -> impl Iterator<Item = i64> {
+    service.at("spec").list("ports").iter().map(|port| port.count("nodePort")).filter(|port| *port != 0)
+}
+
+fn health_port_of(service: &Value) -> Option<u128> {
+    let spec = service.at("spec");
+    let port = spec.count("healthCheckNodePort");
+    (needs_health_port(spec) && port > 0).then_some(port as u128)
+}
+
+fn ports_of(service: &Value) -> impl Iterator<Item = u128> {
+    node_ports_of(service).map(|port| port as u128).chain(health_port_of(service))
+}
+
+fn invalid(service: &Value, errors: &Errors) -> Status {
+    let name = crate::metadata::of(service).text("name");
+    Status::invalid(Named { group: "", resource: "Service" }, name, errors)
+}
+
+fn refuse_address(service: &Value, wanted: &str, why: Unavailable) -> Status {
+    let why = match why {
+        Unavailable::Taken => "provided IP is already allocated",
+        Unavailable::OutOfRange => "the provided network does not match the current range",
+        Unavailable::Full => "range is full",
+    };
+    let mut errors = Errors::default();
+    let path = Path::root("spec");
+    let detail = format!("failed to allocate IP {wanted}: {why}");
+    errors.invalid(&path.child("clusterIPs"), json!([wanted]), detail);
+    invalid(service, &errors)
+}
+
+fn refuse_port(service: &Value, at: usize, port: i64, why: String) -> Status {
+    let mut errors = Errors::default();
+    let spec = Path::root("spec");
+    let ports = spec.child("ports");
+    errors.invalid(&ports.index(at).child("nodePort"), port, why);
+    invalid(service, &errors)
+}

@@ -1,0 +1,104 @@
+//! The range of service addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::pool::Pool;
+use crate::server::StartError;
+
+/// The family of an address, by the name the API has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::V4 => Self::V6,
+            Self::V6 => Self::V4,
+        }
+    }
+
+    pub(super) fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+pub(super) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+pub(super) fn address(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from(number as u32).into(),
+        Family::V6 => Ipv6Addr::from(number).into(),
+    }
+}
+
+/// The addresses of a range such as `10.0.0.0/16`, and their family.
+pub(super) fn parse(cidr: &str) -> Result<(Family, Pool), StartError> {
+    let failed = |problem: &str| StartError::ServiceRange { cidr: cidr.into(), problem: problem.into() };
+    let (base, prefix) = cidr.split_once('/').ok_or_else(|| failed("expected ADDRESS/PREFIX"))?;
+    let base: IpAddr = base.parse().map_err(|_| failed("the address is not valid"))?;
+    let prefix: u32 = prefix.parse().map_err(|_| failed("the prefix length is not a number"))?;
+    let family = Family::of(base);
+    let bits: u32 = if family == Family::V4 { 32 } else { 128 };
+    // Fewer than four addresses leave nothing to hand out; beyond 2^64 nobody counts.
+    let host_bits = bits.checked_sub(prefix).filter(|host| (2..=64).contains(host));
+    let host_bits = host_bits.ok_or_else(|| failed("the prefix length is out of range"))?;
+    let size = 1_u128 << host_bits;
+    let network = number(base) & !(size - 1);
+    // The first address is the network's own, and the last of IPv4 is for everybody in it.
+    let last = network + size - if family == Family::V4 { 2 } else { 1 };
+    Ok((family, Pool::new(network + 1, last, spared(size, 16, 256, 16))))
+}
+
+/// How many of the first numbers are spared: a share of all, within limits, if there are enough.
+pub(super) fn spared(size: u128, least: u128, most: u128, share: u128) -> u128 {
+    if size <= least { 0 } else { (size / share).clamp(least, most) }
+}
+
+/// The first address of a range: that of the API server itself.
+pub fn first_address(cidr: &str) -> Option<IpAddr> {
+    let (base, _) = cidr.split_once('/')?;
+    let (family, _) = parse(cidr).ok()?;
+    let prefix: u32 = cidr.rsplit('/').next()?.parse().ok()?;
+    let bits = if family == Family::V4 { 32 } else { 128 };
+    let size = 1_u128 << (bits - prefix);
+    let network = number(base.parse().ok()?) & !(size - 1);
+    Some(address(family, network + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_leaves_out_its_own_and_everybodys_address() {
+        let (family, pool) = parse("10.0.0.0/16").unwrap();
+        assert_eq!(family, Family::V4);
+        let has = |text: &str| pool.contains(number(text.parse().unwrap()));
+        assert!(has("10.0.0.1") && has("10.0.255.254"));
+        assert!(!has("10.0.0.0") && !has("10.0.255.255") && !has("10.1.0.1"));
+        assert_eq!(first_address("10.0.0.0/16"), Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(first_address("fd00::/112"), Some("fd00::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_bad_range_says_what_is_wrong() {
+        for cidr in ["10.0.0.0", "x/16", "10.0.0.0/x", "10.0.0.0/31", "10.0.0.0/33", "fd00::/8"] {
+            assert!(parse(cidr).is_err(), "{cidr}");
+        }
+    }
+}

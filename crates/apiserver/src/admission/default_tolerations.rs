@@ -25,7 +25,9 @@ impl Plugin for DefaultTolerationSeconds {
     ) -> BoxFuture<'a, Result<(), Status>> {
         let missing: Vec<Value> = TAINTS
             .into_iter()
-            .filter(|taint| !pod.at("spec").list("tolerations").iter().any(|toleration| covers(toleration, taint)))
+            .filter(|taint| {
+                !pod.at("spec").list("tolerations").iter().any(|toleration| covers(toleration, taint))
+            })
             .map(toleration)
             .collect();
         if !missing.is_empty() {

@@ -95,7 +95,9 @@ async fn find(review: &Review<'_>, name: &str) -> Result<Option<Class>, Status> 
 async fn default_class(review: &Review<'_>) -> Result<Option<Class>, Status> {
     let server = review.server;
     let registry = server.registry.snapshot();
-    let Some(served) = registry.resource("scheduling.k8s.io", "v1", "priorityclasses") else { return Ok(None) };
+    let Some(served) = registry.resource("scheduling.k8s.io", "v1", "priorityclasses") else {
+        return Ok(None);
+    };
     let options = setpoint_store::ListOptions::default();
     let page = server.store.list(&served.resource.all(), options).await.map_err(|why| server.refusal(why))?;
     let mut lowest: Option<Class> = None;

@@ -108,7 +108,8 @@ fn mount_token(review: &Review<'_>, pod: &mut Value) {
     let mut is_mounted = false;
     for containers in ["initContainers", "containers"] {
         for container in spec.list_mut(containers) {
-            let taken = container.list("volumeMounts").iter().any(|mount| mount.text("mountPath") == TOKEN_PATH);
+            let taken =
+                container.list("volumeMounts").iter().any(|mount| mount.text("mountPath") == TOKEN_PATH);
             if !taken {
                 let mount = json!({ "name": name, "readOnly": true, "mountPath": TOKEN_PATH });
                 push(container, "volumeMounts", mount);
@@ -176,7 +177,8 @@ fn secret_references(spec: &Value) -> Vec<(String, String)> {
                 if reference.is_object() {
                     let name = reference.text("name");
                     let variable = variable.text("name");
-                    let place = format!("{who} with envVar {variable} referencing secret.secretName={name:?}");
+                    let place =
+                        format!("{who} with envVar {variable} referencing secret.secretName={name:?}");
                     references.push((name.to_string(), place));
                 }
             }
@@ -194,7 +196,8 @@ fn secret_references(spec: &Value) -> Vec<(String, String)> {
 fn check_secrets(account: &Value, pod: &Value) -> Result<(), String> {
     let spec = pod.at("spec");
     let who = metadata::of(account).text("name");
-    let lists = |field: &str, name: &str| account.list(field).iter().any(|secret| secret.text("name") == name);
+    let lists =
+        |field: &str, name: &str| account.list(field).iter().any(|secret| secret.text("name") == name);
     for (name, place) in secret_references(spec) {
         if !lists("secrets", &name) {
             return Err(format!(

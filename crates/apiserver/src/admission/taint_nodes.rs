@@ -23,7 +23,8 @@ impl Plugin for TaintNodesByCondition {
         node: &'a mut Value,
         _: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        let is_not_ready = |taint: &Value| taint.text("key") == NOT_READY && taint.text("effect") == NO_SCHEDULE;
+        let is_not_ready =
+            |taint: &Value| taint.text("key") == NOT_READY && taint.text("effect") == NO_SCHEDULE;
         if !node.at("spec").list("taints").iter().any(is_not_ready) {
             let spec = node.object_mut("spec");
             let taint = json!({ "key": NOT_READY, "effect": NO_SCHEDULE });

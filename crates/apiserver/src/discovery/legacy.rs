@@ -46,7 +46,8 @@ pub(super) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         resources.extend(sorted_subresources(kind).into_iter().map(|part| subresource(kind, part)));
     }
     let group_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
-    let mut list = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
+    let mut list =
+        json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
     // The core group is older than the rule that documents say their version.
     if !group.is_empty() {
         list.set("apiVersion", "v1");

@@ -74,8 +74,9 @@ fn check_preconditions(call: &Call<'_>, name: &str, binding: &Value, pod: &Value
     for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (wanted, found) = (metadata::of(binding).text(field), metadata::of(pod).text(field));
         if !wanted.is_empty() && wanted != found {
-            let why =
-                format!("Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {found}");
+            let why = format!(
+                "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {found}"
+            );
             return Err(Status::conflict(call.served.named(), name, why));
         }
     }

@@ -144,8 +144,7 @@ impl Scaled<'_> {
         if wanted.is_empty() || wanted == found {
             return Ok(());
         }
-        let why =
-            format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
         Err(Status::conflict(self.call.served.named(), self.name, why))
     }
 

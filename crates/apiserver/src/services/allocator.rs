@@ -68,7 +68,12 @@ impl ServiceAllocator {
         ))
     }
 
-    fn take_addresses(&self, pools: &mut Pools, taken: &mut Taken, service: &mut Value) -> Result<(), Status> {
+    fn take_addresses(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        service: &mut Value,
+    ) -> Result<(), Status> {
         let spec = service.at("spec");
         if !has_cluster_ip(spec) || is_headless(spec) {
             return Ok(());
@@ -76,13 +81,15 @@ impl ServiceAllocator {
         // One range, so one address: that of the first family.
         let wanted = spec.list("clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_string();
         let number = match wanted.as_str() {
-            "" => pools.addresses.take_any(&self.rng).map_err(|_| {
-                Status::internal("failed to allocate a serviceIP: range is full")
-            })?,
+            "" => pools
+                .addresses
+                .take_any(&self.rng)
+                .map_err(|_| Status::internal("failed to allocate a serviceIP: range is full"))?,
             wanted => {
                 let Ok(address) = wanted.parse::<IpAddr>() else { return Ok(()) };
                 let number = range::number(address);
-                self.take_address(pools, address, number).map_err(|why| refuse_address(service, wanted, why))?;
+                self.take_address(pools, address, number)
+                    .map_err(|why| refuse_address(service, wanted, why))?;
                 number
             }
         };
@@ -95,7 +102,11 @@ impl ServiceAllocator {
     }
 
     fn take_address(&self, pools: &mut Pools, address: IpAddr, number: u128) -> Result<(), Unavailable> {
-        if Family::of(address) == self.family { pools.addresses.take(number) } else { Err(Unavailable::OutOfRange) }
+        if Family::of(address) == self.family {
+            pools.addresses.take(number)
+        } else {
+            Err(Unavailable::OutOfRange)
+        }
     }
 
     fn take_port(&self, pools: &mut Pools, taken: &mut Taken, port: i64) -> Result<(), String> {
@@ -121,7 +132,12 @@ impl ServiceAllocator {
 
     /// A node port for each port. Ports of one number (TCP and UDP) share one where the client does not say
     /// otherwise.
-    fn take_node_ports(&self, pools: &mut Pools, taken: &mut Taken, service: &mut Value) -> Result<(), Status> {
+    fn take_node_ports(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        service: &mut Value,
+    ) -> Result<(), Status> {
         let mut ports = service.at("spec").list("ports").to_vec();
         let mut shared: Vec<(i64, i64)> = Vec::new();
         for at in 0..ports.len() {
@@ -133,7 +149,8 @@ impl ServiceAllocator {
             let node_port = match known {
                 None => {
                     let requested = ports.iter().filter(|other| other.count("port") == port);
-                    let requested = requested.map(|other| other.count("nodePort")).find(|number| *number != 0);
+                    let requested =
+                        requested.map(|other| other.count("nodePort")).find(|number| *number != 0);
                     let node_port = match requested {
                         Some(number) => {
                             let taking = self.take_port(pools, taken, number);
@@ -158,12 +175,19 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    fn take_health_port(&self, pools: &mut Pools, taken: &mut Taken, service: &mut Value) -> Result<(), Status> {
+    fn take_health_port(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        service: &mut Value,
+    ) -> Result<(), Status> {
         let wanted = service.at("spec").count("healthCheckNodePort");
         if wanted != 0 {
             let taking = self.take_port(pools, taken, wanted);
             return taking.map_err(|why| {
-                Status::internal(format_args!("failed to allocate requested HealthCheck NodePort {wanted}: {why}"))
+                Status::internal(format_args!(
+                    "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
+                ))
             });
         }
         let port = self.take_any_port(pools, taken)?;
@@ -199,7 +223,9 @@ impl ServiceAllocator {
         if uses_node_ports(new.at("spec")) {
             self.take_changed_node_ports(pools, taken, new, &held)?;
             let kept: Vec<i64> = node_ports_of(new).collect();
-            taken.freed_ports.extend(held.iter().filter(|port| !kept.contains(port)).map(|port| *port as u128));
+            taken
+                .freed_ports
+                .extend(held.iter().filter(|port| !kept.contains(port)).map(|port| *port as u128));
         } else if uses_node_ports(old.at("spec")) {
             taken.freed_ports.extend(held.iter().map(|port| *port as u128));
         }

@@ -81,13 +81,15 @@ fn parsed(ip: &Value) -> Option<IpAddr> {
 fn is_well_formed(spec: &Value) -> bool {
     let ips = spec.list("clusterIPs");
     let first = ips.first().and_then(Value::as_str).unwrap_or("");
-    let well_formed_ips = ips.iter().enumerate().all(|(at, ip)| parsed(ip).is_some() || at == 0 && ip == "None");
+    let well_formed_ips =
+        ips.iter().enumerate().all(|(at, ip)| parsed(ip).is_some() || at == 0 && ip == "None");
     let known = |family: &Value| family == Family::V4.name() || family == Family::V6.name();
     let families = spec.list("ipFamilies");
     let distinct = families.iter().enumerate().all(|(at, family)| !families[..at].contains(family));
-    let agree = ips.iter().zip(families).all(|(ip, family)| {
-        parsed(ip).is_none_or(|ip| family == Family::of(ip).name())
-    });
+    let agree = ips
+        .iter()
+        .zip(families)
+        .all(|(ip, family)| parsed(ip).is_none_or(|ip| family == Family::of(ip).name()));
     let policy = spec.text("ipFamilyPolicy");
     let known_policy = ["", SINGLE, REQUIRE_DUAL, PREFER_DUAL].contains(&policy);
     spec.text("clusterIP") == first
@@ -149,8 +151,9 @@ fn check_policy(spec: &Value, errors: &mut Errors) {
     let path = spec_path.child("ipFamilyPolicy");
     for (field, words) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
         if spec.list(field).len() == 2 {
-            let detail =
-                format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {words} are specified");
+            let detail = format!(
+                "must be 'RequireDualStack' or 'PreferDualStack' when multiple {words} are specified"
+            );
             errors.invalid(&path, SINGLE, detail);
         }
     }

@@ -1,0 +1,79 @@
+//! The command line. Names follow kubectl's and kube-controller-manager's where they have one.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::logging::Logging;
+
+/// The Kubernetes controller system in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "setpoint", version, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole control plane: API server, store, controllers, scheduler and simulated nodes.
+    Up(Up),
+    /// Run the controllers against any Kubernetes API server.
+    ControllerManager(ControllerManager),
+    /// Print a completion script for a shell.
+    Completion { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// The port the API server listens on; 0 picks a free one.
+    #[arg(long, default_value_t = 6443, overrides_with = "port")]
+    pub(crate) port: u16,
+    /// The address the API server listens on.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) bind_address: std::net::IpAddr,
+    /// Where the state is kept.
+    #[arg(long, default_value = "setpoint-data", conflicts_with = "in_memory")]
+    pub(crate) data_dir: PathBuf,
+    /// Keep nothing: the state is gone when the process ends.
+    #[arg(long)]
+    pub(crate) in_memory: bool,
+    /// How many simulated nodes there are.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) nodes: usize,
+    /// Where the kubeconfig is written.
+    #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    #[command(flatten)]
+    pub(crate) controllers: Controllers,
+    /// A file of bearer tokens: lines of token,user,uid,"group1,group2".
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_auth_file: Option<PathBuf>,
+    /// The range that Services get their addresses from.
+    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
+    pub(crate) service_cluster_ip_range: String,
+    /// Leave pods unscheduled.
+    #[arg(long)]
+    pub(crate) no_scheduler: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerManager {
+    /// The kubeconfig of the cluster; without it the usual places are searched.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use.
+    #[arg(long)]
+    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) controllers: Controllers,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Controllers {
+    /// The controllers to run: '*' for all that are on by default, 'foo' for foo, '-foo' to leave it out.
+    #[arg(long = "controllers", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) selection: Vec<String>,
+}

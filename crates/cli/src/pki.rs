@@ -1,0 +1,71 @@
+//! The cluster's certificates. The authority is kept beside the data, so that a kubeconfig stays good across
+//! restarts; what it signs is made anew at every start.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+use setpoint::Clock;
+use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
+
+/// Everything that proves who is who.
+pub(crate) struct Credentials {
+    authority: Authority,
+    pub(crate) server: ServerTls,
+    pub(crate) admin: Identity,
+}
+
+impl Credentials {
+    /// With the authority kept in `directory`, or a new one that nothing keeps.
+    pub(crate) fn prepare(
+        directory: Option<&Path>,
+        addresses: &[IpAddr],
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
+        let authority = match directory {
+            Some(directory) => kept_authority(directory, clock)?,
+            None => Authority::generate(clock.now())?,
+        };
+        let server = ServerTls::new(&authority.server_certificate(addresses, clock.now())?, &authority)?;
+        let admin = authority.admin_certificate(clock.now())?;
+        Ok(Self { authority, server, admin })
+    }
+
+    pub(crate) fn authority_certificate(&self) -> &str {
+        &self.authority.identity().certificate
+    }
+}
+
+fn kept_authority(directory: &Path, clock: &Clock) -> anyhow::Result<Authority> {
+    let (certificate, key) = (directory.join("ca.crt"), directory.join("ca.key"));
+    if certificate.exists() && key.exists() {
+        let read =
+            |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let identity = Identity { certificate: read(&certificate)?, key: read(&key)? };
+        return Authority::from_pem(identity)
+            .with_context(|| format!("cannot use {}", certificate.display()));
+    }
+    let authority = Authority::generate(clock.now())?;
+    write_private(&key, &authority.identity().key)?;
+    write_private(&certificate, &authority.identity().certificate)?;
+    Ok(authority)
+}
+
+/// Writes the file whole or not at all, readable by its owner alone.
+pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let unfinished = path.with_extension("tmp");
+    let attempt = || -> std::io::Result<()> {
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs::create_dir_all(directory)?;
+        }
+        let mut file =
+            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    attempt().with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,125 @@
+//! `setpoint up`: a whole control plane in this process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use setpoint::{Clock, Rng, Runtime};
+use setpoint_apiserver::{Authenticator, Config};
+use setpoint_cluster::{Cluster, Parts};
+use setpoint_controllers::{Options, selected};
+use setpoint_store::{DurableStore, MemoryStore, Store};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Up;
+use crate::kubeconfig;
+use crate::pki::Credentials;
+
+pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
+    let controllers = selected(&arguments.controllers.selection).context("--controllers")?;
+    let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
+    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    let listener = listen(&arguments).await?;
+    let server = format!("https://{}", listener.local_addr()?);
+    let store = store(&arguments, &runtime)?;
+    let credentials = credentials(&arguments, &runtime.clock)?;
+
+    let config = Config {
+        service_cidr: arguments.service_cluster_ip_range.clone(),
+        ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork())
+    };
+    let cluster = Cluster::with_config(config, runtime).await?;
+    let parts = Parts {
+        controllers,
+        controller_options: Options::default(),
+        scheduler: !arguments.no_scheduler,
+        nodes: arguments.nodes,
+    };
+    let stop = stop_signal()?;
+    write_kubeconfig(&arguments.kubeconfig, &server, &credentials)?;
+    announce(&arguments, &server, &parts);
+
+    // Controllers drain against an API server that still answers; watches and connections end after them.
+    let drained = CancellationToken::new();
+    let managing = async {
+        cluster.manager(&parts).run(stop).await;
+        drained.cancel();
+    };
+    let serving = cluster.api().clone().serve(listener, credentials.server, authenticator, drained.clone());
+    let maintaining = cluster.maintain(&*store, drained.clone());
+    tokio::join!(managing, serving, maintaining);
+    store.close().await;
+    Ok(())
+}
+
+fn authenticator(token_file: Option<&Path>) -> anyhow::Result<Authenticator> {
+    let Some(path) = token_file else { return Ok(Authenticator::new()) };
+    let csv = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token file {}", path.display()))?;
+    Authenticator::new()
+        .with_token_file(&csv)
+        .with_context(|| format!("--token-auth-file {}", path.display()))
+}
+
+async fn listen(arguments: &Up) -> anyhow::Result<TcpListener> {
+    let address = (arguments.bind_address, arguments.port);
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {}:{}: choose another port with --port", address.0, address.1)
+    })
+}
+
+fn store(arguments: &Up, runtime: &Runtime) -> anyhow::Result<Arc<dyn Store>> {
+    if arguments.in_memory {
+        return Ok(Arc::new(MemoryStore::new(runtime.clock.clone())));
+    }
+    let directory = &arguments.data_dir;
+    let opened = DurableStore::open(directory, runtime.clock.clone());
+    Ok(Arc::new(opened.with_context(|| format!("cannot open the data directory {}", directory.display()))?))
+}
+
+fn credentials(arguments: &Up, clock: &Clock) -> anyhow::Result<Credentials> {
+    let directory = (!arguments.in_memory).then(|| arguments.data_dir.join("pki"));
+    Credentials::prepare(directory.as_deref(), &[arguments.bind_address], clock)
+        .context("cannot prepare the certificates")
+}
+
+fn write_kubeconfig(path: &Path, server: &str, credentials: &Credentials) -> anyhow::Result<()> {
+    let access = kubeconfig::Access {
+        server,
+        certificate_authority: credentials.authority_certificate(),
+        client_certificate: &credentials.admin.certificate,
+        client_key: &credentials.admin.key,
+    };
+    kubeconfig::write(path, &access)
+}
+
+fn announce(arguments: &Up, server: &str, parts: &Parts) {
+    let state = match arguments.in_memory {
+        true => "in memory".to_owned(),
+        false => format!("in {}", arguments.data_dir.display()),
+    };
+    let scheduler = if parts.scheduler { "a scheduler" } else { "no scheduler" };
+    let (controllers, nodes) = (parts.controllers.len(), parts.nodes);
+    eprintln!("setpoint is up at {server}: {controllers} controllers, {scheduler}, {nodes} simulated nodes");
+    eprintln!("The state is kept {state}. Ctrl-C stops it.");
+    eprintln!("Try:  export KUBECONFIG={}", arguments.kubeconfig.display());
+    eprintln!("      kubectl create deployment web --image=nginx --replicas=3 && kubectl get pods -o wide");
+}
+
+/// Cancelled by SIGTERM or SIGINT; a second signal ends the process at once.
+pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let cancelled = stop.clone();
+    tokio::spawn(async move {
+        let mut next = async || tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} };
+        next().await;
+        cancelled.cancel();
+        next().await;
+        std::process::exit(130);
+    });
+    Ok(stop)
+}

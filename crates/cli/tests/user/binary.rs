@@ -1,0 +1,120 @@
+//! The real binary, and a real kubectl pointed at it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+/// A running `setpoint up`, killed when dropped.
+pub(crate) struct Up {
+    process: Child,
+    kubeconfig: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// What a command printed, and whether it succeeded.
+pub(crate) struct Answer {
+    pub(crate) ok: bool,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// How often, and how many times, to look whether something has come true: a minute in all.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOKS: usize = 600;
+
+impl Up {
+    /// Starts on a free port, in memory, and waits until it serves.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_with(&[&["--in-memory"], arguments].concat())
+    }
+
+    /// Starts with just these arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let kubeconfig = directory.path().join("kubeconfig");
+        let process =
+            setpoint_up(&kubeconfig, arguments).stderr(Stdio::inherit()).spawn().expect("the binary starts");
+        let up = Self { process, kubeconfig, _directory: directory };
+        eventually("the API server is ready", || up.try_kubectl(&["get", "--raw", "/readyz"], "").ok);
+        up
+    }
+
+    /// Runs kubectl and expects it to succeed; returns what it printed.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        self.kubectl_with(arguments, "")
+    }
+
+    /// The same with a manifest on its standard input.
+    pub(crate) fn kubectl_with(&self, arguments: &[&str], input: &str) -> String {
+        let answer = self.try_kubectl(arguments, input);
+        assert!(answer.ok, "kubectl {arguments:?} failed:\n{}{}", answer.out, answer.err);
+        answer.out
+    }
+
+    /// Runs kubectl, whatever comes of it.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str], input: &str) -> Answer {
+        let mut command = Command::new(kubectl());
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments).env("HOME", self._directory.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl starts");
+        // kubectl may end without reading its input.
+        _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+        child.wait_with_output().expect("kubectl ends").into()
+    }
+
+    /// Asks it to stop, as an init system would, and waits; true if it ended well.
+    pub(crate) fn stop(mut self) -> bool {
+        let pid = self.process.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
+        self.process.wait().expect("it ends").success()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { ok: output.status.success(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+/// `setpoint up` on a free port.
+pub(crate) fn setpoint_up(kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+    command.args(["up", "--port", "0", "--kubeconfig"]).arg(kubeconfig).args(arguments);
+    command
+}
+
+/// Waits until `holds`, and fails with `claim` if it never does.
+pub(crate) fn eventually(claim: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if holds() {
+            return;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    panic!("it never came true that {claim}");
+}
+
+/// A real kubectl 1.34: named by `KUBECTL`, or fetched once.
+fn kubectl() -> &'static Path {
+    static KUBECTL: OnceLock<PathBuf> = OnceLock::new();
+    KUBECTL.get_or_init(|| match std::env::var_os("KUBECTL") {
+        Some(path) => path.into(),
+        None => {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/kubectl");
+            let output = Command::new(script).output().expect("the set-up script runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).trim().into()
+        }
+    })
+}

@@ -105,6 +105,8 @@ fn others<'a>(owner_uid: &str, object: &'a Metadata) -> Vec<&'a OwnerRef> {
 
 fn of_any(owners: &[&OwnerRef], object: &Metadata) -> Patch {
     let Metadata { uid, resource_version, .. } = object;
+    // In a merge patch `null` removes the list, an empty list would stay behind.
+    let owners = if owners.is_empty() { serde_json::Value::Null } else { json!(owners) };
     Patch::merge(
         &json!({"metadata": {"uid": uid, "resourceVersion": resource_version, "ownerReferences": owners}}),
     )
@@ -187,7 +189,7 @@ mod tests {
         );
         assert_eq!(
             body(release_of_any("mine", &object(Some("mine"), "web", false))),
-            json!({"metadata": {"uid": "o1", "resourceVersion": "7", "ownerReferences": []}})
+            json!({"metadata": {"uid": "o1", "resourceVersion": "7", "ownerReferences": null}})
         );
     }
 }

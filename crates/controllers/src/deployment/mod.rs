@@ -51,6 +51,7 @@ mod wake;
 
 use std::sync::Arc;
 
+use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Kind, Queue, Runnable};
 
 use self::observe::Observer;
@@ -87,7 +88,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let deployments = context.informers.of::<Deployment>();
     let sets = context.informers.of::<ReplicaSet>();
     let pods = context.informers.of::<Pod>();
-    let queue = Queue::new("deployment", &context.runtime);
+    let queue =
+        Queue::with_rate_limiter("deployment", &context.runtime, limiter::eager(&context.runtime.clock));
 
     let wake = Arc::new(Wake {
         queue: queue.clone(),

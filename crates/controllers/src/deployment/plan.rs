@@ -9,7 +9,7 @@ use super::rollback::{Rollback, requested, rollback};
 use super::view::{Deployment, StrategyType};
 use super::{history, progress, recreate, rolling, scaling};
 use crate::replicaset::ReplicaSet;
-use crate::workload::claim::{Claim, claim};
+use setpoint::owner::{Claim, claim};
 
 pub(super) enum Plan {
     /// It would take every set of the namespace: refuse.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use setpoint::client::{Delete, Part, Patch};
+use setpoint::owner::{adoption, controller_ref, release};
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, LabelSelector, Labels, Outcome, OwnerRef,
@@ -17,7 +18,6 @@ use super::rollback::Rollback;
 use super::status;
 use super::view::{Deployment, DeploymentStatus};
 use crate::replicaset::ReplicaSet;
-use crate::workload::claim::{adoption, controller_ref, release};
 use crate::workload::pod_control::namespace_is_terminating;
 use crate::workload::template::{HASH_LABEL, PodTemplate, with_label};
 
@@ -280,8 +280,8 @@ impl Deployments {
         Ok(true)
     }
 
-    async fn patch_set(&self, set: &Cached<ReplicaSet>, patch: Vec<u8>) -> Result<(), ClientError> {
-        self.client.patch(&self.sets, set.key(), Part::Main, Patch::Strategic(patch.into())).await.map(drop)
+    async fn patch_set(&self, set: &Cached<ReplicaSet>, patch: Patch) -> Result<(), ClientError> {
+        self.client.patch(&self.sets, set.key(), Part::Main, patch).await.map(drop)
     }
 
     fn record_scaling(&self, deployment: &Cached<Deployment>, set: &str, from: i32, to: i32) {

@@ -33,6 +33,7 @@ mod wake;
 
 use std::sync::Arc;
 
+use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Expectations, Kind, Queue, Runnable};
 
 use self::observe::Observer;
@@ -64,7 +65,8 @@ pub(crate) const ENTRY: Entry = Entry {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let sets = context.informers.of::<ReplicaSet>();
     let pods = context.informers.of::<Pod>();
-    let queue = Queue::new("replicaset", &context.runtime);
+    let queue =
+        Queue::with_rate_limiter("replicaset", &context.runtime, limiter::eager(&context.runtime.clock));
     let expectations = Arc::new(Expectations::new(context.runtime.clock.clone()));
 
     let wake = Arc::new(Wake::new(queue.clone(), expectations.clone(), Owners::new(sets.lister())));

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
+use setpoint::batch::slow_start;
 use setpoint::client::Part;
+use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, ClientError, Clock, Edit, Expectations, Key, Kind, Outcome, OwnerRef, ReconcileError,
@@ -14,10 +16,11 @@ use super::observe::Observer;
 use super::plan::{Action, plan};
 use super::status::{Failed, next_check, status};
 use super::{ReplicaSet, ReplicaSetStatus};
-use crate::workload::claim::controller_ref;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
-use crate::workload::slow_start::slow_start;
+
+/// How many pods are created at first; if that goes well, twice as many, and so on.
+const SLOW_START: usize = 1;
 
 pub(super) struct ReplicaSets {
     pub(super) client: Client,
@@ -122,7 +125,8 @@ impl ReplicaSets {
         let key = set.key();
         self.expectations.expect_creations(key, count);
         let template = &set.spec.template;
-        let started = slow_start(count, || self.hands.create(set.object(), owner, template)).await;
+        let started =
+            slow_start(count, SLOW_START, |_| self.hands.create(set.object(), owner, template)).await;
         // What was not created will not be observed.
         self.expectations.creations_observed(key, count - started.succeeded);
         let source = started.failure.filter(|error| !namespace_is_terminating(error))?;

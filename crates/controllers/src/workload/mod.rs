@@ -3,16 +3,13 @@
 //! ```text
 //!  pod.rs          the few facts of a pod that such a controller reads
 //!  template.rs     a pod template: kept encoded, compared, hashed, made into pods
-//!  claim.rs        whose dependent is this: own, adopt, release (pure)
 //!  owners.rs       from a dependent to its owner, and to those who would adopt it
 //!  dependents.rs   from an owner to its dependents, and to orphans
 //!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
-//!  slow_start.rs   many calls in growing batches, so that a common failure is met once
 //!  condition.rs    the conditions of a status (pure)
 //!  encoding.rs     bits of how workloads are encoded
 //! ```
 
-pub(crate) mod claim;
 pub(crate) mod condition;
 pub(crate) mod dependents;
 pub(crate) mod encoding;
@@ -21,5 +18,4 @@ pub(crate) mod fixtures;
 pub(crate) mod owners;
 pub(crate) mod pod;
 pub(crate) mod pod_control;
-pub(crate) mod slow_start;
 pub(crate) mod template;

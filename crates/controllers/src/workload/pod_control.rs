@@ -6,9 +6,9 @@
 //! - what succeeded and what failed is recorded on the owner, except that a namespace is going away.
 
 use setpoint::client::{Delete, Part, Patch};
+use setpoint::owner;
 use setpoint::{Client, ClientError, EventType, Kind, Metadata, Object, OwnerRef, Recorder, Rng};
 
-use super::claim;
 use super::template::PodTemplate;
 
 /// How often a call whose answer got lost is made again, at once. An outage that outlasts this is left
@@ -98,7 +98,7 @@ impl PodControl {
 
     /// Makes the owner the controller of an orphan; `false` if the pod is gone.
     pub(crate) async fn adopt(&self, owner_ref: &OwnerRef, pod: &Object) -> Result<bool, ClientError> {
-        let patch = claim::adoption(owner_ref, pod.meta());
+        let patch = owner::adoption(owner_ref, pod.meta());
         match self.patch(pod, patch).await {
             Ok(()) => Ok(true),
             Err(error) if error.is_not_found() => Ok(false),
@@ -107,15 +107,15 @@ impl PodControl {
     }
 
     /// Lets a pod go that is no longer selected. It is no failure if it is gone, or already let go.
-    pub(crate) async fn release(&self, owner: &Metadata, pod: &Object) -> Result<(), ClientError> {
-        match self.patch(pod, claim::release(&owner.uid, pod.meta())).await {
+    pub(crate) async fn release(&self, holder: &Metadata, pod: &Object) -> Result<(), ClientError> {
+        match self.patch(pod, owner::release(&holder.uid, pod.meta())).await {
             Err(error) if error.is_not_found() || error.is_invalid() => Ok(()),
             result => result,
         }
     }
 
-    async fn patch(&self, pod: &Object, patch: Vec<u8>) -> Result<(), ClientError> {
-        self.client.patch(&self.pods, pod.key(), Part::Main, Patch::Strategic(patch.into())).await.map(drop)
+    async fn patch(&self, pod: &Object, patch: Patch) -> Result<(), ClientError> {
+        self.client.patch(&self.pods, pod.key(), Part::Main, patch).await.map(drop)
     }
 
     /// Makes a call that may be made more than once until there is an answer to it, a few times; tells

@@ -18,6 +18,8 @@ mod send;
 mod tests;
 mod watch;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
@@ -145,6 +147,13 @@ impl Client {
     /// Sends no more than `per_second` calls a second, after `burst` at once. Clones share the limit.
     pub fn with_rate_limit(mut self, clock: &Clock, per_second: f64, burst: u32) -> Self {
         self.transport.set_rate_limit(clock, per_second, burst);
+        self
+    }
+
+    /// A call that is not answered within this time counts as not answered (default: no limit; whoever
+    /// made the `kube::Client` may have set one).
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.transport.set_timeout(timeout);
         self
     }
 

@@ -28,6 +28,7 @@ pub(super) struct Transport {
     user_agent: HeaderValue,
     limit: Option<Arc<Limit>>,
     metrics: Option<(Clock, Arc<Requests>)>,
+    timeout: Option<Duration>,
 }
 
 struct Limit {
@@ -77,7 +78,13 @@ impl Call {
 
 impl Transport {
     pub(super) fn new(kube: kube::Client) -> Self {
-        Self { kube, user_agent: HeaderValue::from_static(DEFAULT_USER_AGENT), limit: None, metrics: None }
+        Self {
+            kube,
+            user_agent: HeaderValue::from_static(DEFAULT_USER_AGENT),
+            limit: None,
+            metrics: None,
+            timeout: None,
+        }
     }
 
     pub(super) fn kube(&self) -> &kube::Client {
@@ -94,6 +101,10 @@ impl Transport {
     pub(super) fn set_rate_limit(&mut self, clock: &Clock, per_second: f64, burst: u32) {
         let bucket = Mutex::new(TokenBucket::new(per_second, burst));
         self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket }));
+    }
+
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
     }
 
     pub(super) fn set_metrics(&mut self, clock: &Clock, requests: Arc<Requests>) {
@@ -145,9 +156,17 @@ impl Transport {
 
     /// The status code, if there was an answer, and what it means.
     async fn exchange(&self, request: Request<Body>) -> (Option<u16>, Result<Bytes, ClientError>) {
-        match self.kube.send(request).await {
-            Err(error) => (None, Err(ClientError::Transport(Box::new(error)))),
-            Ok(response) => (Some(response.status().as_u16()), read(response).await),
+        let answered = async {
+            match self.kube.send(request).await {
+                Err(error) => (None, Err(ClientError::Transport(Box::new(error)))),
+                Ok(response) => (Some(response.status().as_u16()), read(response).await),
+            }
+        };
+        match self.timeout {
+            None => answered.await,
+            Some(timeout) => tokio::time::timeout(timeout, answered)
+                .await
+                .unwrap_or_else(|elapsed| (None, Err(ClientError::Transport(Box::new(elapsed))))),
         }
     }
 }

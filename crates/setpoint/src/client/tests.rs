@@ -203,3 +203,13 @@ async fn calls_beyond_the_burst_wait_their_turn() {
     expect(r#"rest_client_rate_limiter_duration_seconds_count{host="api:6443",verb="GET"} 5"#);
     expect(r#"rest_client_request_duration_seconds_bucket{host="api:6443",verb="GET",le="0.005"} 5"#);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_too_long_has_no_answer() {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+    });
+    let client = Client::new(kube::Client::new(service, "default")).with_timeout(Duration::from_secs(30));
+    let error = client.get(&pods(), &web()).await.expect_err("no answer");
+    assert!(matches!(error, ClientError::Transport(_)), "{error:?}");
+}

@@ -99,7 +99,11 @@ impl Sources {
             return;
         }
         for (name, help, kind, value) in QUEUE {
-            families.add(name, help, kind, figures.iter().map(|(labels, of)| (labels.clone(), value(of))));
+            let samples = || figures.iter().map(|(labels, of)| (labels.clone(), value(of)));
+            families.add(name, help, kind, samples());
+            if let Some(alias) = alias(name) {
+                families.add(alias, help, kind, samples());
+            }
         }
         families.add_histograms(
             "workqueue_queue_duration_seconds",
@@ -124,7 +128,11 @@ impl Sources {
             return;
         }
         for (name, help, kind, value) in CONTROLLER {
-            families.add(name, help, kind, tallies.iter().map(|(labels, of)| (labels.clone(), value(of))));
+            let samples = || tallies.iter().map(|(labels, of)| (labels.clone(), value(of)));
+            families.add(name, help, kind, samples());
+            if let Some(alias) = alias(name) {
+                families.add(alias, help, kind, samples());
+            }
         }
         families.add(
             "controller_runtime_reconcile_total",
@@ -132,11 +140,13 @@ impl Sources {
             "counter",
             tallies.iter().flat_map(|(labels, tally)| results(labels, tally)),
         );
-        families.add_histograms(
-            "controller_runtime_reconcile_time_seconds",
-            "Length of time per reconciliation per controller",
-            tallies.iter().map(|(labels, tally)| (labels.clone(), &tally.seconds)),
-        );
+        for name in ["controller_runtime_reconcile_time_seconds", "controller_reconcile_time_seconds"] {
+            families.add_histograms(
+                name,
+                "Length of time per reconciliation per controller",
+                tallies.iter().map(|(labels, tally)| (labels.clone(), &tally.seconds)),
+            );
+        }
     }
 
     fn encode_requests(&self, families: &mut Families) {
@@ -168,6 +178,17 @@ impl Sources {
                 .iter()
                 .flat_map(|(host, tally)| tally.limited.iter().map(|(verb, of)| (labels(verb, host), of))),
         );
+    }
+}
+
+/// A second name under which dashboards of hand-written controllers look for a value.
+fn alias(name: &str) -> Option<&'static str> {
+    match name {
+        "workqueue_depth" => Some("controller_workqueue_depth"),
+        "workqueue_adds_total" => Some("controller_workqueue_adds_total"),
+        "workqueue_retries_total" => Some("controller_workqueue_retries_total"),
+        "controller_runtime_reconcile_errors_total" => Some("controller_reconcile_errors_total"),
+        _ => None,
     }
 }
 

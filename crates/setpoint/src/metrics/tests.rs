@@ -31,6 +31,7 @@ async fn a_queue_shows_its_depth_its_adds_and_how_long_keys_wait_and_take() {
             "# TYPE workqueue_queue_duration_seconds histogram",
             r#"workqueue_depth{controller="web",name="web"} 2"#,
             r#"workqueue_adds_total{controller="web",name="web"} 3"#,
+            r#"controller_workqueue_depth{controller="web",name="web"} 2"#,
             r#"workqueue_retries_total{controller="web",name="web"} 1"#,
             r#"workqueue_queue_duration_seconds_bucket{controller="web",name="web",le="0.01"} 0"#,
             r#"workqueue_queue_duration_seconds_bucket{controller="web",name="web",le="0.1"} 1"#,

@@ -205,3 +205,109 @@ impl Ord for ByKey {
         self.0.key().cmp(other.0.key())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Metadata;
+
+    const NAMESPACES: [Option<&str>; 4] = [None, Some("a"), Some("aa"), Some("b")];
+
+    fn object(namespace: Option<&str>, name: &str, labels: &[u8], version: usize) -> Object {
+        let labels = labels.iter().map(|label| (label.to_string(), "")).collect();
+        let meta = Metadata {
+            name: name.into(),
+            namespace: namespace.map(Into::into),
+            resource_version: version.to_string().into(),
+            labels,
+            ..Metadata::default()
+        };
+        Object::with_metadata(meta, Bytes::new())
+    }
+
+    /// Files an object under each of its label keys: under none, one or several.
+    fn by_label() -> IndexFn {
+        Arc::new(|object| object.meta().labels.iter().map(|(key, _)| key.to_owned()).collect())
+    }
+
+    fn described(objects: impl IntoIterator<Item = Object>) -> Vec<String> {
+        objects.into_iter().map(|object| format!("{object:?}")).collect()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Upsert { namespace: usize, name: u8, labels: Vec<u8> },
+        Remove { namespace: usize, name: u8 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let key = || (0..NAMESPACES.len(), 0..4u8);
+        let labels = proptest::collection::vec(0..4u8, 0..3);
+        prop_oneof![
+            3 => (key(), labels).prop_map(|((namespace, name), labels)| Step::Upsert { namespace, name, labels }),
+            1 => key().prop_map(|(namespace, name)| Step::Remove { namespace, name }),
+        ]
+    }
+
+    proptest! {
+        /// The model is a map and a search through all of it.
+        #[test]
+        fn every_read_gives_what_a_search_through_everything_gives(
+            steps in proptest::collection::vec(step(), 0..80), indexed_after in 0..80usize
+        ) {
+            let (indexer, mut model) = (Indexer::default(), BTreeMap::<Key, Object>::new());
+            for (version, step) in steps.into_iter().enumerate() {
+                if version == indexed_after {
+                    indexer.add_index("label", by_label());
+                }
+                match step {
+                    Step::Upsert { namespace, name, labels } => {
+                        let object = object(NAMESPACES[namespace], &name.to_string(), &labels, version);
+                        let expected = model.insert(object.key().clone(), object.clone());
+                        prop_assert_eq!(described(indexer.change().upsert(object)), described(expected));
+                    }
+                    Step::Remove { namespace, name } => {
+                        let key = object(NAMESPACES[namespace], &name.to_string(), &[], 0).key().clone();
+                        prop_assert_eq!(described(indexer.change().remove(&key)), described(model.remove(&key)));
+                    }
+                }
+            }
+            indexer.add_index("label", by_label());
+
+            prop_assert_eq!(described(indexer.list(None)), described(model.values().cloned()));
+            for namespace in NAMESPACES.into_iter().flatten() {
+                let expected = model.values().filter(|object| object.key().namespace() == Some(namespace)).cloned();
+                prop_assert_eq!(described(indexer.list(Some(namespace))), described(expected));
+            }
+            for label in 0..4u8 {
+                let label = label.to_string();
+                let expected = model.values().filter(|object| object.meta().labels.contains_key(&label)).cloned();
+                prop_assert_eq!(described(indexer.indexed("label", &label)), described(expected));
+            }
+            for (key, object) in &model {
+                prop_assert_eq!(described(indexer.get(key)), described([object.clone()]));
+            }
+            prop_assert_eq!(indexer.len(), model.len());
+        }
+    }
+
+    #[test]
+    fn what_is_filed_under_nothing_leaves_nothing_behind() {
+        let indexer = Indexer::default();
+        indexer.add_index("label", by_label());
+        indexer.change().upsert(object(None, "a", &[1, 2], 0));
+        indexer.change().upsert(object(None, "a", &[2, 3], 1));
+        assert_eq!(["1", "2", "3"].map(|label| indexer.indexed("label", label).len()), [0, 1, 1]);
+        indexer.change().remove(&Key::cluster("a"));
+        assert!(indexer.state.read().indexes["label"].found.is_empty());
+    }
+
+    #[test]
+    fn an_index_that_is_not_there_is_empty() {
+        let indexer: Indexer = [object(None, "a", &[1], 0)].into_iter().collect();
+        assert!(indexer.indexed("label", "1").is_empty());
+    }
+}

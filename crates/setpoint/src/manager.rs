@@ -80,6 +80,7 @@ impl Manager {
     pub fn new(client: Client, source: Arc<dyn Source>, runtime: Runtime) -> Self {
         let informers = Informers::new(source, runtime.clone());
         let metrics = Metrics::new();
+        informers.observe(&metrics);
         let (events, recording) = recorder::channel(client.clone(), runtime.clone(), metrics.clone());
         let context = Context { client, informers, runtime, metrics, health: Health::new(), events };
         Self { context, recording, runnables: Vec::new() }

@@ -34,12 +34,13 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Sleep;
 
+use crate::backoff::Backoff;
 use crate::delta::{Delta, Deltas};
 use crate::source::{Listed, Selection, Source, WatchItem};
 use crate::{ClientError, Instant, Kind, Runtime};
 
-const FIRST_WAIT: Duration = Duration::from_millis(800);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Each wait is stretched at random up to twice.
+const WAITS: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
 
 /// A watch that ends sooner, without a word, counts as failed.
 const SHORTEST_GOOD_WATCH: Duration = Duration::from_secs(1);
@@ -89,6 +90,16 @@ pub(crate) enum Step {
     Replaced(Listed),
     /// What changed is in the deltas; the source is at [`Reflector::revision`].
     Changed,
+}
+
+impl Step {
+    /// How many objects it is about.
+    pub(crate) fn len(&self, deltas: &Deltas) -> usize {
+        match self {
+            Self::Replaced(listed) => listed.objects.len(),
+            Self::Changed => deltas.len(),
+        }
+    }
 }
 
 impl Reflector {
@@ -271,8 +282,7 @@ impl Reflector {
     }
 
     fn wait(&mut self, then: AfterWait) {
-        let doubled = FIRST_WAIT * 2u32.saturating_pow(self.failures).min(1 << 10);
-        let delay = doubled.min(LONGEST_WAIT).mul_f64(1.0 + self.runtime.rng.fraction());
+        let delay = WAITS.delay(self.failures).mul_f64(1.0 + self.runtime.rng.fraction());
         self.failures = self.failures.saturating_add(1);
         self.state = State::Waiting { until: Box::pin(tokio::time::sleep(delay)), then };
     }
@@ -290,9 +300,7 @@ enum Blame {
 fn blame(error: &ClientError) -> Blame {
     match error {
         error if error.is_expired() => Blame::Version,
-        ClientError::Api { causes, .. } if causes.iter().any(|c| c.reason == "ResourceVersionTooLarge") => {
-            Blame::Version
-        }
+        error if error.has_cause("ResourceVersionTooLarge") => Blame::Version,
         ClientError::Transport(_) | ClientError::Api { code: 401 | 403 | 429 | 503, .. } => {
             Blame::Circumstances
         }

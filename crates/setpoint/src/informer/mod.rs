@@ -12,8 +12,8 @@ mod pipeline;
 mod registration;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,21 +26,49 @@ use self::registration::Registrations;
 use crate::handler::Handler;
 use crate::indexer::{IndexFn, Indexer};
 use crate::lister::Lister;
+use crate::metrics::histogram::{Histogram, QUEUE_SECONDS};
+use crate::metrics::{InformerFigures, InformerStats, Metrics};
 use crate::source::{Selection, Source};
 use crate::{Kind, Object, Runtime, View};
 
 pub use self::registration::Registration;
 
-/// Changes an object before it is cached, to leave out what nobody reads.
+/// Changes an object before it is cached, to leave out what nobody reads. Key, uid and version stay.
 pub type Transform = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 
 /// All informers of a process: one per kind and selection, made on first request. Cheap to clone.
+///
+/// ```no_run
+/// # async fn example(source: std::sync::Arc<dyn setpoint::source::Source>, runtime: setpoint::Runtime) {
+/// use k8s_openapi::api::core::v1::Pod;
+/// use setpoint::{Informers, Kind, source::Selection};
+/// use tokio_util::sync::CancellationToken;
+/// let informers = Informers::new(source, runtime);
+/// let pods = informers.of::<Pod>();
+/// let metadata = Selection { metadata_only: true, ..Selection::default() };
+/// let owners = informers.select(&Kind::of::<Pod>(), metadata);
+/// informers.run(CancellationToken::new()).await; // usually a manager does this
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Informers {
     shared: Arc<Factory>,
 }
 
 /// A handle to a shared informer. Cheap to clone.
+///
+/// ```no_run
+/// # async fn example(informers: setpoint::Informers) -> Result<(), setpoint::object::DecodeError> {
+/// use std::sync::Arc;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use setpoint::{Event, Key};
+/// let pods = informers.of::<Pod>();
+/// pods.add_index("app", Arc::new(|pod| pod.meta().label("app").map(String::from).into_iter().collect()));
+/// pods.add_handler(|event: &Event| println!("{} changed", event.object().key()));
+/// pods.synced().await;
+/// let web = pods.lister::<Pod>().indexed("app", "web")?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Informer {
     shared: Arc<Shared>,
@@ -69,10 +97,17 @@ struct Shared {
     indexer: Arc<Indexer>,
     registrations: Registrations,
     progress: watch::Sender<Progress>,
+    stats: Mutex<Stats>,
     resync: Option<Duration>,
     transform: Option<Transform>,
     /// A task has this informer in hand.
     running: AtomicBool,
+}
+
+/// What an informer counts.
+struct Stats {
+    queued: usize,
+    seconds: Histogram,
 }
 
 /// How far an informer is.
@@ -102,6 +137,12 @@ impl Informers {
     /// Informers of a kind that are made from now on change each object so before they cache it.
     pub fn transform(&self, kind: &Kind, transform: Transform) {
         self.shared.settings.lock().transforms.insert(kind.clone(), transform);
+    }
+
+    /// Shows what its informers count in `metrics`.
+    pub fn observe(&self, metrics: &Metrics) {
+        let stats: Weak<Factory> = Arc::downgrade(&self.shared);
+        metrics.add_informers(stats);
     }
 
     /// The informer of all objects of a view's kind.
@@ -178,6 +219,7 @@ impl Informers {
                 indexer: Arc::default(),
                 registrations: Registrations::default(),
                 progress: watch::Sender::default(),
+                stats: Mutex::new(Stats { queued: 0, seconds: Histogram::new(QUEUE_SECONDS) }),
                 resync: settings.resync,
                 transform: settings.transforms.get(kind).cloned(),
                 running: AtomicBool::new(false),
@@ -272,6 +314,28 @@ impl Informer {
 
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl InformerStats for Factory {
+    fn figures(&self) -> Vec<InformerFigures> {
+        let informers: Vec<Informer> = self.informers.lock().values().cloned().collect();
+        informers.iter().map(|informer| informer.shared.figures()).collect()
+    }
+}
+
+impl Shared {
+    fn figures(&self) -> InformerFigures {
+        let stats = self.stats.lock();
+        InformerFigures {
+            name: self.selection.to_string(),
+            group: self.kind.group().into(),
+            version: self.kind.version().into(),
+            resource: self.kind.plural().into(),
+            queued: stats.queued,
+            seconds: stats.seconds.clone(),
+            revision: self.progress.borrow().revision,
+        }
     }
 }
 

@@ -43,11 +43,20 @@ impl Pipeline {
                 () = due(&mut self.resync) => self.resync(),
                 step = self.reflector.next(&mut self.deltas) => {
                     let busy = self.deltas.is_full();
-                    self.apply(step);
+                    self.process(step);
                     give_way(busy).await;
                 }
             }
         }
+    }
+
+    fn process(&mut self, step: Step) {
+        let (arrived, count) = (self.runtime.clock.instant(), step.len(&self.deltas));
+        self.shared.stats.lock().queued = count;
+        self.apply(step);
+        let mut stats = self.shared.stats.lock();
+        stats.queued = 0;
+        stats.seconds.observe_times(self.runtime.clock.instant() - arrived, count as u64);
     }
 
     fn apply(&mut self, step: Step) {

@@ -25,6 +25,13 @@ struct Handlers {
 }
 
 /// A handler's place with an informer. The handler stays when this is dropped.
+///
+/// ```no_run
+/// # fn example(pods: setpoint::Informer) {
+/// let registration = pods.add_handler(|event: &setpoint::Event| println!("{event:?}"));
+/// registration.remove();
+/// # }
+/// ```
 pub struct Registration {
     informer: Weak<Shared>,
     handler: Arc<dyn Handler>,

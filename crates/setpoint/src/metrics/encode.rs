@@ -11,6 +11,7 @@ pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
     sources.encode_queues(&mut families);
     sources.encode_controllers(&mut families);
     sources.encode_requests(&mut families);
+    sources.encode_informers(&mut families);
     for (name, family) in &*sources.gauges.lock() {
         families.add(name, family.help, "gauge", family.samples());
     }

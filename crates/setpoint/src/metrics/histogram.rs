@@ -31,10 +31,15 @@ impl Histogram {
     }
 
     pub(crate) fn observe(&mut self, duration: Duration) {
+        self.observe_times(duration, 1);
+    }
+
+    /// The same as observing the same duration so many times.
+    pub(crate) fn observe_times(&mut self, duration: Duration, times: u64) {
         let seconds = duration.as_secs_f64();
         let bucket = self.bounds.partition_point(|bound| *bound < seconds);
-        self.counts[bucket] += 1;
-        self.sum += seconds;
+        self.counts[bucket] += times;
+        self.sum += seconds * times as f64;
     }
 
     pub(crate) fn sum(&self) -> f64 {

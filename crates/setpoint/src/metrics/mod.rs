@@ -6,6 +6,7 @@
 
 mod encode;
 pub(crate) mod histogram;
+mod informers;
 mod reconciles;
 mod requests;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
+pub(crate) use informers::{InformerFigures, InformerStats};
 pub(crate) use reconciles::{Ended, Reconciles};
 pub(crate) use requests::Requests;
 
@@ -52,6 +54,7 @@ struct Sources {
     queues: Mutex<BTreeMap<&'static str, Weak<dyn QueueStats>>>,
     controllers: Mutex<BTreeMap<&'static str, Arc<Reconciles>>>,
     requests: Mutex<BTreeMap<String, Arc<Requests>>>,
+    informers: Mutex<Vec<Weak<dyn InformerStats>>>,
     gauges: Mutex<BTreeMap<&'static str, Family>>,
     counters: Mutex<BTreeMap<&'static str, Family>>,
 }
@@ -129,6 +132,10 @@ impl Metrics {
 
     pub(crate) fn add_controller(&self, name: &'static str, reconciles: Arc<Reconciles>) {
         self.shared.sources.controllers.lock().insert(name, reconciles);
+    }
+
+    pub(crate) fn add_informers(&self, informers: Weak<dyn InformerStats>) {
+        self.shared.sources.informers.lock().push(informers);
     }
 
     /// The figures of the requests to a host, shared by all who ask for them.

@@ -8,6 +8,8 @@ mod kube;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -21,7 +23,8 @@ pub use self::kube::KubeSource;
 /// ```
 /// use setpoint::source::Selection;
 /// let running = Selection { fields: Some("status.phase=Running".into()), ..Selection::default() };
-/// assert!(running.namespace.is_none() && !running.metadata_only);
+/// assert_eq!(running.to_string(), "fields=status.phase=Running");
+/// assert_eq!(Selection::default().to_string(), "all");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selection {
@@ -33,6 +36,17 @@ pub struct Selection {
     pub fields: Option<String>,
     /// Only metadata: labels, owners, finalizers, without spec and status.
     pub metadata_only: bool,
+}
+
+impl fmt::Display for Selection {
+    /// Names what is selected: `namespace=shop,labels=app=web,metadata`; `all` if everything is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("namespace", &self.namespace), ("labels", &self.labels), ("fields", &self.fields)];
+        let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
+        let parts: Vec<String> = parts.chain(self.metadata_only.then(|| "metadata".into())).collect();
+        f.write_str(if parts.is_empty() { "all" } else { "" })?;
+        f.write_str(&parts.join(","))
+    }
 }
 
 /// A consistent list.

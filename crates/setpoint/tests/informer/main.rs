@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
+use setpoint::metrics::Metrics;
 use setpoint::source::Selection;
 use setpoint::{Clock, Event, Informer, Informers, Key, Kind, Labels, Metadata, Object, Rng, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -467,5 +468,25 @@ impl Believer {
 
     fn world(&self) -> BTreeSet<String> {
         self.0.lock().values().map(describe).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_show_what_an_informer_does() {
+    let server = Server::new();
+    server.put("a");
+    let metrics = Metrics::new();
+    let world = World::start_with(server, |informers| informers.observe(&metrics));
+    world.informer.synced().await;
+    world.server.put("b");
+    world.caught_up().await;
+    let text = metrics.encode();
+    let labels = r#"{group="",name="all",resource="configmaps",version="v1"}"#;
+    for line in [
+        format!("informer_queued_items{labels} 0"),
+        format!("informer_processing_latency_seconds_count{labels} 2"),
+        format!("informer_store_resource_version{labels} 2"),
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
     }
 }

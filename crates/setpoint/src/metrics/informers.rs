@@ -1,0 +1,64 @@
+//! What informers count, by the names of Kubernetes 1.36.
+
+use super::histogram::Histogram;
+use super::text::Families;
+use super::{Labels, Sources};
+
+/// A set of informers that can be asked for its figures.
+pub(crate) trait InformerStats: Send + Sync {
+    fn figures(&self) -> Vec<InformerFigures>;
+}
+
+/// What an informer has counted up to now.
+pub(crate) struct InformerFigures {
+    /// What it selects of its kind.
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    /// Changes that have arrived and of which handlers have not been told.
+    pub(crate) queued: usize,
+    /// From the arrival of a change until every handler has been told.
+    pub(crate) seconds: Histogram,
+    /// The newest version in the cache.
+    pub(crate) revision: u64,
+}
+
+impl InformerFigures {
+    fn labels(&self) -> Labels {
+        vec![
+            ("group", self.group.clone()),
+            ("name", self.name.clone()),
+            ("resource", self.resource.clone()),
+            ("version", self.version.clone()),
+        ]
+    }
+}
+
+impl Sources {
+    pub(super) fn encode_informers(&self, families: &mut Families) {
+        let informers = self.informers.lock().clone();
+        let informers: Vec<_> = informers.iter().filter_map(|stats| stats.upgrade()).collect();
+        let figures: Vec<InformerFigures> = informers.iter().flat_map(|stats| stats.figures()).collect();
+        if figures.is_empty() {
+            return;
+        }
+        families.add(
+            "informer_queued_items",
+            "Number of items currently queued in the FIFO of an informer.",
+            "gauge",
+            figures.iter().map(|of| (of.labels(), of.queued as f64)),
+        );
+        families.add_histograms(
+            "informer_processing_latency_seconds",
+            "Time from the arrival of a change until every handler has been told of it.",
+            figures.iter().map(|of| (of.labels(), &of.seconds)),
+        );
+        families.add(
+            "informer_store_resource_version",
+            "The newest resource version that the informer's store shows.",
+            "gauge",
+            figures.iter().map(|of| (of.labels(), of.revision as f64)),
+        );
+    }
+}

@@ -13,6 +13,7 @@
 //! - a refused request changes nothing and says which field was wrong and what was expected.
 
 pub mod admission;
+pub mod apply;
 pub mod auth;
 mod body;
 mod codec;

@@ -155,7 +155,7 @@ impl Writer<'_> {
         if let Some(description) = self.descriptions.of_field(&of.name, &field.name) {
             facts.insert("description".into(), description.into());
         }
-        if let Some(default) = field.default.clone().or_else(|| self.implied_default(field)) {
+        if let Some(default) = self.default_of(field) {
             facts.insert("default".into(), default);
         }
         if let (false, Shape::Scalar(_)) = (field.values.is_empty(), self.table.shape(field.ty)) {
@@ -235,22 +235,18 @@ impl Writer<'_> {
         reference
     }
 
-    /// What a field is that nobody sets, if it is always there.
-    fn implied_default(&self, field: &Field) -> Option<Value> {
-        let is_struct = matches!(self.table.shape(field.ty), Shape::Struct(_));
-        (!field.pointer && (is_struct || !field.omit_empty)).then(|| self.zero(field.ty)).flatten()
+    /// Version 2 says nothing of zeros.
+    fn zero(&self, id: TypeId) -> Option<Value> {
+        match self.dialect {
+            Dialect::V2 => None,
+            Dialect::V3 => self.table.zero_of(id),
+        }
     }
 
-    fn zero(&self, id: TypeId) -> Option<Value> {
-        if let Dialect::V2 = self.dialect {
-            return None;
-        }
-        match self.table.shape(id) {
-            Shape::Struct(_) => Some(json!({})),
-            Shape::Scalar(Scalar::String) => Some("".into()),
-            Shape::Scalar(Scalar::Bool) => Some(false.into()),
-            Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float) => Some(0.into()),
-            _ => None,
+    fn default_of(&self, field: &Field) -> Option<Value> {
+        match self.dialect {
+            Dialect::V2 => field.default.clone(),
+            Dialect::V3 => self.table.default_of(field),
         }
     }
 }

@@ -82,6 +82,11 @@ impl Target {
         Some(Self { group: group.into(), version: version.into(), kind: kind.into(), schema })
     }
 
+    /// An object of this kind that nobody has set anything of.
+    pub fn empty(&self) -> Value {
+        self.typed(Value::Null)
+    }
+
     pub fn api_version(&self) -> String {
         group_version(&self.group, &self.version)
     }

@@ -93,6 +93,7 @@ impl Reader {
             pointer: flags.contains('*'),
             omit_empty: flags.contains('?'),
             omit_zero: flags.contains('0'),
+            granular: facts.granular,
             patch: facts.patch,
             values: facts.values,
             default: facts.default,
@@ -136,6 +137,7 @@ struct FieldFacts {
     list: ListKind,
     is_marked: bool,
     atomic_map: bool,
+    granular: bool,
     patch: PatchRule,
     values: Box<[Box<str>]>,
     default: Option<serde_json::Value>,
@@ -147,6 +149,7 @@ impl Default for FieldFacts {
             list: ListKind::Atomic,
             is_marked: false,
             atomic_map: false,
+            granular: false,
             patch: PatchRule::default(),
             values: Box::default(),
             default: None,
@@ -163,7 +166,7 @@ impl FieldFacts {
             }
             Some(("key", key)) => self.patch.key = Some(key.into()),
             Some(("list", kind)) => (self.list, self.is_marked) = (list_kind(kind), true),
-            Some(("map", kind)) => self.atomic_map = kind == "atomic",
+            Some(("map", kind)) => (self.atomic_map, self.granular) = (kind == "atomic", kind == "granular"),
             Some(("enum", values)) => self.values = values.split('|').map(Box::from).collect(),
             Some(("items", values)) => {
                 self.values = values.split('|').map(|v| v.replace('_', " ").into()).collect()

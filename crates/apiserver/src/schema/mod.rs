@@ -84,6 +84,8 @@ pub struct Field {
     pub pointer: bool,
     pub omit_empty: bool,
     pub omit_zero: bool,
+    /// Apply merges it field by field although its type merges as a whole.
+    pub granular: bool,
     pub patch: PatchRule,
     /// The values of an enumeration, of the field or of its items.
     pub values: Box<[Box<str>]>,
@@ -216,6 +218,25 @@ impl Table {
     /// Every struct with its name, sorted by name.
     pub fn structs(&self) -> impl Iterator<Item = (&str, &Struct)> {
         self.by_name.iter().filter_map(|(name, id)| Some((&**name, self.as_struct(*id)?)))
+    }
+
+    /// What a field is that nobody sets: its own default, or the zero of what is always there.
+    pub fn default_of(&self, field: &Field) -> Option<Value> {
+        let is_struct = matches!(self.shape(field.ty), Shape::Struct(_));
+        let implied =
+            || (!field.pointer && (is_struct || !field.omit_empty)).then(|| self.zero_of(field.ty)).flatten();
+        field.default.clone().or_else(implied)
+    }
+
+    /// The zero of a type that has one in OpenAPI.
+    pub fn zero_of(&self, ty: TypeId) -> Option<Value> {
+        match self.shape(ty) {
+            Shape::Struct(_) => Some(Value::Object(serde_json::Map::new())),
+            Shape::Scalar(Scalar::String) => Some("".into()),
+            Shape::Scalar(Scalar::Bool) => Some(false.into()),
+            Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float) => Some(0.into()),
+            _ => None,
+        }
     }
 
     /// Adds a type. Two types may be added that look the same.

@@ -1,0 +1,147 @@
+//! What differs between two objects of a type, field by field.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::schema::{List, Struct};
+
+use super::element::Element;
+use super::place::{Merging, Place, entries, items};
+use super::set::Set;
+
+/// The fields that a change removes, modifies and adds. No field is in two of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Comparison {
+    pub(super) removed: Set,
+    pub(super) modified: Set,
+    pub(super) added: Set,
+}
+
+impl Comparison {
+    pub(super) fn between(place: Place<'_>, old: &Value, new: &Value) -> Self {
+        compare(place, Some(old), Some(new)).1
+    }
+
+    pub(super) fn is_same(&self) -> bool {
+        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
+    /// The comparison without some fields and all below them.
+    pub(super) fn without(self, ignored: &Set) -> Self {
+        Self {
+            removed: self.removed.without(ignored),
+            modified: self.modified.without(ignored),
+            added: self.added.without(ignored),
+        }
+    }
+
+    /// Adds what was found below an element, and at it.
+    fn push(&mut self, element: impl Fn() -> Element, mark: Mark, below: Self) {
+        self.removed.push(&element, mark == Mark::Removed, below.removed);
+        self.modified.push(&element, mark == Mark::Modified, below.modified);
+        self.added.push(&element, mark == Mark::Added, below.added);
+    }
+}
+
+/// What became of a field itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Kept,
+    Removed,
+    Modified,
+    Added,
+}
+
+fn compare(place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> (Mark, Comparison) {
+    if old == new {
+        return (Mark::Kept, Comparison::default());
+    }
+    let below = match place.merging() {
+        Merging::Struct(fields) => match (entries(old), entries(new)) {
+            (None, None) => return (leaf(old, new), Comparison::default()),
+            (old, new) => compare_fields(place, fields, old, new),
+        },
+        Merging::Map => match (entries(old), entries(new)) {
+            (None, None) => return (leaf(old, new), Comparison::default()),
+            (old, new) => compare_entries(place, old, new),
+        },
+        Merging::Items(list) => match (items(old), items(new)) {
+            (None, None) => return (leaf(old, new), Comparison::default()),
+            (old, new) => compare_items(place, list, old.unwrap_or_default(), new.unwrap_or_default()),
+        },
+        Merging::Whole => return (leaf(old, new), Comparison::default()),
+    };
+    let mark = match (old, new) {
+        (None, _) => Mark::Added,
+        (_, None) => Mark::Removed,
+        _ => Mark::Kept,
+    };
+    (mark, below)
+}
+
+fn leaf(old: Option<&Value>, new: Option<&Value>) -> Mark {
+    match (old, new) {
+        (None, _) => Mark::Added,
+        (_, None) => Mark::Removed,
+        (Some(old), Some(new)) if old == new => Mark::Kept,
+        _ => Mark::Modified,
+    }
+}
+
+type Entries<'v> = Option<&'v Map<String, Value>>;
+
+fn compare_fields(place: Place<'_>, fields: &Struct, old: Entries<'_>, new: Entries<'_>) -> Comparison {
+    let mut comparison = Comparison::default();
+    for field in &fields.fields {
+        let (old, new) =
+            (old.and_then(|old| old.get(&*field.name)), new.and_then(|new| new.get(&*field.name)));
+        if old.is_some() || new.is_some() {
+            let (mark, below) = compare(place.field(field), old, new);
+            comparison.push(|| Element::field(&field.name), mark, below);
+        }
+    }
+    comparison
+}
+
+fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comparison {
+    let mut names: Vec<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
+    names.sort();
+    names.dedup();
+    let mut comparison = Comparison::default();
+    for name in names {
+        let (old, new) = (old.and_then(|old| old.get(name)), new.and_then(|new| new.get(name)));
+        let (mark, below) = compare(place.named(name), old, new);
+        comparison.push(|| Element::field(name), mark, below);
+    }
+    comparison
+}
+
+/// Items are compared with the item of the same identity. What occurs more than once under one identity
+/// is compared as a whole.
+fn compare_items(place: Place<'_>, list: &List, old: &[Value], new: &[Value]) -> Comparison {
+    let mut by_identity: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    for item in old {
+        if let Ok(element) = place.identify(list, item) {
+            by_identity.entry(element).or_default().0.push(item);
+        }
+    }
+    for item in new {
+        if let Ok(element) = place.identify(list, item) {
+            by_identity.entry(element).or_default().1.push(item);
+        }
+    }
+    let place = place.item(list);
+    let mut comparison = Comparison::default();
+    for (element, (old, new)) in by_identity {
+        let (mark, below) = match (old.as_slice(), new.as_slice()) {
+            ([] | [_], [] | [_]) => compare(place, old.first().copied(), new.first().copied()),
+            ([_, _, ..], [_, _, ..]) if old == new => continue,
+            ([_, _, ..], [_, _, ..]) => (Mark::Modified, Comparison::default()),
+            ([_, _, ..], _) => (Mark::Removed, compare(place, None, new.first().copied()).1),
+            (_, _) => (Mark::Added, compare(place, old.first().copied(), None).1),
+        };
+        comparison.push(|| element.clone(), mark, below);
+    }
+    comparison
+}

@@ -1,0 +1,140 @@
+//! A type as apply sees it: what merges field by field, what by item, and what only as a whole.
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Field, List, ListKind, Scalar, Schema, Shape, Struct, Table, TypeId};
+
+use super::element::Element;
+
+/// A place in a schema. Below what the schema leaves open, types are deduced from values.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'t> {
+    pub(super) table: &'t Table,
+    ty: Option<TypeId>,
+    /// The place merges field by field although its type would not.
+    granular: bool,
+}
+
+/// How a place merges.
+pub(super) enum Merging<'t> {
+    Struct(&'t Struct),
+    Map,
+    /// Items have identities.
+    Items(&'t List),
+    /// As a whole.
+    Whole,
+}
+
+impl<'t> Place<'t> {
+    pub(super) fn root(schema: &'t Schema) -> Self {
+        Self { table: schema.table(), ty: Some(schema.root()), granular: false }
+    }
+
+    pub(super) fn shape(self) -> Option<&'t Shape> {
+        self.ty.map(|ty| self.table.shape(ty))
+    }
+
+    pub(super) fn merging(self) -> Merging<'t> {
+        match self.shape() {
+            Some(Shape::Struct(fields)) if !fields.atomic || self.granular => Merging::Struct(fields),
+            Some(Shape::Map(map)) if !map.atomic => Merging::Map,
+            Some(Shape::List(list)) if list.kind != ListKind::Atomic => Merging::Items(list),
+            Some(Shape::Scalar(Scalar::Fields | Scalar::Any)) | None => Merging::Map,
+            Some(_) => Merging::Whole,
+        }
+    }
+
+    pub(super) fn declares(self, name: &str) -> bool {
+        matches!(self.shape(), Some(Shape::Struct(fields)) if fields.field(name).is_some())
+    }
+
+    /// A field of a struct.
+    pub(super) fn field(self, field: &Field) -> Self {
+        Self { ty: Some(field.ty), granular: field.granular, ..self }
+    }
+
+    /// A field or entry by its name; what is not declared has a type of its own choice.
+    pub(super) fn named(self, name: &str) -> Self {
+        match self.shape() {
+            Some(Shape::Struct(fields)) => match fields.field(name) {
+                Some(field) => self.field(field),
+                None => Self { ty: None, granular: false, ..self },
+            },
+            Some(Shape::Map(map)) => Self { ty: Some(map.value), granular: false, ..self },
+            _ => Self { ty: None, granular: false, ..self },
+        }
+    }
+
+    pub(super) fn item(self, list: &List) -> Self {
+        Self { ty: Some(list.item), granular: false, ..self }
+    }
+
+    pub(super) fn below(self, element: &Element) -> Self {
+        match (element, self.shape()) {
+            (Element::Field(name), _) => self.named(name),
+            (_, Some(Shape::List(list))) => self.item(list),
+            _ => Self { ty: None, granular: false, ..self },
+        }
+    }
+
+    /// What identifies an item of a list; the reason where nothing does.
+    pub(super) fn identify(self, list: &List, item: &Value) -> Result<Element, String> {
+        match &list.kind {
+            ListKind::Map(keys) => self.item(list).identify_by_keys(keys, item),
+            _ => match item {
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".into())
+                }
+                Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
+                Value::Null => {
+                    Err("associative list without keys has an element that's an explicit null".into())
+                }
+                scalar => Ok(Element::Value(scalar.clone())),
+            },
+        }
+    }
+
+    fn identify_by_keys(self, keys: &[Box<str>], item: &Value) -> Result<Element, String> {
+        let fields = match item {
+            Value::Object(fields) => fields,
+            Value::Null => return Err("associative list with keys may not have a null element".into()),
+            _ => return Err("associative list with keys may not have non-map elements".into()),
+        };
+        let mut found: Vec<(Box<str>, Value)> = keys
+            .iter()
+            .filter_map(|key| {
+                Some((key.clone(), fields.get(&**key).cloned().or_else(|| self.default_of(key))?))
+            })
+            .collect();
+        if found.is_empty() {
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields {} (and doesn't have default values for any key fields)",
+                quoted(keys)
+            ));
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(Element::Key(found.into()))
+    }
+
+    fn default_of(self, name: &str) -> Option<Value> {
+        match self.shape() {
+            Some(Shape::Struct(fields)) => self.table.default_of(fields.field(name)?),
+            _ => None,
+        }
+    }
+}
+
+fn quoted(keys: &[Box<str>]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+    format!("[{}]", keys.join(" "))
+}
+
+/// An object's fields; null has none.
+pub(super) fn entries(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    value.and_then(Value::as_object).filter(|fields| !fields.is_empty())
+}
+
+/// A list's items; null has none.
+pub(super) fn items(value: Option<&Value>) -> Option<&[Value]> {
+    value.and_then(Value::as_array).map(Vec::as_slice).filter(|items| !items.is_empty())
+}

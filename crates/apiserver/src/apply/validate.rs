@@ -1,0 +1,114 @@
+//! Whether a value that is to be applied has the shape of its type, in v1.34's words.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::schema::{List, ListKind, Scalar, Shape};
+
+use super::element::Element;
+use super::place::Place;
+
+/// All that is wrong, as one text.
+pub(super) fn validate(place: Place<'_>, value: &Value) -> Result<(), String> {
+    let mut errors = Vec::new();
+    check(place, "", value, &mut errors);
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
+fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Vec<String>) {
+    let Some(shape) = place.shape() else { return };
+    match (shape, value) {
+        (_, Value::Null) => {}
+        (Shape::Struct(_) | Shape::Map(_), Value::Object(fields)) => {
+            check_fields(place, path, fields, errors)
+        }
+        (Shape::Struct(_) | Shape::Map(_), other) => {
+            errors.push(at(path, &format!("expected map, got &{{{}}}", shown(other))))
+        }
+        (Shape::List(list), Value::Array(items)) => check_items(place, path, list, items, errors),
+        (Shape::List(_), other) => {
+            errors.push(at(path, &format!("expected list, got &{{{}}}", shown(other))))
+        }
+        (Shape::Scalar(scalar), value) => {
+            if let Some(why) = scalar_error(*scalar, value) {
+                errors.push(at(path, &why));
+            }
+        }
+    }
+}
+
+/// Stops at the first field that is not declared, as v1.34 does.
+fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, errors: &mut Vec<String>) {
+    let is_struct = matches!(place.shape(), Some(Shape::Struct(of)) if !of.fields.is_empty());
+    for (name, value) in fields {
+        let path = format!("{path}.{name}");
+        if is_struct && !place.declares(name) {
+            errors.push(at(&path, "field not declared in schema"));
+            return;
+        }
+        check(place.named(name), &path, value, errors);
+    }
+}
+
+fn check_items(place: Place<'_>, path: &str, list: &List, items: &[Value], errors: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let element = match list.kind {
+            ListKind::Atomic => Element::Index(i64::try_from(index).unwrap_or(i64::MAX)),
+            _ => match place.identify(list, item) {
+                Ok(element) => element,
+                Err(why) => return errors.push(at(path, &format!("element {index}: {why}"))),
+            },
+        };
+        let below = format!("{path}{element}");
+        if seen.contains(&element) {
+            errors.push(at(path, &format!("duplicate entries for key {element}")));
+        }
+        check(place.item(list), &below, item, errors);
+        seen.insert(element);
+    }
+}
+
+fn scalar_error(scalar: Scalar, value: &Value) -> Option<String> {
+    let is_scalar = !value.is_object() && !value.is_array();
+    match scalar {
+        Scalar::Int32 | Scalar::Int64 | Scalar::Float if !value.is_number() => {
+            Some(format!("expected numeric (int or float), got {}", type_name(value)))
+        }
+        Scalar::String | Scalar::Bytes | Scalar::Time | Scalar::MicroTime if !value.is_string() => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", shown(value)))
+        }
+        Scalar::Bool if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", shown(value))),
+        Scalar::Quantity | Scalar::IntOrString if !is_scalar => {
+            Some(format!("expected any scalar, got &{{{}}}", shown(value)))
+        }
+        _ => None,
+    }
+}
+
+fn at(path: &str, why: &str) -> String {
+    if path.is_empty() { why.to_owned() } else { format!("{path}: {why}") }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        Value::Number(_) => "int64",
+        Value::Null => "<nil>",
+    }
+}

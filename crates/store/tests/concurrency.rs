@@ -26,16 +26,21 @@ fn put(path: &str, expect: Expect) -> Write {
 async fn a_write_may_follow_one_that_is_not_acknowledged_yet() {
     for store in engines() {
         store.commit(put("a", Expect::Absent)).await.unwrap();
-        let writes = (2..2_000).map(|revision| store.commit(put("a", Expect::Revision(revision))));
-        let mut writes: Vec<_> = writes.collect();
-        // Polled once, a write is in the queue.
-        let polled: Vec<_> = writes.iter_mut().map(|write| write.now_or_never()).collect();
-        for ((revision, write), polled) in (3..).zip(writes).zip(polled) {
-            let record = match polled {
-                Some(record) => record,
-                None => write.await,
-            };
-            assert_eq!(record.unwrap().modified, revision);
+        let mut writes = Vec::new();
+        for revision in 2..20_000 {
+            let mut write = store.commit(put("a", Expect::Revision(revision)));
+            // Polled once, a write is in the queue.
+            match (&mut write).now_or_never() {
+                Some(answer) => assert_eq!(answer.unwrap().modified, revision + 1),
+                None => writes.push((revision + 1, write)),
+            }
+            if revision.is_multiple_of(64) {
+                // A task that does not yield is told to wait, however much room there is.
+                tokio::task::yield_now().await;
+            }
+        }
+        for (revision, write) in writes {
+            assert_eq!(write.await.unwrap().modified, revision);
         }
     }
 }

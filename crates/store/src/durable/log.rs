@@ -23,7 +23,7 @@ pub(crate) struct Log {
 /// Why an append failed.
 pub(crate) struct AppendError {
     pub(crate) source: io::Error,
-    /// The file ends, durably, where it ended before. If not, nothing may be appended to it any more.
+    /// The file ends where it ended before. If not, nothing may be appended to it any more.
     pub(crate) is_cut_back: bool,
 }
 
@@ -65,7 +65,8 @@ impl Log {
 
     fn write_buffer(&mut self) -> Result<(), AppendError> {
         if let Err(source) = self.file.append(&self.buffer) {
-            let cut_back = self.file.truncate(self.length).and_then(|()| self.file.sync());
+            // At most a part of a frame was written, and that does not count even if the cut should not last.
+            let cut_back = self.file.truncate(self.length);
             return Err(AppendError { source, is_cut_back: cut_back.is_ok() });
         }
         if let Err(source) = self.file.sync() {

@@ -14,9 +14,8 @@
 //! - nothing is ever appended behind bytes that are not known to be durable.
 //!
 //! When the disk fails:
-//! - An append fails (disk full): the log is cut back to its last durable length and that is synced. The
-//!   writes of the batch and those queued behind it fail, nothing of them is visible; the next batch tries
-//!   again.
+//! - An append fails (disk full): the log is cut back to its last durable length. The writes of the batch
+//!   and those queued behind it fail, nothing of them is visible; the next batch tries again.
 //! - A sync fails: the system may have dropped what it could not write, and would say success next time. So
 //!   the log is not used any more (nor after an append that could not be cut back). The batch and those
 //!   behind it fail. The next batch first starts a new generation: a new log, and a complete checkpoint of

@@ -110,10 +110,6 @@ impl SimDisk {
         self.inner.lock().capacity = capacity;
     }
 
-    pub(crate) fn used(&self) -> usize {
-        self.inner.lock().used()
-    }
-
     /// The disk as it is found after the power went and came back.
     pub(crate) fn after_crash(&self, unsynced: Unsynced, rng: &Rng) -> Arc<Self> {
         let inner = self.inner.lock();
@@ -259,6 +255,10 @@ impl Disk for Shared {
         inner.count().map_err(|(_, error)| error)?;
         inner.files.push(File::default());
         let file = inner.files.len() - 1;
+        // As on a real disk: what was there goes first.
+        if inner.names.contains_key(name) {
+            inner.change_names(Some(name), None);
+        }
         inner.change_names(None, Some((name, file)));
         Ok(Box::new(Handle { disk: self.0.clone(), file }))
     }

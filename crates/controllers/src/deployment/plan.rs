@@ -1,6 +1,7 @@
 //! What this sync does. Pure.
 
 use setpoint::Cached;
+use setpoint::owner::{Claim, claim};
 
 use super::bounds::Bounds;
 use super::members::Members;
@@ -9,7 +10,6 @@ use super::rollback::{Rollback, requested, rollback};
 use super::view::{Deployment, StrategyType};
 use super::{history, progress, recreate, rolling, scaling};
 use crate::replicaset::ReplicaSet;
-use setpoint::owner::{Claim, claim};
 
 pub(super) enum Plan {
     /// It would take every set of the namespace: refuse.

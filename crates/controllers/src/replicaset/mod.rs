@@ -19,7 +19,8 @@
 //! - at most [`plan::BURST`] pods are created or deleted at a time;
 //! - a pod that another controller controls is never touched;
 //! - a set that is being deleted creates, deletes, adopts and releases nothing;
-//! - status follows the writes, because it tells how they went.
+//! - status follows the writes, because it tells how they went;
+//! - what changes a number in the status is told at once, and ever more rarely while it keeps changing.
 
 mod observe;
 mod plan;
@@ -42,6 +43,7 @@ use self::wake::Wake;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
+use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
 
@@ -68,8 +70,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let queue =
         Queue::with_rate_limiter("replicaset", &context.runtime, limiter::eager(&context.runtime.clock));
     let expectations = Arc::new(Expectations::new(context.runtime.clock.clone()));
+    let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
 
-    let wake = Arc::new(Wake::new(queue.clone(), expectations.clone(), Owners::new(sets.lister())));
+    let wake = Arc::new(Wake {
+        queue: queue.clone(),
+        expectations: expectations.clone(),
+        pace: pace.clone(),
+        sets: Owners::new(sets.lister()),
+    });
     let on_set = wake.clone();
     sets.add_handler(move |event: &setpoint::Event| on_set.set_changed(event));
     pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
@@ -85,6 +93,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             expectations: expectations.clone(),
         },
         expectations,
+        pace,
         hands: PodControl::new(context, Kind::of::<ReplicaSet>(), ENTRY.name),
     };
     let controller = Controller::new(ENTRY.name, queue, reconciler)

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 use setpoint::Cached;
+use setpoint::owner::{Claim, claim};
 
 use super::ReplicaSet;
 use super::observe::Observed;
 use super::rank::first_to_go;
 use crate::workload::pod::Pod;
-use setpoint::owner::{Claim, claim};
 
 /// The most pods that are created or deleted before the cache has to show them.
 pub(super) const BURST: usize = 500;

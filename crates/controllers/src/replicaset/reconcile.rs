@@ -16,6 +16,7 @@ use super::observe::Observer;
 use super::plan::{Action, plan};
 use super::status::{Failed, next_check, status};
 use super::{ReplicaSet, ReplicaSetStatus};
+use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 
@@ -28,6 +29,7 @@ pub(super) struct ReplicaSets {
     pub(super) kind: Kind,
     pub(super) observer: Observer,
     pub(super) expectations: Arc<Expectations<Key>>,
+    pub(super) pace: Arc<Pace<Key>>,
     pub(super) hands: PodControl,
 }
 
@@ -52,8 +54,10 @@ impl Reconciler for ReplicaSets {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(set) = self.observer.set(key)? else {
             self.expectations.forget(key);
+            self.pace.forget(key);
             return Ok(Outcome::Settled);
         };
+        self.pace.looked(key);
         let observed = self.observer.observe(&set)?;
         let plan = plan(&set, &observed, self.clock.now());
         let applied = self.apply(&set, plan.actions).await?;

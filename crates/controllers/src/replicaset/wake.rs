@@ -9,22 +9,16 @@ use setpoint::{Event, Expectations, Key, Object, Queue};
 
 use super::ReplicaSet;
 use crate::workload::owners::Owners;
+use crate::workload::pace::Pace;
 
 pub(super) struct Wake {
-    queue: Queue<Key>,
-    expectations: Arc<Expectations<Key>>,
-    sets: Owners<ReplicaSet>,
+    pub(super) queue: Queue<Key>,
+    pub(super) expectations: Arc<Expectations<Key>>,
+    pub(super) pace: Arc<Pace<Key>>,
+    pub(super) sets: Owners<ReplicaSet>,
 }
 
 impl Wake {
-    pub(super) fn new(
-        queue: Queue<Key>,
-        expectations: Arc<Expectations<Key>>,
-        sets: Owners<ReplicaSet>,
-    ) -> Self {
-        Self { queue, expectations, sets }
-    }
-
     pub(super) fn set_changed(&self, event: &Event) {
         let replaced = matches!(event, Event::Updated { old, new } if old.meta().uid != new.meta().uid);
         if replaced || matches!(event, Event::Deleted { .. }) {
@@ -72,12 +66,13 @@ impl Wake {
             return;
         }
         let handed_over = old.meta().controller() != new.meta().controller();
-        if handed_over {
-            self.wake_controller(old);
+        if handed_over && let Some(set) = self.sets.of(old) {
+            self.queue.add(set.key().clone());
         }
-        if new.meta().controller().is_some() {
-            self.wake_controller(new);
-        } else if relabelled || handed_over {
+        if let Some(set) = self.sets.of(new) {
+            // Most likely a number in its status: no need to look at each of many at once.
+            self.queue.add_after(set.key().clone(), self.pace.delay(set.key()));
+        } else if new.meta().controller().is_none() && (relabelled || handed_over) {
             self.wake_adopters(new);
         }
     }
@@ -86,12 +81,6 @@ impl Wake {
     fn pod_deleted(&self, pod: &Object) {
         if let Some(set) = self.sets.of(pod) {
             self.expectations.deletion_observed(set.key(), &pod.meta().uid);
-            self.queue.add(set.key().clone());
-        }
-    }
-
-    fn wake_controller(&self, pod: &Object) {
-        if let Some(set) = self.sets.of(pod) {
             self.queue.add(set.key().clone());
         }
     }

@@ -6,6 +6,7 @@
 //!  owners.rs       from a dependent to its owner, and to those who would adopt it
 //!  dependents.rs   from an owner to its dependents, and to orphans
 //!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
+//!  pace.rs         how often a busy owner is looked at
 //!  condition.rs    the conditions of a status (pure)
 //!  encoding.rs     bits of how workloads are encoded
 //! ```
@@ -16,6 +17,7 @@ pub(crate) mod encoding;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub(crate) mod owners;
+pub(crate) mod pace;
 pub(crate) mod pod;
 pub(crate) mod pod_control;
 pub(crate) mod template;

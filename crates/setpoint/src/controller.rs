@@ -16,6 +16,7 @@ use futures::future::{BoxFuture, join_all};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::health::Check;
 use crate::informer::Informer;
 use crate::metrics::{Metrics, Reconciles};
 use crate::queue::Queue;
@@ -48,6 +49,11 @@ pub trait Runnable: Send + 'static {
     fn observe(&mut self, metrics: &Metrics) {
         let _ = metrics;
     }
+
+    /// What has to hold before it can be relied on; asked for once, before [`run`](Self::run).
+    fn readiness(&self) -> Option<Check> {
+        None
+    }
 }
 
 impl Runnable for Box<dyn Runnable> {
@@ -61,6 +67,10 @@ impl Runnable for Box<dyn Runnable> {
 
     fn observe(&mut self, metrics: &Metrics) {
         (**self).observe(metrics);
+    }
+
+    fn readiness(&self) -> Option<Check> {
+        (**self).readiness()
     }
 }
 
@@ -214,5 +224,13 @@ impl<R: Reconciler> Runnable for Controller<R> {
     fn observe(&mut self, metrics: &Metrics) {
         self.queue.observe(metrics);
         self.metrics = Some(metrics.clone());
+    }
+
+    fn readiness(&self) -> Option<Check> {
+        let informers = self.informers.clone();
+        Some(Arc::new(move || match informers.iter().find(|informer| !informer.has_synced()) {
+            None => Ok(()),
+            Some(informer) => Err(format!("the cache of {} has not synced", informer.kind().plural())),
+        }))
     }
 }

@@ -10,7 +10,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// One check: fine, or why not.
-type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+///
+/// ```
+/// let check: setpoint::health::Check = std::sync::Arc::new(|| Err("pods have not synced".to_owned()));
+/// assert!(check().is_err());
+/// ```
+pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The checks of a process. Cheap to clone; clones share their checks.
 ///
@@ -35,6 +40,11 @@ struct Checks {
 }
 
 /// The answer of an endpoint.
+///
+/// ```
+/// let report = setpoint::health::Health::new().livez();
+/// assert!(report.ok && report.checks.is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// `livez` or `readyz`.

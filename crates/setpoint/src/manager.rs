@@ -91,9 +91,13 @@ impl Manager {
         &self.context
     }
 
-    /// Adds something to run. Its figures show in the context's metrics.
+    /// Adds something to run. Its figures show in the context's metrics, its readiness in the
+    /// context's health.
     pub fn add(&mut self, mut runnable: impl Runnable) {
         runnable.observe(&self.context.metrics);
+        if let Some(check) = runnable.readiness() {
+            self.context.health.add_readyz(runnable.name(), move || check());
+        }
         self.runnables.push(Box::new(runnable));
     }
 
@@ -109,7 +113,8 @@ impl Manager {
         let mut controllers = JoinSet::new();
         for runnable in runnables {
             let name = runnable.name().to_owned();
-            controllers.spawn(ended.unless_stopped(name, stop.clone(), runnable.run(stop.clone())));
+            let running = counted(context.metrics.clone(), name.clone(), runnable.run(stop.clone()));
+            controllers.spawn(ended.unless_stopped(name, stop.clone(), running));
         }
         stop.cancelled().await;
         if tokio::time::timeout(SHUTDOWN, finish(&mut controllers)).await.is_err() {
@@ -158,6 +163,22 @@ async fn finish(tasks: &mut JoinSet<()>) {
     while let Some(result) = tasks.join_next().await {
         log_panic(result);
     }
+}
+
+/// Shows a controller as running as long as it does.
+async fn counted(metrics: Metrics, name: String, run: impl Future<Output = ()>) {
+    let show = |running: f64| {
+        let help = "Indicates where instances of a controller are currently running";
+        metrics.set_gauge(
+            "running_managed_controllers",
+            help,
+            &[("manager", "setpoint"), ("name", &name)],
+            running,
+        );
+    };
+    show(1.0);
+    run.await;
+    show(0.0);
 }
 
 fn log_panic(result: Result<(), JoinError>) {

@@ -15,7 +15,12 @@ use serde_json::json;
 use crate::client::Patch;
 use crate::{Kind, LabelSelector, Metadata, OwnerRef};
 
-/// What an owner has to do about a possible dependent.
+/// What an owner has to do about a possible dependent, as [`claim`] decides it.
+///
+/// ```
+/// use setpoint::owner::Claim;
+/// assert_ne!(Claim::Adopt, Claim::Owned);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Its own already.

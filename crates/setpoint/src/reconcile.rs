@@ -8,6 +8,12 @@ use std::time::Duration;
 use crate::{ClientError, object::DecodeError};
 
 /// What names the work: usually [`Key`](crate::Key).
+///
+/// ```
+/// fn takes_a_key(_: impl setpoint::reconcile::WorkKey) {}
+/// takes_a_key(setpoint::Key::cluster("node-1"));
+/// takes_a_key("whatever can be told apart, ordered and shown".to_owned());
+/// ```
 pub trait WorkKey: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static {}
 
 impl<T: Clone + Ord + Hash + Debug + Display + Send + Sync + 'static> WorkKey for T {}
@@ -145,6 +151,12 @@ impl ReconcileError {
 }
 
 /// Says what was attempted when a call failed: `client.create(..).await.attempting("create pod")?`.
+///
+/// ```
+/// use setpoint::{ClientError, reconcile::Attempting};
+/// let refused: Result<(), _> = Err(ClientError::from_reply(409, &Default::default(), b""));
+/// assert_eq!(refused.attempting("update pod web-1").unwrap_err().class(), "conflict");
+/// ```
 pub trait Attempting<T> {
     /// The same result, with an error of the class that fits, saying `what` was attempted.
     fn attempting(self, what: impl Into<String>) -> Result<T, ReconcileError>;

@@ -30,6 +30,12 @@ pub enum ClientError {
 }
 
 /// One of the reasons in a Status.
+///
+/// ```
+/// use setpoint::client::Cause;
+/// let cause = Cause { field: "spec.replicas".into(), ..Cause::default() };
+/// assert!(cause.reason.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cause {

@@ -121,6 +121,11 @@ pub struct Delete {
 }
 
 /// What becomes of the dependents of a deleted object.
+///
+/// ```
+/// use setpoint::client::Propagation;
+/// assert_eq!(serde_json::to_string(&Propagation::Orphan).unwrap(), "\"Orphan\"");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Propagation {
     /// They go after it.

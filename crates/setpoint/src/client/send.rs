@@ -113,33 +113,43 @@ impl Transport {
 
     /// Sends the call and collects a successful reply.
     pub(super) async fn send(&self, call: Call) -> Result<Bytes, ClientError> {
-        let method = call.method.clone();
-        self.wait_for_turn(&method).await;
-        let request =
-            call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
-        let Some((clock, requests)) = &self.metrics else { return self.exchange(request).await.1 };
-        let started = clock.instant();
-        let (code, reply) = self.exchange(request).await;
-        requests.answered(&method, code, clock.instant().saturating_duration_since(started));
-        reply
+        let reply = self.answer(call).await?;
+        self.in_time(read(reply)).await?
     }
 
     /// Sends the call and hands on the body of a successful reply as it arrives.
     pub(super) async fn open(&self, call: Call) -> Result<Body, ClientError> {
+        let reply = self.answer(call).await?;
+        if reply.status().is_success() {
+            return Ok(reply.into_body());
+        }
+        self.in_time(read(reply)).await?.map(|_| Body::empty())
+    }
+
+    /// The head of the reply to a call, counted and timed.
+    async fn answer(&self, call: Call) -> Result<Response<Body>, ClientError> {
         let method = call.method.clone();
         self.wait_for_turn(&method).await;
         let request =
             call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
         let started = self.metrics.as_ref().map(|(clock, _)| clock.instant());
-        let reply = self.kube.send(request).await;
+        let reply = match self.in_time(self.kube.send(request)).await {
+            Ok(reply) => reply.map_err(|error| ClientError::Transport(Box::new(error))),
+            Err(error) => Err(error),
+        };
         if let (Some((clock, requests)), Some(started)) = (&self.metrics, started) {
             let code = reply.as_ref().ok().map(|reply| reply.status().as_u16());
             requests.answered(&method, code, clock.instant().saturating_duration_since(started));
         }
-        match reply {
-            Err(error) => Err(ClientError::Transport(Box::new(error))),
-            Ok(reply) if reply.status().is_success() => Ok(reply.into_body()),
-            Ok(reply) => read(reply).await.map(|_| Body::empty()),
+        reply
+    }
+
+    async fn in_time<T>(&self, waiting: impl Future<Output = T>) -> Result<T, ClientError> {
+        match self.timeout {
+            None => Ok(waiting.await),
+            Some(timeout) => tokio::time::timeout(timeout, waiting)
+                .await
+                .map_err(|elapsed| ClientError::Transport(Box::new(elapsed))),
         }
     }
 
@@ -151,22 +161,6 @@ impl Transport {
         }
         if let Some((_, requests)) = &self.metrics {
             requests.limited(method, wait);
-        }
-    }
-
-    /// The status code, if there was an answer, and what it means.
-    async fn exchange(&self, request: Request<Body>) -> (Option<u16>, Result<Bytes, ClientError>) {
-        let answered = async {
-            match self.kube.send(request).await {
-                Err(error) => (None, Err(ClientError::Transport(Box::new(error)))),
-                Ok(response) => (Some(response.status().as_u16()), read(response).await),
-            }
-        };
-        match self.timeout {
-            None => answered.await,
-            Some(timeout) => tokio::time::timeout(timeout, answered)
-                .await
-                .unwrap_or_else(|elapsed| (None, Err(ClientError::Transport(Box::new(elapsed))))),
         }
     }
 }

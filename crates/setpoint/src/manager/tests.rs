@@ -93,7 +93,19 @@ fn world(lists_after: Duration) -> World {
 async fn workers_start_when_the_caches_have_synced() {
     let World { manager, clock, calls, context, .. } = world(Duration::from_secs(5));
     let running = tokio::spawn(manager.run(CancellationToken::new()));
-    clock.sleep(Duration::from_secs(30)).await;
+    clock.sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        context.health.readyz().verbose(),
+        "[+]controllers ok\n[-]teller failed: the cache of configmaps has not synced\nreadyz check failed\n"
+    );
+    clock.sleep(Duration::from_secs(29)).await;
+    assert!(context.health.readyz().ok);
+    assert!(
+        context
+            .metrics
+            .encode()
+            .contains(r#"running_managed_controllers{manager="setpoint",name="teller"} 1"#)
+    );
     assert_eq!(*calls.lock(), ["shop/a at 2025-01-01T00:00:05Z"]);
     assert!(context.health.livez().ok);
     assert!(

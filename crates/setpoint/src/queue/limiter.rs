@@ -56,6 +56,14 @@ pub fn eager<K: WorkKey>(clock: &Clock) -> Arc<dyn RateLimiter<K>> {
 }
 
 /// A delay that grows with the failures of each key.
+///
+/// ```
+/// use std::time::Duration;
+/// use setpoint::{Key, backoff::Backoff, queue::{RateLimiter, limiter::PerKey}};
+/// let limiter = PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10)));
+/// let (a, b) = (Key::cluster("a"), Key::cluster("b"));
+/// assert_eq!((limiter.when(&a).as_secs(), limiter.when(&a).as_secs(), limiter.when(&b).as_secs()), (1, 2, 1));
+/// ```
 pub struct PerKey<K> {
     backoff: Backoff,
     /// One entry per key that has failed and not yet succeeded: at most one per object.
@@ -96,6 +104,15 @@ impl<K: WorkKey> RateLimiter<K> for PerKey<K> {
 }
 
 /// A token bucket over all keys.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// use setpoint::{Clock, Key, queue::{RateLimiter, limiter::Overall}};
+/// let limiter = Overall::new(Clock::system(), 10.0, 1);
+/// let delays: Vec<_> = ["a", "b", "c"].map(|name| limiter.when(&Key::cluster(name)).as_millis()).into();
+/// assert_eq!(delays, [0, 100, 200]);
+/// # });
+/// ```
 pub struct Overall {
     clock: Clock,
     bucket: Mutex<TokenBucket>,
@@ -121,6 +138,12 @@ impl<K: WorkKey> RateLimiter<K> for Overall {
 }
 
 /// The longest delay of several limiters.
+///
+/// ```
+/// use setpoint::{Key, queue::{RateLimiter, limiter::{MaxOf, patient}}};
+/// let limiter = MaxOf::new(vec![patient::<Key>(), patient::<Key>()]);
+/// assert!(limiter.when(&Key::cluster("a")).is_zero());
+/// ```
 pub struct MaxOf<K> {
     limiters: Vec<Arc<dyn RateLimiter<K>>>,
 }

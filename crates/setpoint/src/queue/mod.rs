@@ -87,6 +87,12 @@ struct Shared<K> {
 const CONFLICT: Backoff = Backoff::doubling(Duration::from_millis(10), Duration::from_secs(1));
 
 /// What a queue knows about a key.
+///
+/// ```
+/// use setpoint::queue::KeyState;
+/// let unknown = KeyState::default();
+/// assert!(!unknown.queued && !unknown.processing && unknown.retries == 0);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyState {
     /// Waits for a worker, or, while `processing`, for the present work to end.

@@ -8,6 +8,11 @@ use std::str::FromStr;
 use super::{LabelSelector, Operator, Requirement};
 
 /// A text that is no selector: which part of it, and what was expected there.
+///
+/// ```
+/// let error = "app=shop,tier in web".parse::<setpoint::LabelSelector>().unwrap_err();
+/// assert_eq!(error.to_string(), "invalid label selector at \"tier in web\": expected values in parentheses");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid label selector at {part:?}: {expected}")]
 pub struct SelectorError {

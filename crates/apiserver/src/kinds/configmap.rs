@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::{CORE, entry};
+use super::{CORE, entry, metadata};
+use crate::field::{Errors, Path};
 use crate::json::Json;
-use crate::kind::Kind;
-use crate::strategy::Strategy;
+use crate::kind::{Kind, Scope};
+use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
+use crate::validation::{complain, too_long, words};
 
 pub fn kind() -> Kind {
     Kind {
@@ -28,8 +30,108 @@ fn size(object: &Value) -> usize {
 
 struct ConfigMap;
 
+/// What a ConfigMap or Secret may hold.
+pub(super) const DATA_BYTES: usize = 1 << 20;
+/// Said of each part of an object that was made immutable.
+pub(super) const MADE_IMMUTABLE: &str = "field is immutable when `immutable` is set";
+
 impl Strategy for ConfigMap {
+    fn validate(&self, map: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(map, &mut errors);
+        check_data(map, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        check_immutable(new, old, &["data", "binaryData"], &mut errors);
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        check_data(new, &mut errors);
+        errors
+    }
+
     fn counts_generations(&self) -> bool {
         false
+    }
+}
+
+fn check_data(map: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    let path = Path::root("data");
+    for (key, value) in map.map("data").into_iter().flatten() {
+        complain(words::config_key(key), key, &path.key(key), errors);
+        if map.at("binaryData").has(key) {
+            errors.invalid(&path.key(key), key.as_str(), "duplicate of key present in binaryData");
+        }
+        size += value.as_str().map_or(0, str::len);
+    }
+    let path = Path::root("binaryData");
+    for (key, value) in map.map("binaryData").into_iter().flatten() {
+        complain(words::config_key(key), key, &path.key(key), errors);
+        size += decoded_size(value.as_str().unwrap_or_default());
+    }
+    if size > DATA_BYTES {
+        too_long(DATA_BYTES, &Path::root(""), errors);
+    }
+}
+
+/// How many bytes a base64 text stands for.
+pub(super) fn decoded_size(text: &str) -> usize {
+    let padding = text.bytes().rev().take(2).filter(|b| *b == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
+/// Once made immutable, an object stays so, and its parts with it.
+pub(super) fn check_immutable(new: &Value, old: &Value, parts: &[&str], errors: &mut Errors) {
+    if !old.flag("immutable") {
+        return;
+    }
+    if !new.flag("immutable") {
+        errors.forbidden(&Path::root("immutable"), MADE_IMMUTABLE);
+    }
+    for part in parts {
+        if new.at(part) != old.at(part) {
+            errors.forbidden(&Path::root(part), MADE_IMMUTABLE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+    use serde_json::json;
+
+    #[test]
+    fn keys_and_sizes_are_checked() {
+        check::create(&ConfigMap, json!({"data": {"a.b": "c"}, "binaryData": {"d": "AAAA"}}), &[]);
+        check::create(
+            &ConfigMap,
+            json!({"data": {"a b": "", "..": ""}}),
+            &["Invalid data[..]", "Invalid data[a b]"],
+        );
+        check::create(&ConfigMap, json!({"data": {"a": ""}, "binaryData": {"a": ""}}), &["Invalid data[a]"]);
+        check::create(&ConfigMap, json!({"data": {"a": "x".repeat(1 << 20), "b": "x"}}), &["TooLong "]);
+    }
+
+    #[test]
+    fn an_immutable_map_stays_as_it_is() {
+        let old = json!({"immutable": true, "data": {"a": "b"}});
+        check::update(&ConfigMap, json!({"immutable": true, "data": {"a": "b"}}), &old, &[]);
+        check::update(
+            &ConfigMap,
+            json!({"data": {"a": "c"}}),
+            &old,
+            &["Forbidden immutable", "Forbidden data"],
+        );
+    }
+
+    #[test]
+    fn sizes_are_those_of_what_is_encoded() {
+        for (text, size) in [("", 0), ("YQ==", 1), ("YWI=", 2), ("YWJj", 3)] {
+            assert_eq!(decoded_size(text), size, "{text}");
+        }
     }
 }

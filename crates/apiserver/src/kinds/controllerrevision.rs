@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::{APPS, entry};
+use super::{APPS, entry, metadata};
+use crate::field::{Errors, Path};
 use crate::json::Json;
-use crate::kind::Kind;
-use crate::strategy::Strategy;
+use crate::kind::{Kind, Scope};
+use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
+use crate::validation::{immutable, nonnegative};
 
 pub fn kind() -> Kind {
     Kind {
@@ -36,7 +38,65 @@ fn controller(revision: &Value) -> String {
 struct ControllerRevision;
 
 impl Strategy for ControllerRevision {
+    fn validate(&self, revision: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(revision, &mut errors);
+        check_revision(revision, &mut errors);
+        let path = Path::root("data");
+        match revision.at("data") {
+            Value::Object(_) => {}
+            Value::Null => errors.required(&path, "data is mandatory"),
+            _ => errors.required(&path, "data must be a valid JSON object"),
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        check_revision(new, &mut errors);
+        immutable(new.at("data"), old.at("data"), &Path::root("data"), &mut errors);
+        errors
+    }
+
     fn counts_generations(&self) -> bool {
         false
+    }
+}
+
+fn check_revision(revision: &Value, errors: &mut Errors) {
+    nonnegative(revision.count("revision"), &Path::root("revision"), errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+    use serde_json::json;
+
+    #[test]
+    fn a_revision_has_a_number_and_data_that_never_changes() {
+        check::create(&ControllerRevision, json!({"revision": 0, "data": {}}), &[]);
+        check::create(
+            &ControllerRevision,
+            json!({"revision": -1, "data": []}),
+            &["Invalid revision", "Required data"],
+        );
+        check::create(&ControllerRevision, json!({"revision": 1}), &["Required data"]);
+        check::update(
+            &ControllerRevision,
+            json!({"data": {"a": 1}}),
+            &json!({"data": {}}),
+            &["Invalid data"],
+        );
+    }
+
+    #[test]
+    fn the_controller_is_shown_with_its_group() {
+        let owned = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "controller": true}]}});
+        assert_eq!(controller(&owned), "statefulset.apps/web");
+        assert_eq!(controller(&json!({})), "<none>");
     }
 }

@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use super::pod::template;
-use super::{APPS, entry};
+use super::{APPS, entry, metadata};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Column;
+use crate::validation::{immutable, nonnegative, nonnegative_field, words};
 
 pub fn kind() -> Kind {
     let mut columns = vec![
@@ -54,12 +56,33 @@ impl Strategy for Deployment {
 
     fn prepare_for_create(&self, deployment: &mut Value) {
         deployment.set("status", json!({}));
-        template::drop_disabled(deployment.object_mut("spec"), &Value::Null);
+        template::drop_disabled(deployment.object_mut("spec"));
+    }
+
+    fn validate(&self, deployment: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(deployment, &mut errors);
+        check_spec(deployment, &Value::Null, &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
-        template::drop_disabled(new.object_mut("spec"), old.at("spec"));
+        template::drop_disabled(new.object_mut("spec"));
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        check_spec(new, old, &mut errors);
+        let path = Path::root("spec");
+        immutable(
+            new.at("spec").at("selector"),
+            old.at("spec").at("selector"),
+            &path.child("selector"),
+            &mut errors,
+        );
+        errors
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
@@ -68,10 +91,123 @@ impl Strategy for Deployment {
         drop_terminating_replicas(new, old);
     }
 
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        check_status(new.at("status"), old.at("status"), &mut errors);
+        errors
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        template::warnings(new, old, |old| self.changes_generation(new, old))
+    }
+
     /// Annotations count, because a deployment's replica sets carry copies of them.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let annotations = |deployment: &Value| deployment.at("metadata").at("annotations").clone();
         new.at("spec") != old.at("spec") || annotations(new) != annotations(old)
+    }
+}
+
+fn check_spec(deployment: &Value, old: &Value, errors: &mut Errors) {
+    let spec = deployment.at("spec");
+    let path = Path::root("spec");
+    nonnegative_field(spec, "replicas", &path, errors);
+    template::check_selected(spec, old.at("spec"), &path, errors);
+    check_rollout(spec.at("strategy"), &path.child("strategy"), errors);
+    nonnegative_field(spec, "minReadySeconds", &path, errors);
+    nonnegative_field(spec, "revisionHistoryLimit", &path, errors);
+    if let Some(deadline) = spec.int("progressDeadlineSeconds") {
+        let path = path.child("progressDeadlineSeconds");
+        nonnegative(deadline, &path, errors);
+        if deadline <= spec.count("minReadySeconds") {
+            errors.invalid(&path, deadline, "must be greater than minReadySeconds");
+        }
+    }
+}
+
+fn check_rollout(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match strategy.text("type") {
+        "Recreate" if strategy.has("rollingUpdate") => {
+            errors.forbidden(
+                &path.child("rollingUpdate"),
+                "may not be specified when strategy `type` is 'Recreate'",
+            );
+        }
+        "Recreate" => {}
+        "RollingUpdate" => {
+            check_rolling_update(strategy.at("rollingUpdate"), &path.child("rollingUpdate"), errors)
+        }
+        _ => errors.not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"]),
+    }
+}
+
+fn check_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
+    let unavailable_path = path.child("maxUnavailable");
+    check_int_or_percent(unavailable, &unavailable_path, errors);
+    check_int_or_percent(surge, &path.child("maxSurge"), errors);
+    if int_or_percent(unavailable) == 0 && int_or_percent(surge) == 0 {
+        errors.invalid(&unavailable_path, unavailable.clone(), "may not be 0 when `maxSurge` is 0");
+    }
+    let percent = unavailable.as_str().and_then(words::percent_value);
+    if percent.is_some_and(|percent| percent > 100) {
+        errors.invalid(&unavailable_path, unavailable.clone(), "must not be greater than 100%");
+    }
+}
+
+fn check_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        Value::String(text) => {
+            for complaint in words::percent(text) {
+                errors.invalid(path, text.as_str(), complaint);
+            }
+        }
+        number => nonnegative(number.as_i64().unwrap_or(0), path, errors),
+    }
+}
+
+/// The number, of things or percent; what is neither counts as none.
+fn int_or_percent(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => words::percent_value(text).or_else(|| text.parse().ok()).unwrap_or(0),
+        number => number.as_i64().unwrap_or(0),
+    }
+}
+
+fn check_status(status: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    let counts = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ];
+    for count in counts {
+        nonnegative_field(status, count, &path, errors);
+    }
+    check_replica_counts(status, "updatedReplicas", errors);
+    let collisions = status.int("collisionCount");
+    if old.int("collisionCount").is_some_and(|old| collisions.is_none_or(|new| new < old)) {
+        errors.invalid(&path.child("collisionCount"), collisions.unwrap_or(0), "cannot be decremented");
+    }
+}
+
+/// No part of the replicas is more than all of them.
+pub(super) fn check_replica_counts(status: &Value, part: &str, errors: &mut Errors) {
+    let path = Path::root("status");
+    for part in [part, "readyReplicas", "availableReplicas"] {
+        if status.count(part) > status.count("replicas") {
+            errors.invalid(&path.child(part), status.count(part), "cannot be greater than status.replicas");
+        }
+    }
+    let available = status.count("availableReplicas");
+    if available > status.count("readyReplicas") {
+        errors.invalid(&path.child("availableReplicas"), available, "cannot be greater than readyReplicas");
     }
 }
 
@@ -90,5 +226,108 @@ pub(super) fn drop_terminating_replicas(new: &mut Value, old: &Value) {
         && let Some(status) = new.at_mut("status")
     {
         status.unset("terminatingReplicas");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+
+    fn deployment(change: impl FnOnce(&mut Value)) -> Value {
+        let mut deployment = json!({"spec": {"selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+        change(deployment.object_mut("spec"));
+        deployment
+    }
+
+    #[test]
+    fn a_rollout_must_be_able_to_move() {
+        let rolling = |unavailable: Value, surge: Value| {
+            let rolling = json!({"rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}});
+            deployment(|spec| spec.set("strategy", rolling))
+        };
+        let path = "Invalid spec.strategy.rollingUpdate.maxUnavailable";
+        check::create(&Deployment, rolling(json!("50%"), json!(0)), &[]);
+        check::create(&Deployment, rolling(json!(0), json!("0%")), &[path]);
+        check::create(&Deployment, rolling(json!("101%"), json!(1)), &[path]);
+        check::create(&Deployment, rolling(json!("x"), json!(1)), &[path]);
+        check::create(
+            &Deployment,
+            rolling(json!(1), json!(-1)),
+            &["Invalid spec.strategy.rollingUpdate.maxSurge"],
+        );
+    }
+
+    #[test]
+    fn the_selector_matches_the_template() {
+        let selector = |selector: Value| deployment(|spec| spec.set("selector", selector));
+        check::create(&Deployment, deployment(|_| ()), &[]);
+        check::create(
+            &Deployment,
+            deployment(|spec| _ = spec.unset("selector")),
+            &["Required spec.selector", "Invalid spec.template.metadata.labels"],
+        );
+        check::create(&Deployment, selector(json!({})), &["Invalid spec.selector"]);
+        check::create(
+            &Deployment,
+            selector(json!({"matchLabels": {"a": "c"}})),
+            &["Invalid spec.template.metadata.labels"],
+        );
+        check::create(
+            &Deployment,
+            selector(json!({"matchExpressions": [{"key": "a", "operator": "X"}]})),
+            &["Invalid spec.selector.matchExpressions[0].operator", "Invalid spec.selector"],
+        );
+        let other = selector(
+            json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+        );
+        check::update(&Deployment, other, &deployment(|_| ()), &["Invalid spec.selector"]);
+    }
+
+    #[test]
+    fn counts_are_consistent() {
+        let status = |status: Value, old: Value| {
+            check::shown(
+                &Deployment.validate_status_update(&json!({"status": status}), &json!({"status": old})),
+            )
+        };
+        assert!(status(json!({"replicas": 2, "readyReplicas": 1}), json!({})).is_empty());
+        assert_eq!(
+            status(json!({"replicas": 1, "availableReplicas": 2}), json!({"collisionCount": 1})),
+            [
+                "Invalid status.availableReplicas",
+                "Invalid status.availableReplicas",
+                "Invalid status.collisionCount"
+            ]
+        );
+    }
+
+    #[test]
+    fn deadlines_leave_time_to_become_ready() {
+        check::create(
+            &Deployment,
+            deployment(|spec| {
+                spec.set("progressDeadlineSeconds", 5);
+                spec.set("minReadySeconds", 5);
+                spec.set("replicas", -1);
+            }),
+            &["Invalid spec.replicas", "Invalid spec.progressDeadlineSeconds"],
+        );
+    }
+
+    #[test]
+    fn annotations_count_in_the_generation() {
+        let old = json!({"metadata": {}, "spec": {"replicas": 1}});
+        assert!(
+            !Deployment.changes_generation(
+                &json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1}}),
+                &old
+            )
+        );
+        assert!(Deployment.changes_generation(
+            &json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 1}}),
+            &old
+        ));
     }
 }

@@ -7,11 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{CORE, EVENTS, entry};
+use super::{CORE, EVENTS, entry, metadata};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Conversion, FieldSelector, Kind};
-use crate::strategy::Strategy;
+use crate::names;
+use crate::strategy::{NameRule, Strategy};
 use crate::table::{Column, time_since};
+use crate::validation::{complain, immutable, qualified_name};
 
 /// How long an event is kept.
 const TIME_TO_LIVE: Duration = Duration::from_secs(3600);
@@ -228,8 +231,33 @@ impl Strategy for Event {
         }
     }
 
+    fn validate(&self, event: &Value) -> Errors {
+        let mut errors = Errors::default();
+        self.check_always(event, &mut errors);
+        if self.form == Form::Events {
+            check_new(event, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        self.check_always(new, &mut errors);
+        if self.form == Form::Events {
+            check_change(new, old, &mut errors);
+        }
+        errors
+    }
+
     fn counts_generations(&self) -> bool {
         false
+    }
+
+    fn names(&self) -> NameRule {
+        match self.form {
+            Form::Core => NameRule::PathSegment,
+            Form::Events => NameRule::Subdomain,
+        }
     }
 
     fn create_on_update(&self) -> bool {
@@ -239,6 +267,123 @@ impl Strategy for Event {
     fn time_to_live(&self, _: &Value, _: Timestamp) -> Option<Duration> {
         Some(TIME_TO_LIVE)
     }
+}
+
+impl Event {
+    /// What holds of events of both groups. Those that say when they happened are of the new kind, which
+    /// also says who reports what.
+    fn check_always(&self, event: &Value, errors: &mut Errors) {
+        let namespace = event.at("metadata").text("namespace");
+        let object_namespace = field(event, "involvedObject").text("namespace");
+        let is_new = event.has("eventTime");
+        let agrees = match object_namespace {
+            "" if is_new => matches!(namespace, "default" | "kube-system"),
+            "" => matches!(namespace, "" | "default"),
+            object_namespace => is_new || namespace == object_namespace,
+        };
+        if !agrees {
+            let path = Path::root("involvedObject");
+            errors.invalid(&path.child("namespace"), object_namespace, "does not match event.namespace");
+        }
+        if is_new {
+            self.check_report(event, errors);
+        }
+        complain(names::dns_subdomain(namespace), namespace, &Path::root("namespace"), errors);
+    }
+
+    fn check_report(&self, event: &Value, errors: &mut Errors) {
+        let path = match self.form {
+            Form::Core => Path::root("reportingComponent"),
+            Form::Events => Path::root("reportingController"),
+        };
+        if reporter(event).is_empty() {
+            errors.required(&path, "");
+        }
+        qualified_name(reporter(event), &path, errors);
+        for (name, limit) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
+            let path = Path::root(name);
+            if event.text(name).is_empty() {
+                errors.required(&path, "");
+            }
+            check_length(event.text(name), limit, &path, errors);
+        }
+        check_length(field_text(event, "message"), 1024, &Path::root("message"), errors);
+    }
+}
+
+fn check_length(text: &str, limit: usize, path: &Path<'_>, errors: &mut Errors) {
+    if text.len() > limit {
+        errors.invalid(path, "", format!("can have at most {limit} characters"));
+    }
+}
+
+/// What a new event of `events.k8s.io` must be: of the new kind, without the fields of the old.
+fn check_new(event: &Value, errors: &mut Errors) {
+    metadata::new(event, errors);
+    check_series(event, errors);
+    if !event.has("eventTime") {
+        errors.required(&Path::root("eventTime"), "");
+    }
+    let of = event.text("type");
+    if !matches!(of, "Normal" | "Warning") {
+        errors.invalid(&Path::root("type"), "", format!("has invalid value: {of}"));
+    }
+    for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        let is_set = match field(event, name) {
+            Value::Null => false,
+            Value::Object(source) => !source.is_empty(),
+            value => *value != 0,
+        };
+        if is_set {
+            errors.invalid(&Path::root(name), "", "needs to be unset");
+        }
+    }
+}
+
+fn check_series(event: &Value, errors: &mut Errors) {
+    let series = event.at("series");
+    if series.is_null() {
+        return;
+    }
+    if series.count("count") < 2 {
+        errors.invalid(&Path::root("series.count"), "", "should be at least 2");
+    }
+    if !series.has("lastObservedTime") {
+        errors.required(&Path::root("series.lastObservedTime"), "");
+    }
+}
+
+/// Of an event of `events.k8s.io` only the series may change.
+fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
+    metadata::change(new, errors);
+    if new.at("series") != old.at("series") {
+        check_series(new, errors);
+    }
+    let fixed = [
+        "involvedObject",
+        "reason",
+        "message",
+        "source",
+        "firstTimestamp",
+        "lastTimestamp",
+        "count",
+        "reason",
+        "type",
+        "eventTime",
+        "action",
+        "related",
+    ];
+    for name in fixed {
+        immutable(field(new, name), field(old, name), &Path::root(name), errors);
+    }
+    let path = Path::root("reportingController");
+    immutable(field(new, "reportingComponent"), field(old, "reportingComponent"), &path, errors);
+    immutable(
+        new.at("reportingInstance"),
+        old.at("reportingInstance"),
+        &Path::root("reportingInstance"),
+        errors,
+    );
 }
 
 #[cfg(test)]
@@ -273,5 +418,56 @@ mod tests {
             let cells: Vec<Value> = columns().iter().map(|column| (column.cell)(&event, now)).collect();
             assert_eq!(json!(cells), json!(["10s", "Normal", "R", "pod/p", "f", "c, i", "m", "60s", 9, "e"]));
         }
+    }
+
+    const CORE_EVENT: Event = Event { form: Form::Core };
+    const NEW_EVENT: Event = Event { form: Form::Events };
+
+    fn new_event() -> Value {
+        json!({"metadata": {"namespace": "n"}, "regarding": {"namespace": "n"}, "eventTime": "2020-01-01T00:00:00.000000Z",
+            "reportingController": "x.io/c", "reportingInstance": "i", "action": "A", "reason": "R", "type": "Normal"})
+    }
+
+    #[test]
+    fn an_old_event_is_in_the_namespace_of_its_object() {
+        use crate::kinds::check;
+        let event = |namespace: &str, object: &str| json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": object}});
+        check::create(&CORE_EVENT, event("a", "a"), &[]);
+        check::create(&CORE_EVENT, event("default", ""), &[]);
+        check::create(&CORE_EVENT, event("a", "b"), &["Invalid involvedObject.namespace"]);
+        check::create(&CORE_EVENT, event("a", ""), &["Invalid involvedObject.namespace"]);
+    }
+
+    #[test]
+    fn a_new_event_says_who_reports_what_and_nothing_of_the_old_kind() {
+        use crate::kinds::check;
+        check::create(&NEW_EVENT, new_event(), &[]);
+        let mut event = new_event();
+        for name in ["reportingController", "action", "eventTime"] {
+            event.unset(name);
+        }
+        event.set("deprecatedCount", 1);
+        event.set("type", "Odd");
+        check::create(&NEW_EVENT, event, &["Required eventTime", "Invalid type", "Invalid count"]);
+        let mut event = new_event();
+        event.set("reportingController", "");
+        event.set("reason", "x".repeat(129));
+        let expected = [
+            "Required reportingController",
+            "Invalid reportingController",
+            "Invalid reportingController",
+            "Invalid reason",
+        ];
+        check::create(&NEW_EVENT, event, &expected);
+    }
+
+    #[test]
+    fn only_the_series_of_a_new_event_changes() {
+        use crate::kinds::check;
+        let mut event = new_event();
+        event.set("series", json!({"count": 2, "lastObservedTime": "2020-01-01T00:00:00.000000Z"}));
+        check::update(&NEW_EVENT, event.clone(), &new_event(), &[]);
+        event.set("note", "x");
+        check::update(&NEW_EVENT, event, &new_event(), &["Invalid message"]);
     }
 }

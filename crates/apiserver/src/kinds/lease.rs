@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{COORDINATION, entry};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::Kind;
 use crate::strategy::Strategy;
@@ -26,6 +27,12 @@ struct Lease;
 impl Strategy for Lease {
     fn prepare_for_create(&self, lease: &mut Value) {
         drop_coordination(lease, &Value::Null);
+    }
+
+    fn validate(&self, lease: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check_spec(lease.at("spec"), &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
@@ -52,5 +59,48 @@ fn drop_coordination(lease: &mut Value, old: &Value) {
         if !old.at("spec").has(field) {
             spec.unset(field);
         }
+    }
+}
+
+fn check_spec(spec: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    if let Some(seconds) = spec.int("leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
+        errors.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");
+    }
+    if let Some(transitions) = spec.int("leaseTransitions").filter(|transitions| *transitions < 0) {
+        errors.invalid(&path.child("leaseTransitions"), transitions, "must be greater than or equal to 0");
+    }
+    let (strategy, holder) = (spec.text("strategy"), spec.text("preferredHolder"));
+    if spec.has("strategy") {
+        check_strategy(strategy, &path.child("strategy").child("strategy"), errors);
+    }
+    if !holder.is_empty() && strategy.is_empty() {
+        errors.forbidden(&path.child("preferredHolder"), "may only be specified if `strategy` is defined");
+    }
+}
+
+/// A strategy of Kubernetes' own, or one under somebody's domain.
+fn check_strategy(strategy: &str, path: &Path<'_>, errors: &mut Errors) {
+    match strategy.split_once('/') {
+        None if strategy == "OldestEmulationVersion" => {}
+        None => errors.not_supported(path, strategy, &["OldestEmulationVersion"]),
+        Some(_) => crate::validation::qualified_name(strategy, path, errors),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+    use serde_json::json;
+
+    #[test]
+    fn durations_are_positive_and_transitions_not_negative() {
+        check::create(&Lease, json!({"spec": {"leaseDurationSeconds": 1, "leaseTransitions": 0}}), &[]);
+        check::create(
+            &Lease,
+            json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}}),
+            &["Invalid spec.leaseDurationSeconds", "Invalid spec.leaseTransitions"],
+        );
     }
 }

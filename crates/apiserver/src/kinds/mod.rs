@@ -16,6 +16,7 @@ pub mod deployment;
 pub mod event;
 pub mod lease;
 pub mod limitrange;
+mod metadata;
 pub mod namespace;
 pub mod node;
 pub mod persistentvolumeclaim;
@@ -85,6 +86,38 @@ fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
         strategy: Arc::new(strategy),
         columns: Column::defaults(),
         field_selectors: Vec::new(),
+    }
+}
+
+/// How the tables of tests look at errors.
+#[cfg(test)]
+mod check {
+    use serde_json::Value;
+
+    use crate::field::Errors;
+    use crate::strategy::Strategy;
+
+    /// Reason and field of each error. Objects of these tables need no name.
+    pub(super) fn shown(errors: &Errors) -> Vec<String> {
+        let unnamed = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+        let errors = errors.0.iter().filter(|error| !unnamed(&error.field));
+        errors.map(|error| format!("{:?} {}", error.reason, error.field)).collect()
+    }
+
+    /// What is wrong with a new object, defaulted first.
+    pub(super) fn create(strategy: &impl Strategy, mut object: Value, expected: &[&str]) {
+        strategy.default(&mut object);
+        strategy.prepare_for_create(&mut object);
+        assert_eq!(shown(&strategy.validate(&object)), expected, "{object}");
+    }
+
+    /// What is wrong with a change.
+    pub(super) fn update(strategy: &impl Strategy, new: Value, old: &Value, expected: &[&str]) {
+        let (mut new, mut old) = (new, old.clone());
+        strategy.default(&mut new);
+        strategy.default(&mut old);
+        strategy.prepare_for_update(&mut new, &old);
+        assert_eq!(shown(&strategy.validate_update(&new, &old)), expected, "{new}");
     }
 }
 

@@ -2,13 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::deployment::drop_terminating_replicas;
+use super::deployment::{check_replica_counts, drop_terminating_replicas};
 use super::pod::template;
-use super::{APPS, entry};
+use super::{APPS, entry, metadata};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Column;
+use crate::validation::{immutable, nonnegative_field};
 
 pub fn kind() -> Kind {
     let mut columns = vec![
@@ -44,16 +46,102 @@ impl Strategy for ReplicaSet {
 
     fn prepare_for_create(&self, set: &mut Value) {
         set.set("status", json!({"replicas": 0}));
-        template::drop_disabled(set.object_mut("spec"), &Value::Null);
+        template::drop_disabled(set.object_mut("spec"));
+    }
+
+    fn validate(&self, set: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(set, &mut errors);
+        check_spec(set, &Value::Null, &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
-        template::drop_disabled(new.object_mut("spec"), old.at("spec"));
+        template::drop_disabled(new.object_mut("spec"));
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        check_spec(new, old, &mut errors);
+        let path = Path::root("spec");
+        immutable(
+            new.at("spec").at("selector"),
+            old.at("spec").at("selector"),
+            &path.child("selector"),
+            &mut errors,
+        );
+        errors
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
         drop_terminating_replicas(new, old);
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        template::warnings(new, old, |old| self.changes_generation(new, old))
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        let path = Path::root("status");
+        let counts = [
+            "replicas",
+            "fullyLabeledReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "terminatingReplicas",
+        ];
+        for count in counts {
+            nonnegative_field(new.at("status"), count, &path, &mut errors);
+        }
+        check_replica_counts(new.at("status"), "fullyLabeledReplicas", &mut errors);
+        errors
+    }
+}
+
+fn check_spec(set: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    nonnegative_field(set.at("spec"), "replicas", &path, errors);
+    nonnegative_field(set.at("spec"), "minReadySeconds", &path, errors);
+    template::check_selected(set.at("spec"), old.at("spec"), &path, errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+
+    #[test]
+    fn a_set_selects_the_pods_of_its_template() {
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        check::create(
+            &ReplicaSet,
+            json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}),
+            &[],
+        );
+        check::create(
+            &ReplicaSet,
+            json!({"spec": {"replicas": -1, "selector": {"matchLabels": {"a": "c"}}, "template": template}}),
+            &["Invalid spec.replicas", "Invalid spec.template.metadata.labels"],
+        );
+    }
+
+    #[test]
+    fn counts_are_consistent() {
+        let errors = ReplicaSet.validate_status_update(
+            &json!({"status": {"replicas": 1, "fullyLabeledReplicas": 2, "readyReplicas": -1}}),
+            &json!({}),
+        );
+        let expected = [
+            "Invalid status.readyReplicas",
+            "Invalid status.fullyLabeledReplicas",
+            "Invalid status.availableReplicas",
+        ];
+        assert_eq!(check::shown(&errors), expected);
     }
 }

@@ -2,13 +2,16 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{CORE, entry};
+use super::configmap::{DATA_BYTES, check_immutable, decoded_size};
+use super::{CORE, entry, metadata};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::kind::{FieldSelector, Kind};
-use crate::strategy::Strategy;
+use crate::kind::{FieldSelector, Kind, Scope};
+use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
+use crate::validation::{complain, immutable, too_long, words};
 
 pub fn kind() -> Kind {
     Kind {
@@ -34,8 +37,88 @@ impl Strategy for Secret {
         merge_string_data(secret);
     }
 
+    fn validate(&self, secret: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(secret, &mut errors);
+        check_data(secret, &mut errors);
+        check_type(secret, &mut errors);
+        errors
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        if new.text("type").is_empty() {
+            new.restore("type", old);
+        }
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        immutable(new.at("type"), old.at("type"), &Path::root("type"), &mut errors);
+        check_immutable(new, old, &["data"], &mut errors);
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        check_data(new, &mut errors);
+        check_type(new, &mut errors);
+        errors
+    }
+
     fn counts_generations(&self) -> bool {
         false
+    }
+}
+
+fn check_data(secret: &Value, errors: &mut Errors) {
+    let path = Path::root("data");
+    let mut size = 0;
+    for (key, value) in secret.map("data").into_iter().flatten() {
+        complain(words::config_key(key), key, &path.key(key), errors);
+        size += decoded_size(value.as_str().unwrap_or_default());
+    }
+    if size > DATA_BYTES {
+        too_long(DATA_BYTES, &path, errors);
+    }
+}
+
+/// What a secret of a known type must have.
+fn check_type(secret: &Value, errors: &mut Errors) {
+    let path = Path::root("data");
+    let data = secret.at("data");
+    let lacks = |key: &str| data.get(key).is_none();
+    match secret.text("type") {
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            if secret.at("metadata").at("annotations").text(key).is_empty() {
+                errors.required(&Path::root("metadata").child("annotations").key(key), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => check_json(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => check_json(data, ".dockerconfigjson", errors),
+        "kubernetes.io/basic-auth" if lacks("username") && lacks("password") => {
+            errors.required(&path.key("username"), "");
+            errors.required(&path.key("password"), "");
+        }
+        "kubernetes.io/ssh-auth" if data.text("ssh-privatekey").is_empty() => {
+            errors.required(&path.key("ssh-privatekey"), "");
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| lacks(key)) {
+                errors.required(&path.key(key), "");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An entry that must be a JSON object.
+fn check_json(data: &Value, key: &str, errors: &mut Errors) {
+    let path = Path::root("data");
+    let path = path.key(key);
+    let Some(text) = data.at(key).as_str() else {
+        return errors.required(&path, "");
+    };
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    if let Err(why) = serde_json::from_slice::<Map<String, Value>>(&bytes) {
+        errors.invalid(&path, "<secret contents redacted>", why.to_string());
     }
 }
 
@@ -48,5 +131,49 @@ fn merge_string_data(secret: &mut Value) {
     let data = secret.object_mut("data");
     for (key, text) in strings {
         data.set(&key, STANDARD.encode(text.as_str().unwrap_or_default()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+    use serde_json::json;
+
+    #[test]
+    fn strings_go_into_the_data_and_win() {
+        let mut secret = json!({"data": {"k": "YQ=="}, "stringData": {"k": "b", "l": ""}});
+        Secret.default(&mut secret);
+        assert_eq!(secret, json!({"type": "Opaque", "data": {"k": "Yg==", "l": ""}}));
+    }
+
+    #[test]
+    fn known_types_have_what_they_need() {
+        for (of, data, expected) in [
+            ("Opaque", json!({}), vec![]),
+            ("kubernetes.io/tls", json!({"tls.crt": ""}), vec!["Required data[tls.key]"]),
+            ("kubernetes.io/dockercfg", json!({".dockercfg": "e30="}), vec![]),
+            ("kubernetes.io/dockercfg", json!({".dockercfg": "YQ=="}), vec!["Invalid data[.dockercfg]"]),
+            ("kubernetes.io/dockerconfigjson", json!({}), vec!["Required data[.dockerconfigjson]"]),
+            ("kubernetes.io/basic-auth", json!({"username": ""}), vec![]),
+            (
+                "kubernetes.io/basic-auth",
+                json!({}),
+                vec!["Required data[username]", "Required data[password]"],
+            ),
+            ("kubernetes.io/ssh-auth", json!({}), vec!["Required data[ssh-privatekey]"]),
+            (
+                "kubernetes.io/service-account-token",
+                json!({}),
+                vec!["Required metadata.annotations[kubernetes.io/service-account.name]"],
+            ),
+        ] {
+            check::create(&Secret, json!({"type": of, "data": data}), &expected);
+        }
+    }
+
+    #[test]
+    fn a_secret_keeps_its_type() {
+        check::update(&Secret, json!({"type": "b"}), &json!({"type": "a"}), &["Invalid type"]);
     }
 }

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{CORE, entry};
+use super::{CORE, entry, metadata};
+use crate::field::Errors;
 use crate::json::{Json, JsonMut};
-use crate::kind::Kind;
-use crate::strategy::Strategy;
+use crate::kind::{Kind, Scope};
+use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
@@ -34,8 +35,21 @@ impl Strategy for ServiceAccount {
         keep_only_names(account);
     }
 
+    fn validate(&self, account: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(account, &mut errors);
+        errors
+    }
+
     fn prepare_for_update(&self, account: &mut Value, _: &Value) {
         keep_only_names(account);
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        errors
     }
 
     fn counts_generations(&self) -> bool {

@@ -1,1 +1,157 @@
-//! What is wrong with values that many kinds have: names, labels, quantities, ports, references.
+//! What is wrong with values that many kinds have: names, labels, quantities, ports, addresses.
+//!
+//! Every check takes the value, where it stands, and the list that its errors go into; a value that is
+//! fine costs no allocation. The messages are those of v1.34.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::field::{Errors, Path, Reason};
+use crate::json::Json;
+use crate::names::{self, Complaints};
+
+pub mod address;
+mod difference;
+pub mod labels;
+pub mod paths;
+pub mod resources;
+pub mod words;
+
+pub use difference::difference;
+
+pub const NEGATIVE: &str = "must be greater than or equal to 0";
+pub const NOT_POSITIVE: &str = "must be greater than zero";
+pub const IMMUTABLE: &str = "field is immutable";
+
+/// One error for each complaint about a text.
+pub fn complain(complaints: Complaints, value: &str, path: &Path<'_>, errors: &mut Errors) {
+    for complaint in complaints {
+        errors.invalid(path, value, complaint);
+    }
+}
+
+pub fn dns_label(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    complain(names::dns_label(value), value, path, errors);
+}
+
+pub fn dns_subdomain(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    complain(names::dns_subdomain(value), value, path, errors);
+}
+
+pub fn qualified_name(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    complain(names::qualified_name(value), value, path, errors);
+}
+
+/// A field that must not be empty.
+pub fn required(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    if object.text(field).is_empty() {
+        errors.required(&path.child(field), "");
+    }
+}
+
+/// A text that must be one of a few.
+pub fn choice(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        "" => errors.required(path, ""),
+        value if supported.contains(&value) => {}
+        value => errors.not_supported(path, value, supported),
+    }
+}
+
+/// A field that may be absent, but if it is there is one of a few.
+pub fn optional_choice(
+    object: &Value,
+    field: &str,
+    supported: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if let Some(value) = object.at(field).as_str().filter(|value| !supported.contains(value)) {
+        errors.not_supported(&path.child(field), value, supported);
+    }
+}
+
+pub fn nonnegative(value: i64, path: &Path<'_>, errors: &mut Errors) {
+    if value < 0 {
+        errors.invalid(path, value, NEGATIVE);
+    }
+}
+
+/// The same for a field, absent being zero.
+pub fn nonnegative_field(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    nonnegative(object.count(field), &path.child(field), errors);
+}
+
+pub fn positive(value: i64, path: &Path<'_>, errors: &mut Errors) {
+    if value <= 0 {
+        errors.invalid(path, value, NOT_POSITIVE);
+    }
+}
+
+pub fn in_range(value: i64, low: i64, high: i64, path: &Path<'_>, errors: &mut Errors) {
+    if !(low..=high).contains(&value) {
+        errors.invalid(path, value, format!("must be between {low} and {high}, inclusive"));
+    }
+}
+
+pub fn port_number(value: i64, path: &Path<'_>, errors: &mut Errors) {
+    in_range(value, 1, 65535, path, errors);
+}
+
+/// A port by number or by name.
+pub fn port(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        Value::String(name) => complain(words::port_name(name), name, path, errors),
+        number => port_number(number.as_i64().unwrap_or(0), path, errors),
+    }
+}
+
+/// Users and groups are numbered by 31 bits.
+pub fn user_or_group(value: i64, path: &Path<'_>, errors: &mut Errors) {
+    in_range(value, 0, i32::MAX.into(), path, errors);
+}
+
+pub fn immutable(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if new != old {
+        errors.invalid(path, new.clone(), IMMUTABLE);
+    }
+}
+
+pub fn too_long(limit: usize, path: &Path<'_>, errors: &mut Errors) {
+    errors.push(Reason::TooLong, path, None, format!("may not be more than {limit} bytes"));
+}
+
+pub fn not_found(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.push(Reason::NotFound, path, Some(value.into()), "");
+}
+
+/// Finalizers of built-in kinds are qualified names, but for a few old ones.
+pub fn finalizer_names(object: &Value, errors: &mut Errors) {
+    let metadata = Path::root("metadata");
+    let path = metadata.child("finalizers");
+    for (index, name) in object.at("metadata").list("finalizers").iter().enumerate() {
+        finalizer_name(name.as_str().unwrap_or_default(), &path.index(index), errors);
+    }
+}
+
+pub fn finalizer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+        errors.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified");
+    }
+}
+
+/// Finds what comes up twice, however long the list.
+#[derive(Default)]
+pub struct Seen<T>(BTreeSet<T>);
+
+impl<T: Ord> Seen<T> {
+    pub fn new() -> Self {
+        Self(BTreeSet::new())
+    }
+
+    /// Whether this has come up before.
+    pub fn again(&mut self, item: T) -> bool {
+        !self.0.insert(item)
+    }
+}

@@ -2,10 +2,14 @@
 
 use serde_json::Value;
 
-use super::{CORE, entry, resources};
+use super::{CORE, entry, metadata, resources};
+use crate::field::Errors;
 use crate::json::{Json, JsonMut};
-use crate::kind::Kind;
-use crate::strategy::Strategy;
+use crate::kind::{Kind, Scope};
+use crate::strategy::{NameRule, Strategy};
+
+pub mod admission;
+mod validation;
 
 pub fn kind() -> Kind {
     Kind { short_names: vec!["limits".into()], ..entry(&CORE, "LimitRange", "limitranges", LimitRange) }
@@ -19,6 +23,20 @@ impl Strategy for LimitRange {
         for limit in spec.list_mut("limits") {
             default_limit(limit);
         }
+    }
+
+    fn validate(&self, range: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(range, &mut errors);
+        validation::check(range, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        validation::check(new, &mut errors);
+        errors
     }
 
     fn counts_generations(&self) -> bool {
@@ -55,6 +73,7 @@ fn fill(limit: &mut Value, list: &str, from: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::check;
     use serde_json::json;
 
     #[test]
@@ -69,5 +88,54 @@ mod tests {
                 "defaultRequest": {"cpu": "2", "memory": "1Gi", "x/y": "1"}})
         );
         assert_eq!(range["spec"]["limits"][1], json!({"type": "Pod", "max": {"cpu": "2"}}));
+    }
+
+    #[test]
+    fn bounds_are_in_order() {
+        let range = |limits: Value| json!({"spec": {"limits": limits}});
+        let path = "spec.limits[0]";
+        check::create(
+            &LimitRange,
+            range(json!([{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1"}}])),
+            &[],
+        );
+        check::create(
+            &LimitRange,
+            range(json!([{"type": "Pod", "max": {"cpu": "1"}, "min": {"cpu": "2"}}])),
+            &[&format!("Invalid {path}.min[cpu]")],
+        );
+        check::create(
+            &LimitRange,
+            range(json!([{"type": "Pod", "default": {"cpu": "1"}}])),
+            &[&format!("Forbidden {path}.default")],
+        );
+        check::create(
+            &LimitRange,
+            range(json!([{"type": "PersistentVolumeClaim"}])),
+            &[&format!("Required {path}.limits")],
+        );
+        check::create(
+            &LimitRange,
+            range(
+                json!([{"type": "Container", "max": {"foo": "1"}}, {"type": "Container"}, {"type": "Odd"}]),
+            ),
+            &[
+                "Invalid spec.limits[0].max[foo]",
+                "Invalid spec.limits[0].max[foo]",
+                "Invalid spec.limits[0].default[foo]",
+                "Invalid spec.limits[0].default[foo]",
+                "Invalid spec.limits[0].defaultRequest[foo]",
+                "Invalid spec.limits[0].defaultRequest[foo]",
+                "Duplicate spec.limits[1].type",
+                "Invalid spec.limits[2].type",
+            ],
+        );
+        check::create(
+            &LimitRange,
+            range(
+                json!([{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "3"}}]),
+            ),
+            &[&format!("Invalid {path}.maxLimitRequestRatio[cpu]")],
+        );
     }
 }

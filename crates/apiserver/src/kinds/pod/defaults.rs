@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{CONTAINER_LISTS, is_sidecar};
+use super::CONTAINER_LISTS;
+use super::totals::{is_pod_level, total};
 use crate::json::{Json, JsonMut};
 use crate::kinds::resources;
-use crate::quantity::Quantity;
 
 /// The defaults of pods alone, on top of those of every pod spec.
 pub(super) fn default_pod(pod: &mut Value) {
@@ -150,22 +150,6 @@ fn default_env_source(source: &mut Value) {
     if let Some(file) = source.at_mut("fileKeyRef") {
         file.or_insert("optional", false);
     }
-    if let Some(resource) = source.at_mut("resourceFieldRef") {
-        default_divisor(resource);
-    }
-}
-
-fn default_divisor(resource: &mut Value) {
-    let divisor = resource.at("divisor");
-    match Quantity::of(divisor) {
-        Ok(quantity) => {
-            let text = quantity.rewritten(divisor.as_str().unwrap_or_default());
-            if let Some(text) = text.or_else(|| divisor.is_number().then(|| divisor.to_string())) {
-                resource.set("divisor", text);
-            }
-        }
-        Err(_) => resource.or_insert("divisor", "0"),
-    }
 }
 
 fn default_probe(probe: &mut Value) {
@@ -233,14 +217,6 @@ fn default_volume_source(source: &str, volume: &mut Value) {
                 crate::kinds::persistentvolumeclaim::default_spec(spec);
             }
         }
-        "emptyDir" => {
-            if let Some(Ok(limit)) = volume.get("sizeLimit").map(Quantity::of) {
-                let text = limit.rewritten(volume.text("sizeLimit"));
-                if let Some(text) = text {
-                    volume.set("sizeLimit", text);
-                }
-            }
-        }
         _ => {}
     }
 }
@@ -259,9 +235,6 @@ fn default_downward_items(downward: &mut Value) {
         if let Some(field) = item.at_mut("fieldRef") {
             field.or_text("apiVersion", "v1");
         }
-        if let Some(resource) = item.at_mut("resourceFieldRef") {
-            default_divisor(resource);
-        }
     }
 }
 
@@ -273,13 +246,13 @@ fn default_pod_resources(spec: &mut Value) {
     if !filled(&limits) && !filled(&requests) {
         return;
     }
-    for (name, amount) in aggregate(spec, "limits") {
+    for (name, amount) in total(spec, "limits") {
         if name.starts_with("hugepages-") && !requests.has(&name) {
             limits.or_insert(&name, amount.to_string());
         }
     }
     if filled(&limits) {
-        for (name, amount) in aggregate(spec, "requests") {
+        for (name, amount) in total(spec, "requests") {
             if matches!(name.as_str(), "cpu" | "memory") {
                 requests.or_insert(&name, amount.to_string());
             }
@@ -294,53 +267,6 @@ fn default_pod_resources(spec: &mut Value) {
     for (field, list) in [("limits", limits), ("requests", requests)] {
         if filled(&list) {
             requirements.set(field, list);
-        }
-    }
-}
-
-/// The resources that a pod as a whole can ask for.
-pub(super) fn is_pod_level(resource: &str) -> bool {
-    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
-}
-
-/// What the containers of a pod need together: the sum of those that run side by side, or the largest that
-/// initialization takes.
-pub(super) fn aggregate(spec: &Value, field: &str) -> Vec<(String, Quantity)> {
-    let mut running = Vec::new();
-    for container in spec.list("containers") {
-        add(&mut running, container.at("resources").at(field));
-    }
-    let (mut sidecars, mut initialization) = (Vec::new(), Vec::new());
-    for container in spec.list("initContainers") {
-        let list = container.at("resources").at(field);
-        if is_sidecar(container) {
-            add(&mut running, list);
-            add(&mut sidecars, list);
-            raise(&mut initialization, &sidecars);
-        } else {
-            let mut beside = sidecars.clone();
-            add(&mut beside, list);
-            raise(&mut initialization, &beside);
-        }
-    }
-    raise(&mut running, &initialization);
-    running
-}
-
-fn add(total: &mut Vec<(String, Quantity)>, list: &Value) {
-    for (name, amount) in resources::amounts(list) {
-        match total.iter_mut().find(|(known, _)| known == name) {
-            Some((_, sum)) => sum.add(&amount),
-            None => total.push((name.to_owned(), amount)),
-        }
-    }
-}
-
-fn raise(total: &mut Vec<(String, Quantity)>, other: &[(String, Quantity)]) {
-    for (name, amount) in other {
-        match total.iter_mut().find(|(known, _)| known == name) {
-            Some((_, largest)) => *largest = *amount.max(largest),
-            None => total.push((name.clone(), *amount)),
         }
     }
 }
@@ -442,15 +368,13 @@ mod tests {
         check(
             json!({"spec": {"hostNetwork": true, "containers": [{"name": "c", "image": "img",
                 "ports": [{"containerPort": 80}],
-                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-                        {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}],
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                 "livenessProbe": {"httpGet": {"port": 80}},
                 "readinessProbe": {"grpc": {"port": 80}, "periodSeconds": 5},
                 "lifecycle": {"preStop": {"httpGet": {"port": 80}}}}]}}),
             json!({
                 "/spec/containers/0/ports/0": {"containerPort": 80, "hostPort": 80, "protocol": "TCP"},
                 "/spec/containers/0/env/0/valueFrom/fieldRef/apiVersion": "v1",
-                "/spec/containers/0/env/1/valueFrom/resourceFieldRef/divisor": "0",
                 "/spec/containers/0/livenessProbe": {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
                     "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3},
                 "/spec/containers/0/readinessProbe/grpc/service": "",

@@ -12,12 +12,20 @@ use super::{CORE, entry};
 use crate::json::Json;
 use crate::kind::{FieldSelector, Kind, Subresource};
 
+mod apparmor;
+pub mod binding;
 mod columns;
 mod defaults;
 mod disabled;
+mod overlaps;
 pub mod qos;
 mod strategy;
 pub mod template;
+#[cfg(test)]
+mod tests;
+pub(super) mod totals;
+mod validation;
+mod warnings;
 
 pub fn kind() -> Kind {
     Kind {

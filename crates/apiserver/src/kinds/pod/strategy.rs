@@ -2,10 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{defaults, disabled, qos};
+use super::validation::{self, Rules, status, update};
+use super::{apparmor, defaults, disabled, qos, warnings};
+use crate::field::Errors;
 use crate::json::{Json, JsonMut};
-use crate::kind::Subresource;
-use crate::strategy::Strategy;
+use crate::kind::{Scope, Subresource};
+use crate::kinds::metadata;
+use crate::strategy::{NameRule, Strategy};
 
 pub(super) struct Pod;
 
@@ -21,14 +24,31 @@ impl Strategy for Pod {
     fn prepare_for_create(&self, pod: &mut Value) {
         let class = qos::class(pod.at("spec"));
         pod.set("status", json!({"phase": "Pending", "qosClass": class}));
-        disabled::drop_fields(pod.object_mut("spec"), &Value::Null);
+        disabled::drop_fields(pod.object_mut("spec"));
         gate(pod);
         merge_label_keys(pod);
+        apparmor::fill_in(pod);
+    }
+
+    fn validate(&self, pod: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(pod, &mut errors);
+        validation::check_pod(pod, &Rules::POD, &mut errors);
+        validation::check_new_pod(pod, &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
-        disabled::drop_fields(new.object_mut("spec"), old.at("spec"));
+        disabled::drop_fields(new.object_mut("spec"));
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        update::check_change(new, old, &mut errors);
+        errors
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
@@ -44,6 +64,13 @@ impl Strategy for Pod {
         drop_disabled_status(status);
     }
 
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        status::check_change(new, old, &mut errors);
+        errors
+    }
+
     fn prepare_for_subresource_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
         match subresource {
             Subresource::Status => self.prepare_for_status_update(new, old),
@@ -51,6 +78,25 @@ impl Strategy for Pod {
             Subresource::Resize => keep_resources(new, old),
             _ => self.prepare_for_update(new, old),
         }
+    }
+
+    fn validate_subresource_update(&self, subresource: Subresource, new: &Value, old: &Value) -> Errors {
+        match subresource {
+            Subresource::Status => self.validate_status_update(new, old),
+            Subresource::EphemeralContainers => update::check_ephemeral_containers(new, old),
+            Subresource::Resize => update::check_resize(new, old),
+            _ => self.validate_update(new, old),
+        }
+    }
+
+    /// New pods only: changes come from programs mostly, and often.
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut found = Vec::new();
+        if old.is_none() {
+            warnings::of_name(new, "the Pod's hostname", &mut found);
+            warnings::of_spec(new, None, &mut found);
+        }
+        found
     }
 
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
@@ -175,7 +221,7 @@ fn keep_ephemeral_containers(new: &mut Value, old: &Value) {
         Some(containers) => spec.set("ephemeralContainers", containers),
         None => _ = spec.unset("ephemeralContainers"),
     }
-    disabled::drop_fields(spec, old.at("spec"));
+    disabled::drop_fields(spec);
 }
 
 /// Everything as it was, but what containers ask for. A change of the containers themselves is left for
@@ -194,7 +240,7 @@ fn keep_resources(new: &mut Value, old: &Value) {
             spec.set(list, containers);
         }
     }
-    disabled::drop_fields(spec, old.at("spec"));
+    disabled::drop_fields(spec);
 }
 
 fn resized(new: &[Value], old: &[Value]) -> Vec<Value> {

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{CORE, entry, resources};
+use super::{CORE, entry, metadata, resources};
+use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
+
+mod validation;
 
 pub fn kind() -> Kind {
     Kind {
@@ -117,6 +120,13 @@ impl Strategy for Node {
         node.object_mut("status").unset("config");
     }
 
+    fn validate(&self, node: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(node, &mut errors);
+        validation::check(node, &mut errors);
+        errors
+    }
+
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
         if !old.at("spec").has("configSource") {
@@ -124,11 +134,26 @@ impl Strategy for Node {
         }
     }
 
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Cluster, NameRule::Subdomain, &mut errors);
+        validation::check(new, &mut errors);
+        errors.extend(self.validate_status_update(new, old));
+        errors
+    }
+
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
         if !old.at("status").has("config") {
             new.object_mut("status").unset("config");
         }
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        validation::check_change(new, old, &mut errors);
+        errors
     }
 
     fn counts_generations(&self) -> bool {
@@ -161,5 +186,70 @@ fn default_pod_cidrs(spec: &mut Value) {
     } else {
         let cidrs = json!([single]);
         spec.set("podCIDRs", cidrs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+
+    #[test]
+    fn a_node_is_filled_in() {
+        let mut node = json!({"spec": {"podCIDR": "10.1.0.0/24"}, "status": {"capacity": {"cpu": "4000m"}}});
+        Node.default(&mut node);
+        assert_eq!(node["spec"]["podCIDRs"], json!(["10.1.0.0/24"]));
+        assert_eq!(node["status"]["allocatable"], json!({"cpu": "4"}));
+    }
+
+    #[test]
+    fn a_row_sums_up_a_node() {
+        let node = json!({"metadata": {"labels": {"node-role.kubernetes.io/x": "", "kubernetes.io/role": "y"}},
+            "spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "False"}],
+            "addresses": [{"type": "InternalIP", "address": "1.2.3.4"}]}});
+        assert_eq!(status(&node), "NotReady,SchedulingDisabled");
+        assert_eq!(roles(&node), "x,y");
+        assert_eq!((address(&node, "InternalIP"), address(&node, "ExternalIP")), ("1.2.3.4", "<none>"));
+    }
+
+    #[test]
+    fn taints_are_well_formed_and_unique() {
+        let node = |taints: Value| json!({"spec": {"taints": taints}});
+        check::create(
+            &Node,
+            node(json!([{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}])),
+            &[],
+        );
+        check::create(
+            &Node,
+            node(json!([{"key": "-", "value": "-", "effect": "X"}, {"key": "a"}, {"key": "a"}])),
+            &[
+                "Invalid metadata.taints[0].key",
+                "Invalid metadata.taints[0].value",
+                "NotSupported metadata.taints[0].effect",
+                "Required metadata.taints[1].effect",
+                "Required metadata.taints[2].effect",
+                "Duplicate metadata.taints[2]",
+            ],
+        );
+    }
+
+    #[test]
+    fn networks_and_the_provider_are_set_once() {
+        let with = |spec: Value| json!({"spec": spec});
+        check::create(&Node, with(json!({"podCIDRs": ["x"]})), &["Invalid spec.podCIDRs[0]"]);
+        check::create(
+            &Node,
+            with(json!({"podCIDRs": ["10.0.0.0/24", "10.1.0.0/24"]})),
+            &["Invalid spec.podCIDRs"],
+        );
+        let old = with(json!({"podCIDR": "10.0.0.0/24", "providerID": "a"}));
+        check::update(
+            &Node,
+            with(json!({"podCIDR": "10.1.0.0/24", "providerID": "b"})),
+            &old,
+            &["Forbidden spec.podCIDRs", "Forbidden spec.providerID"],
+        );
+        check::update(&Node, old, &with(json!({})), &[]);
     }
 }

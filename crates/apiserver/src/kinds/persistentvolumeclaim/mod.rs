@@ -2,12 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{CORE, entry, resources};
-use crate::field::Path;
+use super::{CORE, entry, metadata, resources};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::kind::{Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::kind::{Kind, Scope, Subresource};
+use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
+
+pub(super) mod validation;
+
+use validation::Leniency;
 
 pub fn kind() -> Kind {
     Kind {
@@ -111,13 +115,38 @@ impl Strategy for PersistentVolumeClaim {
         prepare_data_sources(claim.object_mut("spec"), &Value::Null);
     }
 
+    fn validate(&self, claim: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(claim, &mut errors);
+        validation::check_spec(claim.at("spec"), Leniency::NONE, &Path::root("spec"), &mut errors);
+        errors
+    }
+
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
         prepare_data_sources(new.object_mut("spec"), old.at("spec"));
     }
 
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        let leniency = Leniency::towards(old);
+        // Twice, as v1.34 does.
+        check_again(new, leniency, &mut errors);
+        metadata::change(new, &mut errors);
+        check_again(new, leniency, &mut errors);
+        validation::check_change(new, old, &mut errors);
+        errors
+    }
+
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        validation::check_status(new, &mut errors);
+        errors
     }
 
     fn counts_generations(&self) -> bool {
@@ -134,6 +163,11 @@ impl Strategy for PersistentVolumeClaim {
         warn_of_fractions(&Path::root("spec"), new.at("spec"), &mut warnings);
         warnings
     }
+}
+
+fn check_again(claim: &Value, leniency: Leniency, errors: &mut Errors) {
+    metadata::whole(claim, Scope::Namespaced, NameRule::Subdomain, errors);
+    validation::check_spec(claim.at("spec"), leniency, &Path::root("spec"), errors);
 }
 
 /// Storage comes in whole bytes.
@@ -214,5 +248,60 @@ mod tests {
         let claim = json!({"metadata": {"name": "a"}, "spec": {"volumeName": "v", "storageClassName": "s"},
             "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"]}});
         assert_eq!((capacity(&claim), access_modes(&claim).as_str(), class(&claim)), ("1Gi", "RWO,RWX", "s"));
+    }
+
+    fn claim(change: impl FnOnce(&mut Value)) -> Value {
+        let mut claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        change(claim.object_mut("spec"));
+        claim
+    }
+
+    #[test]
+    fn a_claim_says_how_much_and_how_it_is_used() {
+        use crate::kinds::check;
+        check::create(&PersistentVolumeClaim, claim(|_| ()), &[]);
+        check::create(
+            &PersistentVolumeClaim,
+            json!({"spec": {}}),
+            &["Required spec.accessModes", "Required spec.resources[storage]"],
+        );
+        check::create(
+            &PersistentVolumeClaim,
+            claim(|spec| {
+                spec.set("accessModes", json!(["ReadWriteOncePod", "ReadWriteOnce", "X"]));
+                spec.set("resources", json!({"requests": {"storage": "0"}}));
+                spec.set("storageClassName", "A");
+                spec.set("volumeMode", "X");
+                spec.set("dataSourceRef", json!({"kind": "X"}));
+            }),
+            &[
+                "NotSupported spec.accessModes",
+                "Forbidden spec.accessModes",
+                "Invalid spec.resources[storage]",
+                "Invalid spec.storageClassName",
+                "NotSupported spec.volumeMode",
+                "Required spec.dataSource.name",
+                "Invalid spec.dataSource",
+                "Required spec.dataSourceRef.name",
+                "Invalid spec.dataSourceRef",
+            ],
+        );
+    }
+
+    #[test]
+    fn only_the_size_of_a_bound_claim_changes() {
+        use crate::kinds::check;
+        let grown = claim(|spec| spec.set("resources", json!({"requests": {"storage": "2Gi"}})));
+        let mut bound = claim(|_| ());
+        check::update(&PersistentVolumeClaim, grown.clone(), &bound, &["Forbidden spec"]);
+        bound.set("status", json!({"phase": "Bound", "capacity": {"storage": "1Gi"}}));
+        check::update(&PersistentVolumeClaim, grown, &bound, &[]);
+        let shrunk = claim(|spec| spec.set("resources", json!({"requests": {"storage": "1Mi"}})));
+        check::update(&PersistentVolumeClaim, shrunk, &bound, &["Forbidden spec.resources.requests.storage"]);
+        let named = claim(|spec| spec.set("volumeName", "v"));
+        check::update(&PersistentVolumeClaim, named, &claim(|_| ()), &[]);
+        let classed = claim(|spec| spec.set("storageClassName", "fast"));
+        check::update(&PersistentVolumeClaim, classed.clone(), &claim(|_| ()), &[]);
+        check::update(&PersistentVolumeClaim, claim(|_| ()), &classed, &["Forbidden spec"]);
     }
 }

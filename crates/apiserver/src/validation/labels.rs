@@ -1,0 +1,206 @@
+//! Labels, annotations, and the selectors over them.
+
+use serde_json::{Map, Value};
+
+use super::{complain, qualified_name, too_long};
+use crate::field::{Errors, Path};
+use crate::json::Json;
+use crate::names;
+
+/// Annotations may take this many bytes altogether.
+const ANNOTATIONS_BYTES: usize = 256 << 10;
+
+/// The labels under a field, or any map of that kind (a node selector).
+pub fn labels(object: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.child(field);
+    for (key, value) in object.map(field).into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        qualified_name(key, &path, errors);
+        complain(names::label_value(value), value, &path, errors);
+    }
+}
+
+/// The annotations under a field.
+pub fn annotations(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.child("annotations");
+    let mut size = 0;
+    for (key, value) in object.map("annotations").into_iter().flatten() {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        // Only here does case not matter.
+        let complaints = match key.bytes().any(|b| b.is_ascii_uppercase()) {
+            true => names::qualified_name(&key.to_lowercase()),
+            false => names::qualified_name(key),
+        };
+        complain(complaints, key, &path, errors);
+    }
+    if size > ANNOTATIONS_BYTES {
+        too_long(ANNOTATIONS_BYTES, &path, errors);
+    }
+}
+
+/// Whether the values of a selector's expressions are checked too. Where they once were not, an object that
+/// has bad ones may keep them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    Checked,
+    Unchecked,
+}
+
+/// A label selector, or nothing.
+pub fn selector(selector: &Value, values: Values, path: &Path<'_>, errors: &mut Errors) {
+    if selector.is_null() {
+        return;
+    }
+    labels(selector, "matchLabels", path, errors);
+    let path = path.child("matchExpressions");
+    for (index, expression) in selector.list("matchExpressions").iter().enumerate() {
+        let path = path.index(index);
+        operator(expression, &["In", "NotIn"], &["Exists", "DoesNotExist"], &path, errors);
+        key_and_values(expression, values, &path, errors);
+    }
+}
+
+/// Whether some value in a selector's expressions is no value of a label.
+pub fn has_bad_values(selector: &Value) -> bool {
+    let expressions = selector.list("matchExpressions").iter();
+    let mut values = expressions.flat_map(|expression| expression.list("values")).filter_map(Value::as_str);
+    values.any(|value| !names::label_value(value).is_empty())
+}
+
+/// Operators that need values, and operators that have none.
+fn operator(expression: &Value, with: &[&str], without: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let (operator, values) = (expression.text("operator"), expression.list("values"));
+    if with.contains(&operator) {
+        if values.is_empty() {
+            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.required(&path.child("values"), detail);
+        }
+    } else if without.contains(&operator) {
+        if !values.is_empty() {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.forbidden(&path.child("values"), detail);
+        }
+    } else if matches!(operator, "Gt" | "Lt") && with.contains(&"Gt|Lt") {
+        if values.len() != 1 {
+            let detail = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+            errors.required(&path.child("values"), detail);
+        }
+    } else {
+        errors.invalid(&path.child("operator"), operator, "not a valid selector operator");
+    }
+}
+
+fn key_and_values(expression: &Value, values: Values, path: &Path<'_>, errors: &mut Errors) {
+    qualified_name(expression.text("key"), &path.child("key"), errors);
+    if values == Values::Unchecked {
+        return;
+    }
+    let path = path.child("values");
+    for (index, value) in expression.list("values").iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        complain(names::label_value(value), value, &path.index(index), errors);
+    }
+}
+
+/// A selector of nodes: at least one term.
+pub fn node_selector(selector: &Value, values: Values, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.child("nodeSelectorTerms");
+    let terms = selector.list("nodeSelectorTerms");
+    if terms.is_empty() {
+        errors.required(&path, "must have at least one node selector term");
+    }
+    for (index, term) in terms.iter().enumerate() {
+        node_selector_term(term, values, &path.index(index), errors);
+    }
+}
+
+/// Whether some value in the terms is no value of a label.
+pub fn node_selector_has_bad_values(selector: &Value) -> bool {
+    selector.list("nodeSelectorTerms").iter().any(has_bad_values)
+}
+
+pub fn node_selector_term(term: &Value, values: Values, path: &Path<'_>, errors: &mut Errors) {
+    let expressions = path.child("matchExpressions");
+    for (index, expression) in term.list("matchExpressions").iter().enumerate() {
+        let path = expressions.index(index);
+        operator(expression, &["In", "NotIn", "Gt|Lt"], &["Exists", "DoesNotExist"], &path, errors);
+        key_and_values(expression, values, &path, errors);
+    }
+    let fields = path.child("matchFields");
+    for (index, requirement) in term.list("matchFields").iter().enumerate() {
+        node_field(requirement, &fields.index(index), errors);
+    }
+}
+
+/// Of a node's fields only its name can be selected, one at a time.
+fn node_field(requirement: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let values = requirement.list("values");
+    match requirement.text("operator") {
+        "In" | "NotIn" if values.len() == 1 => {}
+        "In" | "NotIn" => {
+            let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+            errors.required(&path.child("values"), detail);
+        }
+        operator => errors.invalid(&path.child("operator"), operator, "not a valid selector operator"),
+    }
+    if requirement.text("key") != "metadata.name" {
+        errors.invalid(&path.child("key"), requirement.text("key"), "not a valid field selector key");
+        return;
+    }
+    let path = path.child("values");
+    for (index, name) in values.iter().enumerate() {
+        let name = name.as_str().unwrap_or_default();
+        complain(names::dns_subdomain(name), name, &path.index(index), errors);
+    }
+}
+
+/// Whether a map has entries.
+pub fn is_filled(map: Option<&Map<String, Value>>) -> bool {
+    map.is_some_and(|map| !map.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(value: Value, expected: &[&str]) {
+        let mut errors = Errors::default();
+        selector(&value, Values::Checked, &Path::root("s"), &mut errors);
+        let fields: Vec<&str> = errors.0.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, expected, "{value}");
+    }
+
+    #[test]
+    fn every_part_of_a_selector_is_checked() {
+        check(Value::Null, &[]);
+        check(
+            json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+            &[],
+        );
+        check(json!({"matchLabels": {"-": "b"}}), &["s.matchLabels"]);
+        check(
+            json!({"matchExpressions": [{"key": "a", "operator": "In"}, {"key": "a", "operator": "Gt", "values": ["1"]},
+                {"key": "", "operator": "Exists", "values": ["-"]}]}),
+            &[
+                "s.matchExpressions[0].values",
+                "s.matchExpressions[1].operator",
+                "s.matchExpressions[2].values",
+                "s.matchExpressions[2].key",
+                "s.matchExpressions[2].key",
+                "s.matchExpressions[2].values[0]",
+            ],
+        );
+    }
+
+    #[test]
+    fn nodes_are_selected_by_labels_and_name() {
+        let value = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "B"]}]}]});
+        let mut errors = Errors::default();
+        node_selector(&value, Values::Checked, &Path::root("n"), &mut errors);
+        let fields: Vec<&str> = errors.0.iter().map(|error| error.field.as_str()).collect();
+        let path = "n.nodeSelectorTerms[0].matchFields[0].values";
+        assert_eq!(fields, [path, &format!("{path}[1]")]);
+    }
+}

@@ -38,7 +38,11 @@ fn check_containers(rows: &[(Value, &[&str])]) {
     for (container, expected) in rows {
         let expected: Vec<String> =
             expected.iter().map(|error| error.replacen(' ', " spec.containers[0]", 1)).collect();
-        check::create(&Pod, pod_with_container(container), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        check::create(
+            &Pod,
+            pod_with_container(container),
+            &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
     }
 }
 
@@ -47,25 +51,34 @@ fn containers_have_names_and_images() {
     check_specs(&[
         (json!({}), &[]),
         (json!({"containers": []}), &["Required spec.containers"]),
-        (json!({"containers": [{}]}), &["Required spec.containers[0].name", "Required spec.containers[0].image"]),
+        (
+            json!({"containers": [{}]}),
+            &["Required spec.containers[0].name", "Required spec.containers[0].image"],
+        ),
         (
             json!({"containers": [{"name": "c", "image": "i"}, {"name": "c", "image": "i"}]}),
             &["Duplicate spec.containers[1].name"],
         ),
-        (json!({"containers": [{"name": "B_", "image": " i"}]}), &[
-            "Invalid spec.containers[0].name",
-            "Invalid spec.containers[0].image",
-        ]),
-        (json!({"initContainers": [{"name": "c", "image": "i"}]}), &["Duplicate spec.initContainers[0].name"]),
-        (json!({"ephemeralContainers": [{"name": "e", "image": "i"}]}), &["Forbidden spec.ephemeralContainers"]),
+        (
+            json!({"containers": [{"name": "B_", "image": " i"}]}),
+            &["Invalid spec.containers[0].name", "Invalid spec.containers[0].image"],
+        ),
+        (
+            json!({"initContainers": [{"name": "c", "image": "i"}]}),
+            &["Duplicate spec.initContainers[0].name"],
+        ),
+        (
+            json!({"ephemeralContainers": [{"name": "e", "image": "i"}]}),
+            &["Forbidden spec.ephemeralContainers"],
+        ),
     ]);
     check_containers(&[
         (json!({"terminationMessagePolicy": "X"}), &["NotSupported .terminationMessagePolicy"]),
         (json!({"imagePullPolicy": "X"}), &["NotSupported .imagePullPolicy"]),
-        (json!({"resizePolicy": [{"resourceName": "x", "restartPolicy": ""}]}), &[
-            "NotSupported .resizePolicy",
-            "Required .resizePolicy",
-        ]),
+        (
+            json!({"resizePolicy": [{"resourceName": "x", "restartPolicy": ""}]}),
+            &["NotSupported .resizePolicy", "Required .resizePolicy"],
+        ),
     ]);
 }
 
@@ -73,9 +86,10 @@ fn containers_have_names_and_images() {
 fn init_containers_are_not_probed_unless_they_stay() {
     let probe = json!({"tcpSocket": {"port": 1}});
     check_specs(&[
-        (json!({"initContainers": [{"name": "i", "image": "i", "livenessProbe": probe}]}), &[
-            "Forbidden spec.initContainers[0].livenessProbe",
-        ]),
+        (
+            json!({"initContainers": [{"name": "i", "image": "i", "livenessProbe": probe}]}),
+            &["Forbidden spec.initContainers[0].livenessProbe"],
+        ),
         (
             json!({"initContainers": [{"name": "i", "image": "i", "restartPolicy": "Always", "livenessProbe": probe,
                 "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}]}),
@@ -90,15 +104,17 @@ fn ports_are_numbers_and_names_in_range() {
         (json!({"ports": [{"containerPort": 0}]}), &["Required .ports[0].containerPort"]),
         (json!({"ports": [{"containerPort": 65536}]}), &["Invalid .ports[0].containerPort"]),
         (json!({"ports": [{"containerPort": 1, "name": "Bad_Name"}]}), &["Invalid .ports[0].name"]),
-        (json!({"ports": [{"containerPort": 1, "name": "x"}, {"containerPort": 2, "name": "x"}]}), &[
-            "Duplicate .ports[1].name",
-        ]),
-        (json!({"ports": [{"containerPort": 1, "protocol": "X", "hostPort": -1}]}), &[
-            "Invalid .ports[0].hostPort",
-            "NotSupported .ports[0].protocol",
-        ]),
+        (
+            json!({"ports": [{"containerPort": 1, "name": "x"}, {"containerPort": 2, "name": "x"}]}),
+            &["Duplicate .ports[1].name"],
+        ),
+        (
+            json!({"ports": [{"containerPort": 1, "protocol": "X", "hostPort": -1}]}),
+            &["Invalid .ports[0].hostPort", "NotSupported .ports[0].protocol"],
+        ),
     ]);
-    let port = |name: &str| json!({"name": name, "image": "i", "ports": [{"containerPort": 1, "hostPort": 9}]});
+    let port =
+        |name: &str| json!({"name": name, "image": "i", "ports": [{"containerPort": 1, "hostPort": 9}]});
     check_specs(&[
         (json!({"containers": [port("a"), port("b")]}), &["Duplicate spec.containers[1].ports[0].hostPort"]),
         (
@@ -117,24 +133,40 @@ fn variables_have_names_and_one_source() {
         (json!({"env": [{"name": "a=b", "value": "x"}]}), &["Invalid .env[0].name"]),
         (from(json!({})), &["Invalid .env[0].valueFrom"]),
         (from(json!({"fieldRef": {"fieldPath": "metadata.labels['a']"}})), &[]),
-        (from(json!({"fieldRef": {"fieldPath": "metadata.labels"}})), &[
-            "NotSupported .env[0].valueFrom.fieldRef.fieldPath",
-        ]),
-        (from(json!({"fieldRef": {"fieldPath": "spec.nope"}})), &["Invalid .env[0].valueFrom.fieldRef.fieldPath"]),
-        (from(json!({"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": {"name": "s", "key": "k"}})), &[
-            "Invalid .env[0].valueFrom",
-        ]),
-        (from(json!({"secretKeyRef": {"name": "s", "key": ""}})), &["Required .env[0].valueFrom.secretKeyRef.key"]),
-        (from(json!({"resourceFieldRef": {"resource": "limits.nope"}})), &[
-            "NotSupported .env[0].valueFrom.resourceFieldRef.resource",
-        ]),
-        (from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "2"}})), &[
-            "Invalid .env[0].valueFrom.resourceFieldRef.divisor",
-        ]),
-        (json!({"env": [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}), &[
-            "Invalid .env[0].valueFrom",
-        ]),
-        (json!({"envFrom": [{}, {"configMapRef": {}}]}), &["Invalid .envFrom", "Required .envFrom[1].configMapRef.name"]),
+        (
+            from(json!({"fieldRef": {"fieldPath": "metadata.labels"}})),
+            &["NotSupported .env[0].valueFrom.fieldRef.fieldPath"],
+        ),
+        (
+            from(json!({"fieldRef": {"fieldPath": "spec.nope"}})),
+            &["Invalid .env[0].valueFrom.fieldRef.fieldPath"],
+        ),
+        (
+            from(
+                json!({"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": {"name": "s", "key": "k"}}),
+            ),
+            &["Invalid .env[0].valueFrom"],
+        ),
+        (
+            from(json!({"secretKeyRef": {"name": "s", "key": ""}})),
+            &["Required .env[0].valueFrom.secretKeyRef.key"],
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.nope"}})),
+            &["NotSupported .env[0].valueFrom.resourceFieldRef.resource"],
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "2"}})),
+            &["Invalid .env[0].valueFrom.resourceFieldRef.divisor"],
+        ),
+        (
+            json!({"env": [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
+            &["Invalid .env[0].valueFrom"],
+        ),
+        (
+            json!({"envFrom": [{}, {"configMapRef": {}}]}),
+            &["Invalid .envFrom", "Required .envFrom[1].configMapRef.name"],
+        ),
     ]);
 }
 
@@ -142,28 +174,39 @@ fn variables_have_names_and_one_source() {
 fn probes_and_hooks_do_exactly_one_thing() {
     check_containers(&[
         (json!({"livenessProbe": {"periodSeconds": 1}}), &["Required .livenessProbe"]),
-        (json!({"livenessProbe": {"tcpSocket": {"port": 1}, "exec": {"command": ["x"]}}}), &[
-            "Forbidden .livenessProbe.tcpSocket",
-        ]),
-        (json!({"livenessProbe": {"tcpSocket": {"port": 1}, "successThreshold": 2}}), &[
-            "Invalid .livenessProbe.successThreshold",
-        ]),
-        (json!({"readinessProbe": {"exec": {}, "successThreshold": 2, "terminationGracePeriodSeconds": 0}}), &[
-            "Required .readinessProbe.exec.command",
-            "Invalid .readinessProbe.terminationGracePeriodSeconds",
-            "Invalid .readinessProbe.terminationGracePeriodSeconds",
-        ]),
-        (json!({"livenessProbe": {"tcpSocket": {"port": "BAD_"}}}), &[
-            "Invalid .livenessProbe.tcpSocket.port",
-            "Invalid .livenessProbe.tcpSocket.port",
-        ]),
-        (json!({"startupProbe": {"httpGet": {"port": 0, "scheme": "X", "httpHeaders": [{"name": "a b"}]}}}), &[
-            "Invalid .startupProbe.httpGet.port",
-            "NotSupported .startupProbe.httpGet.scheme",
-            "Invalid .startupProbe.httpGet.httpHeaders",
-        ]),
+        (
+            json!({"livenessProbe": {"tcpSocket": {"port": 1}, "exec": {"command": ["x"]}}}),
+            &["Forbidden .livenessProbe.tcpSocket"],
+        ),
+        (
+            json!({"livenessProbe": {"tcpSocket": {"port": 1}, "successThreshold": 2}}),
+            &["Invalid .livenessProbe.successThreshold"],
+        ),
+        (
+            json!({"readinessProbe": {"exec": {}, "successThreshold": 2, "terminationGracePeriodSeconds": 0}}),
+            &[
+                "Required .readinessProbe.exec.command",
+                "Invalid .readinessProbe.terminationGracePeriodSeconds",
+                "Invalid .readinessProbe.terminationGracePeriodSeconds",
+            ],
+        ),
+        (
+            json!({"livenessProbe": {"tcpSocket": {"port": "BAD_"}}}),
+            &["Invalid .livenessProbe.tcpSocket.port", "Invalid .livenessProbe.tcpSocket.port"],
+        ),
+        (
+            json!({"startupProbe": {"httpGet": {"port": 0, "scheme": "X", "httpHeaders": [{"name": "a b"}]}}}),
+            &[
+                "Invalid .startupProbe.httpGet.port",
+                "NotSupported .startupProbe.httpGet.scheme",
+                "Invalid .startupProbe.httpGet.httpHeaders",
+            ],
+        ),
         (json!({"lifecycle": {"preStop": {}}}), &["Required .lifecycle.preStop"]),
-        (json!({"lifecycle": {"preStop": {"sleep": {"seconds": 31}}}}), &["Invalid .lifecycle.preStop.sleep"]),
+        (
+            json!({"lifecycle": {"preStop": {"sleep": {"seconds": 31}}}}),
+            &["Invalid .lifecycle.preStop.sleep"],
+        ),
     ]);
 }
 
@@ -176,31 +219,42 @@ fn volumes_have_names_and_one_source() {
     };
     check_specs(&[
         (json!({"volumes": [{"name": "v"}, {"name": "v"}]}), &["Duplicate spec.volumes[1].name"]),
-        (json!({"volumes": [{"name": "V"}, {}]}), &["Invalid spec.volumes[0].name", "Required spec.volumes[1].name"]),
+        (
+            json!({"volumes": [{"name": "V"}, {}]}),
+            &["Invalid spec.volumes[0].name", "Required spec.volumes[1].name"],
+        ),
         (volume(json!({"emptyDir": {}, "hostPath": {"path": "/"}})), &["Forbidden spec.volumes[0].hostPath"]),
         (volume(json!({"emptyDir": {"sizeLimit": "-1"}})), &["Forbidden spec.volumes[0].emptyDir.sizeLimit"]),
         (volume(json!({"hostPath": {"path": "/a/../b"}})), &["Invalid spec.volumes[0].hostPath.path"]),
-        (volume(json!({"hostPath": {"path": "/a", "type": "X"}})), &["NotSupported spec.volumes[0].hostPath.type"]),
+        (
+            volume(json!({"hostPath": {"path": "/a", "type": "X"}})),
+            &["NotSupported spec.volumes[0].hostPath.type"],
+        ),
         (volume(json!({"secret": {}})), &["Required spec.volumes[0].secret.secretName"]),
-        (volume(json!({"configMap": {"name": "c", "defaultMode": 4096}})), &[
-            "Invalid spec.volumes[0].configMap.defaultMode",
-        ]),
-        (volume(json!({"configMap": {"name": "c", "items": [{"key": "k", "path": "../x"}]}})), &[
-            "Invalid spec.volumes[0].configMap.items[0].path",
-        ]),
+        (
+            volume(json!({"configMap": {"name": "c", "defaultMode": 4096}})),
+            &["Invalid spec.volumes[0].configMap.defaultMode"],
+        ),
+        (
+            volume(json!({"configMap": {"name": "c", "items": [{"key": "k", "path": "../x"}]}})),
+            &["Invalid spec.volumes[0].configMap.items[0].path"],
+        ),
         (volume(json!({"nfs": {"server": "s", "path": "x"}})), &["Invalid spec.volumes[0].nfs.path"]),
         (volume(json!({"gcePersistentDisk": {}})), &["Required spec.volumes[0].persistentDisk.pdName"]),
         (volume(json!({"csi": {"driver": "A_"}})), &["Invalid spec.volumes[0].csi.driver"]),
-        (volume(json!({"downwardAPI": {"items": [{"path": "/x"}]}})), &[
-            "Invalid spec.volumes[0].downwardAPI.path",
-            "Required spec.volumes[0].downwardAPI",
-        ]),
+        (
+            volume(json!({"downwardAPI": {"items": [{"path": "/x"}]}})),
+            &["Invalid spec.volumes[0].downwardAPI.path", "Required spec.volumes[0].downwardAPI"],
+        ),
         (volume(json!({"ephemeral": {}})), &["Required spec.volumes[0].ephemeral.volumeClaimTemplate"]),
-        (volume(json!({"ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "x"}, "spec": {}}}})), &[
-            "Forbidden spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.name",
-            "Required spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes",
-            "Required spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]",
-        ]),
+        (
+            volume(json!({"ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "x"}, "spec": {}}}})),
+            &[
+                "Forbidden spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.name",
+                "Required spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes",
+                "Required spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]",
+            ],
+        ),
         (
             json!({"serviceAccountName": "s", "volumes": [{"name": "v", "projected": {"sources": [
                 {"serviceAccountToken": {"path": "../t", "expirationSeconds": 1}},
@@ -213,9 +267,10 @@ fn volumes_have_names_and_one_source() {
                 "Forbidden spec.volumes[0].projected.sources[1]",
             ],
         ),
-        (volume(json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}})), &[
-            "Forbidden spec.volumes[0].projected.sources[0].serviceAccountToken",
-        ]),
+        (
+            volume(json!({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}})),
+            &["Forbidden spec.volumes[0].projected.sources[0].serviceAccountToken"],
+        ),
     ]);
 }
 
@@ -229,17 +284,26 @@ fn mounts_are_of_volumes_that_are_there() {
     let path = "spec.containers[0].volumeMounts";
     check_specs(&[
         (mounted(json!([{"name": "v", "mountPath": "/x"}]), json!({})), &[]),
-        (mounted(json!([{"name": "w", "mountPath": "/x"}]), json!({})), &[&format!("NotFound {path}[0].name")]),
+        (
+            mounted(json!([{"name": "w", "mountPath": "/x"}]), json!({})),
+            &[&format!("NotFound {path}[0].name")],
+        ),
         (
             mounted(json!([{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/x"}]), json!({})),
             &[&format!("Invalid {path}[1].mountPath")],
         ),
         (
-            mounted(json!([{"name": "v", "mountPath": "/x", "subPath": "/a", "subPathExpr": "b"}]), json!({})),
+            mounted(
+                json!([{"name": "v", "mountPath": "/x", "subPath": "/a", "subPathExpr": "b"}]),
+                json!({}),
+            ),
             &[&format!("Invalid {path}.subPath"), &format!("Invalid {path}[0].subPathExpr")],
         ),
         (
-            mounted(json!([{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]), json!({})),
+            mounted(
+                json!([{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]),
+                json!({}),
+            ),
             &[&format!("Forbidden {path}.mountPropagation")],
         ),
         (
@@ -247,7 +311,10 @@ fn mounts_are_of_volumes_that_are_there() {
             &[&format!("Forbidden {path}.recursiveReadOnly")],
         ),
         (
-            mounted(json!([]), json!({"volumeDevices": [{"name": "v", "devicePath": "/x"}, {"name": "w", "devicePath": ".."}]})),
+            mounted(
+                json!([]),
+                json!({"volumeDevices": [{"name": "v", "devicePath": "/x"}, {"name": "w", "devicePath": ".."}]}),
+            ),
             &[
                 "Invalid spec.containers[0].volumeDevices[0].name",
                 "NotFound spec.containers[0].volumeDevices[1].name",
@@ -262,30 +329,31 @@ fn resources_are_known_and_consistent() {
     let with = |resources: Value| json!({"resources": resources});
     check_containers(&[
         (with(json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})), &["Invalid .resources.requests"]),
-        (with(json!({"requests": {"widgets": "1"}})), &[
-            "Invalid .resources.requests[widgets]",
-            "Invalid .resources.requests[widgets]",
-        ]),
-        (with(json!({"limits": {"example.com/x": "1.5"}})), &[
-            "Invalid .resources.limits[example.com/x]",
-            "Invalid .resources.requests[example.com/x]",
-        ]),
+        (
+            with(json!({"requests": {"widgets": "1"}})),
+            &["Invalid .resources.requests[widgets]", "Invalid .resources.requests[widgets]"],
+        ),
+        (
+            with(json!({"limits": {"example.com/x": "1.5"}})),
+            &["Invalid .resources.limits[example.com/x]", "Invalid .resources.requests[example.com/x]"],
+        ),
         (with(json!({"claims": [{"name": "c"}]})), &["NotFound .resources.claims[0]"]),
     ]);
     check_specs(&[
-        (json!({"resources": {"limits": {"cpu": "1", "storage": "1"}}}), &[
-            "NotSupported spec.resources.limits[storage]",
-        ]),
+        (
+            json!({"resources": {"limits": {"cpu": "1", "storage": "1"}}}),
+            &["NotSupported spec.resources.limits[storage]"],
+        ),
         (
             json!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "100m"}},
                 "containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "2"}}}]}),
             &["Invalid spec.resources.requests[cpu]", "Invalid spec.resources.containers[0][cpu].limits"],
         ),
         (json!({"overhead": {"cpu": "-1"}}), &["Invalid spec.overhead.limits[cpu]"]),
-        (json!({"resourceClaims": [{"name": "A"}, {"name": "b", "resourceClaimName": "c"}]}), &[
-            "Invalid spec.resourceClaims[0].name",
-            "Invalid spec.resourceClaims[0]",
-        ]),
+        (
+            json!({"resourceClaims": [{"name": "A"}, {"name": "b", "resourceClaimName": "c"}]}),
+            &["Invalid spec.resourceClaims[0].name", "Invalid spec.resourceClaims[0]"],
+        ),
     ]);
 }
 
@@ -300,106 +368,147 @@ fn scheduling_is_well_formed() {
     };
     check_specs(&[
         (json!({"nodeSelector": {"bad key!": "v"}}), &["Invalid spec.nodeSelector"]),
-        (json!({"tolerations": [{"key": "k", "operator": "X"}]}), &["NotSupported spec.tolerations[0].operator"]),
-        (json!({"tolerations": [{"operator": "Equal", "value": "v"}]}), &["Invalid spec.tolerations[0].operator"]),
-        (json!({"tolerations": [{"key": "k", "effect": "NoSchedule", "tolerationSeconds": 1}]}), &[
-            "Invalid spec.tolerations[0].effect",
-        ]),
-        (json!({"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": []}}}}), &[&format!(
-            "Required spec.affinity.nodeAffinity.{required}.nodeSelectorTerms"
-        )]),
+        (
+            json!({"tolerations": [{"key": "k", "operator": "X"}]}),
+            &["NotSupported spec.tolerations[0].operator"],
+        ),
+        (
+            json!({"tolerations": [{"operator": "Equal", "value": "v"}]}),
+            &["Invalid spec.tolerations[0].operator"],
+        ),
+        (
+            json!({"tolerations": [{"key": "k", "effect": "NoSchedule", "tolerationSeconds": 1}]}),
+            &["Invalid spec.tolerations[0].effect"],
+        ),
+        (
+            json!({"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": []}}}}),
+            &[&format!("Required spec.affinity.nodeAffinity.{required}.nodeSelectorTerms")],
+        ),
         (
             json!({"affinity": {"podAffinity": {preferred: [{"weight": 0, "podAffinityTerm": {"topologyKey": "z"}}]}}}),
             &[&format!("Invalid spec.affinity.podAffinity.{preferred}[0].weight")],
         ),
-        (json!({"affinity": {"podAntiAffinity": {required: [{"topologyKey": "", "labelSelector": {}}]}}}), &[
-            &format!("Required spec.affinity.podAntiAffinity.{required}[0].topologyKey"),
-            &format!("Invalid spec.affinity.podAntiAffinity.{required}[0].topologyKey"),
-            &format!("Invalid spec.affinity.podAntiAffinity.{required}[0].topologyKey"),
-        ]),
+        (
+            json!({"affinity": {"podAntiAffinity": {required: [{"topologyKey": "", "labelSelector": {}}]}}}),
+            &[
+                &format!("Required spec.affinity.podAntiAffinity.{required}[0].topologyKey"),
+                &format!("Invalid spec.affinity.podAntiAffinity.{required}[0].topologyKey"),
+                &format!("Invalid spec.affinity.podAntiAffinity.{required}[0].topologyKey"),
+            ],
+        ),
         (spread(json!({})), &[]),
-        (spread(json!({"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "X", "minDomains": 0})), &[
-            "Invalid spec.topologySpreadConstraints[0].maxSkew",
-            "Required spec.topologySpreadConstraints[0].topologyKey",
-            "NotSupported spec.topologySpreadConstraints[0].whenUnsatisfiable",
-            "Invalid spec.topologySpreadConstraints[0].minDomains",
-            "Invalid spec.topologySpreadConstraints[0].minDomains",
-        ]),
-        (spread(json!({"matchLabelKeys": ["a"]})), &["Forbidden spec.topologySpreadConstraints[0].matchLabelKeys"]),
-        (json!({"schedulingGates": [{"name": "g"}, {"name": "g"}], "nodeName": "n"}), &[
-            "Duplicate spec.schedulingGates[1]",
-            "Forbidden spec.nodeName",
-        ]),
-        (json!({"readinessGates": [{"conditionType": "-"}]}), &["Invalid spec.readinessGates[0].conditionType"]),
+        (
+            spread(json!({"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "X", "minDomains": 0})),
+            &[
+                "Invalid spec.topologySpreadConstraints[0].maxSkew",
+                "Required spec.topologySpreadConstraints[0].topologyKey",
+                "NotSupported spec.topologySpreadConstraints[0].whenUnsatisfiable",
+                "Invalid spec.topologySpreadConstraints[0].minDomains",
+                "Invalid spec.topologySpreadConstraints[0].minDomains",
+            ],
+        ),
+        (
+            spread(json!({"matchLabelKeys": ["a"]})),
+            &["Forbidden spec.topologySpreadConstraints[0].matchLabelKeys"],
+        ),
+        (
+            json!({"schedulingGates": [{"name": "g"}, {"name": "g"}], "nodeName": "n"}),
+            &["Duplicate spec.schedulingGates[1]", "Forbidden spec.nodeName"],
+        ),
+        (
+            json!({"readinessGates": [{"conditionType": "-"}]}),
+            &["Invalid spec.readinessGates[0].conditionType"],
+        ),
     ]);
 }
 
 #[test]
 fn security_contexts_are_well_formed() {
     check_specs(&[
-        (json!({"securityContext": {"runAsUser": -1, "fsGroup": 1_i64 << 31}}), &[
-            "Invalid spec.securityContext.fsGroup",
-            "Invalid spec.securityContext.runAsUser",
-        ]),
-        (json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}), &[
-            "Required spec.securityContext.seccompProfile.localhostProfile",
-        ]),
-        (json!({"securityContext": {"appArmorProfile": {"type": "X"}}}), &[
-            "NotSupported spec.securityContext.appArmorProfile.type",
-        ]),
-        (json!({"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.a"}, {"name": "net.a"}, {"name": "A"}]}}), &[
-            "Invalid spec.securityContext.sysctls[0].name",
-            "Duplicate spec.securityContext.sysctls[1].name",
-            "Invalid spec.securityContext.sysctls[1].name",
-            "Invalid spec.securityContext.sysctls[2].name",
-        ]),
-        (json!({"hostUsers": false, "hostNetwork": true, "hostPID": true}), &[
-            "Forbidden spec.hostNetwork",
-            "Forbidden spec.HostPID",
-        ]),
-        (json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1}}), &[
-            "Forbidden spec.securityContext.runAsUser",
-        ]),
-        (json!({"os": {"name": "linux"}, "securityContext": {"windowsOptions": {"runAsUserName": "u"}}}), &[
-            "Forbidden spec.securityContext.windowsOptions",
-        ]),
+        (
+            json!({"securityContext": {"runAsUser": -1, "fsGroup": 1_i64 << 31}}),
+            &["Invalid spec.securityContext.fsGroup", "Invalid spec.securityContext.runAsUser"],
+        ),
+        (
+            json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}),
+            &["Required spec.securityContext.seccompProfile.localhostProfile"],
+        ),
+        (
+            json!({"securityContext": {"appArmorProfile": {"type": "X"}}}),
+            &["NotSupported spec.securityContext.appArmorProfile.type"],
+        ),
+        (
+            json!({"hostNetwork": true, "securityContext": {"sysctls": [{"name": "net.a"}, {"name": "net.a"}, {"name": "A"}]}}),
+            &[
+                "Invalid spec.securityContext.sysctls[0].name",
+                "Duplicate spec.securityContext.sysctls[1].name",
+                "Invalid spec.securityContext.sysctls[1].name",
+                "Invalid spec.securityContext.sysctls[2].name",
+            ],
+        ),
+        (
+            json!({"hostUsers": false, "hostNetwork": true, "hostPID": true}),
+            &["Forbidden spec.hostNetwork", "Forbidden spec.HostPID"],
+        ),
+        (
+            json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1}}),
+            &["Forbidden spec.securityContext.runAsUser"],
+        ),
+        (
+            json!({"os": {"name": "linux"}, "securityContext": {"windowsOptions": {"runAsUserName": "u"}}}),
+            &["Forbidden spec.securityContext.windowsOptions"],
+        ),
         (json!({"os": {"name": "dos"}}), &["NotSupported spec.os"]),
     ]);
     check_containers(&[
         (json!({"securityContext": {"privileged": true}}), &[]),
-        (json!({"securityContext": {"privileged": true, "allowPrivilegeEscalation": false}}), &[
-            "Invalid .securityContext",
-        ]),
+        (
+            json!({"securityContext": {"privileged": true, "allowPrivilegeEscalation": false}}),
+            &["Invalid .securityContext"],
+        ),
         (json!({"securityContext": {"procMount": "Unmasked"}}), &["Invalid .securityContext.procMount"]),
-        (json!({"securityContext": {"windowsOptions": {"runAsUserName": ""}}}), &[
-            "Invalid .securityContext.windowsOptions.runAsUserName",
-        ]),
+        (
+            json!({"securityContext": {"windowsOptions": {"runAsUserName": ""}}}),
+            &["Invalid .securityContext.windowsOptions.runAsUserName"],
+        ),
     ]);
 }
 
 #[test]
 fn the_rest_of_a_spec_is_well_formed() {
     check_specs(&[
-        (json!({"restartPolicy": "X", "dnsPolicy": "Y"}), &["NotSupported spec.restartPolicy", "NotSupported spec.dnsPolicy"]),
+        (
+            json!({"restartPolicy": "X", "dnsPolicy": "Y"}),
+            &["NotSupported spec.restartPolicy", "NotSupported spec.dnsPolicy"],
+        ),
         (json!({"activeDeadlineSeconds": 0}), &["Invalid spec.activeDeadlineSeconds"]),
-        (json!({"hostname": "Bad.Host", "subdomain": "a.b"}), &["Invalid spec.hostname", "Invalid spec.subdomain"]),
-        (json!({"nodeName": "A", "priorityClassName": "A", "runtimeClassName": "A", "preemptionPolicy": "X"}), &[
-            "Invalid spec.nodeName",
-            "Invalid spec.priorityClassName",
-            "Invalid spec.runtimeClassName",
-            "NotSupported spec.preemptionPolicy",
-        ]),
-        (json!({"hostAliases": [{"ip": "x", "hostnames": ["A"]}]}), &[
-            "Invalid spec.hostAliases[0].ip",
-            "Invalid spec.hostAliases[0].hostnames[0]",
-        ]),
+        (
+            json!({"hostname": "Bad.Host", "subdomain": "a.b"}),
+            &["Invalid spec.hostname", "Invalid spec.subdomain"],
+        ),
+        (
+            json!({"nodeName": "A", "priorityClassName": "A", "runtimeClassName": "A", "preemptionPolicy": "X"}),
+            &[
+                "Invalid spec.nodeName",
+                "Invalid spec.priorityClassName",
+                "Invalid spec.runtimeClassName",
+                "NotSupported spec.preemptionPolicy",
+            ],
+        ),
+        (
+            json!({"hostAliases": [{"ip": "x", "hostnames": ["A"]}]}),
+            &["Invalid spec.hostAliases[0].ip", "Invalid spec.hostAliases[0].hostnames[0]"],
+        ),
         (json!({"dnsPolicy": "None"}), &["Required spec.dnsConfig"]),
         (json!({"dnsPolicy": "None", "dnsConfig": {}}), &["Required spec.dnsConfig.nameservers"]),
-        (json!({"dnsConfig": {"nameservers": ["x"], "searches": ["_a.b.", ".", "-"], "options": [{}]}}), &[
-            "Invalid spec.dnsConfig.nameservers[0]",
-            "Invalid spec.dnsConfig.searches[2]",
-            "Required spec.dnsConfig.options[0]",
-        ]),
+        (
+            json!({"dnsConfig": {"nameservers": ["x"], "searches": ["_a.b.", ".", "-"], "options": [{}]}}),
+            &[
+                "Invalid spec.dnsConfig.nameservers[0]",
+                "Invalid spec.dnsConfig.searches[2]",
+                "Required spec.dnsConfig.options[0]",
+            ],
+        ),
     ]);
 }
 
@@ -410,7 +519,11 @@ fn annotations_of_pods_mean_something() {
         pod.object_mut("metadata").set("annotations", json!({key: value}));
         pod
     };
-    check::create(&Pod, annotated("kubernetes.io/config.mirror", "x"), &["Invalid metadata.annotations[kubernetes.io/config.mirror]"]);
+    check::create(
+        &Pod,
+        annotated("kubernetes.io/config.mirror", "x"),
+        &["Invalid metadata.annotations[kubernetes.io/config.mirror]"],
+    );
     check::create(
         &Pod,
         annotated("controller.kubernetes.io/pod-deletion-cost", "+1"),
@@ -437,19 +550,24 @@ fn little_of_a_pod_changes() {
     };
     change(json!({}), &[]);
     change(json!({"containers": [{"name": "c", "image": "other", "imagePullPolicy": "Always"}]}), &[]);
-    change(json!({"containers": [{"name": "c", "image": ""}]}), &[
-        "Required spec.containers[0].image",
-        "Required spec.containers[0].image",
-        "Forbidden spec",
-    ]);
+    change(
+        json!({"containers": [{"name": "c", "image": ""}]}),
+        &["Required spec.containers[0].image", "Required spec.containers[0].image", "Forbidden spec"],
+    );
     change(json!({"containers": [{"name": "d", "image": "i"}]}), &["Forbidden spec"]);
-    change(json!({"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]}), &["Forbidden spec.containers"]);
+    change(
+        json!({"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]}),
+        &["Forbidden spec.containers"],
+    );
     change(json!({"nodeName": "n"}), &["Forbidden spec"]);
     change(json!({"activeDeadlineSeconds": 5}), &[]);
     change(json!({"activeDeadlineSeconds": 11}), &["Invalid spec.activeDeadlineSeconds"]);
     change(json!({"activeDeadlineSeconds": null}), &["Invalid spec.activeDeadlineSeconds"]);
     change(json!({"tolerations": []}), &["Forbidden spec.tolerations"]);
-    change(json!({"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}, {"key": "b"}]}), &[]);
+    change(
+        json!({"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}, {"key": "b"}]}),
+        &[],
+    );
     change(json!({"schedulingGates": [{"name": "g"}]}), &["Forbidden spec.schedulingGates[0].name"]);
 }
 
@@ -472,7 +590,10 @@ fn gates_open_and_what_they_hold_can_be_narrowed() {
 #[test]
 fn a_status_takes_back_neither_class_nor_end() {
     let mut old = pod(&json!({"restartPolicy": "Never"}));
-    old.set("status", json!({"qosClass": "BestEffort", "containerStatuses": [{"name": "c", "state": {"terminated": {}}}]}));
+    old.set(
+        "status",
+        json!({"qosClass": "BestEffort", "containerStatuses": [{"name": "c", "state": {"terminated": {}}}]}),
+    );
     let update = |status: Value| {
         let mut new = old.clone();
         new.set("status", status);
@@ -488,7 +609,9 @@ fn a_status_takes_back_neither_class_nor_end() {
     );
     assert_eq!(update(json!({"podIP": "x"})), ["Invalid status.podIPs[0]"]);
     assert_eq!(
-        update(json!({"podIPs": [{"ip": "1.2.3.4"}, {"ip": "1.2.3.5"}], "hostIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.2"}]})),
+        update(
+            json!({"podIPs": [{"ip": "1.2.3.4"}, {"ip": "1.2.3.5"}], "hostIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.2"}]})
+        ),
         ["Invalid status.podIPs", "Invalid status.hostIPs[0].ip"]
     );
     assert_eq!(
@@ -517,7 +640,9 @@ fn ephemeral_containers_come_and_stay() {
     assert_eq!(change(json!([])), ["Forbidden spec.ephemeralContainers"]);
     assert_eq!(change(json!([{"name": "e", "image": "other"}])), ["Forbidden spec.ephemeralContainers"]);
     assert_eq!(
-        change(json!([kept, {"name": "c", "image": "i", "ports": [{"containerPort": 1}], "targetContainerName": "x"}])),
+        change(
+            json!([kept, {"name": "c", "image": "i", "ports": [{"containerPort": 1}], "targetContainerName": "x"}])
+        ),
         [
             "Duplicate spec.ephemeralContainers[1].name",
             "NotFound spec.ephemeralContainers[1].targetContainerName",
@@ -529,17 +654,23 @@ fn ephemeral_containers_come_and_stay() {
 #[test]
 fn a_resize_keeps_the_class_and_what_is_asked_for() {
     let resources = |cpu: &str| json!({"limits": {"cpu": cpu, "memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}});
-    let container = |resources: Value| json!({"containers": [{"name": "c", "image": "i", "resources": resources}]});
+    let container =
+        |resources: Value| json!({"containers": [{"name": "c", "image": "i", "resources": resources}]});
     let old = pod(&container(resources("1")));
     let change = |spec: Value| through(Subresource::Resize, spec, &old);
     assert!(change(container(resources("2"))).is_empty());
     assert!(change(json!({"nodeName": "n"})).is_empty());
-    let burstable = json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
+    let burstable =
+        json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
     assert_eq!(change(container(burstable)), ["Invalid spec"]);
     let removed = json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}});
     assert_eq!(
         change(container(removed)),
-        ["Invalid spec", "Forbidden spec.containers[0].resources.requests", "Forbidden spec.containers[0].resources.limits"]
+        [
+            "Invalid spec",
+            "Forbidden spec.containers[0].resources.requests",
+            "Forbidden spec.containers[0].resources.limits"
+        ]
     );
     let more = json!({"limits": {"cpu": "1", "memory": "1Gi", "x.io/y": "1"}, "requests": {"cpu": "1", "memory": "1Gi", "x.io/y": "1"}});
     assert_eq!(change(container(more)), ["Forbidden spec"]);

@@ -32,8 +32,8 @@ const QUEUE: usize = 1024;
 /// Measures everything and prints a table.
 pub(crate) fn run() {
     println!("{:8}{:>10}{:>14}{:>16}", "engine", "writers", "commits/s", "CPU µs/commit");
-    for engine in ENGINES {
-        for writers in WRITERS {
+    for writers in WRITERS {
+        for engine in ENGINES {
             println!("{}", in_own_process(&["commits", engine, &writers.to_string()]));
         }
     }
@@ -263,10 +263,21 @@ fn held_in_memory(values: impl Iterator<Item = Vec<u8>>) -> usize {
     values.leak().len()
 }
 
+/// Group commit, as patient as the log's.
 fn in_batches(requests: &Receiver<Request>, mut commit: impl FnMut(&[Request])) {
+    let clock = Clock::system();
+    let (mut expected, mut patience) = (1, Duration::ZERO);
     while let Ok(first) = requests.recv() {
-        let batch: Vec<_> = std::iter::once(first).chain(requests.try_iter().take(QUEUE)).collect();
+        let mut batch: Vec<_> = std::iter::once(first).chain(requests.try_iter().take(QUEUE)).collect();
+        let deadline = clock.instant() + patience;
+        while batch.len() < expected
+            && let Ok(request) = requests.recv_timeout(deadline - clock.instant())
+        {
+            batch.push(request);
+        }
+        let start = clock.instant();
         commit(&batch);
+        (expected, patience) = (batch.len(), (start.elapsed() / 8).min(Duration::from_micros(500)));
         for request in batch {
             let _ = request.done.send(());
         }

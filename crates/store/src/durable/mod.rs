@@ -48,7 +48,7 @@ use tokio::sync::{oneshot, watch};
 use self::disk::Directory;
 pub use self::disk::{Disk, DiskFile};
 use self::lock::DirectoryLock;
-use self::queue::{Queue, Reply};
+use self::queue::{Patience, Queue, Reply};
 use self::recovery::{Recovered, recover};
 use self::writer::Writer;
 use crate::core::Core;
@@ -138,6 +138,7 @@ impl DurableStore {
         let core = Arc::new(Core::new(state));
         let queue = Arc::new(Queue::new(core.read().revision));
         let writer = Writer {
+            clock: clock.clone(),
             disk,
             core: core.clone(),
             queue: queue.clone(),
@@ -147,6 +148,7 @@ impl DurableStore {
             checkpoint: None,
             checkpoint_slice: options.checkpoint_slice,
             growth,
+            patience: Patience::default(),
         };
         let (finish, finished) = watch::channel(());
         let run = move || {

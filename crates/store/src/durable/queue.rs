@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -34,7 +35,19 @@ struct Inner {
     /// What the keys with unpublished writes hold at the head.
     overlay: BTreeMap<Key, Overlaid>,
     items: VecDeque<Item>,
+    /// How many items the writer waits for, if it waits.
+    wake_writer_at: usize,
     is_closing: bool,
+}
+
+/// For how many items, and how long, the writer waits once there is one.
+///
+/// Those who were answered together come back together, but not all at once: a writer that took the first
+/// would sync for it alone while the others wait, and every other sync would be wasted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Patience {
+    pub(crate) items: usize,
+    pub(crate) at_most: Duration,
 }
 
 struct Overlaid {
@@ -58,7 +71,13 @@ pub(crate) struct Room {
 
 impl Queue {
     pub(crate) fn new(head: Revision) -> Self {
-        let inner = Inner { head, overlay: BTreeMap::new(), items: VecDeque::new(), is_closing: false };
+        let inner = Inner {
+            head,
+            overlay: BTreeMap::new(),
+            items: VecDeque::new(),
+            wake_writer_at: usize::MAX,
+            is_closing: false,
+        };
         Self { inner: Mutex::new(inner), work: Condvar::new(), room: Arc::new(Semaphore::new(ROOM)) }
     }
 
@@ -98,21 +117,27 @@ impl Queue {
         }
         let (reply, answer) = oneshot::channel();
         inner.items.push_back(Item { outcome, reply, _room: room });
-        self.work.notify_one();
+        if inner.items.len() >= inner.wake_writer_at {
+            self.work.notify_one();
+        }
         Ok(answer)
     }
 
     /// Everything queued, up to about [`MAX_BATCH`]; waits for something if `wait` says so. `None`: the queue
     /// is closed and empty.
-    pub(crate) fn take(&self, wait: bool) -> Option<Vec<Item>> {
+    pub(crate) fn take(&self, wait: bool, patience: Patience) -> Option<Vec<Item>> {
         let mut inner = self.inner.lock();
-        while inner.items.is_empty() && !inner.is_closing && wait {
-            self.work.wait(&mut inner);
+        if wait {
+            inner.wake_writer_at = 1;
+            self.work.wait_while(&mut inner, |inner| inner.is_short_of(1));
         }
-        if inner.items.is_empty() && inner.is_closing {
-            return None;
+        if !inner.items.is_empty() {
+            inner.wake_writer_at = patience.items;
+            self.work.wait_while_for(&mut inner, |inner| inner.is_short_of(patience.items), patience.at_most);
         }
-        Some(inner.take_batch())
+        inner.wake_writer_at = usize::MAX;
+        let is_over = inner.items.is_empty() && inner.is_closing;
+        (!is_over).then(|| inner.take_batch())
     }
 
     /// The batch has been published: the head no longer needs its overlay.
@@ -143,6 +168,11 @@ impl Queue {
 }
 
 impl Inner {
+    /// Fewer than `items` are there, and more may come.
+    fn is_short_of(&self, items: usize) -> bool {
+        self.items.len() < items && !self.is_closing
+    }
+
     fn accept(&mut self, event: &Event) {
         self.head = event.revision();
         let record = (event.kind != EventKind::Deleted).then(|| event.record.clone());

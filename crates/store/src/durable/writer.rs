@@ -5,19 +5,28 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint_clock::Clock;
 
 use super::checkpoint::Checkpoint;
 use super::disk::Disk;
 use super::files::Files;
 use super::log::{AppendError, Log};
-use super::queue::{Item, Queue};
+use super::queue::{Item, Patience, Queue};
 use crate::core::Core;
 use crate::{Error, Event, Key, Revision};
 
 /// How many events are published under one lock: readers wait for a fraction of a millisecond at most.
 const PUBLISH_AT_ONCE: usize = 256;
 
+/// Waiting for company may take this part of the time that a sync takes: it costs the first one little, and
+/// the others a whole sync if they miss it.
+const PATIENCE_PER_SYNC: u32 = 8;
+const MOST_PATIENCE: Duration = Duration::from_micros(500);
+
 pub(crate) struct Writer {
+    pub(crate) clock: Clock,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) core: Arc<Core>,
     pub(crate) queue: Arc<Queue>,
@@ -29,6 +38,7 @@ pub(crate) struct Writer {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_slice: usize,
     pub(crate) growth: Growth,
+    pub(crate) patience: Patience,
 }
 
 /// When the next checkpoint is due: when the logs since the last one are larger than it is, but not before
@@ -52,7 +62,7 @@ impl Growth {
 impl Writer {
     /// Serves the queue until it is closed and empty.
     pub(crate) fn run(mut self) {
-        while let Some(batch) = self.queue.take(self.checkpoint.is_none()) {
+        while let Some(batch) = self.queue.take(self.checkpoint.is_none(), self.patience) {
             if !batch.is_empty() {
                 self.serve(batch);
             }
@@ -76,10 +86,16 @@ impl Writer {
         if !self.is_log_sound {
             self.start_over()?;
         }
+        let start = self.clock.instant();
         self.log.append(events).map_err(|AppendError { source, is_cut_back }| {
             self.is_log_sound = is_cut_back;
             source
-        })
+        })?;
+        self.patience = Patience {
+            items: batch.len(),
+            at_most: (start.elapsed() / PATIENCE_PER_SYNC).min(MOST_PATIENCE),
+        };
+        Ok(())
     }
 
     fn publish(&self, batch: Vec<Item>) {

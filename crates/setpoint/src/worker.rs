@@ -72,6 +72,8 @@ impl<R: Reconciler> Worker<R> {
     pub(crate) async fn run(self: Arc<Self>) {
         while let Some(key) = self.queue.take().await {
             self.work_on(key).await;
+            // A reconcile that finds nothing to do may never wait: others want to run too.
+            tokio::task::coop::consume_budget().await;
         }
     }
 

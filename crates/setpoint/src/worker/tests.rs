@@ -207,3 +207,29 @@ async fn a_stop_does_not_wait_for_ever() {
     assert_eq!(world.clock.now().to_string(), "2025-01-01T00:00:08Z");
     assert_eq!(world.after(HOUR).await.len(), 1, "nothing goes on in the background");
 }
+
+/// Finds nothing to do, ten thousand times.
+struct Idle(Arc<AtomicU64>);
+
+impl Reconciler for Idle {
+    type Key = u64;
+
+    async fn reconcile(&self, _: &u64) -> Result<Outcome, ReconcileError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Outcome::Settled)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_queue_lets_others_run_in_between() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+    let queue = Queue::new("idle", &Runtime { clock, rng: Rng::seeded(1) });
+    (0..10_000).for_each(|key| queue.add(key));
+    let worked = Arc::new(AtomicU64::new(0));
+    let controller = Controller::new("idle", queue.clone(), Idle(worked.clone()));
+    tokio::spawn(Box::new(controller).run(CancellationToken::new()));
+    while worked.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(worked.load(Ordering::Relaxed) < 1_000);
+}

@@ -131,7 +131,10 @@ impl Monitors {
     }
 
     fn end_all_but(&mut self, wanted: &BTreeSet<Kind>) {
-        for (kind, monitor) in self.running.extract_if(.., |kind, _| !wanted.contains(kind)) {
+        let (kept, ended) =
+            std::mem::take(&mut self.running).into_iter().partition(|(kind, _)| wanted.contains(kind));
+        self.running = kept;
+        for (kind, monitor) in BTreeMap::<Kind, Monitor>::into_iter(ended) {
             monitor.registration.remove();
             self.informers.remove_unheard(&monitor.informer);
             self.shared.tell(|graph| graph.forget_kind(&kind));

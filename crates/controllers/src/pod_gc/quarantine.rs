@@ -25,7 +25,9 @@ impl Quarantine {
             }
         }
         let over = |since: &Instant| now.saturating_duration_since(*since) >= QUARANTINE;
-        let due = self.missed.extract_if(.., |_, since| over(since)).map(|(node, _)| node);
-        due.filter(|node| missing.contains(&**node)).collect()
+        let (due, waiting): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.missed).into_iter().partition(|(_, since)| over(since));
+        self.missed = waiting;
+        due.into_keys().filter(|node| missing.contains(&**node)).collect()
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use setpoint_controllers::Options;
 
 use crate::logging::Logging;
 
@@ -67,6 +68,15 @@ pub(crate) struct ControllerManager {
     /// The context of the kubeconfig to use.
     #[arg(long)]
     pub(crate) context: Option<String>,
+    /// The certificate to publish in every namespace; without it that of the kubeconfig.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) root_ca_file: Option<PathBuf>,
+    /// The key that signs tokens of service accounts; without it none are made.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) service_account_private_key_file: Option<PathBuf>,
+    /// How many pods that have ended may stay before the oldest are deleted; 0: all.
+    #[arg(long, default_value_t = Options::default().terminated_pod_threshold, value_name = "N")]
+    pub(crate) terminated_pod_gc_threshold: usize,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
 }

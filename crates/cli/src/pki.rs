@@ -1,5 +1,6 @@
-//! The cluster's certificates. The authority is kept beside the data, so that a kubeconfig stays good across
-//! restarts; what it signs is made anew at every start.
+//! The cluster's certificates and keys. The authority is kept beside the data, so that a kubeconfig stays good
+//! across restarts, and so is the key of the service accounts' tokens; what the authority signs is made anew at
+//! every start.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -10,12 +11,15 @@ use std::path::Path;
 use anyhow::Context;
 use setpoint::Clock;
 use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
+use setpoint_controllers::TokenSigner;
 
 /// Everything that proves who is who.
 pub(crate) struct Credentials {
     authority: Authority,
     pub(crate) server: ServerTls,
     pub(crate) admin: Identity,
+    /// Signs the tokens of service accounts.
+    pub(crate) token_signer: TokenSigner,
 }
 
 impl Credentials {
@@ -31,7 +35,11 @@ impl Credentials {
         };
         let server = ServerTls::new(&authority.server_certificate(addresses, clock.now())?, &authority)?;
         let admin = authority.admin_certificate(clock.now())?;
-        Ok(Self { authority, server, admin })
+        let token_key = match directory {
+            Some(directory) => kept_token_key(&directory.join("sa.key"))?,
+            None => TokenSigner::generate_key()?,
+        };
+        Ok(Self { authority, server, admin, token_signer: TokenSigner::from_pem(&token_key)? })
     }
 
     pub(crate) fn authority_certificate(&self) -> &str {
@@ -52,6 +60,15 @@ fn kept_authority(directory: &Path, clock: &Clock) -> anyhow::Result<Authority> 
     write_private(&key, &authority.identity().key)?;
     write_private(&certificate, &authority.identity().certificate)?;
     Ok(authority)
+}
+
+fn kept_token_key(path: &Path) -> anyhow::Result<String> {
+    if path.exists() {
+        return fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    }
+    let key = TokenSigner::generate_key()?;
+    write_private(path, &key)?;
+    Ok(key)
 }
 
 /// Writes the file whole or not at all, readable by its owner alone.

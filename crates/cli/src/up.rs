@@ -33,7 +33,11 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let cluster = Cluster::with_config(config, runtime).await?;
     let parts = Parts {
         controllers,
-        controller_options: Options::default(),
+        controller_options: Options {
+            root_ca: Some(credentials.authority_certificate().to_owned()),
+            token_signer: Some(credentials.token_signer.clone()),
+            ..Options::default()
+        },
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
     };

@@ -1,9 +1,5 @@
 //! What every namespace is furnished with.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint::client::Propagation::Background;
@@ -50,10 +46,7 @@ fn every_namespace_has_the_root_certificate() {
 }
 
 fn signer() -> TokenSigner {
-    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).unwrap();
-    let key = STANDARD.encode(key);
-    TokenSigner::from_pem(&format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n"))
-        .unwrap()
+    TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap()
 }
 
 fn token_secret() -> Value {

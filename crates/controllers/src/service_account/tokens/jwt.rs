@@ -77,6 +77,15 @@ impl TokenSigner {
         Ok(Self { key: Arc::new(key), key_id: key_id.into() })
     }
 
+    /// A new private key (PEM) to sign with.
+    pub fn generate_key() -> Result<String, BadKey> {
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+        let key = STANDARD.encode(key.map_err(|error| BadKey(error.to_string()))?);
+        let lines: Vec<&str> =
+            (0..key.len()).step_by(64).map(|at| &key[at..key.len().min(at + 64)]).collect();
+        Ok(format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n")))
+    }
+
     pub(super) fn sign(&self, claims: &Claims<'_>) -> Result<String, SigningFailed> {
         let header = Header { alg: self.key.algorithm(), kid: &self.key_id };
         let mut token = format!("{}.{}", encode_json(&header)?, encode_json(claims)?);

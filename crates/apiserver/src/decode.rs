@@ -44,13 +44,27 @@ fn no_protobuf(kind: &str) -> Status {
 
 /// The `DeleteOptions` in the body of a deletion.
 pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
-    let target =
+    let mut target =
         Target::built_in(DELETE_OPTIONS).ok_or_else(|| Status::internal("no schema of DeleteOptions"))?;
+    if says_meta_version(call.body) {
+        (target.group, target.version) = ("meta.k8s.io".into(), "v1".into());
+    }
     // What is wrong with the options is not the object's fault, so v1.34 has no reason for it.
     document(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
         400 => Status::unknown(status.message),
         _ => status,
     })
+}
+
+/// Options may be of the group that they are defined in, beside those of every other.
+fn says_meta_version(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Stated<'a> {
+        #[serde(borrow, default)]
+        api_version: std::borrow::Cow<'a, str>,
+    }
+    serde_json::from_slice::<Stated<'_>>(body).is_ok_and(|stated| stated.api_version == "meta.k8s.io/v1")
 }
 
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";

@@ -25,6 +25,7 @@ mod health;
 pub mod json;
 pub mod kind;
 pub mod kinds;
+mod maintain;
 pub mod metadata;
 pub mod names;
 mod negotiate;

@@ -55,6 +55,8 @@ impl Output {
 }
 
 const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const LIST_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf, \
+     application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// One clause of an Accept header.
 pub(crate) struct Clause<'a> {
@@ -93,6 +95,15 @@ impl<'a> Clause<'a> {
         }
     }
 
+    /// Whether it names a type that objects have, or does not care.
+    fn is_known(&self) -> bool {
+        match (self.kind, self.subkind) {
+            ("*", "*") => true,
+            ("application", subkind) => ["json", "yaml", "vnd.kubernetes.protobuf"].contains(&subkind),
+            _ => false,
+        }
+    }
+
     fn shape(&self) -> Option<(Shape, bool)> {
         let (Some(kind), group, version) = (self.parameter("as"), self.parameter("g"), self.parameter("v"))
         else {
@@ -121,6 +132,22 @@ pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
         header.split(',').map(str::trim).filter(|clause| !clause.is_empty()).map(Clause::parse).collect();
     clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     clauses
+}
+
+/// Whether there is anything at all on this path that the client accepts.
+pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Status> {
+    let wanted = clauses(headers);
+    if wanted.is_empty() || wanted.iter().any(Clause::is_known) {
+        return Ok(());
+    }
+    Err(Status::no_representation(if is_list { LIST_TYPES } else { OBJECT_TYPES }))
+}
+
+/// Whether a refusal is to be written in YAML.
+pub(crate) fn wants_yaml(headers: &HeaderMap) -> bool {
+    let wanted = clauses(headers);
+    let first = wanted.iter().find(|clause| clause.accepts("json") || clause.accepts("yaml"));
+    first.is_some_and(|clause| !clause.accepts("json"))
 }
 
 /// What the client wants to read of objects. Protobuf is passed over in favour of what comes after it.

@@ -14,9 +14,6 @@ use crate::status::{Named, Status};
 pub(crate) struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    pub field_manager: String,
-    /// Only for patches.
-    pub force: Option<bool>,
 }
 
 /// What kind of options a message is about.
@@ -43,7 +40,7 @@ impl WriteOptions {
     pub(crate) fn parse(query: &Query<'_>, of: OptionsOf) -> Result<Self, Status> {
         let mut errors = Errors::default();
         let force = query.flag("force");
-        let field_manager = query.get("fieldManager").unwrap_or("").to_string();
+        let field_manager = query.get("fieldManager").unwrap_or("");
         match of {
             OptionsOf::Patch { apply: true } if field_manager.is_empty() => {
                 errors.required(&Path::root("fieldManager"), "is required for apply patch");
@@ -53,11 +50,11 @@ impl WriteOptions {
             }
             _ => {}
         }
-        check_field_manager(&field_manager, &mut errors);
+        check_field_manager(field_manager, &mut errors);
         let dry_run = dry_run(query.all("dryRun"), &mut errors);
         let field_validation = field_validation(query.get("fieldValidation").unwrap_or(""), &mut errors);
         refuse(of.name(), &errors)?;
-        Ok(Self { dry_run, field_validation, field_manager, force })
+        Ok(Self { dry_run, field_validation })
     }
 }
 
@@ -105,7 +102,6 @@ pub(crate) enum VersionMatch {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListOptions {
     pub selection: Selection,
-    pub watch: bool,
     pub bookmarks: bool,
     pub resource_version: String,
     pub version_match: Option<VersionMatch>,
@@ -125,7 +121,6 @@ impl ListOptions {
         };
         let mut options = Self {
             selection,
-            watch,
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
             resource_version: text("resourceVersion"),
             version_match: None,

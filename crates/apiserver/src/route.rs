@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::auth::{Attributes, Decision, User};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
-use crate::negotiate;
+use crate::negotiate::{self, Encoding, Output};
 use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::Served;
@@ -24,8 +24,19 @@ pub(crate) const BODY_BYTES: usize = 3 << 20;
 pub(crate) async fn handle(server: &Server, user: &User, request: &Request<Bytes>) -> Response<Body> {
     let warnings = Warnings::default();
     let answered = answer(server, user, request, &warnings).await;
-    let mut response = answered.unwrap_or_else(Status::into_response);
+    let mut response = answered.unwrap_or_else(|status| refuse(status, request.headers()));
     warnings.attach(&mut response);
+    response
+}
+
+fn refuse(status: Status, headers: &HeaderMap) -> Response<Body> {
+    let mut response = status.clone().into_response();
+    if negotiate::wants_yaml(headers) {
+        let output = Output { encoding: Encoding::Yaml, ..Output::JSON };
+        let document = serde_json::to_value(&status).unwrap_or_default();
+        let code = response.status();
+        response = rest::respond::document(code, output, &document);
+    }
     response
 }
 
@@ -43,7 +54,7 @@ async fn answer(
         Some(resource) => {
             let parts =
                 Parts { server, user, query: &query, headers: request.headers(), body: request.body() };
-            answer_resource(&parts, resource, warnings, uri.path()).await
+            answer_resource(&parts, resource, warnings).await
         }
         None => answer_path(server, method, uri.path(), &target, &query, request.headers()),
     }
@@ -81,7 +92,6 @@ async fn answer_resource(
     parts: &Parts<'_>,
     target: &ResourceTarget,
     warnings: &Warnings,
-    path: &str,
 ) -> Result<Response<Body>, Status> {
     let registry = parts.server.registry.snapshot();
     let served = find(&registry, target)?;
@@ -90,6 +100,7 @@ async fn answer_resource(
     if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
         return Err(Status::method_not_allowed());
     }
+    negotiate::check_accept(parts.headers, matches!(verb, Verb::List | Verb::Watch))?;
     let now: Timestamp = parts.server.now();
     let call = Call {
         server: parts.server,
@@ -104,7 +115,6 @@ async fn answer_resource(
         output: negotiate::output(parts.headers, parts.query)?,
         warnings,
         now,
-        path,
     };
     rest::serve(&call, verb).await
 }

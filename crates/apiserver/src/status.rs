@@ -178,6 +178,12 @@ impl Status {
         Self::failure(406, "NotAcceptable", message)
     }
 
+    /// No form of this path is one that the client accepts.
+    pub fn no_representation(available: &str) -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+        Self::not_acceptable(message).about(Details::default())
+    }
+
     pub fn already_exists(of: Named<'_>, name: &str) -> Self {
         Self::failure(409, "AlreadyExists", format!("{of} {name:?} already exists")).about(of.details(name))
     }
@@ -217,6 +223,11 @@ impl Status {
             "the body of the request was in an unknown format - accepted media types include: {accepted}"
         );
         Self::failure(415, "UnsupportedMediaType", message)
+    }
+
+    /// A method of this path does not take bodies of this type.
+    pub fn unsupported_patch_type() -> Self {
+        Self::failure(415, "UnsupportedMediaType", "415: Unsupported Media Type").about(Details::default())
     }
 
     pub fn invalid(of: Named<'_>, name: &str, errors: &Errors) -> Self {

@@ -120,6 +120,11 @@ pub trait Strategy: Send + Sync + 'static {
         DefaultPropagation::Background
     }
 
+    /// What a create of this kind does: most kinds store an object.
+    fn creation(&self) -> Creation {
+        Creation::Object
+    }
+
     /// Marks an object at its first deletion where that takes more than a timestamp, and returns whether it
     /// does: such an object (a namespace) is not removed before an agent of its own has let go of it.
     fn terminate(&self, object: &mut Value) -> bool {
@@ -179,6 +184,15 @@ pub fn restore_all_but_status(new: &mut Value, old: &Value) {
     ] {
         metadata.restore(field, old.at("metadata"));
     }
+}
+
+/// What a create does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// Stores an object of the kind.
+    Object,
+    /// Assigns a pod to a node, and stores nothing of its own.
+    Binding,
 }
 
 /// The rule that names of a kind follow.

@@ -3,12 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::field::{Errors, Path};
 use crate::json::JsonMut;
 use crate::negotiate::Output;
 use crate::query::Query;
 use crate::registry::Served;
-use crate::status::{Named, Status};
+use crate::status::Status;
 
 /// How much of each object a row carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,11 +33,10 @@ impl TableOptions {
             "None" => IncludeObject::None,
             "Object" => IncludeObject::Object,
             other => {
-                let mut errors = Errors::default();
-                let detail = "must be 'Metadata', 'Object', 'None', or empty";
-                errors.invalid(&Path::root("includeObject"), other, detail);
-                let of = Named { group: "meta.k8s.io", resource: "TableOptions" };
-                return Err(Status::invalid(of, "", &errors));
+                return Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be \
+                     'Metadata', 'Object', 'None', or empty"
+                )));
             }
         };
         Ok(Self { include, without_columns: false })
@@ -84,6 +82,7 @@ pub(crate) fn partial(output: Output, mut object: Value) -> Value {
 pub(crate) fn partial_list(output: Output, list: Value, objects: Vec<Value>) -> Value {
     // Items of the list repeat their kind, unlike those of other lists.
     let items: Vec<Value> = objects.into_iter().map(|object| partial(output, object)).collect();
+    let items = if items.is_empty() { Value::Null } else { items.into() };
     json!({
         "kind": "PartialObjectMetadataList",
         "apiVersion": output.meta_version(),

@@ -10,6 +10,7 @@ use crate::kind::{Kind, Scope, Verb};
 use crate::strategy::Strategy;
 use crate::table::Column;
 
+pub mod binding;
 pub mod configmap;
 pub mod controllerrevision;
 pub mod deployment;
@@ -31,6 +32,7 @@ pub mod serviceaccount;
 /// Every built-in kind.
 pub fn all() -> Vec<Kind> {
     vec![
+        binding::kind(),
         configmap::kind(),
         event::core_kind(),
         limitrange::kind(),

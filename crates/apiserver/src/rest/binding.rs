@@ -10,13 +10,25 @@ use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
+use crate::kind::Subresource;
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
-use crate::schema::Target;
+use crate::registry::Gvr;
+use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 
 const BINDING: &str = "io.k8s.api.core.v1.Binding";
 const SCHEDULED: Condition = Condition { kind: "PodScheduled", reason: "", message: "" };
+
+/// A binding that is posted as an object of its own, not under its pod.
+pub(crate) async fn create_by_itself(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let pods = call.server.served(&Gvr::new("", "v1", "pods"))?;
+    let target = Target::built_in(BINDING).ok_or_else(|| Status::internal("no schema of Binding"))?;
+    let binding = decode::document(call, &target, FieldValidation::Ignore)?;
+    let name = metadata::of(&binding).text("name");
+    let of_pod = Call { served: &pods, subresource: Some(Subresource::Binding), name: Some(name), ..*call };
+    create(&of_pod).await
+}
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(call.query, OptionsOf::Create)?;

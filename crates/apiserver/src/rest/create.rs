@@ -106,6 +106,7 @@ async fn insert_named(
     strategy.canonicalize(&mut object);
     let name = object_name(&object);
     review(call, options, name.clone()).check(Some(&object), None).await?;
+    refuse_version(&object)?;
     object.object_mut("metadata").unset("resourceVersion");
     let taken = |why: Error| match why {
         Error::Conflict { current } => {
@@ -133,6 +134,14 @@ fn reserve(call: &Call<'_>, object: &mut Value) -> Result<Reservation, Status> {
     match call.server.reserve(call.served) {
         Some(reserve) => reserve.for_create(object),
         None => Ok(Reservation::nothing()),
+    }
+}
+
+/// A new object has no version yet. v1.34 finds out last, when everything else is in order.
+fn refuse_version(object: &Value) -> Result<(), Status> {
+    match super::list::parse_revision(metadata::of(object).text("resourceVersion")) {
+        Ok(Some(1..)) => Err(Status::unknown("resourceVersion should not be set on objects to be created")),
+        _ => Ok(()),
     }
 }
 

@@ -156,7 +156,9 @@ pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice
     if let Some(revision) = start.not_older_than {
         wait_for(call.server, revision).await?;
     }
-    let limit = usize::try_from(options.limit).unwrap_or(0);
+    // Any state will do: v1.34 then lists its whole cache.
+    let is_any = options.resource_version == "0" && options.continue_token.is_empty();
+    let limit = if is_any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
     let page = read(call, choice, &start, limit).await;
     page.map_err(|why| match why {
         Error::Compacted { .. } if start.after.is_some() => {

@@ -31,6 +31,7 @@ use crate::query::Query;
 use crate::registry::Served;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
+use crate::strategy::Creation;
 
 /// What a client is told whose copy of an object is out of date.
 pub(crate) const MODIFIED: &str =
@@ -55,7 +56,6 @@ pub(crate) struct Call<'a> {
     pub(crate) output: Output,
     pub(crate) warnings: &'a Warnings,
     pub(crate) now: Timestamp,
-    pub(crate) path: &'a str,
 }
 
 /// What a write came to.
@@ -138,7 +138,10 @@ pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>,
         (_, Verb::Get) => get::get(call).await,
         (_, Verb::List) => list::list(call).await,
         (_, Verb::Watch) => watch::watch(call).await,
-        (_, Verb::Create) => create::create(call).await,
+        (_, Verb::Create) => match call.served.kind.strategy.creation() {
+            Creation::Object => create::create(call).await,
+            Creation::Binding => binding::create_by_itself(call).await,
+        },
         (_, Verb::Update) => update::update(call).await,
         (_, Verb::Patch) => patch::patch(call).await,
         (_, Verb::Delete) => delete::delete(call).await,

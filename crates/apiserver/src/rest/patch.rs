@@ -14,13 +14,10 @@ use crate::patch::{self, PatchError, PatchKind};
 use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 
-const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, \
-     application/strategic-merge-patch+json, application/apply-patch+yaml";
-
 /// The kind of patch in a request.
 pub(crate) fn kind(call: &Call<'_>) -> Result<PatchKind, Status> {
     let media_type = negotiate::media_type(call.headers);
-    PatchKind::of_media_type(media_type).ok_or_else(|| Status::unsupported_media_type(PATCH_TYPES))
+    PatchKind::of_media_type(media_type).ok_or_else(Status::unsupported_patch_type)
 }
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {

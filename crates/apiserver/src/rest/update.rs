@@ -128,6 +128,7 @@ async fn create_absent(
         return Err(uid_mismatch(call, name, uid, "", 0));
     }
     let mut object = maker.make(None)?;
+    object.object_mut("metadata").unset("resourceVersion");
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
     review.mutate(&mut object, None).await?;
     create::insert(call, object, options).await

@@ -180,15 +180,16 @@ async fn start(
         }
     };
     let watch = call.server.watch(call.served.clone(), choice, from)?;
+    let now = call.server.clock.instant();
+    let deadline = now + timeout(call, options);
     Ok(WatchStream {
         watch,
         initial,
         pending_end_of_initial: (sends_initial && !is_old_style && options.bookmarks).then_some(from),
         form,
         clock: call.server.clock.clone(),
-        deadline: call.server.clock.instant() + timeout(call, options),
-        next_bookmark: options.bookmarks.then(|| call.server.clock.instant() + BOOKMARK_EVERY),
-        bookmarked: from,
+        deadline,
+        next_bookmark: options.bookmarks.then(|| bookmark_after(now, deadline)).flatten(),
         is_over: false,
     })
 }
@@ -203,6 +204,12 @@ fn timeout(call: &Call<'_>, options: &ListOptions) -> Duration {
         Some(seconds) => Duration::from_secs(seconds.min(365 * 24 * 3600)),
         None => SHORTEST_WATCH.mul_f64(1.0 + call.server.rng.fraction()),
     }
+}
+
+/// When the next bookmark is due: in a while, and once more shortly before the end.
+fn bookmark_after(now: Instant, deadline: Instant) -> Option<Instant> {
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now)?;
+    Some((now + BOOKMARK_EVERY).min(last))
 }
 
 /// How the objects of a watch are shown.
@@ -269,8 +276,6 @@ struct WatchStream {
     clock: Clock,
     deadline: Instant,
     next_bookmark: Option<Instant>,
-    /// The revision of the last bookmark or event.
-    bookmarked: Revision,
     is_over: bool,
 }
 
@@ -323,17 +328,12 @@ impl WatchStream {
             self.is_over = true;
             return None;
         }
-        let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now);
-        self.next_bookmark = match last {
-            Some(last) => Some((now + BOOKMARK_EVERY).min(last)),
-            None => None,
-        };
+        self.next_bookmark = bookmark_after(now, self.deadline);
         let revision = self.watch.revision();
         Some(self.bookmark(revision, false))
     }
 
     fn bookmark(&mut self, revision: Revision, ends_initial: bool) -> Bytes {
-        self.bookmarked = revision;
         let object = transform::bookmark(&self.form.served, revision, ends_initial);
         let object = self.form.object(object);
         let mut piece = Vec::with_capacity(object.len() + 40);

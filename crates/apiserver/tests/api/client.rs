@@ -13,6 +13,7 @@ use setpoint_store::MemoryStore;
 /// A fresh server and an administrator talking to it.
 pub(crate) struct Api {
     pub(crate) server: ApiServer,
+    pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: Clock,
     pub(crate) user: User,
 }
@@ -29,16 +30,19 @@ pub(crate) struct Answer {
 
 impl Api {
     pub(crate) async fn start() -> Self {
-        Self::start_with(|_| {}).await
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        Self::start_on(Arc::new(MemoryStore::new(clock.clone())), clock).await
     }
 
-    pub(crate) async fn start_with(configure: impl FnOnce(&mut Config)) -> Self {
-        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
-        let store = Arc::new(MemoryStore::new(clock.clone()));
-        let mut config = Config::new(store, clock.clone(), Rng::seeded(1));
-        configure(&mut config);
+    async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {
+        let config = Config::new(store.clone(), clock.clone(), Rng::seeded(1));
         let server = ApiServer::start(config).await.unwrap();
-        Self { server, clock, user: User::authenticated("admin", "1", vec!["system:masters".into()]) }
+        Self { server, store, clock, user: User::authenticated("admin", "1", vec!["system:masters".into()]) }
+    }
+
+    /// Another server on what this one has stored.
+    pub(crate) async fn restart(self) -> Self {
+        Self::start_on(self.store, self.clock).await
     }
 
     pub(crate) async fn send(
@@ -102,6 +106,12 @@ impl Api {
     pub(crate) async fn config_map(&self, name: &str, labels: Value) -> Value {
         let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"k": "v"}});
         self.post("/api/v1/namespaces/default/configmaps", map).await.created()
+    }
+
+    /// Creates the account that pods of `default` run as, unless it is there.
+    pub(crate) async fn default_service_account(&self) {
+        let account = json!({"metadata": {"name": "default"}});
+        self.post("/api/v1/namespaces/default/serviceaccounts", account).await;
     }
 
     /// Opens a watch and reads what it says until it ends or `count` events have come.

@@ -1,4 +1,15 @@
 //! The API as clients see it, on a server in the same process and a clock that stands still.
 
+mod access;
+mod admission;
 mod client;
+mod deletion;
+mod discovery;
+mod forms;
+mod lists;
 mod objects;
+mod paths;
+mod services;
+mod subresources;
+mod updates;
+mod watches;

@@ -1,0 +1,49 @@
+//! What a server does on its own, beside answering: it forgets.
+
+use std::time::Duration;
+
+use setpoint_store::Revision;
+use tokio_util::sync::CancellationToken;
+
+use crate::server::ApiServer;
+
+/// How often what has outlived its time is removed.
+const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// How long history is kept at least, as in v1.34: a watch or a page of a list may be this far behind.
+const KEEP_HISTORY: Duration = Duration::from_secs(300);
+
+impl ApiServer {
+    /// Removes what has expired and forgets old history, until `stop`. Run it once beside the server.
+    pub async fn maintain(&self, stop: CancellationToken) {
+        let mut checkpoint: Revision = self.revision();
+        let mut since_checkpoint = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.0.clock.sleep(EXPIRE_EVERY) => {}
+            }
+            self.expire().await;
+            since_checkpoint += EXPIRE_EVERY;
+            if since_checkpoint >= KEEP_HISTORY {
+                self.compact(checkpoint).await;
+                checkpoint = self.revision();
+                since_checkpoint = Duration::ZERO;
+            }
+        }
+    }
+
+    async fn expire(&self) {
+        match self.0.store.expire(self.0.clock.now()).await {
+            Ok(0) => {}
+            Ok(removed) => tracing::debug!(removed, "removed what had expired"),
+            Err(error) => tracing::warn!(%error, "cannot remove what has expired"),
+        }
+    }
+
+    async fn compact(&self, revision: Revision) {
+        if let Err(error) = self.0.store.compact(revision).await {
+            tracing::warn!(%error, revision, "cannot forget old history");
+        }
+    }
+}

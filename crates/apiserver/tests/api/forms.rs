@@ -1,0 +1,128 @@
+//! The forms in which objects are read and written.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::Api;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+#[tokio::test(start_paused = true)]
+async fn yaml_is_read_and_written() {
+    let api = Api::start().await;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n";
+    let created = api.ask(Method::POST, MAPS, &[("content-type", "application/yaml")], yaml).await;
+    assert_eq!(created.created()["data"]["k"], "v");
+    let read = api.get_as("application/yaml", &format!("{MAPS}/a")).await;
+    assert_eq!((read.code, read.content_type.as_str()), (200, "application/yaml"));
+    assert!(read.text.contains("kind: ConfigMap"), "{}", read.text);
+    let refused = api.get_as("application/yaml", &format!("{MAPS}/none")).await;
+    assert_eq!((refused.code, refused.content_type.as_str()), (404, "application/yaml"));
+    let list = api.get_as("application/yaml", MAPS).await;
+    assert!(list.text.contains("kind: ConfigMapList"), "{}", list.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_get_the_form_they_want_most() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    for (accept, code, media) in [
+        ("*/*", 200, "application/json"),
+        ("application/vnd.kubernetes.protobuf,application/json", 200, "application/json"),
+        ("application/vnd.kubernetes.protobuf", 406, "application/json"),
+        ("application/json;q=0.1,application/yaml", 200, "application/yaml"),
+        ("text/html", 406, "application/json"),
+        (";;;", 406, "application/json"),
+    ] {
+        let answer = api.get_as(accept, &format!("{MAPS}/a")).await;
+        assert_eq!((answer.code, answer.content_type.as_str()), (code, media), "{accept}");
+    }
+    let cbor = api.get_as("application/cbor", MAPS).await;
+    assert_eq!(
+        cbor.refusal().2,
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+         application/vnd.kubernetes.protobuf, application/json;stream=watch, \
+         application/vnd.kubernetes.protobuf;stream=watch"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_has_a_row_for_each_object() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    tokio::time::sleep(std::time::Duration::from_secs(65)).await;
+    let table = api.get_as(TABLE, MAPS).await.ok();
+    assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
+    let columns: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(columns, ["Name", "Data", "Age"]);
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 1, "65s"]));
+    assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    let bare = api.get_as(TABLE, &format!("{MAPS}/a?includeObject=None")).await.ok();
+    assert_eq!(bare["rows"][0]["object"], Value::Null);
+    let whole = api.get_as(TABLE, &format!("{MAPS}/a?includeObject=Object")).await.ok();
+    assert_eq!(whole["rows"][0]["object"]["data"]["k"], "v");
+    assert_eq!(api.get_as(TABLE, &format!("{MAPS}?includeObject=Bogus")).await.code, 400);
+    let page = api.get_as(TABLE, &format!("{MAPS}?limit=1")).await.ok();
+    assert_eq!(page["metadata"]["continue"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_can_be_had_by_itself() {
+    let api = Api::start().await;
+    let map = api.config_map("a", json!({"x": "y"})).await;
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let one = api.get_as(partial, &format!("{MAPS}/a")).await.ok();
+    assert_eq!(
+        one,
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": map["metadata"]})
+    );
+    let all = api.get_as(list, MAPS).await.ok();
+    assert_eq!(all["items"], json!([one]));
+    assert_eq!(api.get_as(list, &format!("{MAPS}?labelSelector=none")).await.ok()["items"], Value::Null);
+    assert_eq!(api.get_as(partial, MAPS).await.code, 406);
+    assert_eq!(api.get_as(list, &format!("{MAPS}/a")).await.code, 406);
+    let patched = api
+        .ask(
+            Method::PATCH,
+            &format!("{MAPS}/a"),
+            &[("content-type", "application/merge-patch+json"), ("accept", partial)],
+            "{\"data\":{\"k\":\"2\"}}",
+        )
+        .await
+        .ok();
+    assert_eq!((&patched["kind"], &patched["data"]), (&json!("PartialObjectMetadata"), &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_both_groups_are_the_same_events() {
+    let api = Api::start().await;
+    let event = json!({
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "reason": "R", "message": "m", "type": "Normal",
+    });
+    let core = "/api/v1/namespaces/default/events";
+    let new = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let created = api.post(core, event).await.created();
+    let read = api.get(&format!("{new}/e")).await.ok();
+    assert_eq!((&read["apiVersion"], &read["note"]), (&json!("events.k8s.io/v1"), &json!("m")));
+    assert_eq!(read["regarding"]["name"], "p");
+    assert_eq!(read["metadata"]["uid"], created["metadata"]["uid"]);
+    let list = api.get(new).await.ok();
+    assert_eq!((&list["kind"], &list["items"][0]["note"]), (&json!("EventList"), &json!("m")));
+    for (path, found) in [
+        (format!("{core}?fieldSelector=involvedObject.name%3Dp"), 1),
+        (format!("{core}?fieldSelector=involvedObject.name%3Dq"), 0),
+        (format!("{new}?fieldSelector=regarding.name%3Dp"), 1),
+        (format!("{new}?fieldSelector=regarding.name%3Dq"), 0),
+    ] {
+        assert_eq!(api.get(&path).await.ok()["items"].as_array().unwrap().len(), found, "{path}");
+    }
+    let events = api.watch(&format!("{new}?watch=1"), 1).await;
+    assert_eq!(events[0]["object"]["note"], "m");
+    api.delete(&format!("{new}/e")).await.ok();
+    assert_eq!(api.get(&format!("{core}/e")).await.code, 404);
+}

@@ -1,0 +1,194 @@
+//! Lists: selections, pages, versions.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use setpoint_store::Store;
+
+use crate::client::{Api, names};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Five config maps, `a` to `e`.
+async fn five(api: &Api) {
+    let labels = [
+        ("a", json!({"x": "1", "y": "1"})),
+        ("b", json!({"x": "2"})),
+        ("c", json!({"y": "2"})),
+        ("d", json!({})),
+        ("e", json!({"x": "1"})),
+    ];
+    for (name, labels) in labels {
+        api.config_map(name, labels).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_choose_and_bad_ones_are_refused() {
+    let api = Api::start().await;
+    five(&api).await;
+    for (query, expected) in [
+        ("labelSelector=x%3D1", "a e"),
+        ("labelSelector=x!%3D1", "b c d"),
+        ("labelSelector=x+in+(1,2)", "a b e"),
+        ("labelSelector=x+notin+(1)", "b c d"),
+        ("labelSelector=y", "a c"),
+        ("labelSelector=!y,x", "b e"),
+        ("fieldSelector=metadata.name%3Dc", "c"),
+        ("fieldSelector=metadata.name!%3Dc", "a b d e"),
+        ("fieldSelector=metadata.namespace%3Ddefault,metadata.name%3Da", "a"),
+        ("fieldSelector=metadata.namespace%3Dother", ""),
+        ("labelSelector=%zz", "a b c d e"),
+    ] {
+        let list = api.get(&format!("{MAPS}?{query}")).await.ok();
+        assert_eq!(names(&list).join(" "), expected, "{query}");
+    }
+    for (query, message) in [
+        ("labelSelector=x+in", "unable to parse requirement: found '' expected: '('"),
+        (
+            "fieldSelector=data%3D1",
+            "\"data\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        ("fieldSelector=nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
+        ("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+    ] {
+        let refused = api.get(&format!("{MAPS}?{query}")).await;
+        assert_eq!(refused.refusal(), (400, "BadRequest", message), "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_a_list_do_not_repeat_their_kind() {
+    let api = Api::start().await;
+    let created = api.config_map("a", json!({})).await;
+    let list = api.get(MAPS).await.ok();
+    assert_eq!(list["kind"], "ConfigMapList");
+    assert_eq!(list["apiVersion"], "v1");
+    let item = &list["items"][0];
+    assert_eq!((&item["kind"], &item["apiVersion"]), (&Value::Null, &Value::Null));
+    assert_eq!(item["metadata"], created["metadata"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_show_one_moment() {
+    let api = Api::start().await;
+    five(&api).await;
+    let first = api.get(&format!("{MAPS}?limit=2")).await.ok();
+    assert_eq!(names(&first), ["a", "b"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], 3);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+
+    api.delete(&format!("{MAPS}/d")).await.ok();
+    api.config_map("cc", json!({})).await;
+    let rest = api.get(&format!("{MAPS}?limit=9&continue={token}")).await.ok();
+    assert_eq!(names(&rest), ["c", "d", "e"], "as it was when the first page was read");
+    assert_eq!(rest["metadata"]["continue"], Value::Null);
+    assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_a_selection_is_full_and_does_not_count_the_rest() {
+    let api = Api::start().await;
+    five(&api).await;
+    let first = api.get(&format!("{MAPS}?labelSelector=x&limit=2")).await.ok();
+    assert_eq!(names(&first), ["a", "b"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], Value::Null);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = api.get(&format!("{MAPS}?labelSelector=x&limit=2&continue={token}")).await.ok();
+    assert_eq!(names(&rest), ["e"]);
+    assert_eq!(rest["metadata"]["continue"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_offers_to_go_on_with_what_there_is_now() {
+    let api = Api::start().await;
+    five(&api).await;
+    let first = api.get(&format!("{MAPS}?limit=2")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap().to_string();
+    api.config_map("cc", json!({})).await;
+    api.store.compact(api.server.revision()).await.unwrap();
+
+    let expired = api.get(&format!("{MAPS}?limit=2&continue={token}")).await;
+    assert_eq!((expired.code, expired.refusal().1), (410, "Expired"));
+    let token = expired.body["metadata"]["continue"].as_str().unwrap();
+    let rest = api.get(&format!("{MAPS}?continue={token}")).await.ok();
+    assert_eq!(names(&rest), ["c", "cc", "d", "e"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shows_the_version_it_is_asked_for() {
+    let api = Api::start().await;
+    let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().to_string();
+    let first = version(&api.config_map("a", json!({})).await);
+    let second = version(&api.config_map("b", json!({})).await);
+    for (query, expected) in [
+        (format!("resourceVersion={first}&resourceVersionMatch=Exact"), "a"),
+        (format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"), "a b"),
+        (format!("resourceVersion={first}"), "a b"),
+        (format!("resourceVersion={first}&limit=5"), "a"),
+        ("resourceVersion=0&limit=1".into(), "a b"),
+        (format!("resourceVersion={second}"), "a b"),
+    ] {
+        let list = api.get(&format!("{MAPS}?{query}")).await.ok();
+        assert_eq!(names(&list).join(" "), expected, "{query}");
+    }
+    for (query, code, field) in [
+        ("resourceVersionMatch=Exact", 422, "resourceVersionMatch"),
+        ("resourceVersion=0&resourceVersionMatch=Exact", 422, "resourceVersionMatch"),
+        ("resourceVersion=1&resourceVersionMatch=Sideways", 422, "resourceVersionMatch"),
+        ("sendInitialEvents=true", 422, "sendInitialEvents"),
+    ] {
+        let refused = api.get(&format!("{MAPS}?{query}")).await;
+        assert_eq!(refused.code, code, "{query}");
+        assert_eq!(refused.body["details"]["causes"][0]["field"], field, "{query}");
+    }
+    let refused = api.get(&format!("{MAPS}?resourceVersion=abc")).await;
+    let message = "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \
+                   \"abc\": invalid syntax";
+    assert_eq!(refused.refusal(), (400, "BadRequest", message));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_of_the_future_is_waited_for_and_then_refused() {
+    let api = Api::start().await;
+    let next = api.server.revision() + 1;
+    let start = api.clock.now();
+    let refused = api.get(&format!("{MAPS}?resourceVersion={next}")).await;
+    assert_eq!((refused.code, refused.refusal().1), (504, "Timeout"));
+    assert_eq!(refused.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    assert_eq!(api.clock.now().duration_since(start).as_secs(), 3);
+
+    let (waiting, ()) =
+        tokio::join!(async { api.get(&format!("{MAPS}?resourceVersion={next}")).await.ok() }, async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            api.config_map("a", json!({})).await;
+        });
+    assert_eq!(names(&waiting), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_comes_in_pieces_and_is_whole() {
+    let api = Api::start().await;
+    let filler = "x".repeat(50_000);
+    for index in 0..20 {
+        let map = json!({"metadata": {"name": format!("m{index:02}")}, "data": {"k": filler}});
+        api.post(MAPS, map).await.created();
+    }
+    let list = api.get(MAPS).await.ok();
+    assert_eq!(list["items"].as_array().unwrap().len(), 20);
+    assert!(list["items"].as_array().unwrap().iter().all(|item| item["data"]["k"] == filler.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_are_listed_as_the_store_has_them() {
+    let api = Api::start().await;
+    five(&api).await;
+    let maps = setpoint_apiserver::Gvr::new("", "v1", "configmaps");
+    let selection = setpoint_apiserver::Selection { labels: Some("x=1".into()), ..Default::default() };
+    let (records, revision) = api.server.list_records(&maps, &selection).await.unwrap();
+    assert_eq!(revision, api.server.revision());
+    let paths: Vec<&str> = records.iter().map(|record| &*record.key.path).collect();
+    assert_eq!(paths, ["default/a", "default/e"]);
+    let facts = api.server.facts(&maps, &records[0]).unwrap();
+    assert_eq!(facts.label("y"), Some("1"));
+}

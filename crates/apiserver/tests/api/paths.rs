@@ -1,0 +1,154 @@
+//! Paths, methods and names.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Api, names};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test(start_paused = true)]
+async fn paths_lead_nowhere_else() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "hidden"}});
+    api.post("/api/v1/namespaces/default/secrets", secret).await.created();
+    for (path, code) in [
+        ("/api/v1/namespaces/default/configmaps/../secrets", 404),
+        ("/api/v1/namespaces/default/configmaps/%2e%2e/secrets", 404),
+        ("/api/v1/namespaces/default/configmaps/..%2fsecrets", 400),
+        ("/api/v1/namespaces/default/configmaps/a%2f..%2f..%2fsecrets%2fs", 400),
+        ("/api/v1/namespaces/default/configmaps/%2e%2e", 400),
+        ("/api/v1/namespaces/default/configmaps/.", 400),
+        ("/api/v1/namespaces/default%2fsecrets/configmaps/s", 404),
+        ("/api/v1/namespaces/default/configmaps/a%00", 400),
+        ("/api//v1/namespaces", 404),
+        ("/api/v1/namespaces/default/configmaps//a", 404),
+        ("/api/v2/namespaces", 404),
+        ("/apis/apps/v1/namespaces/default/Deployment", 404),
+        ("/api/v1/namespaces/default/nodes", 404),
+        ("/api/v1/configmaps/a", 404),
+        ("/api/v1/namespaces/default/configmaps/a/", 200),
+        ("/api/v1/namespaces/default/configmaps//", 200),
+        ("/api/v1/namespaces//configmaps", 200),
+        ("/api/v1/namespaces/Bad_NS/configmaps", 200),
+        ("/api/v1/namespaces/default/configmaps/a%20b", 404),
+    ] {
+        let answer = api.get(path).await;
+        assert_eq!(answer.code, code, "{path}");
+        assert!(!answer.text.contains("hidden"), "{path}");
+    }
+    for path in ["/foo/bar", "/API/v1", "/nope"] {
+        let answer = api.get(path).await;
+        assert_eq!((answer.code, answer.content_type.as_str()), (404, "text/plain; charset=utf-8"), "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_has_only_its_methods() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    for (method, path) in [
+        (Method::PUT, MAPS),
+        (Method::PATCH, MAPS),
+        (Method::OPTIONS, MAPS),
+        (Method::TRACE, MAPS),
+        (Method::DELETE, "/api/v1/configmaps"),
+        (Method::POST, "/api/v1/configmaps"),
+        (Method::POST, "/api/v1/namespaces/default/configmaps/a"),
+        (Method::HEAD, "/api/v1/namespaces/default/configmaps/a"),
+        (Method::DELETE, "/api/v1/namespaces"),
+        (Method::DELETE, "/version"),
+    ] {
+        let answer = api.ask(method.clone(), path, &[], "").await;
+        assert_eq!(answer.code, 405, "{method} {path}");
+        assert_eq!(answer.body["details"], json!({}), "{method} {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_are_checked_and_generated() {
+    let api = Api::start().await;
+    for (meta, field) in [
+        (json!({"name": "a_b"}), "metadata.name"),
+        (json!({"name": "a."}), "metadata.name"),
+        (json!({"name": "a".repeat(254)}), "metadata.name"),
+        (json!({"generateName": "Pre_"}), "metadata.generateName"),
+        (json!({}), "metadata.name"),
+        (json!({"name": "a", "labels": {"-": "x"}}), "metadata.labels"),
+        (json!({"name": "a", "labels": {"x": "y z"}}), "metadata.labels"),
+        (json!({"name": "a", "annotations": {"a b": ""}}), "metadata.annotations"),
+        (json!({"name": "a", "annotations": {"a": "x".repeat(262_145)}}), "metadata.annotations"),
+        (json!({"name": "a", "finalizers": ["a b"]}), "metadata.finalizers"),
+        (json!({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}), "metadata.finalizers"),
+        (
+            json!({"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": ""}]}),
+            "metadata.ownerReferences.uid",
+        ),
+        (
+            json!({"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]}),
+            "metadata.ownerReferences",
+        ),
+    ] {
+        let refused = api.post(MAPS, json!({"metadata": meta})).await;
+        assert_eq!(refused.code, 422, "{field}: {}", refused.text);
+        assert_eq!(refused.body["details"]["causes"][0]["field"], field);
+    }
+    let missing = api.post(MAPS, json!({})).await;
+    assert_eq!(
+        missing.refusal(),
+        (
+            422,
+            "Invalid",
+            "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required"
+        )
+    );
+    let made = api.post(MAPS, json!({"metadata": {"generateName": "web-"}})).await.created();
+    let name = made["metadata"]["name"].as_str().unwrap();
+    assert_eq!((name.len(), &name[..4]), (9, "web-"));
+    let long = api.post(MAPS, json!({"metadata": {"generateName": "a".repeat(70)}})).await.created();
+    assert_eq!(long["metadata"]["name"].as_str().unwrap().len(), 63);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_taken_once_and_in_one_namespace() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    let taken = api.post(MAPS, json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(taken.refusal(), (409, "AlreadyExists", "configmaps \"a\" already exists"));
+    let elsewhere = json!({"metadata": {"name": "a", "namespace": "kube-system"}});
+    assert_eq!(api.post(MAPS, elsewhere.clone()).await.code, 400);
+    api.post("/api/v1/namespaces/kube-system/configmaps", elsewhere).await.created();
+    let all = api.get("/api/v1/configmaps").await.ok();
+    assert_eq!(names(&all), ["a", "a"]);
+    let version = api.post(MAPS, json!({"metadata": {"name": "v", "resourceVersion": "5"}})).await;
+    assert_eq!(version.code, 500, "a new object has no version yet");
+    assert_eq!(version.refusal().2, "resourceVersion should not be set on objects to be created");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_make_no_sense_are_refused() {
+    let api = Api::start().await;
+    for (body, words) in [
+        ("{\"apiVersion\":\"v1\",", "unexpected end of JSON input"),
+        ("[]", "cannot unmarshal array"),
+        ("{\"kind\":\"Nope\",\"apiVersion\":\"v1\"}", "no kind \"Nope\" is registered"),
+        ("{\"metadata\":\"x\"}", "cannot unmarshal string into Go struct field ConfigMap.metadata"),
+        ("{\"metadata\":{\"name\":\"a\"}} xx", "after top-level value"),
+    ] {
+        let refused = api.ask(Method::POST, MAPS, &[], body).await;
+        let (code, reason, message) = refused.refusal();
+        assert_eq!((code, reason), (400, "BadRequest"), "{body}");
+        assert!(message.contains(words), "{body}: {message}");
+    }
+    let deep = format!("{{\"metadata\":{{\"name\":\"a\"}},\"x\":{}", "[".repeat(20_000));
+    assert_eq!(api.ask(Method::POST, MAPS, &[], deep).await.code, 400);
+    for media in ["application/x-www-form-urlencoded", "garbage"] {
+        let refused = api.ask(Method::POST, MAPS, &[("content-type", media)], "{}").await;
+        assert_eq!((refused.code, refused.refusal().1), (415, "UnsupportedMediaType"), "{media}");
+    }
+    let patch =
+        api.ask(Method::PATCH, &format!("{MAPS}/a"), &[("content-type", "application/json")], "{}").await;
+    assert_eq!((patch.code, &patch.body["details"]), (415, &json!({})));
+    assert_eq!(api.get(MAPS).await.ok()["items"], Value::Array(Vec::new()));
+}

@@ -1,0 +1,137 @@
+//! Addresses and ports of services.
+
+use serde_json::{Value, json};
+
+use crate::client::Api;
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+fn service(name: &str, spec: Value) -> Value {
+    let mut service =
+        json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "selector": {"app": "a"}}});
+    for (field, value) in spec.as_object().unwrap() {
+        service["spec"][field] = value.clone();
+    }
+    service
+}
+
+async fn create(api: &Api, name: &str, spec: Value) -> Value {
+    api.post(SERVICES, service(name, spec)).await.created()["spec"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_gets_an_address_of_the_range() {
+    let api = Api::start().await;
+    let spec = create(&api, "a", json!({})).await;
+    let address: std::net::Ipv4Addr = spec["clusterIP"].as_str().unwrap().parse().unwrap();
+    assert_eq!(address.octets()[..2], [10, 0]);
+    assert_eq!(spec["clusterIPs"], json!([spec["clusterIP"]]));
+    assert_eq!((&spec["ipFamilies"], &spec["ipFamilyPolicy"]), (&json!(["IPv4"]), &json!("SingleStack")));
+    let kubernetes = api.get(&format!("{SERVICES}/kubernetes")).await.ok();
+    assert_eq!(kubernetes["spec"]["clusterIP"], "10.0.0.1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_is_held_until_its_service_is_gone() {
+    let api = Api::start().await;
+    create(&api, "a", json!({"clusterIP": "10.0.77.21"})).await;
+    let refused = api.post(SERVICES, service("b", json!({"clusterIP": "10.0.77.21"}))).await;
+    assert_eq!(
+        refused.refusal().2,
+        "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.77.21\"]: failed to allocate IP \
+         10.0.77.21: provided IP is already allocated"
+    );
+    api.delete(&format!("{SERVICES}/a")).await.ok();
+    create(&api, "b", json!({"clusterIP": "10.0.77.21"})).await;
+    for outside in ["192.168.0.1", "10.0.0.0", "10.0.255.255"] {
+        let refused = api.post(SERVICES, service("c", json!({"clusterIP": outside}))).await;
+        assert!(refused.refusal().2.contains("does not match the current range"), "{outside}: {refused:?}");
+    }
+    let dry = service("c", json!({"clusterIP": "10.0.77.22"}));
+    api.post(&format!("{SERVICES}?dryRun=All"), dry.clone()).await.created();
+    api.post(SERVICES, dry).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_create_gives_its_address_back() {
+    let api = Api::start().await;
+    let bad = service("Bad_Name", json!({"clusterIP": "10.0.77.30"}));
+    assert_eq!(api.post(SERVICES, bad).await.code, 422);
+    create(&api, "good", json!({"clusterIP": "10.0.77.30"})).await;
+    let taken = service("good", json!({"clusterIP": "10.0.77.31"}));
+    assert_eq!(api.post(SERVICES, taken).await.code, 409);
+    create(&api, "other", json!({"clusterIP": "10.0.77.31"})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn headless_and_external_services_have_no_address() {
+    let api = Api::start().await;
+    let headless = create(&api, "a", json!({"clusterIP": "None"})).await;
+    assert_eq!((&headless["clusterIPs"], &headless["ipFamilies"]), (&json!(["None"]), &json!(["IPv4"])));
+    let bare = create(&api, "b", json!({"clusterIP": "None", "selector": null})).await;
+    assert_eq!(
+        (&bare["ipFamilies"], &bare["ipFamilyPolicy"]),
+        (&json!(["IPv4", "IPv6"]), &json!("RequireDualStack"))
+    );
+    let external =
+        create(&api, "c", json!({"type": "ExternalName", "externalName": "x.example.com", "ports": []}))
+            .await;
+    assert_eq!((&external["clusterIP"], &external["ipFamilies"]), (&Value::Null, &Value::Null));
+    for spec in [
+        json!({"ipFamilies": ["IPv6"]}),
+        json!({"ipFamilyPolicy": "RequireDualStack"}),
+        json!({"clusterIP": "fd00::1"}),
+    ] {
+        assert_eq!(api.post(SERVICES, service("d", spec.clone())).await.code, 422, "{spec}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_ports_are_handed_out_once() {
+    let api = Api::start().await;
+    let any = create(&api, "a", json!({"type": "NodePort"})).await;
+    let port = any["ports"][0]["nodePort"].as_i64().unwrap();
+    assert!((30000..=32767).contains(&port));
+    create(&api, "b", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30902}]})).await;
+    for (wanted, words) in [(30902, "already allocated"), (80, "The range of valid ports is 30000-32767")] {
+        let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": wanted}]});
+        let refused = api.post(SERVICES, service("c", spec)).await;
+        assert!(refused.refusal().2.contains(words), "{refused:?}");
+        assert_eq!(refused.body["details"]["causes"][0]["field"], "spec.ports[0].nodePort");
+    }
+    let dns = json!({"type": "NodePort", "ports": [
+        {"name": "udp", "port": 53, "protocol": "UDP"},
+        {"name": "tcp", "port": 53, "protocol": "TCP"},
+    ]});
+    let both = create(&api, "d", dns).await;
+    assert_eq!(both["ports"][0]["nodePort"], both["ports"][1]["nodePort"], "one number for both protocols");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_allocated_is_kept_through_updates_and_released_when_no_longer_needed() {
+    let api = Api::start().await;
+    let before = create(&api, "a", json!({"type": "NodePort"})).await;
+    let put = service("a", json!({"type": "NodePort", "selector": {"app": "b"}}));
+    let after = api.put(&format!("{SERVICES}/a"), put).await.ok();
+    assert_eq!(after["spec"]["clusterIP"], before["clusterIP"]);
+    assert_eq!(after["spec"]["ports"], before["ports"]);
+
+    let port = before["ports"][0]["nodePort"].clone();
+    let cluster = json!({"spec": {"type": "ClusterIP"}});
+    let plain = api.merge(&format!("{SERVICES}/a"), cluster).await.ok();
+    assert_eq!(plain["spec"]["ports"][0]["nodePort"], Value::Null);
+    create(&api, "b", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]})).await;
+
+    let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    let balanced = create(&api, "c", local).await;
+    assert!(balanced["healthCheckNodePort"].as_i64().unwrap() >= 30000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_server_knows_what_is_taken() {
+    let api = Api::start().await;
+    create(&api, "a", json!({"clusterIP": "10.0.77.40"})).await;
+    let again = api.restart().await;
+    assert_eq!(again.post(SERVICES, service("b", json!({"clusterIP": "10.0.77.40"}))).await.code, 422);
+    assert_eq!(again.get(&format!("{SERVICES}/kubernetes")).await.ok()["spec"]["clusterIP"], "10.0.0.1");
+}

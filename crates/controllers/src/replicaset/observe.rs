@@ -17,14 +17,17 @@ pub(super) struct Observer {
     pub(super) expectations: Arc<Expectations<Key>>,
 }
 
+/// How many pods there are on each node.
+pub(super) type Crowds = BTreeMap<Box<str>, usize>;
+
 /// Everything a plan depends on, but for the set itself and the time.
 #[derive(Clone)]
 pub(super) struct Observed {
     /// The active pods that the set controls, and the active orphans of its namespace.
     pub(super) pods: Vec<Cached<Pod>>,
-    /// How many active pods of the set and of its siblings are on each node. Nobody asks unless some
-    /// pods have to go, so it is empty until then.
-    pub(super) crowds: BTreeMap<Box<str>, usize>,
+    /// How many active pods of the set's siblings, those with the same owner, are on each node. Nobody
+    /// asks unless some pods have to go, so it is empty until then.
+    pub(super) neighbours: Crowds,
     /// Whether the cache shows all that was created and deleted for this set.
     pub(super) caught_up: bool,
 }
@@ -39,16 +42,17 @@ impl Observer {
         let caught_up = self.expectations.satisfied(set.key());
         let mut pods = self.pods.claimable_by(set.meta())?;
         pods.retain(is_active);
-        let crowds = if pods.len() > set.spec.wanted() { self.crowds(set)? } else { BTreeMap::new() };
-        Ok(Observed { pods, crowds, caught_up })
+        let neighbours = if pods.len() > set.spec.wanted() { self.neighbours(set)? } else { Crowds::new() };
+        Ok(Observed { pods, neighbours, caught_up })
     }
 
-    /// Counts, by node, the active pods of all sets that have the same owner as this one. A set of its
-    /// own has no siblings and no crowds.
-    fn crowds(&self, set: &Cached<ReplicaSet>) -> Result<BTreeMap<Box<str>, usize>, DecodeError> {
-        let mut crowds = BTreeMap::new();
+    fn neighbours(&self, set: &Cached<ReplicaSet>) -> Result<Crowds, DecodeError> {
+        let mut crowds = Crowds::new();
         let Some(owner) = set.meta().controller() else { return Ok(crowds) };
         for sibling in self.sets.controlled_by(&owner.uid)? {
+            if sibling.meta().uid == set.meta().uid {
+                continue;
+            }
             for pod in self.pods.controlled_by(&sibling.meta().uid)?.iter().filter(|pod| is_active(pod)) {
                 *crowds.entry(pod.node.clone()).or_default() += 1;
             }

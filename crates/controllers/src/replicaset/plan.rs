@@ -5,7 +5,7 @@ use setpoint::Cached;
 use setpoint::owner::{Claim, claim};
 
 use super::ReplicaSet;
-use super::observe::Observed;
+use super::observe::{Crowds, Observed};
 use super::rank::first_to_go;
 use crate::workload::pod::Pod;
 
@@ -64,8 +64,17 @@ impl Plan {
             self.actions.push(Action::Create { count: (wanted - have).min(BURST) });
         } else if have > wanted {
             let count = (have - wanted).min(BURST);
-            let pods = first_to_go(&self.pods, count, &observed.crowds, now);
+            let pods = first_to_go(&self.pods, count, &self.crowds(observed), now);
             self.actions.push(Action::Delete { pods });
         }
+    }
+
+    /// How many pods of the set, adopted ones included, and of its siblings are on each node.
+    fn crowds(&self, observed: &Observed) -> Crowds {
+        let mut crowds = observed.neighbours.clone();
+        for pod in &self.pods {
+            *crowds.entry(pod.node.clone()).or_default() += 1;
+        }
+        crowds
     }
 }

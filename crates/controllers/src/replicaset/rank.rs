@@ -5,11 +5,11 @@
 //! uid) decides, not the order in which a rollout happened to reach the nodes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use setpoint::Cached;
 
+use super::observe::Crowds;
 use crate::workload::pod::{Phase, Pod, Readiness, Restarts};
 
 /// The pod's place in the order of deletion: the least goes first.
@@ -42,7 +42,7 @@ type Age = Option<u32>;
 pub(super) fn first_to_go(
     pods: &[Cached<Pod>],
     count: usize,
-    crowds: &BTreeMap<Box<str>, usize>,
+    crowds: &Crowds,
     now: Timestamp,
 ) -> Vec<Cached<Pod>> {
     if count >= pods.len() {
@@ -53,7 +53,7 @@ pub(super) fn first_to_go(
     ranked.into_iter().take(count).map(|(_, pod)| pod.clone()).collect()
 }
 
-fn rank<'a>(pod: &'a Cached<Pod>, crowds: &BTreeMap<Box<str>, usize>, now: Timestamp) -> Rank<'a> {
+fn rank<'a>(pod: &'a Cached<Pod>, crowds: &Crowds, now: Timestamp) -> Rank<'a> {
     Rank {
         assigned: !pod.node.is_empty(),
         phase: pod.phase,

@@ -95,7 +95,7 @@ fn observed(pods: &[Model]) -> Observed {
     let mut pods: Vec<_> =
         pods.iter().filter(|pod| pod.controller != Some("other")).map(Model::cached).collect();
     pods.retain(is_active);
-    Observed { pods, crowds: BTreeMap::new(), caught_up: true }
+    Observed { pods, neighbours: BTreeMap::new(), caught_up: true }
 }
 
 fn names(pods: &[Cached<Pod>]) -> Vec<String> {
@@ -158,6 +158,17 @@ mod planning {
         let mut ending = orphans;
         ending.iter_mut().for_each(|pod| pod.being_deleted = true);
         check(0, &ending, &[]);
+    }
+
+    #[test]
+    fn pods_in_a_crowd_go_before_those_that_are_alone() {
+        let mut pods = pods(["a", "b", "c"], |pod| pod.controller = None);
+        (pods[0].node, pods[1].node, pods[2].node) = ("n2", "n1", "n1");
+        check(2, &pods, &["recheck, adopt a", "adopt b", "adopt c", "delete b"]);
+        let mut crowded = observed(&pods);
+        crowded.neighbours = [("n2".into(), 2)].into();
+        let plan = plan(&set(2), &crowded, at(NOW));
+        assert_eq!(words(&plan).last().unwrap(), "delete a", "a sibling has two more there");
     }
 
     #[test]

@@ -63,6 +63,7 @@ impl PodControl {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
             }
             Err(error) => {
+                let error = about(error, &name, &prefix);
                 if !namespace_is_terminating(&error) {
                     self.record(
                         owner,
@@ -143,6 +144,18 @@ pub(crate) fn namespace_is_terminating(error: &ClientError) -> bool {
     error.has_cause("NamespaceTerminating")
 }
 
+/// The error as it is about any pod of its owner: the name was this try's own, and a failure that is
+/// told under another name each time would look like many.
+fn about(error: ClientError, name: &str, prefix: &str) -> ClientError {
+    match error {
+        ClientError::Api { code, reason, message, causes, retry_after_seconds } => {
+            let message = message.replace(name, prefix);
+            ClientError::Api { code, reason, message, causes, retry_after_seconds }
+        }
+        other => other,
+    }
+}
+
 /// What the names of an owner's pods begin with: the dash is left out where it would not fit.
 fn name_prefix(owner: &str) -> String {
     if owner.len() < MAX_NAME { format!("{owner}-") } else { owner.to_owned() }
@@ -157,6 +170,13 @@ fn generated_name(prefix: &str, rng: &Rng) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_is_told_the_same_each_time() {
+        let body = br#"{"kind":"Status","reason":"Forbidden","message":"pods \"web-abcde\" is forbidden: no","code":403}"#;
+        let error = ClientError::from_reply(403, &Default::default(), body);
+        assert_eq!(about(error, "web-abcde", "web-").to_string(), "pods \"web-\" is forbidden: no");
+    }
 
     #[test]
     fn names_are_as_the_api_server_generates_them() {

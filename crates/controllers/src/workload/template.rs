@@ -96,7 +96,7 @@ impl PodTemplate {
     /// The template without the label of its hash.
     pub(crate) fn without_hash(&self) -> Self {
         let mut template = self.clone();
-        template.metadata.labels = without_hash(&self.metadata.labels);
+        template.metadata.labels = unhashed(&self.metadata.labels).collect();
         template
     }
 
@@ -121,10 +121,13 @@ impl PodTemplate {
 }
 
 impl TemplateMetadata {
+    /// Equal but for the label of the hash.
     fn same_as(&self, other: &Self) -> bool {
-        let unlabelled = |it: &Self| Self { labels: Labels::default(), ..it.clone() };
-        let labels = |it: &'_ Self| without_hash(&it.labels);
-        labels(self) == labels(other) && unlabelled(self) == unlabelled(other)
+        let Self { name, generate_name, namespace, labels, annotations, finalizers } = self;
+        unhashed(labels).eq(unhashed(&other.labels))
+            && *annotations == other.annotations
+            && *finalizers == other.finalizers
+            && (name, generate_name, namespace) == (&other.name, &other.generate_name, &other.namespace)
     }
 }
 
@@ -133,8 +136,8 @@ pub(crate) fn with_label(labels: &Labels, key: &str, value: &str) -> Labels {
     labels.iter().filter(|(known, _)| *known != key).chain([(key, value)]).collect()
 }
 
-fn without_hash(labels: &Labels) -> Labels {
-    labels.iter().filter(|(key, _)| *key != HASH_LABEL).collect()
+fn unhashed(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
+    labels.iter().filter(|(key, _)| *key != HASH_LABEL)
 }
 
 /// Whether two specs differ at most in how they are written: in the order of keys, in what is empty, in

@@ -8,6 +8,7 @@
 //!  garbage_collector/  dependents go with their owners
 //!  namespace/    a deleted namespace goes with all that is in it
 //!  pod_gc/       pods that nobody else removes
+//!  node_lifecycle/  nodes are tainted by their conditions
 //!  service_account/, root_ca/  what every namespace has
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod deployment;
 mod garbage_collector;
 mod namespace;
+mod node_lifecycle;
 mod pod_gc;
 pub mod registry;
 mod replicaset;

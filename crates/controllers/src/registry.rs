@@ -18,6 +18,7 @@ pub const REGISTRY: &[Entry] = &[
     crate::garbage_collector::ENTRY,
     crate::namespace::ENTRY,
     crate::pod_gc::ENTRY,
+    crate::node_lifecycle::ENTRY,
     crate::service_account::ENTRY,
     crate::service_account::tokens::ENTRY,
     crate::root_ca::ENTRY,

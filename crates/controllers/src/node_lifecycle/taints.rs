@@ -109,8 +109,10 @@ mod tests {
 
     #[test]
     fn each_condition_and_a_cordon_bring_their_taint() {
-        let conditions = json!([{"type": "Ready", "status": "Unknown"}, {"type": "DiskPressure", "status": "True"}]);
-        let expected = ["unreachable", "disk-pressure", "unschedulable"].map(|key| format!("node.kubernetes.io/{key}:NoSchedule"));
+        let conditions =
+            json!([{"type": "Ready", "status": "Unknown"}, {"type": "DiskPressure", "status": "True"}]);
+        let expected = ["unreachable", "disk-pressure", "unschedulable"]
+            .map(|key| format!("node.kubernetes.io/{key}:NoSchedule"));
         assert_eq!(written(json!({"unschedulable": true}), conditions), Some(expected.to_vec()));
     }
 

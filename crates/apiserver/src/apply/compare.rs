@@ -6,9 +6,12 @@ use serde_json::{Map, Value};
 
 use crate::schema::{List, Struct};
 
-use super::element::Element;
+use super::element;
 use super::place::{Merging, Place, entries, items};
 use super::set::Set;
+
+/// Who owns what is not among what is owned.
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// The fields that a change removes, modifies and adds. No field is in two of them.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +26,21 @@ impl Comparison {
         compare(place, Some(old), Some(new)).1
     }
 
+    /// Without some fields and all below them. Whole parts of the object that are ignored are not looked at.
+    pub(super) fn between_ignoring(place: Place<'_>, old: &Value, new: &Value, ignored: &Set) -> Self {
+        let (Merging::Struct(root), Value::Object(old), Value::Object(new)) = (place.merging(), old, new)
+        else {
+            return Self::between(place, old, new).without(ignored);
+        };
+        let is_looked_at = |name: &str| !ignored.view().has_field(name);
+        compare_fields(place, root, Some(old), Some(new), is_looked_at).without(ignored)
+    }
+
     pub(super) fn is_same(&self) -> bool {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// The comparison without some fields and all below them.
-    pub(super) fn without(self, ignored: &Set) -> Self {
+    fn without(self, ignored: &Set) -> Self {
         Self {
             removed: self.removed.without(ignored),
             modified: self.modified.without(ignored),
@@ -37,7 +49,7 @@ impl Comparison {
     }
 
     /// Adds what was found below an element, and at it.
-    fn push(&mut self, element: impl Fn() -> Element, mark: Mark, below: Self) {
+    fn push(&mut self, element: impl Fn() -> String, mark: Mark, below: Self) {
         self.removed.push(&element, mark == Mark::Removed, below.removed);
         self.modified.push(&element, mark == Mark::Modified, below.modified);
         self.added.push(&element, mark == Mark::Added, below.added);
@@ -60,7 +72,7 @@ fn compare(place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> (Mark,
     let below = match place.merging() {
         Merging::Struct(fields) => match (entries(old), entries(new)) {
             (None, None) => return (leaf(old, new), Comparison::default()),
-            (old, new) => compare_fields(place, fields, old, new),
+            (old, new) => compare_fields(place, fields, old, new, |_| true),
         },
         Merging::Map => match (entries(old), entries(new)) {
             (None, None) => return (leaf(old, new), Comparison::default()),
@@ -91,14 +103,22 @@ fn leaf(old: Option<&Value>, new: Option<&Value>) -> Mark {
 
 type Entries<'v> = Option<&'v Map<String, Value>>;
 
-fn compare_fields(place: Place<'_>, fields: &Struct, old: Entries<'_>, new: Entries<'_>) -> Comparison {
+fn compare_fields(
+    place: Place<'_>,
+    fields: &Struct,
+    old: Entries<'_>,
+    new: Entries<'_>,
+    is_looked_at: impl Fn(&str) -> bool,
+) -> Comparison {
     let mut comparison = Comparison::default();
-    for field in &fields.fields {
+    for field in
+        fields.fields.iter().filter(|field| &*field.name != MANAGED_FIELDS && is_looked_at(&field.name))
+    {
         let (old, new) =
             (old.and_then(|old| old.get(&*field.name)), new.and_then(|new| new.get(&*field.name)));
         if old.is_some() || new.is_some() {
             let (mark, below) = compare(place.field(field), old, new);
-            comparison.push(|| Element::field(&field.name), mark, below);
+            comparison.push(|| element::field(&field.name), mark, below);
         }
     }
     comparison
@@ -112,7 +132,7 @@ fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comp
     for name in names {
         let (old, new) = (old.and_then(|old| old.get(name)), new.and_then(|new| new.get(name)));
         let (mark, below) = compare(place.named(name), old, new);
-        comparison.push(|| Element::field(name), mark, below);
+        comparison.push(|| element::field(name), mark, below);
     }
     comparison
 }
@@ -120,7 +140,7 @@ fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comp
 /// Items are compared with the item of the same identity. What occurs more than once under one identity
 /// is compared as a whole.
 fn compare_items(place: Place<'_>, list: &List, old: &[Value], new: &[Value]) -> Comparison {
-    let mut by_identity: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    let mut by_identity: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for item in old {
         if let Ok(element) = place.identify(list, item) {
             by_identity.entry(element).or_default().0.push(item);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::List;
 
-use super::element::Element;
+use super::element;
 use super::place::{Merging, Place, items};
 use super::set::Set;
 
@@ -34,14 +34,14 @@ fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
     for (name, value) in fields {
         let (member, below) = walk(place.named(name), value);
         let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-        set.push(|| Element::field(name), member || is_empty || !place.declares(name), below);
+        set.push(|| element::field(name), member || is_empty || !place.declares(name), below);
     }
     set
 }
 
 /// Items that occur more than once are fields without anything below.
 fn items_of(place: Place<'_>, list: &List, items: &[Value]) -> Set {
-    let mut by_identity: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
+    let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in items {
         if let Ok(element) = place.identify(list, item) {
             by_identity.entry(element).or_default().push(item);

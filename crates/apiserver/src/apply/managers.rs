@@ -64,14 +64,9 @@ impl Manager {
 
 impl Managers {
     /// Reads the entries of an object; the reason where one makes no sense.
-    pub(super) fn decode(object: &Value) -> Result<Self, String> {
-        let entries = entries_of(object);
-        entries
-            .iter()
-            .enumerate()
-            .map(|(index, entry)| decode(index, entry))
-            .collect::<Result<_, _>>()
-            .map(Self)
+    pub(super) fn decode(entries: Vec<Value>) -> Result<Self, String> {
+        let entries = entries.into_iter().enumerate();
+        entries.map(|(index, entry)| decode(index, entry)).collect::<Result<_, _>>().map(Self)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -142,6 +137,20 @@ pub(super) fn entries_of(object: &Value) -> &[Value] {
     entries.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Takes the entries out of an object.
+pub(super) fn take_entries(object: &mut Value) -> Vec<Value> {
+    match metadata_of(object).and_then(|metadata| metadata.remove("managedFields")) {
+        Some(Value::Array(entries)) => entries,
+        _ => Vec::new(),
+    }
+}
+
+pub(super) fn put_entries(object: &mut Value, entries: Vec<Value>) {
+    if let Some(metadata) = metadata_of(object).filter(|_| !entries.is_empty()) {
+        metadata.insert("managedFields".into(), entries.into());
+    }
+}
+
 pub(super) fn metadata_of(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.get_mut("metadata").and_then(Value::as_object_mut)
 }
@@ -151,30 +160,33 @@ pub(super) fn stored_time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn decode(index: usize, entry: &Value) -> Result<(Manager, Owned), String> {
-    let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
-    let operation = match text("operation") {
+fn decode(index: usize, mut entry: Value) -> Result<(Manager, Owned), String> {
+    let mut text = |field: &str| match entry.get_mut(field).map(Value::take) {
+        Some(Value::String(text)) => text,
+        _ => String::new(),
+    };
+    let operation = match text("operation").as_str() {
         "Apply" => Operation::Apply,
         "Update" => Operation::Update,
         _ => return Err("operation must be `Apply` or `Update`".to_owned()),
     };
-    let api_version = text("apiVersion").to_owned();
+    let api_version = text("apiVersion");
     if api_version.is_empty() {
         return Err("apiVersion must not be empty".to_owned());
     }
-    match text("fieldsType") {
+    match text("fieldsType").as_str() {
         "FieldsV1" => {}
         "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
         other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
     }
     let manager = Manager {
-        name: text("manager").to_owned(),
+        name: text("manager"),
         operation,
         api_version: if operation == Operation::Apply { String::new() } else { api_version.clone() },
-        subresource: text("subresource").to_owned(),
+        subresource: text("subresource"),
     };
-    let set = Set::from_stored(entry.get("fieldsV1").unwrap_or(&Value::Null));
-    let time = entry.get("time").and_then(Value::as_str).map(str::to_owned);
+    let time = Some(text("time")).filter(|time| !time.is_empty());
+    let set = Set::from_stored(entry.get_mut("fieldsV1").map(Value::take).unwrap_or_default());
     Ok((manager, Owned { set, api_version, time }))
 }
 
@@ -188,7 +200,7 @@ fn encode(manager: Manager, owned: Owned) -> Value {
         "operation": operation,
         "apiVersion": owned.api_version,
         "fieldsType": "FieldsV1",
-        "fieldsV1": owned.set.to_stored(),
+        "fieldsV1": owned.set.into_stored(),
     });
     if let Some(fields) = entry.as_object_mut() {
         if let Some(time) = owned.time {

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use crate::schema::List;
 
-use super::element::Element;
 use super::place::{Merging, Place, entries, items};
 
 /// What is in both or in either; where both have a leaf, that of `over` counts.
@@ -54,8 +53,8 @@ fn merge_entries(
 
 /// The items of two lists by what identifies them. One that occurs twice is merged with nothing.
 struct Indexed<'v> {
-    order: Vec<Element>,
-    by_identity: BTreeMap<Element, Option<&'v Value>>,
+    order: Vec<String>,
+    by_identity: BTreeMap<String, Option<&'v Value>>,
 }
 
 impl<'v> Indexed<'v> {
@@ -73,11 +72,11 @@ impl<'v> Indexed<'v> {
         indexed
     }
 
-    fn has(&self, element: &Element) -> bool {
+    fn has(&self, element: &str) -> bool {
         self.by_identity.contains_key(element)
     }
 
-    fn get(&self, element: &Element) -> Option<&'v Value> {
+    fn get(&self, element: &str) -> Option<&'v Value> {
         self.by_identity.get(element).copied().flatten()
     }
 }
@@ -86,7 +85,7 @@ impl<'v> Indexed<'v> {
 fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -> Vec<Value> {
     let (left, right) = (Indexed::new(place, list, under), Indexed::new(place, list, over));
     let mut shared = right.order.iter().filter(|element| left.has(element)).peekable();
-    let mut done: Vec<&Element> = Vec::new();
+    let mut done: Vec<&String> = Vec::new();
     let mut result = Vec::with_capacity(under.len().max(over.len()));
     let item = place.item(list);
     let (mut l, mut r) = (0, 0);

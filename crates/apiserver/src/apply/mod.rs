@@ -35,7 +35,8 @@ use crate::schema::Target;
 
 pub use conflict::{Conflict, Conflicts};
 
-use managers::{Manager, Managers, Operation, entries_of, metadata_of};
+use compare::Comparison;
+use managers::{Manager, Managers, Operation, entries_of, metadata_of, put_entries, take_entries};
 use place::Place;
 use set::Set;
 use updater::Updater;
@@ -101,17 +102,18 @@ pub fn update(
             &empty
         }
     };
-    let managers = current_managers(endpoint, before, object);
-    if let Some(metadata) = metadata_of(object) {
-        metadata.remove("managedFields");
+    let sent = take_entries(object);
+    let mut updater = endpoint.updater(Managers::default());
+    let comparison = Comparison::between_ignoring(updater.place, before, object, updater.ignored);
+    if comparison.is_same() && sent == entries_of(before) {
+        return put_entries(object, sent);
     }
-    if managers.is_empty() && live.is_some() {
+    updater.managers = current_managers(endpoint, before, sent);
+    if updater.managers.is_empty() && live.is_some() {
         // Nobody keeps track of this object.
         return;
     }
-    let mut updater = endpoint.updater(managers);
-    let manager = endpoint.manager(manager, Operation::Update);
-    updater.update(before, object, manager, endpoint.time(now));
+    updater.record(comparison, endpoint.manager(manager, Operation::Update), endpoint.time(now));
     updater.managers.merge_oldest();
     updater.managers.encode(object);
 }
@@ -136,7 +138,7 @@ pub fn apply(
             &empty
         }
     };
-    let managers = Managers::decode(before)
+    let managers = Managers::decode(entries_of(before).to_vec())
         .map_err(|why| ApplyError::Internal(format!("failed to decode managed fields: {why}")))?;
     let mut updater = endpoint.updater(managers);
     if updater.managers.is_empty() && live.is_some() {
@@ -204,18 +206,18 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     name
 }
 
-/// The managers that a write builds on.
-fn current_managers(endpoint: &Endpoint<'_>, live: &Value, object: &Value) -> Managers {
-    let of_live = || Managers::decode(live).unwrap_or_default();
-    let entries = entries_of(object);
-    let is_reset = matches!(entries, [Value::Object(only)] if only.is_empty());
-    if !endpoint.subresource.is_empty() {
-        return of_live();
-    }
-    if is_reset {
+/// The managers that a write builds on: those that it sends, or else those that are there.
+fn current_managers(endpoint: &Endpoint<'_>, live: &Value, sent: Vec<Value>) -> Managers {
+    let of_live = || Managers::decode(entries_of(live).to_vec()).unwrap_or_default();
+    let is_reset = matches!(sent.as_slice(), [Value::Object(only)] if only.is_empty());
+    if endpoint.subresource.is_empty() && is_reset {
         return Managers::default();
     }
-    match Managers::decode(object) {
+    // What is sent to a subresource counts only where it says what is there already.
+    if sent.is_empty() || !endpoint.subresource.is_empty() && sent != entries_of(live) {
+        return of_live();
+    }
+    match Managers::decode(sent) {
         Ok(managers) if !managers.is_empty() => managers,
         _ => of_live(),
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{Field, List, ListKind, Scalar, Schema, Shape, Struct, Table, TypeId};
 
-use super::element::Element;
+use super::element;
 
 /// A place in a schema. Below what the schema leaves open, types are deduced from values.
 #[derive(Clone, Copy)]
@@ -69,16 +69,16 @@ impl<'t> Place<'t> {
         Self { ty: Some(list.item), granular: false, ..self }
     }
 
-    pub(super) fn below(self, element: &Element) -> Self {
-        match (element, self.shape()) {
-            (Element::Field(name), _) => self.named(name),
+    pub(super) fn below(self, element: &str) -> Self {
+        match (element::field_name(element), self.shape()) {
+            (Some(name), _) => self.named(name),
             (_, Some(Shape::List(list))) => self.item(list),
             _ => Self { ty: None, granular: false, ..self },
         }
     }
 
     /// What identifies an item of a list; the reason where nothing does.
-    pub(super) fn identify(self, list: &List, item: &Value) -> Result<Element, String> {
+    pub(super) fn identify(self, list: &List, item: &Value) -> Result<String, String> {
         match &list.kind {
             ListKind::Map(keys) => self.item(list).identify_by_keys(keys, item),
             _ => match item {
@@ -89,31 +89,27 @@ impl<'t> Place<'t> {
                 Value::Null => {
                     Err("associative list without keys has an element that's an explicit null".into())
                 }
-                scalar => Ok(Element::Value(scalar.clone())),
+                scalar => Ok(element::value(scalar)),
             },
         }
     }
 
-    fn identify_by_keys(self, keys: &[Box<str>], item: &Value) -> Result<Element, String> {
+    fn identify_by_keys(self, keys: &[Box<str>], item: &Value) -> Result<String, String> {
         let fields = match item {
             Value::Object(fields) => fields,
             Value::Null => return Err("associative list with keys may not have a null element".into()),
             _ => return Err("associative list with keys may not have non-map elements".into()),
         };
-        let mut found: Vec<(Box<str>, Value)> = keys
-            .iter()
-            .filter_map(|key| {
-                Some((key.clone(), fields.get(&**key).cloned().or_else(|| self.default_of(key))?))
-            })
-            .collect();
+        let value_of = |key: &str| fields.get(key).cloned().or_else(|| self.default_of(key));
+        let found: Map<String, Value> =
+            keys.iter().filter_map(|key| Some((key.to_string(), value_of(key)?))).collect();
         if found.is_empty() {
             return Err(format!(
                 "associative list with keys has an element that omits all key fields {} (and doesn't have default values for any key fields)",
                 quoted(keys)
             ));
         }
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(Element::Key(found.into()))
+        Ok(element::key(found))
     }
 
     fn default_of(self, name: &str) -> Option<Value> {

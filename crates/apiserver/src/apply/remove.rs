@@ -2,18 +2,18 @@
 
 use serde_json::{Map, Value};
 
-use super::element::Element;
+use super::element;
 use super::place::{Merging, Place};
-use super::set::Set;
+use super::set::View;
 
 /// What is left without the fields in `gone`; null if nothing is.
-pub(super) fn remove(place: Place<'_>, value: &Value, gone: &Set) -> Value {
+pub(super) fn remove(place: Place<'_>, value: &Value, gone: View<'_>) -> Value {
     match (place.merging(), value) {
         (Merging::Struct(_) | Merging::Map, Value::Object(fields)) => {
             let left: Map<String, Value> = fields
                 .iter()
                 .filter_map(|(name, value)| {
-                    let left = remove_at(place.named(name), &Element::field(name), value, gone)?;
+                    let left = remove_at(place.named(name), &element::field(name), value, gone)?;
                     Some((name.clone(), left))
                 })
                 .collect();
@@ -34,7 +34,7 @@ pub(super) fn remove(place: Place<'_>, value: &Value, gone: &Set) -> Value {
     }
 }
 
-fn remove_at(place: Place<'_>, element: &Element, value: &Value, gone: &Set) -> Option<Value> {
+fn remove_at(place: Place<'_>, element: &str, value: &Value, gone: View<'_>) -> Option<Value> {
     if gone.has(element) {
         return None;
     }

@@ -1,55 +1,38 @@
 //! Sets of fields, as a tree: what a manager owns, what a change touches.
 //!
 //! A field is a member for itself, not for what is below it: owning a map's entry is not owning the map.
-//! Entries are sorted and none is useless: each is a member or leads to one.
+//! The tree is kept in the very form that `fieldsV1` has, so that sets are read and written for nothing
+//! and a small change of a large set costs little: an element leads to an object that is empty for a member
+//! with nothing below, and has `.` for a member with something below.
 
-use std::cmp::Ordering;
+use serde_json::{Map, Value};
 
-use serde_json::{Map, Value, json};
-
-use super::element::Element;
+use super::element;
 use super::place::Place;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Set(Vec<Entry>);
+pub(super) struct Set(Map<String, Value>);
 
-#[derive(Clone, Debug, PartialEq)]
-struct Entry {
-    element: Element,
-    member: bool,
-    children: Set,
-}
+const SELF: &str = ".";
 
 impl Set {
     /// A set of fields that are named by their paths.
     pub(super) fn of(paths: &[&[&str]]) -> Self {
+        paths.iter().fold(Self::default(), |set, path| set.union(Self::path(path)))
+    }
+
+    fn path(path: &[&str]) -> Self {
         let mut set = Self::default();
-        for path in paths {
-            set.insert(path);
+        if let Some((first, rest)) = path.split_first() {
+            set.push(|| element::field(first), rest.is_empty(), Self::path(rest));
         }
         set
     }
 
-    fn insert(&mut self, path: &[&str]) {
-        let Some((first, rest)) = path.split_first() else { return };
-        let element = Element::field(first);
-        let at = match self.0.binary_search_by(|entry| entry.element.cmp(&element)) {
-            Ok(at) => at,
-            Err(at) => {
-                self.0.insert(at, Entry { element, member: false, children: Self::default() });
-                at
-            }
-        };
-        match rest {
-            [] => self.0[at].member = true,
-            rest => self.0[at].children.insert(rest),
-        }
-    }
-
-    /// Adds what comes after all that is there; nothing if it would be useless.
-    pub(super) fn push(&mut self, element: impl FnOnce() -> Element, member: bool, children: Self) {
-        if member || !children.is_empty() {
-            self.0.push(Entry { element: element(), member, children });
+    /// Adds an element that is not there yet; nothing if it would be useless.
+    pub(super) fn push(&mut self, element: impl FnOnce() -> String, member: bool, below: Self) {
+        if member || !below.is_empty() {
+            self.0.insert(element(), node(member, below));
         }
     }
 
@@ -57,132 +40,203 @@ impl Set {
         self.0.is_empty()
     }
 
-    fn find(&self, element: &Element) -> Option<&Entry> {
-        self.0.binary_search_by(|entry| entry.element.cmp(element)).ok().map(|at| &self.0[at])
+    pub(super) fn view(&self) -> View<'_> {
+        View(&self.0)
     }
 
-    pub(super) fn has(&self, element: &Element) -> bool {
-        self.find(element).is_some_and(|entry| entry.member)
-    }
-
-    /// What is below an element.
-    pub(super) fn below(&self, element: &Element) -> Option<&Self> {
-        self.find(element).map(|entry| &entry.children).filter(|children| !children.is_empty())
-    }
-
-    pub(super) fn union(self, other: Self) -> Self {
-        if self.is_empty() {
-            return other;
-        }
-        let mut union = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
-        let (mut left, mut right) = (self.0.into_iter().peekable(), other.0.into_iter().peekable());
-        loop {
-            let order = match (left.peek(), right.peek()) {
-                (Some(a), Some(b)) => a.element.cmp(&b.element),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => return union,
-            };
-            let (a, b) = (left.next_if(|_| order.is_le()), right.next_if(|_| order.is_ge()));
-            match (a, b) {
-                (Some(a), Some(b)) => {
-                    let children = a.children.union(b.children);
-                    union.0.push(Entry { element: a.element, member: a.member || b.member, children });
-                }
-                (one, other) => union.0.extend(one.or(other)),
-            }
-        }
+    pub(super) fn union(mut self, other: Self) -> Self {
+        unite(&mut self.0, other.0);
+        self
     }
 
     /// What is in both.
     pub(super) fn intersection(&self, other: &Self) -> Self {
-        let mut intersection = Self::default();
-        for entry in &self.0 {
-            let Some(found) = other.find(&entry.element) else { continue };
-            let children = entry.children.intersection(&found.children);
-            intersection.push(|| entry.element.clone(), entry.member && found.member, children);
-        }
-        intersection
+        Self(intersect(&self.0, &other.0))
     }
 
     /// What is here and not there. A field goes without what is below it.
     pub(super) fn difference(mut self, other: &Self) -> Self {
-        self.0.retain_mut(|entry| {
-            let Some(found) = other.find(&entry.element) else { return true };
-            entry.member &= !found.member;
-            entry.children = std::mem::take(&mut entry.children).difference(&found.children);
-            entry.member || !entry.children.is_empty()
-        });
+        subtract(&mut self.0, &other.0, Depth::Itself);
         self
     }
 
     /// What is here and not there, nor below anything there.
     pub(super) fn without(mut self, other: &Self) -> Self {
-        self.0.retain_mut(|entry| {
-            let Some(found) = other.find(&entry.element) else { return true };
-            entry.children = std::mem::take(&mut entry.children).without(&found.children);
-            !found.member && (entry.member || !entry.children.is_empty())
-        });
+        subtract(&mut self.0, &other.0, Depth::AllBelow);
         self
     }
 
     /// The same set, with every struct's field as a member that leads to one.
     pub(super) fn with_named_fields(mut self, place: Place<'_>) -> Self {
-        for entry in &mut self.0 {
-            let below = place.below(&entry.element);
-            if !entry.children.is_empty() {
-                entry.member |= matches!(&entry.element, Element::Field(name) if place.declares(name));
-                entry.children = std::mem::take(&mut entry.children).with_named_fields(below);
-            }
-        }
+        name_fields(&mut self.0, place);
         self
     }
 
     /// Every member's path, as messages write it: members of a level first, then what is below.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
-        self.collect_paths("", &mut paths);
+        collect_paths(&self.0, "", &mut paths);
         paths
     }
 
-    fn collect_paths(&self, prefix: &str, paths: &mut Vec<String>) {
-        paths.extend(
-            self.0.iter().filter(|entry| entry.member).map(|entry| format!("{prefix}{}", entry.element)),
-        );
-        for entry in &self.0 {
-            entry.children.collect_paths(&format!("{prefix}{}", entry.element), paths);
+    /// Takes over a stored set. Elements of unknown kinds are dropped.
+    pub(super) fn from_stored(stored: Value) -> Self {
+        match stored {
+            Value::Object(mut fields) => {
+                canonicalize(&mut fields);
+                Self(fields)
+            }
+            _ => Self::default(),
         }
     }
 
-    /// Reads the form that `fieldsV1` has. Elements of unknown kinds are dropped.
-    pub(super) fn from_stored(stored: &Value) -> Self {
-        let mut set = Self::default();
-        let Some(fields) = stored.as_object() else { return set };
-        for (text, below) in fields.iter().filter(|(text, _)| *text != ".") {
-            let Some(element) = Element::parse(text) else { continue };
-            let children = Self::from_stored(below);
-            let member = children.is_empty() || below.get(".").is_some();
-            set.0.push(Entry { element, member, children });
-        }
-        // Stored texts sort much as elements do, but not quite.
-        set.0.sort_by(|a, b| a.element.cmp(&b.element));
-        set
-    }
-
-    pub(super) fn to_stored(&self) -> Value {
-        Value::Object(self.0.iter().map(|entry| (entry.element.stored(), entry.to_stored())).collect())
+    pub(super) fn into_stored(self) -> Value {
+        Value::Object(self.0)
     }
 }
 
-impl Entry {
-    fn to_stored(&self) -> Value {
-        let mut stored = match self.children.to_stored() {
-            Value::Object(fields) => fields,
-            _ => Map::new(),
-        };
-        if self.member && !stored.is_empty() {
-            stored.insert(".".into(), json!({}));
+/// A part of a set, for looking up.
+#[derive(Clone, Copy)]
+pub(super) struct View<'s>(&'s Map<String, Value>);
+
+impl<'s> View<'s> {
+    pub(super) fn has(self, element: &str) -> bool {
+        self.0.get(element).is_some_and(is_member)
+    }
+
+    /// Whether the field of this name is a member, for sets of a few fields.
+    pub(super) fn has_field(self, name: &str) -> bool {
+        self.0.iter().any(|(element, node)| element::field_name(element) == Some(name) && is_member(node))
+    }
+
+    /// What is below an element, if anything is.
+    pub(super) fn below(self, element: &str) -> Option<View<'s>> {
+        self.0.get(element).and_then(Value::as_object).filter(|node| has_children(node)).map(View)
+    }
+}
+
+fn node(member: bool, below: Set) -> Value {
+    let mut below = below.0;
+    if member && !below.is_empty() {
+        below.insert(SELF.into(), Value::Object(Map::new()));
+    }
+    Value::Object(below)
+}
+
+fn has_children(node: &Map<String, Value>) -> bool {
+    node.len() > usize::from(node.contains_key(SELF))
+}
+
+fn is_member(node: &Value) -> bool {
+    node.as_object().is_some_and(|node| node.is_empty() || node.contains_key(SELF))
+}
+
+/// Whether the node is a member, and the node without saying so.
+fn open(node: &mut Map<String, Value>) -> bool {
+    node.is_empty() || node.remove(SELF).is_some()
+}
+
+/// Says again what [`open`] found. False if the node is of no use any more.
+fn close(node: &mut Map<String, Value>, member: bool) -> bool {
+    if member && !node.is_empty() {
+        node.insert(SELF.into(), Value::Object(Map::new()));
+    }
+    member || !node.is_empty()
+}
+
+fn unite(into: &mut Map<String, Value>, other: Map<String, Value>) {
+    for (element, theirs) in other {
+        let Value::Object(mut theirs) = theirs else { continue };
+        match into.get_mut(&element) {
+            Some(Value::Object(ours)) => {
+                let member = open(ours) | open(&mut theirs);
+                unite(ours, theirs);
+                close(ours, member);
+            }
+            _ => _ = into.insert(element, Value::Object(theirs)),
         }
-        Value::Object(stored)
+    }
+}
+
+fn intersect(a: &Map<String, Value>, b: &Map<String, Value>) -> Map<String, Value> {
+    let mut both = Map::new();
+    let (fewer, more) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    for (element, ours) in fewer {
+        let (Some(ours), Some(theirs)) = (ours.as_object(), more.get(element).and_then(Value::as_object))
+        else {
+            continue;
+        };
+        if element == SELF {
+            continue;
+        }
+        let is_member = |node: &Map<String, Value>| node.is_empty() || node.contains_key(SELF);
+        let mut node = intersect(ours, theirs);
+        if close(&mut node, is_member(ours) && is_member(theirs)) {
+            both.insert(element.clone(), Value::Object(node));
+        }
+    }
+    both
+}
+
+/// How much goes with a member that goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Itself,
+    AllBelow,
+}
+
+fn subtract(from: &mut Map<String, Value>, other: &Map<String, Value>, depth: Depth) {
+    for (element, theirs) in other.iter().filter(|(element, _)| *element != SELF) {
+        let (Some(Value::Object(ours)), Value::Object(theirs)) = (from.get_mut(element), theirs) else {
+            continue;
+        };
+        let goes = theirs.is_empty() || theirs.contains_key(SELF);
+        let member = open(ours) && !goes;
+        if goes && depth == Depth::AllBelow {
+            ours.clear();
+        } else {
+            subtract(ours, theirs, depth);
+        }
+        if !close(ours, member) {
+            from.remove(element);
+        }
+    }
+}
+
+fn name_fields(fields: &mut Map<String, Value>, place: Place<'_>) {
+    for (element, node) in fields.iter_mut() {
+        let Value::Object(node) = node else { continue };
+        if has_children(node) {
+            let named = element::field_name(element).is_some_and(|name| place.declares(name));
+            let member = open(node) || named;
+            name_fields(node, place.below(element));
+            close(node, member);
+        }
+    }
+}
+
+fn collect_paths(fields: &Map<String, Value>, prefix: &str, paths: &mut Vec<String>) {
+    let elements = || fields.iter().filter(|(element, _)| *element != SELF);
+    let shown = |element: &str| format!("{prefix}{}", element::shown(element));
+    paths.extend(elements().filter(|(_, node)| is_member(node)).map(|(element, _)| shown(element)));
+    for (element, node) in elements() {
+        collect_paths(node.as_object().unwrap_or(&Map::new()), &shown(element), paths);
+    }
+}
+
+/// Brings what others may have written into this server's form.
+fn canonicalize(fields: &mut Map<String, Value>) {
+    let odd = |element: &String| element != SELF && !element::looks_canonical(element);
+    let odd: Vec<String> = fields.keys().filter(|element| odd(element)).cloned().collect();
+    for element in odd {
+        if let (Some(canonical), Some(node)) = (element::canonical(&element), fields.remove(&element)) {
+            fields.insert(canonical, node);
+        }
+    }
+    for node in fields.values_mut() {
+        match node {
+            Value::Object(node) => canonicalize(node),
+            other => *other = Value::Object(Map::new()),
+        }
     }
 }

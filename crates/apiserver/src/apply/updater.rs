@@ -1,5 +1,7 @@
 //! Who owns what after a write.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::compare::Comparison;
@@ -22,7 +24,7 @@ pub(super) struct Updater<'a> {
 }
 
 /// Fields that are the server's own and belong to nobody.
-fn server_fields() -> Set {
+static SERVER_FIELDS: LazyLock<Set> = LazyLock::new(|| {
     Set::of(&[
         &["apiVersion"],
         &["kind"],
@@ -37,22 +39,24 @@ fn server_fields() -> Set {
         &["metadata", "managedFields"],
         &["metadata", "resourceVersion"],
     ])
-}
+});
 
 impl Updater<'_> {
     /// An object was written that is not applied: what it changes belongs to its writer.
     pub(super) fn update(&mut self, live: &Value, object: &Value, manager: Manager, time: Option<String>) {
-        let comparison = Comparison::between(self.place, live, object).without(self.ignored);
-        if comparison.is_same() {
-            return;
-        }
+        let comparison = Comparison::between_ignoring(self.place, live, object, self.ignored);
+        self.record(comparison, manager, time);
+    }
+
+    /// Notes who made a change.
+    pub(super) fn record(&mut self, comparison: Comparison, manager: Manager, time: Option<String>) {
         self.take_from_others(&comparison, None);
-        let changed = comparison.modified.union(comparison.added).difference(&server_fields());
+        let changed = comparison.modified.union(comparison.added).difference(&SERVER_FIELDS);
         if changed.is_empty() {
             return;
         }
         let before = self.managers.0.remove(&manager).map(|owned| owned.set).unwrap_or_default();
-        let owned = Owned { set: changed.union(before), api_version: self.api_version.clone(), time };
+        let owned = Owned { set: before.union(changed), api_version: self.api_version.clone(), time };
         self.managers.0.insert(manager, owned);
     }
 
@@ -109,7 +113,7 @@ impl Updater<'_> {
             Some(last) if !last.set.is_empty() => self.prune(merged, last.set),
             _ => merged,
         };
-        let comparison = Comparison::between(self.place, live, &object).without(self.ignored);
+        let comparison = Comparison::between_ignoring(self.place, live, &object, self.ignored);
         if !force {
             let conflicting = self.conflicts(&comparison, who, allowed);
             if !conflicting.is_empty() {
@@ -145,7 +149,7 @@ impl Updater<'_> {
         let place = self.place;
         let named = |set: Set| set.with_named_fields(place);
         let last = named(last);
-        let pruned = remove(place, &merged, &last);
+        let pruned = remove(place, &merged, last.view());
         // Back come fields that any manager owns, this one's new configuration included.
         let mut owned = Set::default();
         for manager in self.managers.0.values() {
@@ -154,16 +158,16 @@ impl Updater<'_> {
         let of_merged = named(fields_of(place, &merged));
         let of_pruned = named(fields_of(place, &pruned));
         let gone = of_merged.clone().difference(&of_pruned.union(named(owned)));
-        let pruned = remove(place, &merged, &gone);
+        let pruned = remove(place, &merged, gone.view());
         // Back comes what nobody owns, or was not the manager's to take.
         let of_pruned = named(fields_of(place, &pruned));
         let gone = of_merged.difference(&of_pruned).intersection(&last);
-        remove(place, &merged, &gone)
+        remove(place, &merged, gone.view())
     }
 
     fn strip(&mut self, who: &Manager) {
         if let Some(owned) = self.managers.0.get_mut(who) {
-            owned.set = std::mem::take(&mut owned.set).difference(&server_fields());
+            owned.set = std::mem::take(&mut owned.set).difference(&SERVER_FIELDS);
         }
         self.managers.drop_idle();
     }

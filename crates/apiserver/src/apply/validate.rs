@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{List, ListKind, Scalar, Shape};
 
-use super::element::Element;
+use super::element;
 use super::place::Place;
 
 /// All that is wrong, as one text.
@@ -59,15 +59,16 @@ fn check_items(place: Place<'_>, path: &str, list: &List, items: &[Value], error
     let mut seen = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
         let element = match list.kind {
-            ListKind::Atomic => Element::Index(i64::try_from(index).unwrap_or(i64::MAX)),
+            ListKind::Atomic => format!("i:{index}"),
             _ => match place.identify(list, item) {
                 Ok(element) => element,
                 Err(why) => return errors.push(at(path, &format!("element {index}: {why}"))),
             },
         };
-        let below = format!("{path}{element}");
+        let shown = element::shown(&element);
+        let below = format!("{path}{shown}");
         if seen.contains(&element) {
-            errors.push(at(path, &format!("duplicate entries for key {element}")));
+            errors.push(at(path, &format!("duplicate entries for key {shown}")));
         }
         check(place.item(list), &below, item, errors);
         seen.insert(element);

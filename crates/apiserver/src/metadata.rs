@@ -38,7 +38,6 @@ pub fn wipe_system_fields(object: &mut Value) {
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "selfLink",
-        "managedFields",
     ];
     for field in fields {
         metadata.unset(field);
@@ -88,7 +87,6 @@ pub fn carry_over(new: &mut Value, old: &Value) {
         metadata.restore("deletionGracePeriodSeconds", old);
     }
     metadata.unset("selfLink");
-    metadata.unset("managedFields");
 }
 
 /// Removes repeated owner references and returns the uids that were repeated.

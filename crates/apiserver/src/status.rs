@@ -202,6 +202,11 @@ impl Status {
         Self::failure(409, "Conflict", message).about(of.details(name))
     }
 
+    /// An apply would take fields from other managers.
+    pub fn apply_conflict(message: impl Into<String>) -> Self {
+        Self::failure(409, "Conflict", message)
+    }
+
     /// The version that was asked for is no longer kept.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(410, "Expired", message)

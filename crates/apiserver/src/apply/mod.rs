@@ -94,6 +94,11 @@ pub fn update(
     manager: &str,
     now: Timestamp,
 ) {
+    let sent = take_entries(object);
+    if live.is_some_and(|live| entries_of(live).is_empty()) && (sent.is_empty() || is_reset(&sent)) {
+        // Nobody keeps track of this object.
+        return;
+    }
     let empty;
     let before = match live {
         Some(live) => live,
@@ -102,7 +107,6 @@ pub fn update(
             &empty
         }
     };
-    let sent = take_entries(object);
     let mut updater = endpoint.updater(Managers::default());
     let comparison = Comparison::between_ignoring(updater.place, before, object, updater.ignored);
     if comparison.is_same() && sent == entries_of(before) {
@@ -110,7 +114,6 @@ pub fn update(
     }
     updater.managers = current_managers(endpoint, before, sent);
     if updater.managers.is_empty() && live.is_some() {
-        // Nobody keeps track of this object.
         return;
     }
     updater.record(comparison, endpoint.manager(manager, Operation::Update), endpoint.time(now));
@@ -129,7 +132,7 @@ pub fn apply(
     force: bool,
     now: Timestamp,
 ) -> Result<Value, ApplyError> {
-    endpoint.check(configuration)?;
+    check(endpoint.target, configuration)?;
     let empty;
     let before = match live {
         Some(live) => live,
@@ -209,8 +212,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
 /// The managers that a write builds on: those that it sends, or else those that are there.
 fn current_managers(endpoint: &Endpoint<'_>, live: &Value, sent: Vec<Value>) -> Managers {
     let of_live = || Managers::decode(entries_of(live).to_vec()).unwrap_or_default();
-    let is_reset = matches!(sent.as_slice(), [Value::Object(only)] if only.is_empty());
-    if endpoint.subresource.is_empty() && is_reset {
+    if endpoint.subresource.is_empty() && is_reset(&sent) {
         return Managers::default();
     }
     // What is sent to a subresource counts only where it says what is there already.
@@ -221,6 +223,11 @@ fn current_managers(endpoint: &Endpoint<'_>, live: &Value, sent: Vec<Value>) -> 
         Ok(managers) if !managers.is_empty() => managers,
         _ => of_live(),
     }
+}
+
+/// One empty entry says that all are to be forgotten.
+fn is_reset(sent: &[Value]) -> bool {
+    matches!(sent, [Value::Object(only)] if only.is_empty())
 }
 
 impl Endpoint<'_> {
@@ -241,30 +248,29 @@ impl Endpoint<'_> {
     fn time(&self, now: Timestamp) -> Option<String> {
         (self.subresource != "scale").then(|| managers::stored_time(now))
     }
+}
 
-    /// Whether a configuration is one of this endpoint's objects.
-    fn check(&self, configuration: &Value) -> Result<(), ApplyError> {
-        let target = self.target;
-        let text = |field: &str| configuration.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if api_version != target.api_version() || kind != target.kind {
-            let group_version =
-                if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
-            return Err(ApplyError::BadRequest(format!("invalid object type: {group_version}, Kind={kind}")));
-        }
-        if !entries_of(configuration).is_empty() {
-            return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
-        }
-        validate::validate(Place::root(&target.schema), configuration).map_err(|why| {
-            let metadata = |field: &str| configuration["metadata"][field].as_str().unwrap_or_default();
-            ApplyError::Internal(format!(
-                "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",
-                metadata("namespace"),
-                metadata("name"),
-                target.group,
-                target.version,
-                target.kind,
-            ))
-        })
+/// Whether a configuration is one of the target's objects.
+pub fn check(target: &Target, configuration: &Value) -> Result<(), ApplyError> {
+    let text = |field: &str| configuration.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version != target.api_version() || kind != target.kind {
+        let group_version =
+            if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
+        return Err(ApplyError::BadRequest(format!("invalid object type: {group_version}, Kind={kind}")));
     }
+    if !entries_of(configuration).is_empty() {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    validate::validate(Place::root(&target.schema), configuration).map_err(|why| {
+        let metadata = |field: &str| configuration["metadata"][field].as_str().unwrap_or_default();
+        ApplyError::Internal(format!(
+            "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",
+            metadata("namespace"),
+            metadata("name"),
+            target.group,
+            target.version,
+            target.kind,
+        ))
+    })
 }

@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Write};
 
-use super::{Call, Outcome, respond};
+use super::{Call, Outcome, ownership, respond};
 use crate::admission::{Operation, Review};
 use crate::body::Body;
 use crate::decode;
@@ -27,6 +27,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     metadata::wipe_system_fields(&mut object);
     metadata::settle_namespace(&mut object, call.namespace)?;
     warn_of_repeated_owners(call, &mut object, false);
+    ownership::note_create(call, &mut object);
     let review = review(call, &options, object_name(&object));
     review.mutate(&mut object, None).await?;
     warn_of_repeated_owners(call, &mut object, true);

@@ -1,5 +1,6 @@
 //! The verbs on objects.
 
+mod apply;
 pub(crate) mod binding;
 pub(crate) mod create;
 pub(crate) mod delete;
@@ -7,6 +8,7 @@ pub(crate) mod delete_collection;
 pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
+mod ownership;
 pub(crate) mod patch;
 mod pod_condition;
 pub(crate) mod respond;

@@ -21,6 +21,9 @@ pub(crate) fn kind(call: &Call<'_>) -> Result<PatchKind, Status> {
 }
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    if super::apply::is_apply(call) {
+        return super::apply::apply(call).await;
+    }
     let kind = kind(call)?;
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;

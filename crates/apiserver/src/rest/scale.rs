@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::update::{self, Maker};
-use super::{Call, Outcome, patch, respond};
+use super::{Call, Outcome, apply as rest_apply, patch, respond};
 use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
@@ -38,11 +38,33 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
 }
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    if rest_apply::is_apply(call) {
+        return apply_configuration(call).await;
+    }
     let kind = patch::kind(call)?;
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;
     let change = Change::Patch { kind, validation: options.field_validation, target: target()? };
     let mut maker = Scaled { call, name, change };
+    apply(call, name, &options, &mut maker).await
+}
+
+/// Applies a scale to the object that is scaled: its replicas, for the manager of the scale.
+async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let name = call.name()?;
+    let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: true })?;
+    let mut scale = rest_apply::configuration(call)?;
+    crate::apply::check(&target()?, &scale).map_err(rest_apply::refusal)?;
+    metadata::settle_namespace(&mut scale, call.namespace)?;
+    let mut configuration = json!({
+        "apiVersion": call.served.kind.api_version(),
+        "kind": call.served.kind.kind,
+        "metadata": scale.at("metadata"),
+    });
+    if scale.at("spec").has("replicas") {
+        configuration["spec"] = json!({ "replicas": scale.at("spec").at("replicas") });
+    }
+    let mut maker = Scaled { call, name, change: Change::Apply { scale, configuration } };
     apply(call, name, &options, &mut maker).await
 }
 
@@ -104,6 +126,8 @@ fn selector_text(selector: &Value) -> String {
 enum Change {
     To(Value),
     Patch { kind: PatchKind, validation: FieldValidation, target: Target },
+    /// A scale, and what it is to the object that is scaled.
+    Apply { scale: Value, configuration: Value },
 }
 
 struct Scaled<'a> {
@@ -117,6 +141,10 @@ impl Maker for Scaled<'_> {
         let current = current.ok_or_else(|| self.call.not_found(self.name))?;
         let scale = match &self.change {
             Change::To(scale) => scale.clone(),
+            Change::Apply { scale, configuration } => {
+                self.check(scale, current)?;
+                return rest_apply::merge(self.call, Some(current), configuration);
+            }
             Change::Patch { kind, validation, target } => {
                 patch::apply(self.call, *kind, target, scale_of(current), *validation)?
             }
@@ -127,6 +155,10 @@ impl Maker for Scaled<'_> {
         let version = metadata::of(&scale).text("resourceVersion");
         object.object_mut("metadata").set("resourceVersion", version);
         Ok(object)
+    }
+
+    fn is_apply(&self) -> bool {
+        matches!(self.change, Change::Apply { .. })
     }
 }
 

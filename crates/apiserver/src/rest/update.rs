@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Write};
 
-use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, respond};
+use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, ownership, respond};
 use crate::admission::{Operation, Review};
 use crate::body::Body;
 use crate::decode;
@@ -26,6 +26,11 @@ pub(crate) trait Maker {
     /// The uid that the object must have.
     fn uid(&self) -> Option<&str> {
         None
+    }
+
+    /// Whether this is an apply, which creates what is absent and knows who owns what.
+    fn is_apply(&self) -> bool {
+        false
     }
 
     /// Whether [`make`](Self::make) can be asked again after the object changed under it.
@@ -121,7 +126,8 @@ async fn create_absent(
     options: &WriteOptions,
     maker: &mut impl Maker,
 ) -> Result<Outcome, Status> {
-    if call.subresource.is_some() || !call.served.kind.strategy.create_on_update() {
+    let creates = maker.is_apply() || call.served.kind.strategy.create_on_update();
+    if call.subresource.is_some() || !creates {
         return Err(call.not_found(name));
     }
     if let Some(uid) = maker.uid() {
@@ -129,6 +135,9 @@ async fn create_absent(
     }
     let mut object = maker.make(None)?;
     object.object_mut("metadata").unset("resourceVersion");
+    if !maker.is_apply() {
+        ownership::note_create(call, &mut object);
+    }
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
     review.mutate(&mut object, None).await?;
     create::insert(call, object, options).await
@@ -160,18 +169,24 @@ async fn change(
         return Err(uid_mismatch(call, name, uid, old_uid, 0));
     }
     let mut new = maker.make(Some(&old))?;
+    if !maker.is_apply() {
+        ownership::note_update(call, &old, &mut new);
+    }
     let review = Review::new(call, Operation::Update, name.to_string(), options.dry_run);
     review.mutate(&mut new, Some(&old)).await?;
     create::warn_of_repeated_owners(call, &mut new, true);
     settle_version(call, name, &mut new, record)?;
     let reservation = reserve(call, &mut new, &old)?;
+    let noted = ownership::set_aside(&mut new);
     prepare(call, &mut new, &old);
+    ownership::put_back(&mut new, noted);
     validate(call, &new, &old)?;
     let strategy = &*call.served.kind.strategy;
     for warning in strategy.warnings(&new, Some(&old)) {
         call.warnings.add(warning);
     }
     strategy.canonicalize(&mut new);
+    crate::apply::keep_times(&old, &mut new);
     review.check(Some(&new), Some(&old)).await?;
     if is_finished(call, &new, &old) {
         return remove(call, options, new, &old, record).await;

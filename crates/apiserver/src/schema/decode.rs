@@ -64,11 +64,13 @@ pub struct DecodeFailure {
 }
 
 /// Why a value does not fit a schema: the decoder's own words, without what was being decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// A value of the wrong type, whatever the client asked for.
+    #[error("{0}")]
     Wrong(String),
     /// Unknown and duplicate fields, one text each.
+    #[error("{}", strict_error(.0))]
     Strict(Vec<String>),
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod admission;
+mod apply;
 mod client;
 mod deletion;
 mod discovery;

@@ -1,0 +1,136 @@
+//! Server-side apply, as clients see it.
+
+use http::Method;
+use serde_json::{Value, json};
+use setpoint_apiserver::User;
+
+use crate::client::{Answer, Api};
+
+const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/a";
+
+fn map(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+}
+
+async fn apply(api: &Api, path: &str, query: &str, body: impl ToString) -> Answer {
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    api.ask(Method::PATCH, &format!("{path}?{query}"), &headers, body.to_string()).await
+}
+
+fn owners(object: &Value) -> Vec<&str> {
+    let entries = object["metadata"]["managedFields"].as_array();
+    entries.into_iter().flatten().map(|entry| entry["manager"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apply_creates_changes_and_leaves_alone() {
+    let api = Api::start().await;
+    let created = apply(&api, MAP, "fieldManager=m1", map(json!({"a": "1"}))).await.created();
+    assert_eq!(owners(&created), ["m1"]);
+    let same = apply(&api, MAP, "fieldManager=m1", map(json!({"a": "1"}))).await.ok();
+    assert_eq!(same, created);
+    let changed = apply(
+        &api,
+        MAP,
+        "fieldManager=m1",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {b: x}\n",
+    );
+    assert_eq!(changed.await.ok()["data"], json!({"b": "x"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_are_reported_with_their_fields_and_can_be_forced() {
+    let api = Api::start().await;
+    apply(&api, MAP, "fieldManager=m1", map(json!({"a": "1"}))).await.created();
+    let refused = apply(&api, MAP, "fieldManager=m2", map(json!({"a": "2"}))).await.expect(409);
+    assert_eq!(refused["message"], "Apply failed with 1 conflict: conflict with \"m1\": .data.a");
+    assert_eq!(
+        refused["details"]["causes"],
+        json!([{"reason": "FieldManagerConflict", "message": "conflict with \"m1\"", "field": ".data.a"}])
+    );
+    let forced = apply(&api, MAP, "fieldManager=m2&force=true", map(json!({"a": "2"}))).await.ok();
+    assert_eq!((forced["data"]["a"].as_str(), owners(&forced)), (Some("2"), vec!["m2"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_writes_are_noted_by_their_manager_or_user_agent() {
+    let api = Api::start().await;
+    let headers = [("user-agent", "mytool/1.0")];
+    let created = api.ask(
+        Method::POST,
+        "/api/v1/namespaces/default/configmaps",
+        &headers,
+        map(json!({"a": "1"})).to_string(),
+    );
+    assert_eq!(owners(&created.await.created()), ["mytool"]);
+    let patched = api.merge(&format!("{MAP}?fieldManager=other"), json!({"data": {"b": "2"}})).await.ok();
+    assert_eq!(owners(&patched), ["mytool", "other"]);
+    let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": [{}]}})).await.ok();
+    assert_eq!(owners(&forgotten), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_control_plane_makes_is_not_kept_track_of_until_somebody_applies() {
+    let mut api = Api::start().await;
+    let admin = std::mem::replace(&mut api.user, User::system("system:kube-controller-manager"));
+    let created = api.config_map("a", json!({})).await;
+    assert_eq!(owners(&created), [""; 0]);
+    api.user = admin;
+    let applied = apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await.ok();
+    assert_eq!(owners(&applied), ["m", "before-first-apply"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_that_is_applied_owns_the_replicas() {
+    let api = Api::start().await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {
+        "replicas": 2, "selector": {"matchLabels": {"app": "a"}},
+        "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    apply(&api, DEPLOYMENT, "fieldManager=m1", deployment).await.created();
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 7}});
+    let path = format!("{DEPLOYMENT}/scale");
+    let refused = apply(&api, &path, "fieldManager=scaler", &scale).await.expect(409);
+    assert_eq!(refused["message"], "Apply failed with 1 conflict: conflict with \"m1\": .spec.replicas");
+    let scaled = apply(&api, &path, "fieldManager=scaler&force=true", &scale).await.ok();
+    assert_eq!(scaled["spec"]["replicas"], 7);
+    let deployment = api.get(DEPLOYMENT).await.ok();
+    assert_eq!(deployment["spec"]["replicas"], 7);
+    let entries = deployment["metadata"]["managedFields"].as_array().unwrap().clone();
+    let scaler = entries.iter().find(|entry| entry["manager"] == "scaler").unwrap();
+    assert_eq!(scaler["subresource"], "scale");
+    assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_owned_apart_from_the_rest() {
+    let api = Api::start().await;
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    api.post("/api/v1/nodes?fieldManager=admin", node).await.created();
+    let path = "/api/v1/nodes/n/status?fieldManager=kubelet";
+    let node = api.merge(path, json!({"status": {"phase": "Running"}})).await.ok();
+    assert_eq!(owners(&node), ["admin", "kubelet"]);
+    assert_eq!(node["metadata"]["managedFields"][1]["subresource"], "status");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_applied_is_refused() {
+    let api = Api::start().await;
+    let check = async |query: &str, body: Value, code: u16, message: &str| {
+        let answer = apply(&api, MAP, query, body).await.expect(code);
+        assert_eq!(answer["message"], message);
+    };
+    let required =
+        "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
+    check("", map(json!({})), 422, required).await;
+    let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+    check("fieldManager=m", other, 400, "invalid object type: /v1, Kind=Secret").await;
+    let nameless = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let undeterminable = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    check("fieldManager=m", nameless, 400, undeterminable).await;
+    let mut odd = map(json!({}));
+    odd["nope"] = 1.into();
+    let undeclared =
+        "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .nope: field not declared in schema";
+    check("fieldManager=m", odd, 500, undeclared).await;
+}

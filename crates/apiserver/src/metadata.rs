@@ -32,13 +32,7 @@ pub fn of(object: &Value) -> &Value {
 /// Takes away what only the server says.
 pub fn wipe_system_fields(object: &mut Value) {
     let metadata = object.object_mut("metadata");
-    let fields = [
-        "creationTimestamp",
-        "uid",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-    ];
+    let fields = ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
     for field in fields {
         metadata.unset(field);
     }

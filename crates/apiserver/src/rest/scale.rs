@@ -125,9 +125,16 @@ fn selector_text(selector: &Value) -> String {
 /// How a scale changes.
 enum Change {
     To(Value),
-    Patch { kind: PatchKind, validation: FieldValidation, target: Target },
+    Patch {
+        kind: PatchKind,
+        validation: FieldValidation,
+        target: Target,
+    },
     /// A scale, and what it is to the object that is scaled.
-    Apply { scale: Value, configuration: Value },
+    Apply {
+        scale: Value,
+        configuration: Value,
+    },
 }
 
 struct Scaled<'a> {

@@ -68,7 +68,8 @@ async fn a_directory_that_cannot_be_made_is_an_error_that_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_replaces_the_logs_before_it() {
     let directory = tempfile::tempdir().unwrap();
-    let options = DurableOptions { checkpoint_after: 10_000, ..DurableOptions::default() };
+    let options =
+        DurableOptions { checkpoint_after: 10_000, checkpoint_slice: 1_000, ..DurableOptions::default() };
     let store = DurableStore::open_with(directory.path(), clock(), options).unwrap();
     let mut current = put(&store, "a", Expect::Absent, None).await;
     for _ in 0..400 {

@@ -74,8 +74,8 @@ impl Default for DurableOptions {
             limits: Limits::default(),
             // Read in a tenth of a second; some 15,000 changes of pods.
             checkpoint_after: 32 << 20,
-            // A few milliseconds of disk time, about what a sync takes anyway.
-            checkpoint_slice: 1 << 20,
+            // Some milliseconds of disk time, about what a sync takes anyway.
+            checkpoint_slice: 2 << 20,
         }
     }
 }
@@ -147,6 +147,7 @@ impl DurableStore {
             spare: None,
             checkpoint: None,
             checkpoint_slice: options.checkpoint_slice,
+            log_at_slice: 0,
             growth,
             patience: Patience::default(),
         };

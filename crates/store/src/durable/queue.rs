@@ -123,13 +123,15 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Everything queued, up to about [`MAX_BATCH`]; waits for something if `wait` says so. `None`: the queue
-    /// is closed and empty.
+    /// Everything queued, up to about [`MAX_BATCH`]. If nothing is, waits until something is if `wait` says so,
+    /// otherwise only as long as patience lasts. `None`: the queue is closed and empty.
     pub(crate) fn take(&self, wait: bool, patience: Patience) -> Option<Vec<Item>> {
         let mut inner = self.inner.lock();
+        inner.wake_writer_at = 1;
         if wait {
-            inner.wake_writer_at = 1;
             self.work.wait_while(&mut inner, |inner| inner.is_short_of(1));
+        } else {
+            self.work.wait_while_for(&mut inner, |inner| inner.is_short_of(1), patience.at_most);
         }
         if !inner.items.is_empty() {
             inner.wake_writer_at = patience.items;
@@ -140,14 +142,15 @@ impl Queue {
         (!is_over).then(|| inner.take_batch())
     }
 
-    /// The batch has been published: the head no longer needs its overlay.
-    pub(crate) fn published(&self, revisions: impl Iterator<Item = (Key, Revision)>) {
+    /// The batch has been published: the head no longer needs its overlay. Returns how many items wait.
+    pub(crate) fn published(&self, revisions: impl Iterator<Item = (Key, Revision)>) -> usize {
         let mut inner = self.inner.lock();
         for (key, revision) in revisions {
             if inner.overlay.get(&key).is_some_and(|overlaid| overlaid.revision == revision) {
                 inner.overlay.remove(&key);
             }
         }
+        inner.items.len()
     }
 
     /// A batch could not be made durable: what is queued behind it was decided on the strength of it, so it

@@ -23,7 +23,7 @@ const PUBLISH_AT_ONCE: usize = 256;
 /// Waiting for company may take this part of the time that a sync takes: it costs the first one little, and
 /// the others a whole sync if they miss it.
 const PATIENCE_PER_SYNC: u32 = 8;
-const MOST_PATIENCE: Duration = Duration::from_micros(500);
+const MOST_PATIENCE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Writer {
     pub(crate) clock: Clock,
@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     pub(crate) spare: Option<Log>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_slice: usize,
+    /// How long the log was when the last slice was written.
+    pub(crate) log_at_slice: u64,
     pub(crate) growth: Growth,
     pub(crate) patience: Patience,
 }
@@ -63,10 +65,13 @@ impl Writer {
     /// Serves the queue until it is closed and empty.
     pub(crate) fn run(mut self) {
         while let Some(batch) = self.queue.take(self.checkpoint.is_none(), self.patience) {
-            if !batch.is_empty() {
+            let is_idle = batch.is_empty();
+            if !is_idle {
                 self.serve(batch);
             }
-            self.tend_checkpoint();
+            if is_idle || self.is_slice_due() {
+                self.tend_checkpoint();
+            }
         }
         self.abandon_checkpoint();
     }
@@ -91,14 +96,11 @@ impl Writer {
             self.is_log_sound = is_cut_back;
             source
         })?;
-        self.patience = Patience {
-            items: batch.len(),
-            at_most: (start.elapsed() / PATIENCE_PER_SYNC).min(MOST_PATIENCE),
-        };
+        self.patience.at_most = (start.elapsed() / PATIENCE_PER_SYNC).min(MOST_PATIENCE);
         Ok(())
     }
 
-    fn publish(&self, batch: Vec<Item>) {
+    fn publish(&mut self, batch: Vec<Item>) {
         let mut answers = Vec::with_capacity(batch.len());
         let mut events = Vec::with_capacity(batch.len());
         for mut item in batch {
@@ -112,7 +114,9 @@ impl Writer {
         }
         let revisions: Vec<(Key, Revision)> = events.iter().map(key_and_revision).collect();
         self.publish_events(events);
-        self.queue.published(revisions.into_iter());
+        let waiting = self.queue.published(revisions.into_iter());
+        // All those who are about now: the ones who will be answered in a moment, and the ones who came since.
+        self.patience.items = answers.len() + waiting;
         answers.into_iter().for_each(|(item, reply)| item.answer(reply));
     }
 
@@ -149,7 +153,14 @@ impl Writer {
         Ok(())
     }
 
+    /// While commits wait, a checkpoint may write as much as they do: so it costs them half of the disk at
+    /// most, and the log does not grow by more than the checkpoint's size meanwhile.
+    fn is_slice_due(&self) -> bool {
+        self.checkpoint.is_none() || self.log.length() - self.log_at_slice >= self.checkpoint_slice as u64
+    }
+
     fn tend_checkpoint(&mut self) {
+        self.log_at_slice = self.log.length();
         let result = match self.checkpoint.take() {
             Some(checkpoint) => self.step(checkpoint),
             None if self.is_log_sound && self.growth.is_due(self.log.length()) => {
@@ -174,6 +185,7 @@ impl Writer {
         match Log::create(&self.disk, generation, checkpoint.revision) {
             Ok(log) => {
                 self.growth.older_logs += self.log.length();
+                self.log_at_slice = log.length();
                 self.log = log;
                 Ok(checkpoint)
             }

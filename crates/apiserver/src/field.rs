@@ -50,6 +50,8 @@ impl fmt::Display for Path<'_> {
             parent.fmt(f)?;
         }
         match self.segment {
+            // The whole object, as v1.34 writes it.
+            Segment::Child("") => f.write_str("[]"),
             Segment::Child(name) if self.parent.is_some() => write!(f, ".{name}"),
             Segment::Child(name) => f.write_str(name),
             Segment::Index(index) => write!(f, "[{index}]"),

@@ -1,6 +1,7 @@
 //! What objects go through between the client's word and validation: an ordered chain of small plugins.
 
 mod default_tolerations;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod priority;
 mod service_account;
@@ -11,6 +12,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use default_tolerations::DefaultTolerationSeconds;
+pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use priority::Priority;
 pub use service_account::ServiceAccount;
@@ -79,6 +81,7 @@ pub trait Plugin: Send + Sync + 'static {
 pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(NamespaceLifecycle),
+        Box::new(LimitRanger),
         Box::new(ServiceAccount),
         Box::new(TaintNodesByCondition),
         Box::new(Priority),

@@ -113,7 +113,7 @@ mod tests {
             &["Invalid data[..]", "Invalid data[a b]"],
         );
         check::create(&ConfigMap, json!({"data": {"a": ""}, "binaryData": {"a": ""}}), &["Invalid data[a]"]);
-        check::create(&ConfigMap, json!({"data": {"a": "x".repeat(1 << 20), "b": "x"}}), &["TooLong "]);
+        check::create(&ConfigMap, json!({"data": {"a": "x".repeat(1 << 20), "b": "x"}}), &["TooLong []"]);
     }
 
     #[test]

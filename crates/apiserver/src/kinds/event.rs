@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{CORE, EVENTS, entry, metadata};
 use crate::field::{Errors, Path};
@@ -79,6 +79,9 @@ const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
+/// Fields that only core writes when they are empty.
+const WRITTEN_WHEN_EMPTY: [&str; 2] = ["reportingComponent", "reportingInstance"];
+
 /// A field under core's name, whichever form the event is in. No event has both names of a field.
 fn field<'a>(event: &'a Value, core: &str) -> &'a Value {
     let other = NAMES.iter().find(|(name, _)| *name == core).map_or(core, |(_, other)| other);
@@ -109,10 +112,18 @@ fn to_stored(event: &mut Value) {
     for (core, other) in NAMES {
         rename(event, other, core);
     }
+    for field in WRITTEN_WHEN_EMPTY {
+        event.or_insert(field, "");
+    }
 }
 
 fn from_stored(event: &mut Value) {
     event.set("apiVersion", "events.k8s.io/v1");
+    for field in WRITTEN_WHEN_EMPTY {
+        if event.text(field).is_empty() {
+            event.unset(field);
+        }
+    }
     for (core, other) in NAMES {
         rename(event, core, other);
     }
@@ -206,31 +217,6 @@ struct Event {
 }
 
 impl Strategy for Event {
-    /// The times that an event always carries, if only to say that there are none.
-    fn default(&self, event: &mut Value) {
-        let always: &[(&str, fn() -> Value)] = match self.form {
-            Form::Core => &[
-                ("eventTime", || Value::Null),
-                ("firstTimestamp", || Value::Null),
-                ("lastTimestamp", || Value::Null),
-                ("source", || json!({})),
-                ("reportingComponent", || "".into()),
-                ("reportingInstance", || "".into()),
-            ],
-            Form::Events => &[
-                ("eventTime", || Value::Null),
-                ("deprecatedFirstTimestamp", || Value::Null),
-                ("deprecatedLastTimestamp", || Value::Null),
-                ("deprecatedSource", || json!({})),
-            ],
-        };
-        for (field, value) in always {
-            if !event.has(field) {
-                event.set(field, value());
-            }
-        }
-    }
-
     fn validate(&self, event: &Value) -> Errors {
         let mut errors = Errors::default();
         self.check_always(event, &mut errors);
@@ -389,11 +375,12 @@ fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_two_forms_convert_into_each_other() {
         let core = json!({"apiVersion": "v1", "kind": "Event", "involvedObject": {"name": "p"}, "message": "m",
-            "reportingComponent": "c", "source": {"host": "h"}, "firstTimestamp": null, "lastTimestamp": null, "count": 2});
+            "reportingInstance": "", "reportingComponent": "c", "source": {"host": "h"}, "firstTimestamp": null, "lastTimestamp": null, "count": 2});
         let mut event = core.clone();
         from_stored(&mut event);
         assert_eq!(

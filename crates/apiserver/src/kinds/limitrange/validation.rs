@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::kinds::resources::amount;
 use crate::names;
 use crate::quantity::{Format, Quantity};
+use crate::validation::Seen;
 use crate::validation::resources::{self, can_overcommit};
 
 /// Above this a number of thousandths does not fit 64 bits.
@@ -18,10 +19,11 @@ pub(super) fn check(range: &Value, errors: &mut Errors) {
     let spec = Path::root("spec");
     let path = spec.child("limits");
     let limits = range.at("spec").list("limits");
+    let mut types = Seen::new();
     for (index, limit) in limits.iter().enumerate() {
         let path = path.index(index);
         check_type(limit.text("type"), &path.child("type"), errors);
-        if limits[..index].iter().any(|earlier| earlier.text("type") == limit.text("type")) {
+        if types.again(limit.text("type")) {
             errors.duplicate(&path.child("type"), limit.text("type"));
         }
         check_names(limit, &path, errors);

@@ -7,7 +7,7 @@ use crate::json::Json;
 use crate::kinds::resources::amounts;
 use crate::names;
 use crate::validation::{
-    address, complain, dns_label, dns_subdomain, positive, qualified_name, resources, words,
+    Seen, address, complain, dns_label, dns_subdomain, positive, qualified_name, resources, words,
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -90,6 +90,7 @@ fn check_taints(node: &Value, errors: &mut Errors) {
 }
 
 fn check_taint_list(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = Seen::new();
     for (index, taint) in taints.iter().enumerate() {
         let path = path.index(index);
         qualified_name(taint.text("key"), &path.child("key"), errors);
@@ -98,9 +99,7 @@ fn check_taint_list(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&path.child("value"), taint.text("value"), complaints.join(";"));
         }
         crate::validation::choice(taint.text("effect"), &EFFECTS, &path.child("effect"), errors);
-        let same =
-            |earlier: &Value| ["key", "effect"].iter().all(|field| earlier.text(field) == taint.text(field));
-        if taints[..index].iter().any(same) {
+        if seen.again((taint.text("key"), taint.text("effect"))) {
             let detail = "taints must be unique by key and effect pair";
             errors.push(Reason::Duplicate, &path, Some(taint.clone()), detail);
         }
@@ -155,8 +154,9 @@ fn check_addresses(node: &Value, errors: &mut Errors) {
     let addresses = node.at("status").list("addresses");
     let path = Path::root("status");
     let path = path.child("addresses");
+    let mut seen = Seen::new();
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if seen.again((address.text("type"), address.text("address"))) {
             errors.duplicate(&path.index(index), address.clone());
         }
     }

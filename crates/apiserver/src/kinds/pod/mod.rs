@@ -13,7 +13,6 @@ use crate::json::Json;
 use crate::kind::{FieldSelector, Kind, Subresource};
 
 mod apparmor;
-pub mod binding;
 mod columns;
 mod defaults;
 mod disabled;

@@ -48,8 +48,9 @@ impl Strategy for Service {
         if is_externally_accessible(spec) {
             spec.or_text("externalTrafficPolicy", "Cluster");
         }
-        if spec.text("type") != "ExternalName" {
-            spec.or_insert("internalTrafficPolicy", "Cluster");
+        match spec.text("type") {
+            "ExternalName" => _ = spec.unset("internalTrafficPolicy"),
+            _ => spec.or_insert("internalTrafficPolicy", "Cluster"),
         }
         if spec.text("type") == "LoadBalancer" {
             spec.or_insert("allocateLoadBalancerNodePorts", true);

@@ -8,7 +8,7 @@ use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::names;
 use crate::validation::{
-    address, choice, complain, dns_label, dns_subdomain, labels, optional_choice, port, port_number,
+    Seen, address, choice, complain, dns_label, dns_subdomain, labels, optional_choice, port, port_number,
     qualified_name,
 };
 
@@ -84,6 +84,7 @@ fn check_by_type(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn check_ports(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let ports = spec.list("ports");
+    let mut names = Seen::new();
     for (index, entry) in ports.iter().enumerate() {
         let path = path.index(index);
         let name = entry.text("name");
@@ -91,7 +92,7 @@ fn check_ports(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&path.child("name"), "");
         } else if !name.is_empty() {
             dns_label(name, &path.child("name"), errors);
-            if ports[..index].iter().any(|earlier| earlier.text("name") == name) {
+            if names.again(name) {
                 errors.duplicate(&path.child("name"), name);
             }
         }
@@ -160,16 +161,15 @@ fn check_port_numbers(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.forbidden(&path.index(index).child("nodePort"), detail);
         }
     }
-    let same_protocol = |a: &Value, b: &Value| a.text("protocol") == b.text("protocol");
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate().filter(|(_, port)| node_port(port) != 0) {
-        let same = |earlier: &Value| same_protocol(earlier, port) && node_port(earlier) == node_port(port);
-        if ports[..index].iter().any(same) {
+        if seen.again((port.text("protocol"), node_port(port))) {
             errors.duplicate(&path.index(index).child("nodePort"), node_port(port));
         }
     }
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
-        let same = |earlier: &Value| same_protocol(earlier, port) && earlier.at("port") == port.at("port");
-        if ports[..index].iter().any(same) {
+        if seen.again((port.text("protocol"), port.count("port"))) {
             errors.duplicate(
                 &path.index(index),
                 json!({"port": port.at("port"), "protocol": port.at("protocol")}),

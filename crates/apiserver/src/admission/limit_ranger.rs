@@ -1,0 +1,85 @@
+//! The limits of a namespace: defaults for pods on the way in, bounds for pods and claims at the end.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{Operation, Plugin, Review};
+use crate::json::Json;
+use crate::kind::Subresource;
+use crate::kinds::limitrange::admission;
+use crate::metadata;
+use crate::status::Status;
+
+pub struct LimitRanger;
+
+/// What the limits are applied to.
+#[derive(Clone, Copy)]
+enum Limited {
+    Pod,
+    Claim,
+}
+
+/// New pods and resized ones; claims whenever they are written.
+fn limited(review: &Review<'_>) -> Option<Limited> {
+    let kind = &review.served.kind;
+    match (kind.group.as_str(), kind.plural.as_str(), review.operation, review.subresource) {
+        ("", "pods", Operation::Create, None) => Some(Limited::Pod),
+        ("", "pods", Operation::Update, Some(Subresource::Resize)) => Some(Limited::Pod),
+        ("", "persistentvolumeclaims", Operation::Create | Operation::Update, None) => Some(Limited::Claim),
+        _ => None,
+    }
+}
+
+impl Plugin for LimitRanger {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        limited(review).is_some()
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            if let (Some(Limited::Pod), false) = (limited(review), is_leaving(old)) {
+                admission::default_pod(&ranges(review).await?, object);
+            }
+            Ok(())
+        })
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let (Some(object), Some(limited), false) = (object, limited(review), is_leaving(old)) else {
+                return Ok(());
+            };
+            let ranges = ranges(review).await?;
+            let verdict = match limited {
+                Limited::Pod => admission::check_pod(&ranges, object),
+                Limited::Claim => admission::check_claim(&ranges, object),
+            };
+            verdict.map_err(|why| review.forbidden(Some(object), why))
+        })
+    }
+}
+
+fn is_leaving(old: Option<&Value>) -> bool {
+    old.is_some_and(|old| metadata::of(old).has("deletionTimestamp"))
+}
+
+/// The ranges of the namespace; mostly none.
+async fn ranges(review: &Review<'_>) -> Result<Vec<Value>, Status> {
+    let server = review.server;
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.resource("", "v1", "limitranges") else { return Ok(Vec::new()) };
+    let range = served.range(review.namespace);
+    let options = setpoint_store::ListOptions::default();
+    let page = server.store.list(&range, options).await.map_err(|why| server.refusal(why))?;
+    page.records.iter().map(|record| served.decode(record)).collect()
+}

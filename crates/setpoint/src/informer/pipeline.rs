@@ -1,6 +1,5 @@
 //! The one task of an informer: source → reflector → deltas → indexer → handlers.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -170,17 +169,17 @@ fn delete(change: &mut Change<'_>, last: Object, events: &mut Vec<Event>) {
 /// What is new or changed in `listed`, and what of `known` is gone; both are in key order.
 fn difference(known: &[Object], listed: Vec<Object>) -> (Vec<Object>, Vec<Object>) {
     let (mut changed, mut gone) = (Vec::new(), Vec::new());
-    let mut known: VecDeque<&Object> = known.iter().collect();
+    let mut known = known.iter().peekable();
     for object in listed {
-        while let Some(missing) = known.pop_front_if(|known| known.key() < object.key()) {
+        while let Some(missing) = known.next_if(|known| known.key() < object.key()) {
             gone.push(missing.clone());
         }
-        match known.pop_front_if(|known| known.key() == object.key()) {
+        match known.next_if(|known| known.key() == object.key()) {
             Some(same) if same.same_version(&object) => {}
             _ => changed.push(object),
         }
     }
-    gone.extend(known.into_iter().cloned());
+    gone.extend(known.cloned());
     (changed, gone)
 }
 

@@ -1,15 +1,72 @@
-//! Measurements, each by its name: `setpoint-bench NAME`.
+//! Measurements, each by its name: `setpoint-bench NAME`; all of them without one.
+//!
+//! Each runs in a process of its own, so that none inherits the memory of another.
 
+mod indexer;
+mod informer;
+mod objects;
+mod pods;
 mod process;
+mod queue;
+mod report;
 mod store_engines;
 mod store_memory;
 
-fn main() {
+use std::process::{Command, ExitCode};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// A measurement: its name, what it measures, and how.
+struct Bench {
+    name: &'static str,
+    measures: &'static str,
+    run: fn(),
+}
+
+const BENCHES: &[Bench] = &[
+    Bench { name: "queue", measures: "the work queue, beside client-go's figures", run: queue::run },
+    Bench { name: "objects", measures: "taking in and reading one object", run: objects::run },
+    Bench { name: "indexer", measures: "the cache's structure, beside the other candidate", run: indexer::run },
+    Bench { name: "informer", measures: "an informer, beside kube-runtime's", run: informer::run },
+    Bench { name: "store-memory", measures: "the store without a disk", run: store_memory::run },
+    Bench { name: "store-engines", measures: "the store's durable engines", run: store_engines::run },
+];
+
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some("store-engines") => store_engines::run(),
-        Some("store-memory") => store_memory::run(),
-        Some("store-engine") => store_engines::run_one(&arguments[1..]),
-        _ => eprintln!("usage: setpoint-bench store-engines | store-memory"),
+        None => run_all(),
+        // A child of `store-engines`.
+        Some("store-engine") => {
+            store_engines::run_one(&arguments[1..]);
+            ExitCode::SUCCESS
+        }
+        Some(name) => match BENCHES.iter().find(|bench| bench.name == name) {
+            Some(bench) => {
+                (bench.run)();
+                ExitCode::SUCCESS
+            }
+            None => usage(name),
+        },
     }
+}
+
+fn run_all() -> ExitCode {
+    let Ok(program) = std::env::current_exe() else { return ExitCode::FAILURE };
+    let succeeded = |bench: &Bench| Command::new(&program).arg(bench.name).status().is_ok_and(|status| status.success());
+    let failed: Vec<&str> = BENCHES.iter().filter(|bench| !succeeded(bench)).map(|bench| bench.name).collect();
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("failed: {}", failed.join(", "));
+    ExitCode::FAILURE
+}
+
+fn usage(unknown: &str) -> ExitCode {
+    eprintln!("no measurement is named {unknown:?}; these are:");
+    for Bench { name, measures, .. } in BENCHES {
+        eprintln!("  {name:<14} {measures}");
+    }
+    ExitCode::FAILURE
 }

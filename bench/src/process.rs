@@ -16,6 +16,19 @@ pub(crate) fn cpu() -> Duration {
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
+/// CPU time that the calling thread has used so far.
+pub(crate) fn thread_cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(stat.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+}
+
+/// Bytes that are allocated now, by the allocator's own count.
+pub(crate) fn allocated() -> usize {
+    // The counts are those of the last epoch; advancing it refreshes them.
+    tikv_jemalloc_ctl::epoch::advance().ok();
+    tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
+}
+
 /// Resident memory now, in bytes.
 pub(crate) fn rss() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

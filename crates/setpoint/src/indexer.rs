@@ -108,6 +108,14 @@ impl Indexer {
     }
 }
 
+/// Adds or replaces objects. An informer's own indexer is shared and so cannot be extended.
+impl Extend<Object> for Indexer {
+    fn extend<I: IntoIterator<Item = Object>>(&mut self, objects: I) {
+        let mut change = self.change();
+        objects.into_iter().for_each(|object| _ = change.upsert(object));
+    }
+}
+
 impl FromIterator<Object> for Indexer {
     #[allow(clippy::mutable_key_type, reason = "what can change in an object are its decoded views, not its key")]
     fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {

@@ -1,0 +1,132 @@
+//! An informer beside kube-runtime's `watcher` and `reflector`, on the same bytes: how long until the
+//! cache shows a list, how many changes a second it takes in, and how much memory a pod takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube_runtime::watcher::{Config, watcher};
+use kube_runtime::{WatchStreamExt, reflector};
+use setpoint::source::KubeSource;
+use setpoint::{Clock, Event, Informer, Informers, Rng, Runtime};
+use tokio_util::sync::CancellationToken;
+
+use crate::pods::Server;
+use crate::process;
+use crate::report::{Report, grouped, timed};
+
+const PODS: usize = 10_000;
+const CHANGES: usize = 50_000;
+
+/// What one informer took.
+struct Figures {
+    list_ms: f64,
+    changes_per_second: u64,
+    bytes_per_pod: u64,
+}
+
+pub(crate) fn run() {
+    let server = Server::new(PODS, CHANGES);
+    let title = format!("{} pods listed, then {} changes (CPU time of one thread)", grouped(PODS as u64), grouped(CHANGES as u64));
+    let mut report = Report::new(&title, &["list to synced, ms", "changes/s", "bytes a pod"]);
+    for (name, measure) in [
+        ("setpoint", setpoint_informer as fn(&Server) -> Figures),
+        ("setpoint, two indexes, one through a view", setpoint_indexed),
+        ("kube-runtime, watcher + reflector of Pod", kube_runtime_reflector),
+    ] {
+        let figures = measure(&server);
+        report.row(name, [
+            format!("{:.0}", figures.list_ms),
+            grouped(figures.changes_per_second),
+            grouped(figures.bytes_per_pod),
+        ]);
+    }
+    report.print();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn figures(list: std::time::Duration, changes: std::time::Duration, bytes: usize) -> Figures {
+    Figures {
+        list_ms: list.as_secs_f64() * 1e3,
+        changes_per_second: (CHANGES as f64 / changes.as_secs_f64()) as u64,
+        bytes_per_pod: (bytes / PODS) as u64,
+    }
+}
+
+fn setpoint_informer(server: &Server) -> Figures {
+    measure_setpoint(server, |_| {})
+}
+
+#[derive(serde::Deserialize)]
+struct Assigned {
+    spec: Spec,
+}
+
+#[derive(serde::Deserialize)]
+struct Spec {
+    #[serde(default, rename = "nodeName")]
+    node_name: String,
+}
+
+setpoint::view!(Assigned of Pod);
+
+fn setpoint_indexed(server: &Server) -> Figures {
+    measure_setpoint(server, |informer| {
+        informer.add_index("owner", Arc::new(|pod| {
+            pod.meta().controller().map(|owner| owner.uid.to_string()).into_iter().collect()
+        }));
+        informer.add_index("node", Arc::new(|pod| {
+            pod.view::<Assigned>().map(|pod| vec![pod.spec.node_name.clone()]).unwrap_or_default()
+        }));
+    })
+}
+
+fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures {
+    let runtime = runtime();
+    let surroundings = Runtime { clock: Clock::system(), rng: Rng::seeded(1) };
+    let source = KubeSource::new(server.client(), surroundings.clone()).paged();
+    let informers = Informers::new(Arc::new(source), surroundings);
+    let pods = informers.of::<Pod>();
+    prepare(&pods);
+    let told = Arc::new(AtomicU64::new(0));
+    let counting = told.clone();
+    pods.add_handler(move |_: &Event| _ = counting.fetch_add(1, Ordering::Relaxed));
+
+    let before = process::allocated();
+    let running = informers.clone();
+    let task = runtime.spawn(async move { running.run(CancellationToken::new()).await });
+    let (list, ()) = timed(|| runtime.block_on(pods.synced()));
+    let (changes, ()) = timed(|| runtime.block_on(pods.seen(&server.last.to_string())));
+    let after = process::allocated();
+    assert!(told.load(Ordering::Relaxed) >= PODS as u64, "handlers were told");
+    assert_eq!(pods.objects().len(), PODS);
+    task.abort();
+    figures(list, changes, after.saturating_sub(before))
+}
+
+fn kube_runtime_reflector(server: &Server) -> Figures {
+    let runtime = runtime();
+    let api: Api<Pod> = Api::all(server.client());
+    let (store, writer) = reflector::store();
+    let before = process::allocated();
+    let mut changes = Box::pin(reflector(writer, watcher(api, Config::default())).applied_objects());
+    let mut next = |count: usize| {
+        timed(|| {
+            runtime.block_on(async {
+                for _ in 0..count {
+                    changes.next().await.expect("the watch goes on").expect("a change");
+                }
+            });
+        })
+    };
+    let (list, ()) = next(PODS);
+    let (taken, ()) = next(CHANGES);
+    let after = process::allocated();
+    assert_eq!(store.state().len(), PODS);
+    figures(list, taken, after.saturating_sub(before))
+}

@@ -1,0 +1,65 @@
+//! Tables of figures, and the stopwatch behind them.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use crate::process;
+
+/// A table that is printed with its columns aligned.
+pub(crate) struct Report {
+    rows: Vec<Vec<String>>,
+    title: String,
+}
+
+impl Report {
+    pub(crate) fn new(title: &str, columns: &[&str]) -> Self {
+        let head = std::iter::once("").chain(columns.iter().copied()).map(String::from).collect();
+        Self { rows: vec![head], title: title.into() }
+    }
+
+    /// Adds a row: its name, and a figure for each column.
+    pub(crate) fn row<T: ToString>(&mut self, name: &str, figures: impl IntoIterator<Item = T>) {
+        let figures = figures.into_iter().map(|figure| figure.to_string());
+        self.rows.push(std::iter::once(name.to_owned()).chain(figures).collect());
+    }
+
+    pub(crate) fn print(self) {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        println!("\n{}", self.title);
+        for row in &self.rows {
+            let (name, figures) = row.split_first().expect("a row has a name");
+            let figures: String =
+                figures.iter().zip(&widths[1..]).map(|(figure, width)| format!("  {figure:>width$}")).collect();
+            println!("  {name:<width$}{figures}", width = widths[0]);
+        }
+    }
+}
+
+/// CPU time of this thread that `work` takes, and what it makes.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let before = process::thread_cpu();
+    let made = work();
+    (process::thread_cpu().saturating_sub(before), made)
+}
+
+/// Nanoseconds of CPU time that a call takes, as the best of five rounds: what disturbs a round is
+/// another program.
+pub(crate) fn per_call<T>(calls: u32, mut call: impl FnMut() -> T) -> u64 {
+    let round = |_| {
+        let (time, ()) = timed(|| (0..calls).for_each(|_| _ = black_box(call())));
+        time.as_nanos() as u64 / u64::from(calls)
+    };
+    (0..5).map(round).min().unwrap_or(0)
+}
+
+/// `12,345`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let start = digits.len() % 3;
+    let groups = digits[start..].as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    std::iter::once(digits[..start].to_owned()).filter(|head| !head.is_empty()).chain(groups).collect::<Vec<_>>().join(",")
+}

@@ -6,7 +6,8 @@ use setpoint::client::Propagation::Background;
 
 use crate::land::{Land, land, owner};
 
-const CONTROLLERS: &[&str] = &["namespace", "garbagecollector"];
+/// Pods are created in the name of service accounts.
+const CONTROLLERS: &[&str] = &["namespace", "garbagecollector", "serviceaccount"];
 
 fn pod() -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"}})
@@ -74,6 +75,7 @@ fn what_is_held_is_reported_and_waited_for() {
 fn pods_end_before_anything_else_is_deleted() {
     land(CONTROLLERS, async |land| {
         land.create("Namespace", "old", json!({})).await;
+        land.pass(1).await;
         land.create("Pod", "old/p", pod()).await;
         land.create("ConfigMap", "old/a", json!({})).await;
         land.delete("Namespace", "old", Background).await;

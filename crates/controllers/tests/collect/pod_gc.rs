@@ -7,7 +7,8 @@ use setpoint_controllers::Options;
 
 use crate::land::{land, land_with};
 
-const CONTROLLERS: &[&str] = &["podgc"];
+/// Pods are created in the name of service accounts.
+const CONTROLLERS: &[&str] = &["podgc", "serviceaccount"];
 
 fn pod(node: &str, finalizers: &[&str]) -> Value {
     let mut pod = json!({

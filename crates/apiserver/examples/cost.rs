@@ -17,8 +17,7 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = Clock::system();
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let api =
-        Api { server: ApiServer::start(Config::new(store, clock.clone(), Rng::seeded(1))).await?, clock };
+    let api = Api { server: ApiServer::start(Config::new(store, clock, Rng::seeded(1))).await? };
     api.send(
         Method::POST,
         "/api/v1/namespaces/default/serviceaccounts",
@@ -29,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let pods = "/api/v1/namespaces/default/pods";
     let mut names = Vec::new();
-    let start = api.clock.instant();
+    let start = Cpu::now();
     for _ in 0..COUNT {
         let body = api.send(Method::POST, pods, "", POD).await;
         let pod: serde_json::Value = serde_json::from_slice(&body)?;
@@ -37,34 +36,34 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     report("create a pod (and read the answer)", start.elapsed());
 
-    let start = api.clock.instant();
+    let start = Cpu::now();
     for name in &names {
         api.send(Method::GET, &format!("{pods}/{name}"), "", "").await;
     }
     report("get", start.elapsed());
 
     let merge = "application/merge-patch+json";
-    let start = api.clock.instant();
+    let start = Cpu::now();
     for name in &names {
         api.send(Method::PATCH, &format!("{pods}/{name}/status"), merge, r#"{"status":{"phase":"Running"}}"#)
             .await;
     }
     report("patch the status", start.elapsed());
 
-    let start = api.clock.instant();
+    let start = Cpu::now();
     for name in &names {
         let binding = format!(r#"{{"metadata":{{"name":"{name}"}},"target":{{"name":"node-1"}}}}"#);
         api.send(Method::POST, &format!("{pods}/{name}/binding"), "", binding).await;
     }
     report("bind", start.elapsed());
 
-    let start = api.clock.instant();
+    let start = Cpu::now();
     for _ in 0..10 {
         api.send(Method::GET, pods, "", "").await;
     }
     println!("list {COUNT} pods: {:?}", start.elapsed() / 10);
 
-    let start = api.clock.instant();
+    let start = Cpu::now();
     for name in &names {
         api.send(Method::DELETE, &format!("{pods}/{name}?gracePeriodSeconds=0"), "", "").await;
     }
@@ -76,9 +75,23 @@ fn report(what: &str, took: Duration) {
     println!("{what}: {:?}", took / COUNT);
 }
 
+/// Processor time of this thread, which other programs on the machine do not disturb.
+struct Cpu(Duration);
+
+impl Cpu {
+    fn now() -> Self {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
+        Self(Duration::from_nanos(nanoseconds))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
 struct Api {
     server: ApiServer,
-    clock: Clock,
 }
 
 impl Api {

@@ -81,19 +81,19 @@ impl PatchError {
 pub fn apply(
     kind: PatchKind,
     target: &Target,
-    current: Value,
+    current: &Value,
     patch: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, PatchError> {
     match kind {
         PatchKind::Json => {
             let operations = json::Operations::parse(patch, validation)?;
-            let patched = operations.apply(current)?;
-            finish(target, patched, operations.problems, validation)
+            let patched = || operations.apply(current.clone());
+            finish(target, patched, operations.problems.clone(), validation)
         }
         PatchKind::Merge => {
             let Untyped { value, duplicates } = merge::parse(patch, validation)?;
-            let patched = merge::apply(current, value)?;
+            let patched = || merge::apply(current.clone(), value.clone());
             finish(target, patched, duplicates, validation)
         }
         PatchKind::Strategic => apply_strategic(target, current, patch, validation),
@@ -102,13 +102,13 @@ pub fn apply(
 
 fn apply_strategic(
     target: &Target,
-    current: Value,
+    current: &Value,
     patch: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, PatchError> {
     let Untyped { value, duplicates } = object_of(patch).map_err(PatchError::BadRequest)?;
     let shown = value.clone();
-    let mut patched = strategic::apply(&target.schema, current, value)?;
+    let mut patched = strategic::apply(&target.schema, current.clone(), value)?;
     if let Some(fields) = patched.as_object_mut() {
         fields.insert("apiVersion".into(), target.api_version().into());
         fields.insert("kind".into(), target.kind.clone().into());
@@ -119,14 +119,15 @@ fn apply_strategic(
 }
 
 /// JSON and merge patches may make another kind of the object, which then fails as that kind would.
+/// What failed is patched once more to be shown, since most patches do not fail.
 fn finish(
     target: &Target,
-    patched: Value,
+    patched: impl Fn() -> Result<Value, PatchError>,
     problems: Vec<String>,
     validation: FieldValidation,
 ) -> Result<Decoded, PatchError> {
-    let shown = patched.clone();
-    settle(target.decode_value(patched, validation), problems, validation, || shown.to_string())
+    let decoded = target.decode_value(patched()?, validation);
+    settle(decoded, problems, validation, || patched().unwrap_or_default().to_string())
 }
 
 /// Puts together what was found in the patch and in its result.

@@ -251,7 +251,7 @@ fn refusals_have_their_codes() {
     let current =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let check = |kind, patch: &str, code: u16, message: &str| {
-        let error = apply(kind, &config_map(), current.clone(), patch.as_bytes(), FieldValidation::Strict)
+        let error = apply(kind, &config_map(), &current, patch.as_bytes(), FieldValidation::Strict)
             .unwrap_err();
         assert_eq!((error.code(), error.to_string().as_str()), (code, message), "{patch}");
     };
@@ -296,7 +296,7 @@ fn refusals_have_their_codes() {
     check(Strategic, r#"{"nope":1}"#, 422, "strict decoding error: unknown field \"nope\"");
     let many = format!("[{}]", vec![r#"{"op":"test","path":"/data/k","value":"v"}"#; 10_001].join(","));
     let error =
-        apply(Json, &config_map(), current.clone(), many.as_bytes(), FieldValidation::Warn).unwrap_err();
+        apply(Json, &config_map(), &current, many.as_bytes(), FieldValidation::Warn).unwrap_err();
     assert_eq!(error.code(), 413);
     assert_eq!(error.to_string(), "The allowed maximum operations in a JSON patch is 10000, got 10001");
 }
@@ -306,7 +306,7 @@ fn a_patched_object_has_its_stored_form_and_warns() {
     let current =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let patch = br#"{"data":{"k":null},"nope":1,"metadata":{"labels":{}}}"#;
-    let patched = apply(PatchKind::Merge, &config_map(), current, patch, FieldValidation::Warn).unwrap();
+    let patched = apply(PatchKind::Merge, &config_map(), &current, patch, FieldValidation::Warn).unwrap();
     assert_eq!(patched.object, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
     assert_eq!(patched.warnings, ["unknown field \"nope\""]);
 }
@@ -360,7 +360,7 @@ mod properties {
         fn no_patch_makes_the_server_panic(patch in proptest::collection::vec(any::<u8>(), 0..100), value in any_patch(4)) {
             for kind in [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic] {
                 for patch in [&patch, &value.to_string().into_bytes()] {
-                    _ = apply(kind, &config_map(), deployment(), patch, FieldValidation::Strict);
+                    _ = apply(kind, &config_map(), &deployment(), patch, FieldValidation::Strict);
                 }
             }
             let schema = Schema::built_in_kind("apps", "v1", "Deployment").unwrap();

@@ -59,24 +59,31 @@ pub(crate) fn warn_of_repeated_owners(call: &Call<'_>, object: &mut Value, after
 /// Stores an object that has passed admission, under a generated name if it has none of its own.
 pub(crate) async fn insert(
     call: &Call<'_>,
-    object: Value,
+    mut object: Value,
     options: &WriteOptions,
 ) -> Result<Outcome, Status> {
     let meta = metadata::of(&object);
     if !meta.text("name").is_empty() || meta.text("generateName").is_empty() {
         return insert_named(call, object, options, false).await;
     }
-    let mut last = None;
-    for _ in 0..NAME_ATTEMPTS {
-        let mut candidate = object.clone();
-        let name = generated_name(call, metadata::of(&candidate).text("generateName"));
-        candidate.object_mut("metadata").set("name", name);
-        match insert_named(call, candidate, options, true).await {
-            Err(status) if status.is_already_exists() => last = Some(status),
-            other => return other,
+    let name = free_name(call, meta.text("generateName")).await?;
+    object.object_mut("metadata").set("name", name);
+    insert_named(call, object, options, true).await
+}
+
+/// A generated name that nobody has. Should somebody take it in the meantime, the client is told to try
+/// again.
+async fn free_name(call: &Call<'_>, prefix: &str) -> Result<String, Status> {
+    let mut name = generated_name(call, prefix);
+    for _ in 1..NAME_ATTEMPTS {
+        let key = call.served.key(call.namespace, &name);
+        let found = call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
+        if found.is_none() {
+            break;
         }
+        name = generated_name(call, prefix);
     }
-    Err(last.unwrap_or_else(|| Status::internal("no name was generated")))
+    Ok(name)
 }
 
 fn generated_name(call: &Call<'_>, prefix: &str) -> String {

@@ -44,7 +44,7 @@ impl Maker for Patched<'_> {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status> {
         let current = current.ok_or_else(|| self.call.not_found(self.name))?;
         let served = self.call.served;
-        let mut object = apply(self.call, self.kind, &served.target, current.clone(), self.validation)?;
+        let mut object = apply(self.call, self.kind, &served.target, current, self.validation)?;
         served.kind.strategy.default(&mut object);
         metadata::settle_namespace(&mut object, self.call.namespace)?;
         update::check_name(&object, self.name)?;
@@ -57,7 +57,7 @@ pub(crate) fn apply(
     call: &Call<'_>,
     kind: PatchKind,
     target: &Target,
-    current: Value,
+    current: &Value,
     validation: FieldValidation,
 ) -> Result<Value, Status> {
     let patched = patch::apply(kind, target, current, call.body, validation).map_err(refusal)?;

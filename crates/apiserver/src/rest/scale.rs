@@ -153,7 +153,7 @@ impl Maker for Scaled<'_> {
                 return rest_apply::merge(self.call, Some(current), configuration);
             }
             Change::Patch { kind, validation, target } => {
-                patch::apply(self.call, *kind, target, scale_of(current), *validation)?
+                patch::apply(self.call, *kind, target, &scale_of(current), *validation)?
             }
         };
         self.check(&scale, current)?;

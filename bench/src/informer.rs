@@ -88,6 +88,7 @@ fn setpoint_indexed(server: &Server) -> Figures {
 
 fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures {
     let runtime = runtime();
+    let _inside = runtime.enter();
     let surroundings = Runtime { clock: Clock::system(), rng: Rng::seeded(1) };
     let source = KubeSource::new(server.client(), surroundings.clone()).paged();
     let informers = Informers::new(Arc::new(source), surroundings);
@@ -111,6 +112,7 @@ fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures
 
 fn kube_runtime_reflector(server: &Server) -> Figures {
     let runtime = runtime();
+    let _inside = runtime.enter();
     let api: Api<Pod> = Api::all(server.client());
     let (store, writer) = reflector::store();
     let before = process::allocated();

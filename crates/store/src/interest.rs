@@ -82,7 +82,7 @@ impl Interests {
         }
     }
 
-    /// The event at `sequence` under `path` was forgotten: those that have not read it are woken to hear so.
+    /// The event at `sequence` under `path` was forgotten: those that have not read it hear so when they read on.
     pub(crate) fn forgotten(&self, path: &str, sequence: u64) {
         for interest in self.matching(path) {
             interest.forgotten.store(sequence + 1, Ordering::Release);

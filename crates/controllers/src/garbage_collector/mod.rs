@@ -22,6 +22,7 @@
 //!   incomplete, or behind, never costs an object its life;
 //! - a delete carries the uid and the version it was decided on; only if the owners are still the same
 //!   may it do without the version;
+//! - an owner that orphans goes only after every dependent was looked for where the graph may be behind;
 //! - an owner whose kind is not served, or cannot be discovered, counts as one that may exist.
 
 mod absent;

@@ -100,6 +100,7 @@ impl Monitors {
         for kind in wanted {
             if !self.running.contains_key(kind) {
                 let monitor = self.monitor(kind);
+                self.shared.monitors(&monitor.informer);
                 started.push(monitor.informer.clone());
                 self.running.insert(kind.clone(), monitor);
             }
@@ -135,6 +136,7 @@ impl Monitors {
             std::mem::take(&mut self.running).into_iter().partition(|(kind, _)| wanted.contains(kind));
         self.running = kept;
         for (kind, monitor) in BTreeMap::<Kind, Monitor>::into_iter(ended) {
+            self.shared.monitors_no_longer(&kind);
             monitor.registration.remove();
             self.informers.remove_unheard(&monitor.informer);
             self.shared.tell(|graph| graph.forget_kind(&kind));

@@ -1,9 +1,15 @@
 //! Attempt to orphan: an owner that is deleted without its dependents lets go of them first.
+//!
+//! A dependent that is overlooked is lost: once its owner is gone, it is garbage. So the graph is trusted
+//! for those kinds only whose monitors have told of everything up to the owner's deletion; objects of
+//! the others are listed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use setpoint::reconcile::Attempting;
+use setpoint::source::Selection;
 use setpoint::{ClientError, Kind, Object, Outcome, ReconcileError, Reconciler};
 
 use super::graph::{Graph, Node, ORPHAN, is_deleted_with};
@@ -16,42 +22,87 @@ const CONCURRENCY: usize = 20;
 
 pub(super) struct Orphaner(pub(super) Arc<Shared>);
 
-struct Owner {
-    kind: Kind,
-    object: Object,
-    dependents: Vec<(Kind, Object)>,
-}
+/// How often a kind is tried to be listed before the collector goes on without it: some five seconds. One
+/// kind whose server is broken must not keep all owners from going.
+const PATIENCE: u32 = 10;
 
 impl Reconciler for Orphaner {
     type Key = Uid;
 
     async fn reconcile(&self, uid: &Uid) -> Result<Outcome, ReconcileError> {
-        let Some(owner) = self.0.look(|graph| observe(graph, uid)) else { return Ok(Outcome::Settled) };
-        let attempted = format!("release the dependents of {} {}", owner.kind, owner.object.key());
-        self.orphan(owner).await.attempting(attempted)?;
+        let Some((kind, owner)) = self.0.look(|graph| orphaning(graph, uid)) else {
+            return Ok(Outcome::Settled);
+        };
+        let attempted = format!("release the dependents of {kind} {}", owner.key());
+        self.orphan(uid, &kind, &owner).await.attempting(attempted)?;
         Ok(Outcome::Settled)
     }
 }
 
-fn observe(graph: &Graph, uid: &Uid) -> Option<Owner> {
-    let Some(Node::Observed { kind, object }) = graph.node(uid) else { return None };
-    if !is_deleted_with(object.meta(), ORPHAN) {
-        return None;
+/// The owner, if it waits for its dependents to be released.
+fn orphaning(graph: &Graph, uid: &Uid) -> Option<(Kind, Object)> {
+    match graph.node(uid) {
+        Some(Node::Observed { kind, object }) if is_deleted_with(object.meta(), ORPHAN) => {
+            Some((kind.clone(), object.clone()))
+        }
+        _ => None,
     }
-    let dependents = graph.dependents(uid).map(|(_, kind, object)| (kind.clone(), object.clone()));
-    Some(Owner { kind: kind.clone(), object: object.clone(), dependents: dependents.collect() })
 }
 
 impl Orphaner {
-    async fn orphan(&self, Owner { kind, object, dependents }: Owner) -> Result<(), ClientError> {
-        let uid = &*object.meta().uid;
-        let releases = dependents.into_iter().map(|(kind, dependent)| self.release(kind, dependent, uid));
+    async fn orphan(&self, uid: &Uid, kind: &Kind, owner: &Object) -> Result<(), ClientError> {
+        let dependents = self.dependents(uid, owner).await?;
+        let owner_uid = &*owner.meta().uid;
+        let releases =
+            dependents.into_values().map(|(kind, dependent)| self.release(kind, dependent, owner_uid));
         let released = stream::iter(releases).buffer_unordered(CONCURRENCY);
         let failures: Vec<ClientError> = released.filter_map(|result| async { result.err() }).collect().await;
         match failures.into_iter().next() {
             Some(failure) => Err(failure),
-            None => self.0.remove_finalizer(&kind, &object, ORPHAN).await,
+            None => self.0.remove_finalizer(kind, owner, ORPHAN).await,
         }
+    }
+
+    async fn dependents(
+        &self,
+        uid: &Uid,
+        owner: &Object,
+    ) -> Result<BTreeMap<Uid, (Kind, Object)>, ClientError> {
+        // Asked before the graph is looked at, which then shows at least as much.
+        let behind = self.0.kinds_behind(owner.meta().revision());
+        let mut dependents: BTreeMap<_, _> = self.0.look(|graph| {
+            let known = graph.dependents(uid);
+            known.map(|(uid, kind, object)| (uid.clone(), (kind.clone(), object.clone()))).collect()
+        });
+        for kind in behind {
+            for object in self.list(uid, &kind, owner).await? {
+                dependents.insert(Uid::from(&*object.meta().uid), (kind.clone(), object));
+            }
+        }
+        Ok(dependents)
+    }
+
+    /// The dependents of a kind, as the API server has them.
+    async fn list(&self, uid: &Uid, kind: &Kind, owner: &Object) -> Result<Vec<Object>, ClientError> {
+        let namespace = owner.key().namespace().map(str::to_owned);
+        if namespace.is_some() && !kind.namespaced() {
+            return Ok(Vec::new());
+        }
+        let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
+        let mut objects = match self.0.client().list(kind, &selection).await {
+            Ok(listed) => listed.objects,
+            Err(error) if matches!(error.code(), Some(404 | 405)) => Vec::new(),
+            Err(error) if self.0.orphan_retries(uid) < PATIENCE => return Err(error),
+            Err(error) => {
+                tracing::warn!(%kind, %error, owner = %owner.key(), "releasing dependents without knowing all");
+                Vec::new()
+            }
+        };
+        let is_dependent = |object: &Object| {
+            object.meta().owner_references.iter().any(|reference| reference.uid == owner.meta().uid)
+        };
+        objects.retain(is_dependent);
+        Ok(objects)
     }
 
     async fn release(&self, kind: Kind, dependent: Object, owner: &str) -> Result<(), ClientError> {

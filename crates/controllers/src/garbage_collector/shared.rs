@@ -1,11 +1,12 @@
 //! What monitors and workers share: the graph, what is served, and the queues between them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use setpoint::client::{Delete, Optional, Part, Patch, Propagation};
 use setpoint::discovery::Discovered;
-use setpoint::{Client, ClientError, Context, EventType, Key, Kind, Object, Queue, Recorder};
+use setpoint::{Client, ClientError, Context, EventType, Informer, Key, Kind, Object, Queue, Recorder};
 
 use super::ENTRY;
 use super::graph::{Graph, Misplaced, Work};
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     /// Held for a moment only, never across an await.
     graph: Mutex<Graph>,
     served: Mutex<Arc<Discovered>>,
+    /// The informer of each monitored kind.
+    monitored: Mutex<BTreeMap<Kind, Informer>>,
     delete: Queue<Uid>,
     orphan: Queue<Uid>,
 }
@@ -43,6 +46,7 @@ impl Shared {
             recorder: context.recorder(ENTRY.name),
             graph: Mutex::default(),
             served: Mutex::default(),
+            monitored: Mutex::default(),
             delete,
             orphan,
         }
@@ -78,6 +82,26 @@ impl Shared {
     /// From now on, this is what is served.
     pub(super) fn serves(&self, discovered: Arc<Discovered>) {
         *self.served.lock() = discovered;
+    }
+
+    pub(super) fn monitors(&self, informer: &Informer) {
+        self.monitored.lock().insert(informer.kind().clone(), informer.clone());
+    }
+
+    pub(super) fn monitors_no_longer(&self, kind: &Kind) {
+        self.monitored.lock().remove(kind);
+    }
+
+    /// The kinds whose monitors have not told of everything up to a revision.
+    pub(super) fn kinds_behind(&self, revision: u64) -> Vec<Kind> {
+        let monitored = self.monitored.lock();
+        let behind = monitored.iter().filter(|(_, informer)| informer.revision() < revision);
+        behind.map(|(kind, _)| kind.clone()).collect()
+    }
+
+    /// How often releasing the dependents of an owner has failed.
+    pub(super) fn orphan_retries(&self, owner: &Uid) -> u32 {
+        self.orphan.retries(owner)
     }
 
     /// Asks the API server, not the graph.

@@ -1,5 +1,6 @@
 //! What collects and what furnishes, in a whole control plane on a virtual clock.
 
+mod faults;
 mod garbage;
 mod land;
 mod namespace;

@@ -1,0 +1,63 @@
+//! Whatever goes wrong, the same objects stay and go.
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use setpoint::Key;
+use setpoint::client::Propagation::{self, Background, Foreground, Orphan};
+use setpoint_cluster::Parts;
+use setpoint_controllers::Options;
+use setpoint_sim::{Scenario, World, check_all};
+
+use crate::land::{Land, kind, owner};
+
+/// Every write with a crash before and after it, every event hidden or late, then combinations of these.
+#[track_caller]
+fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>) {
+    let parts = Parts {
+        controllers: setpoint_controllers::selected(&["garbagecollector"]).expect("known controllers"),
+        controller_options: Options::default(),
+        scheduler: false,
+        nodes: 0,
+    };
+    let report = check_all(&Scenario { name, parts, script, always: |_| Ok(()) }, 7, 60);
+    let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));
+    assert!(report.writes > 0 && report.events > 0 && report.plans > 60, "{report:?}");
+}
+
+/// `a` owns `b`, which owns `c`; `d` is owned by `a` and by `e`. Then `a` is deleted.
+async fn delete_owner(world: &World, propagation: Propagation) {
+    let land = Land { world };
+    land.pass(1).await;
+    let a = land.config_map("a", &[]).await;
+    let e = land.config_map("e", &[]).await;
+    let b = land.config_map("b", &[owner("a", &a, true)]).await;
+    land.config_map("c", &[owner("b", &b, true)]).await;
+    land.config_map("d", &[owner("a", &a, true), owner("e", &e, false)]).await;
+    land.delete("ConfigMap", "a", propagation).await;
+    gone(world, "a").await;
+}
+
+async fn gone(world: &World, name: &str) {
+    world.until(&kind("ConfigMap"), &Key::namespaced("default", name), |object| object.is_none()).await;
+}
+
+#[test]
+fn in_the_background() {
+    check("background", |world| {
+        async {
+            delete_owner(world, Background).await;
+            gone(world, "c").await;
+        }
+        .boxed_local()
+    });
+}
+
+#[test]
+fn in_the_foreground() {
+    check("foreground", |world| delete_owner(world, Foreground).boxed_local());
+}
+
+#[test]
+fn without_the_dependents() {
+    check("orphan", |world| delete_owner(world, Orphan).boxed_local());
+}

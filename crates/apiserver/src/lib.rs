@@ -55,6 +55,6 @@ pub use facts::Facts;
 pub use registry::Gvr;
 pub use rest::watch::{ChangeKind, RecordWatch};
 pub use selector::Selection;
-pub use server::{ApiServer, Config, Server, StartError, Warnings};
+pub use server::{ApiServer, Config, Metrics, Server, StartError, Warnings};
 pub use setpoint_quantity as quantity;
 pub use status::Status;

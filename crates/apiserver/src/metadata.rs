@@ -3,21 +3,19 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use setpoint_clock::Uid;
 
-use crate::field::{Errors, Path, Reason};
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::names;
 use crate::status::Status;
 use crate::strategy::NameRule;
+use crate::validation::labels;
 
 /// Names of finalizers that the garbage collector works off.
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
-
-/// Annotations may take this many bytes altogether.
-const ANNOTATIONS_BYTES: usize = 256 << 10;
 
 /// A timestamp as objects carry it: whole seconds, UTC.
 pub fn seconds(time: Timestamp) -> String {
@@ -150,37 +148,9 @@ fn validate_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors
 
 /// Labels, annotations and owners: checked on every write.
 fn validate_parts(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let empty = Map::new();
-    validate_labels(metadata.map("labels").unwrap_or(&empty), &path.child("labels"), errors);
-    validate_annotations(metadata.map("annotations").unwrap_or(&empty), &path.child("annotations"), errors);
+    labels::labels(metadata, "labels", path, errors);
+    labels::annotations(metadata, path, errors);
     validate_owners(metadata.list("ownerReferences"), &path.child("ownerReferences"), errors);
-}
-
-/// What is wrong with a set of labels.
-pub fn validate_labels(labels: &Map<String, Value>, path: &Path<'_>, errors: &mut Errors) {
-    for (key, value) in labels {
-        for complaint in names::qualified_name(key) {
-            errors.invalid(path, key.as_str(), complaint);
-        }
-        let value = value.as_str().unwrap_or("");
-        for complaint in names::label_value(value) {
-            errors.invalid(path, value, complaint);
-        }
-    }
-}
-
-/// What is wrong with a set of annotations.
-pub fn validate_annotations(annotations: &Map<String, Value>, path: &Path<'_>, errors: &mut Errors) {
-    let mut size = 0;
-    for (key, value) in annotations {
-        size += key.len() + value.as_str().map_or(0, str::len);
-        for complaint in names::qualified_name(&key.to_lowercase()) {
-            errors.invalid(path, key.as_str(), complaint);
-        }
-    }
-    if size > ANNOTATIONS_BYTES {
-        errors.push(Reason::TooLong, path, None, format!("may not be more than {ANNOTATIONS_BYTES} bytes"));
-    }
 }
 
 fn validate_owners(references: &[Value], path: &Path<'_>, errors: &mut Errors) {

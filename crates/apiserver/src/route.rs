@@ -158,7 +158,12 @@ fn answer_path(
             only_reads()?;
             Ok(discovery::version())
         }
-        Some("livez" | "readyz" | "healthz") => Ok(health::answer(target, query)),
+        Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query)),
+        Some("metrics") if target.segments.len() == 1 => {
+            only_reads()?;
+            let text = server.metrics.as_ref().map_or_else(String::new, |metrics| metrics());
+            Ok(health::measurements(text))
+        }
         Some("api" | "apis") => discovery::answer(server, method, target, query, headers),
         Some("openapi") => {
             only_reads()?;

@@ -36,7 +36,12 @@ pub struct Config {
     pub secure_port: u16,
     /// What checks and changes objects before they are stored, in order.
     pub admission: Vec<Box<dyn Plugin>>,
+    /// What `/metrics` says, in the text format of Prometheus.
+    pub metrics: Option<Metrics>,
 }
+
+/// Writes down what there is to measure.
+pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl Config {
     /// The defaults of `setpoint up` on this store.
@@ -51,6 +56,7 @@ impl Config {
             authorizer: Arc::new(MastersOnly),
             secure_port: 6443,
             admission: admission::default_plugins(),
+            metrics: None,
         }
     }
 }
@@ -80,6 +86,7 @@ pub struct Server {
     pub(crate) admission: Vec<Box<dyn Plugin>>,
     /// Kinds whose objects hold something of the server's (addresses, ports).
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
+    pub(crate) metrics: Option<Metrics>,
     /// Open watches end when this is cancelled.
     pub(crate) closing: CancellationToken,
 }
@@ -117,6 +124,7 @@ impl ApiServer {
             authorizer: config.authorizer,
             admission: config.admission,
             reserves,
+            metrics: config.metrics,
             closing: CancellationToken::new(),
         });
         server.restore_reserves().await.map_err(StartError::Store)?;

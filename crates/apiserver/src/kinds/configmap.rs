@@ -73,7 +73,8 @@ fn check_data(map: &Value, errors: &mut Errors) {
         size += decoded_size(value.as_str().unwrap_or_default());
     }
     if size > DATA_BYTES {
-        too_long(DATA_BYTES, &Path::root(""), errors);
+        // The data as a whole has no name of its own.
+        too_long(DATA_BYTES, &Path::root("[]"), errors);
     }
 }
 

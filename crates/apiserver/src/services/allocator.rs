@@ -291,6 +291,9 @@ impl Reserve for ServiceAllocator {
 
     fn for_create(&self, service: &mut Value) -> Result<Reservation, Status> {
         families::normalize_cluster_ips(service, None);
+        if has_cluster_ip(service.at("spec")) && !families::is_well_formed(service.at("spec")) {
+            return Ok(Reservation::nothing());
+        }
         families::settle(service, None, self.family)?;
         self.transact(|pools, taken| {
             self.take_addresses(pools, taken, service)?;
@@ -307,6 +310,12 @@ impl Reserve for ServiceAllocator {
     fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
         carry_over(new, old);
         families::normalize_cluster_ips(new, Some(old));
+        if !has_cluster_ip(new.at("spec")) {
+            // Of no use to a name outside the cluster.
+            new.object_mut("spec").unset("internalTrafficPolicy");
+        } else if !families::is_well_formed(new.at("spec")) {
+            return Ok(Reservation::nothing());
+        }
         families::settle(new, Some(old), self.family)?;
         self.transact(|pools, taken| {
             self.update_addresses(pools, taken, new, old)?;

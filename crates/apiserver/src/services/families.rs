@@ -39,8 +39,7 @@ pub(super) fn normalize_cluster_ips(new: &mut Value, old: Option<&Value>) {
 
 /// Fills in the families and their policy, or says why the cluster does not have them.
 pub(super) fn settle(new: &mut Value, old: Option<&Value>, family: Family) -> Result<(), Status> {
-    if !has_cluster_ip(new.at("spec")) || !is_well_formed(new.at("spec")) {
-        // What is malformed is for validation to say.
+    if !has_cluster_ip(new.at("spec")) {
         return Ok(());
     }
     if old.is_some_and(|old| stays_dual(new.at("spec"), old.at("spec"))) {
@@ -78,7 +77,8 @@ fn parsed(ip: &Value) -> Option<IpAddr> {
     ip.as_str().and_then(|ip| ip.parse().ok())
 }
 
-fn is_well_formed(spec: &Value) -> bool {
+/// Whether addresses and families make sense together. What does not is for validation to say.
+pub(super) fn is_well_formed(spec: &Value) -> bool {
     let ips = spec.list("clusterIPs");
     let first = ips.first().and_then(Value::as_str).unwrap_or("");
     let well_formed_ips =

@@ -81,4 +81,9 @@ async fn health_is_told_check_by_check() {
     assert!(verbose.text.contains("[+]etcd excluded: ok\n"), "{}", verbose.text);
     assert!(verbose.text.ends_with("readyz check passed\n"), "{}", verbose.text);
     assert_eq!(api.get("/livez/nope").await.code, 404);
+    api.server.close_watches();
+    let stopping = api.get("/readyz").await;
+    assert_eq!(stopping.code, 500);
+    assert!(stopping.text.contains("[-]shutdown failed: reason withheld\n"), "{}", stopping.text);
+    assert_eq!(api.get("/livez").await.code, 200);
 }

@@ -1,0 +1,120 @@
+//! The way in over the network, spoken to byte by byte.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
+use setpoint_apiserver::{ApiServer, Authenticator, Config};
+use setpoint_clock::{Clock, Rng};
+use setpoint_store::MemoryStore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+struct Serving {
+    address: SocketAddr,
+    authority: Authority,
+    admin: Identity,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+async fn serve() -> Serving {
+    let clock = Clock::system();
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    let authority = Authority::generate(clock.now()).unwrap();
+    let certificate = authority.server_certificate(&[], clock.now()).unwrap();
+    let admin = authority.admin_certificate(clock.now()).unwrap();
+    let tls = ServerTls::new(&certificate, &authority).unwrap();
+    let server = ApiServer::start(Config::new(store, clock, Rng::seeded(1))).await.unwrap();
+    let tokens = Authenticator::new().with_token_file("secret,bob,2,\"system:masters\"\n").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(server.serve(listener, tls, tokens, stop.clone()));
+    Serving { address, authority, admin, stop, task }
+}
+
+fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    rustls_pemfile::certs(&mut pem.as_bytes()).map(Result::unwrap).collect()
+}
+
+fn key(pem: &str) -> PrivateKeyDer<'static> {
+    rustls_pemfile::private_key(&mut pem.as_bytes()).unwrap().unwrap()
+}
+
+impl Serving {
+    async fn connect(&self, identity: Option<&Identity>) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificates(&self.authority.identity().certificate).remove(0)).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let config = match identity {
+            Some(identity) => {
+                builder.with_client_auth_cert(certificates(&identity.certificate), key(&identity.key)).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("kubernetes.default.svc").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+
+    /// Sends a request and returns everything that comes until the server closes the connection.
+    async fn ask(&self, identity: Option<&Identity>, head: &str, body: &[u8]) -> String {
+        let mut stream = self.connect(identity).await;
+        let head = format!("{head}\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The server may answer, and hang up, before it has read everything.
+        let _ = stream.write_all(body).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn certificates_and_tokens_say_who_is_asking() {
+    let serving = serve().await;
+    let list = "GET /api/v1/namespaces HTTP/1.1";
+    let admin = serving.ask(Some(&serving.admin), list, b"").await;
+    assert!(admin.starts_with("HTTP/1.1 200") && admin.contains("kube-system"), "{admin}");
+    let bob = serving.ask(None, &format!("{list}\r\nauthorization: Bearer secret"), b"").await;
+    assert!(bob.starts_with("HTTP/1.1 200"), "{bob}");
+    let wrong = serving.ask(None, &format!("{list}\r\nauthorization: Bearer wrong"), b"").await;
+    assert!(wrong.starts_with("HTTP/1.1 401") && wrong.contains("Unauthorized"), "{wrong}");
+    let stranger = serving.ask(None, list, b"").await;
+    assert!(stranger.starts_with("HTTP/1.1 403") && stranger.contains("system:anonymous"), "{stranger}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused() {
+    let serving = serve().await;
+    let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\ncontent-type: application/json";
+    let body = vec![b' '; (3 << 20) + 1];
+    let answer = serving.ask(Some(&serving.admin), head, &body).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("RequestEntityTooLarge"), "{answer}");
+}
+
+#[tokio::test]
+async fn stopping_ends_watches_and_drains() {
+    let serving = serve().await;
+    let mut watch = serving.connect(Some(&serving.admin)).await;
+    watch.write_all(b"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut first = [0; 64];
+    let count = watch.read(&mut first).await.unwrap();
+    assert!(first[..count].starts_with(b"HTTP/1.1 200"));
+    serving.stop.cancel();
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(5), watch.read_to_end(&mut rest)).await.unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the stream ends as it should: {}", String::from_utf8_lossy(&rest));
+    tokio::time::timeout(Duration::from_secs(5), serving.task).await.unwrap().unwrap();
+    assert!(TcpStream::connect(serving.address).await.is_err());
+}

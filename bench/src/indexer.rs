@@ -54,38 +54,52 @@ pub(crate) fn run() {
     let snapshot = RwLock::new(snapshot);
     let current = || snapshot.read().clone();
 
-    let title = format!("{} pods, an index by owner, 50 pods each (ns, but for the bytes)", grouped(PODS as u64));
+    let title =
+        format!("{} pods, an index by owner, 50 pods each (ns, but for the bytes)", grouped(PODS as u64));
     let mut report = Report::new(&title, &["locked trees", "snapshots"]);
-    report.row("get", [
-        per_call(100_000, || indexer.get(&key)),
-        per_call(100_000, || current().objects.get(&key).cloned()),
-    ]);
-    report.row("list 50 by index", [
-        per_call(20_000, || indexer.indexed("owner", &owner)),
-        per_call(20_000, || current().by_owner.get(&*owner).map(|found| found.values().cloned().collect::<Vec<_>>())),
-    ]);
-    report.row("list 1,000 of a namespace", [
-        per_call(500, || indexer.list(Some("team-3"))),
-        per_call(500, || {
-            let snapshot = current();
-            let from = snapshot.objects.range(Key::namespaced("team-3", "")..);
-            from.take_while(|(key, _)| key.namespace() == Some("team-3")).map(|(_, pod)| pod.clone()).collect::<Vec<_>>()
-        }),
-    ]);
+    report.row(
+        "get",
+        [per_call(100_000, || indexer.get(&key)), per_call(100_000, || current().objects.get(&key).cloned())],
+    );
+    report.row(
+        "list 50 by index",
+        [
+            per_call(20_000, || indexer.indexed("owner", &owner)),
+            per_call(20_000, || {
+                current().by_owner.get(&*owner).map(|found| found.values().cloned().collect::<Vec<_>>())
+            }),
+        ],
+    );
+    report.row(
+        "list 1,000 of a namespace",
+        [
+            per_call(500, || indexer.list(Some("team-3"))),
+            per_call(500, || {
+                let snapshot = current();
+                let from = snapshot.objects.range(Key::namespaced("team-3", "")..);
+                from.take_while(|(key, _)| key.namespace() == Some("team-3"))
+                    .map(|(_, pod)| pod.clone())
+                    .collect::<Vec<_>>()
+            }),
+        ],
+    );
     let mut turn = objects.iter().cycle();
     let mut next = || turn.next().cloned().expect("it goes round");
-    report.row("change with no reader", [
-        per_call(50_000, || indexer.extend([next()])),
-        per_call(50_000, || snapshot.write().upsert(next())),
-    ]);
+    report.row(
+        "change with no reader",
+        [per_call(50_000, || indexer.extend([next()])), per_call(50_000, || snapshot.write().upsert(next()))],
+    );
     let mut held = Snapshot::default();
-    report.row("change while a reader holds its result", [
-        per_call(50_000, || indexer.extend([next()])),
-        per_call(50_000, || {
-            held = current();
-            snapshot.write().upsert(next());
-        }),
-    ]);
+    report.row(
+        "change while a reader holds its result",
+        [
+            per_call(50_000, || indexer.extend([next()])),
+            per_call(50_000, || {
+                held = current();
+                snapshot.write().upsert(next());
+            }),
+        ],
+    );
     drop(black_box(held));
     report.row("bytes a pod, beside the pod", [(trees / PODS) as u64, (shared / PODS) as u64]);
     report.print();

@@ -29,7 +29,11 @@ struct Figures {
 
 pub(crate) fn run() {
     let server = Server::new(PODS, CHANGES);
-    let title = format!("{} pods listed, then {} changes (CPU time of one thread)", grouped(PODS as u64), grouped(CHANGES as u64));
+    let title = format!(
+        "{} pods listed, then {} changes (CPU time of one thread)",
+        grouped(PODS as u64),
+        grouped(CHANGES as u64)
+    );
     let mut report = Report::new(&title, &["list to synced, ms", "changes/s", "bytes a pod"]);
     for (name, measure) in [
         ("setpoint", setpoint_informer as fn(&Server) -> Figures),
@@ -37,11 +41,14 @@ pub(crate) fn run() {
         ("kube-runtime, watcher + reflector of Pod", kube_runtime_reflector),
     ] {
         let figures = measure(&server);
-        report.row(name, [
-            format!("{:.0}", figures.list_ms),
-            grouped(figures.changes_per_second),
-            grouped(figures.bytes_per_pod),
-        ]);
+        report.row(
+            name,
+            [
+                format!("{:.0}", figures.list_ms),
+                grouped(figures.changes_per_second),
+                grouped(figures.bytes_per_pod),
+            ],
+        );
     }
     report.print();
 }
@@ -77,12 +84,16 @@ setpoint::view!(Assigned of Pod);
 
 fn setpoint_indexed(server: &Server) -> Figures {
     measure_setpoint(server, |informer| {
-        informer.add_index("owner", Arc::new(|pod| {
-            pod.meta().controller().map(|owner| owner.uid.to_string()).into_iter().collect()
-        }));
-        informer.add_index("node", Arc::new(|pod| {
-            pod.view::<Assigned>().map(|pod| vec![pod.spec.node_name.clone()]).unwrap_or_default()
-        }));
+        informer.add_index(
+            "owner",
+            Arc::new(|pod| pod.meta().controller().map(|owner| owner.uid.to_string()).into_iter().collect()),
+        );
+        informer.add_index(
+            "node",
+            Arc::new(|pod| {
+                pod.view::<Assigned>().map(|pod| vec![pod.spec.node_name.clone()]).unwrap_or_default()
+            }),
+        );
     })
 }
 

@@ -27,7 +27,11 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "queue", measures: "the work queue, beside client-go's figures", run: queue::run },
     Bench { name: "objects", measures: "taking in and reading one object", run: objects::run },
-    Bench { name: "indexer", measures: "the cache's structure, beside the other candidate", run: indexer::run },
+    Bench {
+        name: "indexer",
+        measures: "the cache's structure, beside the other candidate",
+        run: indexer::run,
+    },
     Bench { name: "informer", measures: "an informer, beside kube-runtime's", run: informer::run },
     Bench { name: "store-memory", measures: "the store without a disk", run: store_memory::run },
     Bench { name: "store-engines", measures: "the store's durable engines", run: store_engines::run },
@@ -54,8 +58,10 @@ fn main() -> ExitCode {
 
 fn run_all() -> ExitCode {
     let Ok(program) = std::env::current_exe() else { return ExitCode::FAILURE };
-    let succeeded = |bench: &Bench| Command::new(&program).arg(bench.name).status().is_ok_and(|status| status.success());
-    let failed: Vec<&str> = BENCHES.iter().filter(|bench| !succeeded(bench)).map(|bench| bench.name).collect();
+    let succeeded =
+        |bench: &Bench| Command::new(&program).arg(bench.name).status().is_ok_and(|status| status.success());
+    let failed: Vec<&str> =
+        BENCHES.iter().filter(|bench| !succeeded(bench)).map(|bench| bench.name).collect();
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }

@@ -40,21 +40,29 @@ pub(crate) fn run() {
     let raw = Bytes::from(pod(7, 7));
     let managed = Bytes::from(pod(7, 7).replacen(
         "\"name\"",
-        &format!("\"managedFields\":[{{\"manager\":\"m\",\"fieldsV1\":{{\"f:x\":\"{}\"}}}}],\"name\"", "y".repeat(1500)),
+        &format!(
+            "\"managedFields\":[{{\"manager\":\"m\",\"fieldsV1\":{{\"f:x\":\"{}\"}}}}],\"name\"",
+            "y".repeat(1500)
+        ),
         1,
     ));
     let mut report = Report::new(&format!("One pod of {} bytes", raw.len()), &["ns"]);
     let object = || Object::from_json(raw.clone()).expect("a pod");
     report.row("metadata read, the rest skipped", [per_call(20_000, || object())]);
-    report.row("managed fields left out (1.5 KB of them), metadata read", [per_call(20_000, || {
-        Object::from_json(without_managed_fields(&managed)).expect("a pod")
-    })]);
-    report.row("a view of two fields decoded", [per_call(20_000, || {
-        object().view::<Assigned>().map(|view| view.spec.node_name.len()).expect("a view")
-    })]);
-    report.row("k8s-openapi's Pod decoded", [per_call(5_000, || {
-        serde_json::from_slice::<Pod>(&raw).expect("a pod")
-    })]);
+    report.row(
+        "managed fields left out (1.5 KB of them), metadata read",
+        [per_call(20_000, || Object::from_json(without_managed_fields(&managed)).expect("a pod"))],
+    );
+    report.row(
+        "a view of two fields decoded",
+        [per_call(20_000, || {
+            object().view::<Assigned>().map(|view| view.spec.node_name.len()).expect("a view")
+        })],
+    );
+    report.row(
+        "k8s-openapi's Pod decoded",
+        [per_call(5_000, || serde_json::from_slice::<Pod>(&raw).expect("a pod"))],
+    );
     let read = object();
     report.row("a view read again", [per_call(1_000_000, || black_box(read.view::<Assigned>().is_ok()))]);
     report.print();

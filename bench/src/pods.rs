@@ -93,7 +93,8 @@ impl Server {
             })
             .collect();
         let lines = Bytes::from(lines);
-        let changes_cut = (0..lines.len()).step_by(CHUNK).map(|at| lines.slice(at..lines.len().min(at + CHUNK)));
+        let changes_cut =
+            (0..lines.len()).step_by(CHUNK).map(|at| lines.slice(at..lines.len().min(at + CHUNK)));
         Self {
             pages: Arc::new(pages.collect()),
             changes: Arc::new(changes_cut.collect()),

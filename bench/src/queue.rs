@@ -11,7 +11,8 @@ const KEYS: usize = 100;
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let surroundings = Runtime { clock: Clock::system(), rng: Rng::seeded(1) };
-    let keys: Vec<Key> = (0..KEYS).map(|number| Key::namespaced("team-1", format!("web-{number:03}"))).collect();
+    let keys: Vec<Key> =
+        (0..KEYS).map(|number| Key::namespaced("team-1", format!("web-{number:03}"))).collect();
     let mut report = Report::new("Work queue (µs)", &["setpoint", "client-go"]);
     let micros = |nanos: u64| format!("{:.2}", nanos as f64 / 1e3);
 

@@ -26,14 +26,22 @@ impl Report {
     pub(crate) fn print(self) {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         println!("\n{}", self.title);
         for row in &self.rows {
             let (name, figures) = row.split_first().expect("a row has a name");
-            let figures: String =
-                figures.iter().zip(&widths[1..]).map(|(figure, width)| format!("  {figure:>width$}")).collect();
+            let figures: String = figures
+                .iter()
+                .zip(&widths[1..])
+                .map(|(figure, width)| format!("  {figure:>width$}"))
+                .collect();
             println!("  {name:<width$}{figures}", width = widths[0]);
         }
     }
@@ -60,6 +68,11 @@ pub(crate) fn per_call<T>(calls: u32, mut call: impl FnMut() -> T) -> u64 {
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let start = digits.len() % 3;
-    let groups = digits[start..].as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
-    std::iter::once(digits[..start].to_owned()).filter(|head| !head.is_empty()).chain(groups).collect::<Vec<_>>().join(",")
+    let groups =
+        digits[start..].as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    std::iter::once(digits[..start].to_owned())
+        .filter(|head| !head.is_empty())
+        .chain(groups)
+        .collect::<Vec<_>>()
+        .join(",")
 }

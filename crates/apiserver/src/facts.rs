@@ -19,7 +19,7 @@ pub struct Facts {
     pub deletion_grace_period_seconds: Option<i64>,
     /// Sorted by key.
     #[serde(deserialize_with = "sorted_pairs")]
-    pub labels: Box<[(Box<str>, Box<str>)]>,
+    pub labels: Pairs,
     pub finalizers: Box<[Box<str>]>,
     pub owner_references: Box<[OwnerReference]>,
     /// The values of the stored kind's own field selectors, in their order.
@@ -39,7 +39,10 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
-fn sorted_pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Box<[(Box<str>, Box<str>)]>, D::Error> {
+/// Keys and values, sorted by key.
+pub type Pairs = Box<[(Box<str>, Box<str>)]>;
+
+fn sorted_pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Pairs, D::Error> {
     let map = Option::<std::collections::BTreeMap<Box<str>, Box<str>>>::deserialize(from)?;
     Ok(map.unwrap_or_default().into_iter().collect())
 }

@@ -71,9 +71,7 @@ fn answer_all(server: &Server, endpoint: &str, checks: &[&Check], query: &Query<
         });
     }
     for unknown in query.all("exclude").filter(|name| checks.iter().all(|check| check.name != *name)) {
-        lines.push_str(&format!(
-            "warn: some health checks cannot be excluded: no matches for {unknown:?}\n"
-        ));
+        lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {unknown:?}\n"));
     }
     match is_well {
         true => text(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),

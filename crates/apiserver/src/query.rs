@@ -48,7 +48,7 @@ fn pair(text: &str) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
 
 /// Undoes percent encoding (and `+` for a space where `plus` says so); `None` if it is malformed.
 pub(crate) fn decode(text: &str, plus: bool) -> Option<Cow<'_, str>> {
-    if !text.contains('%') && !(plus && text.contains('+')) {
+    if !(text.contains('%') || plus && text.contains('+')) {
         return Some(Cow::Borrowed(text));
     }
     let mut bytes = Vec::with_capacity(text.len());

@@ -69,7 +69,7 @@ pub enum StartError {
     #[error("a kind cannot be served")]
     Kind(#[from] crate::registry::UnknownSchema),
     #[error("cannot prepare the store: {0}")]
-    Store(Status),
+    Store(Box<Status>),
 }
 
 /// The API server. Cheap to clone; clones are one server.
@@ -127,12 +127,12 @@ impl ApiServer {
             metrics: config.metrics,
             closing: CancellationToken::new(),
         });
-        server.restore_reserves().await.map_err(StartError::Store)?;
+        server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
         let server = Self(server);
         let address = services::first_address(&config.service_cidr).map(|address| address.to_string());
         let own = own_objects(&address.unwrap_or_default(), config.secure_port);
         for (path, object) in own {
-            server.create_if_absent(path, &object).await.map_err(StartError::Store)?;
+            server.create_if_absent(path, &object).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
         Ok(server)
     }

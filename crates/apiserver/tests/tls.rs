@@ -57,9 +57,9 @@ impl Serving {
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
         let config = match identity {
-            Some(identity) => {
-                builder.with_client_auth_cert(certificates(&identity.certificate), key(&identity.key)).unwrap()
-            }
+            Some(identity) => builder
+                .with_client_auth_cert(certificates(&identity.certificate), key(&identity.key))
+                .unwrap(),
             None => builder.with_no_client_auth(),
         };
         let stream = TcpStream::connect(self.address).await.unwrap();
@@ -70,7 +70,8 @@ impl Serving {
     /// Sends a request and returns everything that comes until the server closes the connection.
     async fn ask(&self, identity: Option<&Identity>, head: &str, body: &[u8]) -> String {
         let mut stream = self.connect(identity).await;
-        let head = format!("{head}\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("{head}\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).await.unwrap();
         // The server may answer, and hang up, before it has read everything.
         let _ = stream.write_all(body).await;

@@ -117,7 +117,10 @@ impl Extend<Object> for Indexer {
 }
 
 impl FromIterator<Object> for Indexer {
-    #[allow(clippy::mutable_key_type, reason = "what can change in an object are its decoded views, not its key")]
+    #[allow(
+        clippy::mutable_key_type,
+        reason = "what can change in an object are its decoded views, not its key"
+    )]
     fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {
         let objects = objects.into_iter().map(ByKey).collect();
         Self { state: RwLock::new(State { objects, indexes: BTreeMap::new() }) }

@@ -251,8 +251,8 @@ fn refusals_have_their_codes() {
     let current =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let check = |kind, patch: &str, code: u16, message: &str| {
-        let error = apply(kind, &config_map(), &current, patch.as_bytes(), FieldValidation::Strict)
-            .unwrap_err();
+        let error =
+            apply(kind, &config_map(), &current, patch.as_bytes(), FieldValidation::Strict).unwrap_err();
         assert_eq!((error.code(), error.to_string().as_str()), (code, message), "{patch}");
     };
     use PatchKind::{Json, Merge, Strategic};
@@ -295,8 +295,7 @@ fn refusals_have_their_codes() {
     check(Merge, r#"{"data":{"k":"1","k":"2"}}"#, 422, "strict decoding error: duplicate field \"data.k\"");
     check(Strategic, r#"{"nope":1}"#, 422, "strict decoding error: unknown field \"nope\"");
     let many = format!("[{}]", vec![r#"{"op":"test","path":"/data/k","value":"v"}"#; 10_001].join(","));
-    let error =
-        apply(Json, &config_map(), &current, many.as_bytes(), FieldValidation::Warn).unwrap_err();
+    let error = apply(Json, &config_map(), &current, many.as_bytes(), FieldValidation::Warn).unwrap_err();
     assert_eq!(error.code(), 413);
     assert_eq!(error.to_string(), "The allowed maximum operations in a JSON patch is 10000, got 10001");
 }

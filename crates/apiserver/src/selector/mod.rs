@@ -61,7 +61,7 @@ impl Choice {
             return true;
         }
         let facts = Facts::of(record, served);
-        self.labels.matches(&facts) && self.fields.matches(record, &facts, served)
+        self.labels.matches(facts) && self.fields.matches(record, facts, served)
     }
 
     /// The part of the store that can hold chosen objects.

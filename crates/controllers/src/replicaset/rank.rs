@@ -31,6 +31,8 @@ struct Rank<'a> {
     restarts: Reverse<Restarts>,
     /// Young before old.
     age: Option<Age>,
+    /// Those the set has made before those it is about to adopt.
+    orphan: bool,
     /// Chance.
     uid: &'a str,
 }
@@ -63,6 +65,7 @@ fn rank<'a>(pod: &'a Cached<Pod>, crowds: &Crowds, now: Timestamp) -> Rank<'a> {
         ready_for: ready_since(pod).map(|since| age(since, now)),
         restarts: Reverse(pod.restarts),
         age: pod.meta().creation_timestamp.map(|created| age(created, now)),
+        orphan: pod.meta().controller().is_none(),
         uid: &pod.meta().uid,
     }
 }

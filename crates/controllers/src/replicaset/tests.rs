@@ -275,6 +275,7 @@ mod ranking {
         );
         check(Model { restarts: 2, age: 900_000, ..pod() }, Model { restarts: 1, age: 1, ..pod() });
         check(Model { age: 10, ..pod() }, Model { age: 900_000, ..pod() });
+        check(pod(), Model { controller: None, ..pod() });
     }
 
     #[test]

@@ -113,11 +113,6 @@ impl Town<'_> {
         events.iter().map(|event| text(&event["message"])).collect()
     }
 
-    /// Makes a pod run, ready from now on.
-    pub(crate) async fn make_ready(&self, pod: &str) {
-        self.set_status(pod, "Running", "True").await;
-    }
-
     /// Makes all pods run that do not.
     pub(crate) async fn make_all_ready(&self) {
         for pod in self.all("Pod").await {

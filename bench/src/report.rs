@@ -69,7 +69,7 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let start = digits.len() % 3;
     let groups =
-        digits[start..].as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+        digits.as_bytes()[start..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
     std::iter::once(digits[..start].to_owned())
         .filter(|head| !head.is_empty())
         .chain(groups)

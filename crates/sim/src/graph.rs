@@ -29,6 +29,9 @@ const MASKED: [&str; 12] = [
     "clusterIPs",
 ];
 
+/// The volume that admission gives every pod for its token; the rest of its name is chance.
+const TOKEN_VOLUME: &str = "kube-api-access-";
+
 /// The objects at the end of a run, sorted, as text. Two runs that achieved the same have equal graphs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Graph(Vec<String>);
@@ -130,6 +133,9 @@ impl Names {
     fn mask_text(&self, text: &str) -> Value {
         if text.len() >= 20 && text.parse::<jiff::Timestamp>().is_ok() {
             return "<time>".into();
+        }
+        if text.starts_with(TOKEN_VOLUME) {
+            return format!("{TOKEN_VOLUME}<generated>").into();
         }
         self.0.get(text).map_or(text, String::as_str).into()
     }

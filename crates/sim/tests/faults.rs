@@ -1,0 +1,155 @@
+//! ReplicaSets, Deployments and garbage collection, disturbed in every way there is: the world ends the same.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use serde_json::{Value, json};
+use setpoint::client::{Delete, Part, Patch, Propagation};
+use setpoint::{Key, Kind};
+use setpoint_cluster::Parts;
+use setpoint_sim::{History, Plan, Scenario, World, check_all};
+use setpoint_store::EventKind;
+
+/// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
+fn combinations() -> usize {
+    number("SETPOINT_SIM_COMBINATIONS", 20) as usize
+}
+
+/// The seed of every plan; a failure names the one that reproduces it.
+fn seed() -> u64 {
+    number("SETPOINT_SIM_SEED", 1)
+}
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+fn parts() -> Parts {
+    Parts {
+        controllers: setpoint_controllers::selected(&["*"]).expect("a star selects"),
+        controller_options: Default::default(),
+        scheduler: true,
+        nodes: 2,
+    }
+}
+
+fn key() -> Key {
+    Key::namespaced("default", "web")
+}
+
+fn workload(kind: &str, replicas: usize, image: &str) -> Value {
+    let labels = json!({"app": "web"});
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": {
+        "replicas": replicas,
+        "selector": {"matchLabels": &labels},
+        "template": {"metadata": {"labels": &labels}, "spec": {"containers": [{"name": "c", "image": image}]}},
+    }})
+}
+
+/// The world follows: every replica updated, ready and accounted for.
+fn settled(replicas: u64) -> impl Fn(Option<&Value>) -> bool {
+    move |object| {
+        object.is_some_and(|object| {
+            let status = &object["status"];
+            let count = |field: &str| status[field].as_u64().unwrap_or(0);
+            let updated = object["kind"] != "Deployment" || count("updatedReplicas") == replicas;
+            let observed = status["observedGeneration"] == object["metadata"]["generation"];
+            count("replicas") == replicas && count("readyReplicas") == replicas && updated && observed
+        })
+    }
+}
+
+async fn patch(world: &World, kind: &Kind, patch: Value) {
+    let patch = Patch::Merge(patch.to_string().into());
+    world.client().patch(kind, &key(), Part::Main, patch).await.expect("the user's own call succeeds");
+}
+
+fn replicaset(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        let kind = Kind::of::<ReplicaSet>();
+        world.create(&kind, Some("default"), workload("ReplicaSet", 3, "a")).await;
+        world.until(&kind, &key(), settled(3)).await;
+        patch(world, &kind, json!({"spec": {"replicas": 1}})).await;
+        world.until(&kind, &key(), settled(1)).await;
+    }
+    .boxed_local()
+}
+
+fn deployment(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        let kind = Kind::of::<Deployment>();
+        world.create(&kind, Some("default"), workload("Deployment", 2, "a")).await;
+        world.until(&kind, &key(), settled(2)).await;
+        let containers = json!([{"name": "c", "image": "b"}]);
+        patch(world, &kind, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+        world.until(&kind, &key(), settled(2)).await;
+    }
+    .boxed_local()
+}
+
+fn collection(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        let kind = Kind::of::<Deployment>();
+        world.create(&kind, Some("default"), workload("Deployment", 2, "a")).await;
+        world.until(&kind, &key(), settled(2)).await;
+        let delete = Delete { propagation: Some(Propagation::Foreground), ..Delete::default() };
+        world.client().delete(&kind, &key(), &delete).await.expect("the user's own call succeeds");
+        world.until(&kind, &key(), |object| object.is_none()).await;
+    }
+    .boxed_local()
+}
+
+/// Never more pods that are not on their way out than replicas + maxSurge: 2 + 1 here.
+fn within_rollout_bounds(history: &History) -> Result<(), String> {
+    let mut live = BTreeSet::new();
+    for (kind, object) in history.changes().filter(|(_, object)| object["kind"] == "Pod") {
+        let name = object["metadata"]["name"].to_string();
+        let leaving = kind == EventKind::Deleted || object["metadata"]["deletionTimestamp"].is_string();
+        if leaving {
+            live.remove(&name);
+        } else {
+            live.insert(name);
+        }
+        if live.len() > 3 {
+            return Err(format!("{} pods at once, 2 wanted and 1 more allowed: {live:?}", live.len()));
+        }
+    }
+    Ok(())
+}
+
+fn anything(_: &History) -> Result<(), String> {
+    Ok(())
+}
+
+fn check(scenario: &Scenario) {
+    let report = check_all(scenario, seed(), combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let name = scenario.name;
+    println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
+}
+
+#[test]
+fn a_replicaset_survives_every_crash_and_every_stale_or_hidden_event() {
+    check(&Scenario { name: "replicaset", parts: parts(), script: replicaset, always: anything });
+}
+
+#[test]
+fn a_rolling_update_survives_them_within_its_bounds() {
+    check(&Scenario { name: "deployment", parts: parts(), script: deployment, always: within_rollout_bounds });
+}
+
+#[test]
+fn a_foreground_deletion_survives_them_and_leaves_nothing() {
+    check(&Scenario { name: "garbage collection", parts: parts(), script: collection, always: anything });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_byte_for_byte() {
+    let scenario = Scenario { name: "deployment", parts: parts(), script: deployment, always: anything };
+    let plan = Plan { seed: seed(), faults: Vec::new() };
+    let trace = || scenario.trace(&plan).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let first = trace();
+    assert!(!first.is_empty());
+    assert_eq!(first, trace(), "two runs of one seed differ");
+}

@@ -1,6 +1,6 @@
 //! ReplicaSets, Deployments and garbage collection, disturbed in every way there is: the world ends the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -101,22 +101,35 @@ fn collection(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Never more pods that are not on their way out than replicas + maxSurge: 2 + 1 here.
+/// Never more replicas asked for than wanted and surging (2 + 1 here), and, once all were ready, never fewer
+/// ready than wanted (none may be unavailable).
 fn within_rollout_bounds(history: &History) -> Result<(), String> {
-    let mut live = BTreeSet::new();
-    for (kind, object) in history.changes().filter(|(_, object)| object["kind"] == "Pod") {
+    let mut asked = BTreeMap::new();
+    let mut ready = BTreeSet::new();
+    let mut complete = false;
+    for (change, object) in history.changes() {
         let name = object["metadata"]["name"].to_string();
-        let leaving = kind == EventKind::Deleted || object["metadata"]["deletionTimestamp"].is_string();
-        if leaving {
-            live.remove(&name);
-        } else {
-            live.insert(name);
+        let gone = change == EventKind::Deleted || object["metadata"]["deletionTimestamp"].is_string();
+        match object["kind"].as_str() {
+            Some("ReplicaSet") => _ = asked.insert(name, object["spec"]["replicas"].as_u64().unwrap_or(0)),
+            Some("Pod") if !gone && is_ready(&object) => _ = ready.insert(name),
+            Some("Pod") => _ = ready.remove(&name),
+            _ => {}
         }
-        if live.len() > 3 {
-            return Err(format!("{} pods at once, 2 wanted and 1 more allowed: {live:?}", live.len()));
+        complete |= ready.len() == 2;
+        if asked.values().sum::<u64>() > 3 {
+            return Err(format!("more than 2 + 1 replicas asked for: {asked:?}"));
+        }
+        if complete && ready.len() < 2 {
+            return Err(format!("fewer than 2 ready: {ready:?}"));
         }
     }
     Ok(())
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
 fn anything(_: &History) -> Result<(), String> {
@@ -136,7 +149,12 @@ fn a_replicaset_survives_every_crash_and_every_stale_or_hidden_event() {
 
 #[test]
 fn a_rolling_update_survives_them_within_its_bounds() {
-    check(&Scenario { name: "deployment", parts: parts(), script: deployment, always: within_rollout_bounds });
+    check(&Scenario {
+        name: "deployment",
+        parts: parts(),
+        script: deployment,
+        always: within_rollout_bounds,
+    });
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn announce(arguments: &Up, server: &str, parts: &Parts) {
     eprintln!("setpoint is up at {server}: {controllers} controllers, {scheduler}, {nodes} simulated nodes");
     eprintln!("The state is kept {state}. Ctrl-C stops it.");
     eprintln!("Try:  export KUBECONFIG={}", arguments.kubeconfig.display());
-    eprintln!("      kubectl create deployment web --image=nginx --replicas=3 && kubectl get pods -o wide");
+    eprintln!("      kubectl apply -f docs/examples/web.yaml && kubectl get pods -o wide --watch");
 }
 
 /// Cancelled by SIGTERM or SIGINT; a second signal ends the process at once.

@@ -97,7 +97,10 @@ fn each_cascade_leaves_what_it_should() {
 #[test]
 fn a_deleted_namespace_takes_its_content_along() {
     let up = Up::start(&[]);
-    up.kubectl(&["create", "namespace", "team"]);
+    up.kubectl_with(
+        &["apply", "-f", "-"],
+        r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}"#,
+    );
     up.kubectl_with(&["apply", "-n", "team", "-f", "-"], &deployment("web", 2, "nginx"));
     up.kubectl(&["rollout", "status", "-n", "team", "deployment/web", "--timeout=60s"]);
     up.kubectl(&["delete", "namespace", "team", "--timeout=60s"]);

@@ -17,7 +17,9 @@ fn a_restart_on_the_same_data_finds_everything_again() {
     let data = tempfile::tempdir().expect("a temporary directory");
     let arguments = ["--data-dir", data.path().to_str().expect("a readable path"), "--nodes", "1"];
     let up = Up::start_with(&arguments);
-    up.kubectl(&["create", "configmap", "kept", "--from-literal=a=b"]);
+    let kept =
+        r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "b"}}"#;
+    up.kubectl_with(&["apply", "-f", "-"], kept);
     let before = up.kubectl(&["get", "configmap", "kept", "-o", "json"]);
     assert!(up.stop(), "SIGTERM drains and exits 0");
     let up = Up::start_with(&arguments);

@@ -29,7 +29,8 @@ pub(crate) fn town_with<T>(
     };
     World::simulate(1, parts, faults, async |world| {
         let town = Town { world };
-        town.settle().await;
+        // Pods are created in the name of a service account.
+        town.create("ServiceAccount", json!({"metadata": {"name": "default"}})).await;
         inside(&town).await
     })
 }
@@ -41,6 +42,7 @@ pub(crate) struct Town<'a> {
 pub(crate) fn kind(name: &str) -> Kind {
     match name {
         "Pod" => Kind::of::<k8s_openapi::api::core::v1::Pod>(),
+        "ServiceAccount" => Kind::of::<k8s_openapi::api::core::v1::ServiceAccount>(),
         "Event" => Kind::of::<k8s_openapi::api::core::v1::Event>(),
         "ReplicaSet" => Kind::of::<k8s_openapi::api::apps::v1::ReplicaSet>(),
         "Deployment" => Kind::of::<k8s_openapi::api::apps::v1::Deployment>(),

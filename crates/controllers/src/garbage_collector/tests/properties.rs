@@ -1,3 +1,5 @@
+//! Random histories of owners and dependents: what must stay stays, what must go goes.
+
 use proptest::prelude::*;
 use setpoint::OwnerRef;
 use setpoint::client::Propagation;

@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         drained.cancel();
     };
     let serving = cluster.api().clone().serve(listener, credentials.server, authenticator, drained.clone());
-    let maintaining = cluster.maintain(&*store, drained.clone());
+    let maintaining = cluster.api().maintain(drained.clone());
     tokio::join!(managing, serving, maintaining);
     store.close().await;
     Ok(())
@@ -109,7 +109,7 @@ fn announce(arguments: &Up, server: &str, parts: &Parts) {
     eprintln!("setpoint is up at {server}: {controllers} controllers, {scheduler}, {nodes} simulated nodes");
     eprintln!("The state is kept {state}. Ctrl-C stops it.");
     eprintln!("Try:  export KUBECONFIG={}", arguments.kubeconfig.display());
-    eprintln!("      kubectl apply -f docs/examples/web.yaml && kubectl get pods -o wide --watch");
+    eprintln!("      kubectl get nodes,namespaces");
 }
 
 /// Cancelled by SIGTERM or SIGINT; a second signal ends the process at once.

@@ -1,7 +1,6 @@
 //! A control plane: its API server, and a manager for everything that stands on it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use setpoint::{Client, Manager, Runtime};
 use setpoint_apiserver::auth::User;
@@ -9,15 +8,11 @@ use setpoint_apiserver::{ApiServer, Config, StartError};
 use setpoint_controllers::{Entry, Options};
 use setpoint_node::FleetOptions;
 use setpoint_store::Store;
-use tokio_util::sync::CancellationToken;
 
 use crate::{InProcessSource, in_process_client};
 
 /// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
-
-/// An expired record is gone this much later at most.
-const TIDY_EVERY: Duration = Duration::from_secs(5);
 
 /// What runs beside the API server.
 #[derive(Clone)]
@@ -58,19 +53,6 @@ impl Cluster {
     /// A client with all rights.
     pub fn client(&self) -> Client {
         Client::new(in_process_client(&self.api, User::system("system:admin")))
-    }
-
-    /// Keeps the store tidy until `stop`: expired records go, and so does history nobody can ask for.
-    pub async fn maintain(&self, store: &dyn Store, stop: CancellationToken) {
-        let tidy = async {
-            loop {
-                self.runtime.clock.sleep(TIDY_EVERY).await;
-                if let Err(error) = store.expire(self.runtime.clock.now()).await {
-                    tracing::warn!(%error, "cannot remove expired records");
-                }
-            }
-        };
-        stop.run_until_cancelled(tidy).await;
     }
 
     /// A manager of these parts on the in-process transport. Run it; dropping its run is a crash.

@@ -9,6 +9,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
+use crate::kinds::selector;
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
 use crate::patch::PatchKind;
@@ -92,34 +93,11 @@ fn scale_of(object: &Value) -> Value {
         spec.restore("replicas", object.at("spec"));
     }
     let mut status = json!({ "replicas": object.at("status").count("replicas") });
-    let selector = selector_text(object.at("spec").at("selector"));
+    let selector = selector::shown(object.at("spec").at("selector"));
     if !selector.is_empty() {
         status.set("selector", selector);
     }
     json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status })
-}
-
-/// A label selector as clients write it in queries: sorted by key.
-fn selector_text(selector: &Value) -> String {
-    let mut parts: Vec<(&str, String)> = Vec::new();
-    for (key, value) in selector.map("matchLabels").into_iter().flatten() {
-        parts.push((key, format!("{key}={}", value.as_str().unwrap_or(""))));
-    }
-    for expression in selector.list("matchExpressions") {
-        let key = expression.text("key");
-        let mut values: Vec<&str> = expression.list("values").iter().filter_map(Value::as_str).collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let text = match expression.text("operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_string(),
-            _ => format!("!{key}"),
-        };
-        parts.push((key, text));
-    }
-    parts.sort_by(|a, b| a.0.cmp(b.0));
-    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }
 
 /// How a scale changes.
@@ -207,7 +185,7 @@ mod tests {
                 { "key": "d", "operator": "DoesNotExist" },
             ],
         });
-        assert_eq!(selector_text(&selector), "a,b=1,c notin (x,y),!d");
-        assert_eq!(selector_text(&Value::Null), "");
+        assert_eq!(selector::shown(&selector), "a,b=1,c notin (x,y),!d");
+        assert_eq!(selector::shown(&Value::Null), "");
     }
 }

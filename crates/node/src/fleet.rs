@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
-use setpoint::{Client, ClientError, Key, Kind, Runtime};
+use setpoint::{Client, ClientError, Key, Kind, Object, Runtime};
 
 /// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
 const LEASE_DURATION_SECONDS: u64 = 40;
@@ -38,53 +38,68 @@ impl Fleet {
         (self.names.get(index)? == node).then_some(index)
     }
 
-    /// Registers every node, then renews their leases for ever.
+    /// Registers every node, then renews their leases for ever; one whose lease is gone registers anew.
     pub(crate) async fn run(self) {
-        for index in 0..self.names.len() {
-            while let Err(error) = self.register(index).await {
-                tracing::warn!(node = self.names[index], %error, "cannot register the node, will try again");
-                self.runtime.clock.sleep(REGISTRATION_RETRY).await;
-            }
+        let mut leases = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            leases.push(self.registered(leases.len(), name).await);
         }
         let Some(gap) = RENEWAL_PERIOD.checked_div(self.names.len() as u32) else {
             return std::future::pending().await;
         };
         loop {
-            for name in &self.names {
+            for (index, name) in self.names.iter().enumerate() {
                 self.runtime.clock.sleep(gap).await;
-                if let Err(error) = self.renew(name).await {
-                    tracing::debug!(node = name, %error, "cannot renew the lease");
+                match self.renew(name, &leases[index]).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() || error.is_conflict() => {
+                        leases[index] = self.registered(index, name).await;
+                    }
+                    Err(error) => tracing::debug!(node = name, %error, "cannot renew the lease"),
+                }
+            }
+        }
+    }
+
+    /// Registers a node, however long it takes; returns the uid of its lease.
+    async fn registered(&self, index: usize, name: &str) -> Box<str> {
+        loop {
+            match self.register(index, name).await {
+                Ok(lease) => return lease,
+                Err(error) => {
+                    tracing::warn!(node = name, %error, "cannot register the node, will try again");
+                    self.runtime.clock.sleep(REGISTRATION_RETRY).await;
                 }
             }
         }
     }
 
     /// Creates the Node and its lease where they are absent, and reports the node ready.
-    async fn register(&self, index: usize) -> Result<(), ClientError> {
-        let name = &self.names[index];
+    async fn register(&self, index: usize, name: &str) -> Result<Box<str>, ClientError> {
         let now = self.runtime.clock.now();
-        let node = node(index, name);
-        let registered = match self.client.create(&node_kind(), None, &node).await {
-            Err(error) if error.is_already_exists() => {
-                self.client.get(&node_kind(), &Key::cluster(name.as_str())).await?
-            }
-            created => created?,
-        };
-        let status =
-            json!({"metadata": {"uid": &registered.meta().uid}, "status": node_status(index, name, now)});
+        let node_key = Key::cluster(name);
+        let registered = self.create_or_get(&node_kind(), &node_key, &node(index, name)).await?;
+        let uid = &registered.meta().uid;
+        let status = json!({"metadata": {"uid": uid}, "status": node_status(index, name, now)});
         let patch = Patch::Strategic(status.to_string().into());
-        self.client.patch(&node_kind(), &Key::cluster(name.as_str()), Part::Status, patch).await?;
-        match self.client.create(&lease_kind(), Some(LEASES), &lease(name, &registered.meta().uid, now)).await
-        {
-            Err(error) if !error.is_already_exists() => Err(error),
-            _ => Ok(()),
+        self.client.patch(&node_kind(), &node_key, Part::Status, patch).await?;
+        let lease_key = Key::namespaced(LEASES, name);
+        let lease = self.create_or_get(&lease_kind(), &lease_key, &lease(name, uid, now)).await?;
+        Ok(lease.meta().uid.clone())
+    }
+
+    async fn create_or_get(&self, kind: &Kind, key: &Key, body: &Value) -> Result<Object, ClientError> {
+        match self.client.create(kind, key.namespace(), body).await {
+            Err(error) if error.is_already_exists() => self.client.get(kind, key).await,
+            created => created,
         }
     }
 
-    /// One heartbeat. The lease names its holder, so a patch can only prolong it, never steal it.
-    async fn renew(&self, name: &str) -> Result<(), ClientError> {
+    /// One heartbeat, of the very lease that was registered.
+    async fn renew(&self, name: &str, uid: &str) -> Result<(), ClientError> {
+        let renew_time = micro_time(self.runtime.clock.now());
         let renewal =
-            json!({"spec": {"holderIdentity": name, "renewTime": micro_time(self.runtime.clock.now())}});
+            json!({"metadata": {"uid": uid}, "spec": {"holderIdentity": name, "renewTime": renew_time}});
         let patch = Patch::Merge(renewal.to_string().into());
         self.client.patch(&lease_kind(), &Key::namespaced(LEASES, name), Part::Main, patch).await.map(drop)
     }

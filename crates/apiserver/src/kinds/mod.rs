@@ -22,6 +22,7 @@ pub mod namespace;
 pub mod node;
 pub mod persistentvolumeclaim;
 pub mod pod;
+pub mod rbac;
 pub mod replicaset;
 pub mod resources;
 pub mod secret;
@@ -48,6 +49,10 @@ pub fn all() -> Vec<Kind> {
         replicaset::kind(),
         lease::kind(),
         event::events_kind(),
+        rbac::role(),
+        rbac::role_binding(),
+        rbac::cluster_role(),
+        rbac::cluster_role_binding(),
     ]
 }
 

@@ -76,6 +76,8 @@ pub enum Subresource {
     Finalize,
     EphemeralContainers,
     Resize,
+    /// Certificate requests: the conditions that approve or deny them.
+    Approval,
 }
 
 /// A field that lists and watches can select by: its path as clients write it, and its value.

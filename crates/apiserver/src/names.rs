@@ -159,6 +159,9 @@ impl NameRule {
         if self == Self::PathSegment {
             return if is_prefix { path_segment_prefix(name) } else { path_segment(name) };
         }
+        if self == Self::Address {
+            return crate::validation::address::strict_ip_complaints(name);
+        }
         let masked;
         let name = match is_prefix && name.len() > 1 && name.ends_with('-') {
             // Something will follow the dash; `a` stands for it and, as in v1.34, for what is before it.
@@ -170,7 +173,7 @@ impl NameRule {
             false => name,
         };
         match self {
-            Self::Subdomain | Self::PathSegment => dns_subdomain(name),
+            Self::Subdomain | Self::PathSegment | Self::Address => dns_subdomain(name),
             Self::Label => dns_label(name),
             Self::Label1035 => dns_1035_label(name),
         }

@@ -193,6 +193,7 @@ impl Subresource {
             Self::Finalize => "finalize",
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Resize => "resize",
+            Self::Approval => "approval",
         }
     }
 
@@ -205,6 +206,7 @@ impl Subresource {
             Self::Finalize,
             Self::EphemeralContainers,
             Self::Resize,
+            Self::Approval,
         ];
         all.into_iter().find(|subresource| subresource.name() == name)
     }

@@ -206,6 +206,8 @@ pub enum NameRule {
     Label1035,
     /// Anything that fits one path segment (RBAC).
     PathSegment,
+    /// An address, written in the standard way (IPAddresses).
+    Address,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

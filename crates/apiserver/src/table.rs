@@ -22,6 +22,9 @@ pub struct Column {
 /// What a column shows of an object.
 pub type Cell = fn(object: &Value, now: Timestamp) -> Value;
 
+/// The priority of a cell that no definition tells of.
+const UNANNOUNCED: i32 = -1;
+
 /// What `metadata.name` is, in the words of the API.
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 /// What `metadata.creationTimestamp` is, in the words of the API.
@@ -39,6 +42,15 @@ impl Column {
     /// Shown with `-o wide` only.
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
+    }
+
+    /// A cell that no definition tells of, as v1.34 has some.
+    pub const fn unannounced(self) -> Self {
+        Self { priority: UNANNOUNCED, ..self }
+    }
+
+    pub const fn is_announced(&self) -> bool {
+        self.priority != UNANNOUNCED
     }
 
     pub const fn name() -> Self {

@@ -113,7 +113,7 @@ pub(crate) fn table(
 }
 
 fn columns(served: &Served) -> Value {
-    let definitions = served.kind.columns.iter().map(|column| {
+    let definitions = served.kind.columns.iter().filter(|column| column.is_announced()).map(|column| {
         json!({
             "name": column.name,
             "type": column.data_type,

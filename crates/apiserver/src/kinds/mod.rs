@@ -10,25 +10,35 @@ use crate::kind::{Kind, Scope, Verb};
 use crate::strategy::Strategy;
 use crate::table::Column;
 
+pub mod admissionregistration;
+pub mod apiservice;
 pub mod binding;
+pub mod certificatesigningrequest;
 pub mod configmap;
 pub mod controllerrevision;
 pub mod deployment;
+pub mod endpointslice;
 pub mod event;
+pub mod flowcontrol;
 pub mod lease;
 pub mod limitrange;
 mod metadata;
 pub mod namespace;
+pub mod networking;
 pub mod node;
 pub mod persistentvolumeclaim;
 pub mod pod;
+pub mod priorityclass;
 pub mod rbac;
 pub mod replicaset;
+pub mod resource;
 pub mod resources;
+pub mod runtimeclass;
 pub mod secret;
 pub mod selector;
 pub mod service;
 pub mod serviceaccount;
+pub mod storage;
 
 /// Every built-in kind.
 pub fn all() -> Vec<Kind> {
@@ -53,6 +63,32 @@ pub fn all() -> Vec<Kind> {
         rbac::role_binding(),
         rbac::cluster_role(),
         rbac::cluster_role_binding(),
+        admissionregistration::mutatingwebhookconfiguration::kind(),
+        admissionregistration::validatingadmissionpolicy::kind(),
+        admissionregistration::validatingadmissionpolicybinding::kind(),
+        admissionregistration::validatingwebhookconfiguration::kind(),
+        apiservice::kind(),
+        certificatesigningrequest::kind(),
+        endpointslice::kind(),
+        flowcontrol::flowschema::kind(),
+        flowcontrol::prioritylevelconfiguration::kind(),
+        networking::ingress::kind(),
+        networking::ingressclass::kind(),
+        networking::ipaddress::kind(),
+        networking::networkpolicy::kind(),
+        networking::servicecidr::kind(),
+        priorityclass::kind(),
+        resource::deviceclass::kind(),
+        resource::resourceclaim::kind(),
+        resource::resourceclaimtemplate::kind(),
+        resource::resourceslice::kind(),
+        runtimeclass::kind(),
+        storage::csidriver::kind(),
+        storage::csinode::kind(),
+        storage::csistoragecapacity::kind(),
+        storage::storageclass::kind(),
+        storage::volumeattachment::kind(),
+        storage::volumeattributesclass::kind(),
     ]
 }
 
@@ -69,6 +105,18 @@ const APPS: Api = Api { group: "apps", version: "v1", schemas: "io.k8s.api.apps.
 const COORDINATION: Api =
     Api { group: "coordination.k8s.io", version: "v1", schemas: "io.k8s.api.coordination.v1" };
 const EVENTS: Api = Api { group: "events.k8s.io", version: "v1", schemas: "io.k8s.api.events.v1" };
+
+const API_REGISTRATION: Api = Api {
+    group: "apiregistration.k8s.io",
+    version: "v1",
+    schemas: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1",
+};
+const CERTIFICATES: Api =
+    Api { group: "certificates.k8s.io", version: "v1", schemas: "io.k8s.api.certificates.v1" };
+const DISCOVERY: Api = Api { group: "discovery.k8s.io", version: "v1", schemas: "io.k8s.api.discovery.v1" };
+const NODE: Api = Api { group: "node.k8s.io", version: "v1", schemas: "io.k8s.api.node.v1" };
+const SCHEDULING: Api =
+    Api { group: "scheduling.k8s.io", version: "v1", schemas: "io.k8s.api.scheduling.v1" };
 
 /// The entry of a namespaced kind with all verbs, no subresources and the columns every kind has.
 fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {

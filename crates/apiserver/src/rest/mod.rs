@@ -123,7 +123,7 @@ impl Subresource {
         match self {
             Self::Binding | Self::Eviction => &[Verb::Create],
             Self::Finalize => &[Verb::Update],
-            Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize => {
+            Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize | Self::Approval => {
                 &[Verb::Get, Verb::Patch, Verb::Update]
             }
         }

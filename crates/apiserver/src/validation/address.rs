@@ -82,6 +82,51 @@ pub fn cidr(text: &str, is_old: impl FnOnce(&str) -> bool, path: &Path<'_>, erro
     }
 }
 
+/// What is wrong with an address that has to be written in the one standard way.
+pub fn strict_ip_complaints(text: &str) -> Vec<String> {
+    let Some(address) = parse_ip(text) else { return vec![BAD_IP.into()] };
+    let strict = text.parse::<IpAddr>();
+    let complaint = match strict {
+        Err(_) => "must not have leading 0s".into(),
+        Ok(IpAddr::V6(strict)) if strict.to_ipv4_mapped().is_some() => {
+            "must not be an IPv4-mapped IPv6 address".into()
+        }
+        Ok(_) if address.to_string() != text => format!("must be in canonical form (\"{address}\")"),
+        Ok(_) => return Vec::new(),
+    };
+    vec![complaint]
+}
+
+/// An address that has to be written in the one standard way.
+pub fn strict_ip(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    super::complain(strict_ip_complaints(text), text, path, errors);
+}
+
+/// The same of a network.
+pub fn strict_cidr(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    let (Some((address, prefix)), Some(network)) = (parse_cidr_parts(text), parse_cidr(text)) else {
+        return errors.invalid(path, text, BAD_CIDR);
+    };
+    let (written_address, written_prefix) = text.split_once('/').unwrap_or_default();
+    let strict = written_address.parse::<IpAddr>();
+    let leading_zero = written_prefix.len() > 1 && written_prefix.starts_with('0');
+    let canonical = format!("{}/{prefix}", network.address);
+    if strict.is_err() || leading_zero {
+        errors.invalid(path, text, "must not have leading 0s in IP or prefix length");
+    } else if matches!(strict, Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some()) {
+        errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address");
+    } else if address != network.address {
+        errors.invalid(path, text, "must not have bits set beyond the prefix length");
+    } else if canonical != text {
+        errors.invalid(path, text, format!("must be in canonical form ({canonical:?})"));
+    }
+}
+
+/// Whether a network has an address in it.
+pub fn contains(network: Network, address: IpAddr) -> bool {
+    network.address.is_ipv4() == address.is_ipv4() && masked(address, network.prefix) == network.address
+}
+
 /// Whether both families are among the addresses; `None` if one of them is no address.
 pub fn is_dual_stack<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Option<bool> {
     let families: Option<Vec<bool>> =

@@ -122,6 +122,35 @@ pub fn too_long(limit: usize, path: &Path<'_>, errors: &mut Errors) {
     errors.push(Reason::TooLong, path, None, format!("may not be more than {limit} bytes"));
 }
 
+pub fn too_many(count: usize, limit: usize, path: &Path<'_>, errors: &mut Errors) {
+    let items = if limit == 1 { "item" } else { "items" };
+    let detail = format!("must have at most {limit} {items}");
+    errors.push(Reason::TooMany, path, Some(count.into()), detail);
+}
+
+/// What stands in one segment of a path.
+pub fn path_segment(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    complain(names::path_segment(value), value, path, errors);
+}
+
+const BAD_HTTP_PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+
+/// A path under a domain: `acme.io/foo`.
+pub fn domain_prefixed_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    if value.is_empty() {
+        return errors.required(path, "");
+    }
+    let parts = value.split_once('/').filter(|(domain, rest)| !domain.is_empty() && !rest.is_empty());
+    let Some((domain, rest)) = parts else {
+        return errors.invalid(path, value, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    };
+    dns_subdomain(domain, path, errors);
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    if !rest.bytes().all(fine) {
+        errors.invalid(path, rest, BAD_HTTP_PATH);
+    }
+}
+
 pub fn not_found(value: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.push(Reason::NotFound, path, Some(value.into()), "");
 }

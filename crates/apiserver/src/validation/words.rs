@@ -11,6 +11,8 @@ const HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric char
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 
+const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
 /// The key of an entry in a ConfigMap or Secret.
 pub fn config_key(key: &str) -> Complaints {
     let mut complaints = Complaints::new();
@@ -71,6 +73,23 @@ pub fn header_name(name: &str) -> Complaints {
 /// `25%`
 pub fn percent(text: &str) -> Complaints {
     if percent_value(text).is_some() { Complaints::new() } else { vec![PERCENT.into()] }
+}
+
+/// A DNS subdomain with a `*` for its first label.
+pub fn wildcard_subdomain(name: &str) -> Complaints {
+    let mut complaints = Complaints::new();
+    if name.len() > 253 {
+        complaints.push("must be no more than 253 characters".into());
+    }
+    let rest = name.strip_prefix("*.");
+    if !rest.is_some_and(|rest| rest.split('.').all(is_label)) {
+        complaints.push(WILDCARD.into());
+    }
+    complaints
+}
+
+fn is_label(label: &str) -> bool {
+    !label.contains('_') && is_label_with_underscores(label)
 }
 
 /// The number before the sign.

@@ -1,0 +1,34 @@
+//! PriorityLevelConfigurations.
+
+use serde_json::Value;
+
+use super::FLOW_CONTROL;
+use crate::json::JsonMut;
+use crate::kind::{Kind, Scope, Subresource};
+use crate::kinds::entry;
+use crate::strategy::Strategy;
+
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Cluster,
+        subresources: vec![Subresource::Status],
+        ..entry(
+            &FLOW_CONTROL,
+            "PriorityLevelConfiguration",
+            "prioritylevelconfigurations",
+            PriorityLevelConfiguration,
+        )
+    }
+}
+
+struct PriorityLevelConfiguration;
+
+impl Strategy for PriorityLevelConfiguration {
+    fn prepare_for_create(&self, object: &mut Value) {
+        object.unset("status");
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        new.restore("status", old);
+    }
+}

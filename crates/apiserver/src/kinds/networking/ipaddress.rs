@@ -1,0 +1,125 @@
+//! IPAddresses: one for every cluster IP that is in use, named by it.
+
+use serde_json::Value;
+
+use super::{NETWORKING, check_segment};
+use crate::field::{Errors, Path};
+use crate::json::Json;
+use crate::kind::{Kind, Scope};
+use crate::kinds::{entry, metadata};
+use crate::strategy::{NameRule, Strategy};
+use crate::table::Column;
+use crate::validation::{dns_subdomain, immutable, path_segment};
+
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Cluster,
+        short_names: vec!["ip".into()],
+        columns: vec![
+            Column::name(),
+            Column::text("ParentRef", PARENT, |address, _| shown(address.at("spec").at("parentRef")).into()),
+            Column::age().unannounced(),
+        ],
+        ..entry(&NETWORKING, "IPAddress", "ipaddresses", IPAddress)
+    }
+}
+
+const PARENT: &str = "ParentRef references the resource that an IPAddress is attached to. An IPAddress must reference a parent object.";
+
+fn shown(parent: &Value) -> String {
+    if parent.is_null() {
+        return "<none>".into();
+    }
+    let (group, resource) = (parent.text("group"), parent.text("resource"));
+    let resource = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+    let parts = [resource.to_lowercase(), parent.text("namespace").into(), parent.text("name").into()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+struct IPAddress;
+
+impl Strategy for IPAddress {
+    fn validate(&self, address: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(address, &mut errors);
+        check_parent(address.at("spec"), &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Cluster, NameRule::Address, &mut errors);
+        check_parent(new.at("spec"), &mut errors);
+        metadata::change(new, &mut errors);
+        let parent = |address: &Value| address.at("spec").at("parentRef").clone();
+        let path = Path::root("spec");
+        immutable(&parent(new), &parent(old), &path.child("parentRef"), &mut errors);
+        errors
+    }
+
+    fn counts_generations(&self) -> bool {
+        false
+    }
+
+    fn names(&self) -> NameRule {
+        NameRule::Address
+    }
+}
+
+fn check_parent(spec: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let path = path.child("parentRef");
+    let parent = spec.at("parentRef");
+    if parent.is_null() {
+        return errors.required(&path, "");
+    }
+    if !parent.text("group").is_empty() {
+        dns_subdomain(parent.text("group"), &path.child("group"), errors);
+    }
+    check_segment(parent, "resource", &path, errors);
+    check_segment(parent, "name", &path, errors);
+    if !parent.text("namespace").is_empty() {
+        path_segment(parent.text("namespace"), &path.child("namespace"), errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+    use serde_json::json;
+
+    #[test]
+    fn an_address_belongs_to_somebody_for_good() {
+        let address = |parent: Value| json!({"spec": {"parentRef": parent}});
+        let mine = address(json!({"resource": "services", "namespace": "a", "name": "b"}));
+        check::create(&IPAddress, mine.clone(), &[]);
+        check::create(&IPAddress, json!({"spec": {}}), &["Required spec.parentRef"]);
+        check::create(
+            &IPAddress,
+            address(json!({"group": "A"})),
+            &[
+                "Invalid spec.parentRef.group",
+                "Required spec.parentRef.resource",
+                "Required spec.parentRef.name",
+            ],
+        );
+        let other = address(json!({"resource": "services", "namespace": "a", "name": "c"}));
+        check::update(&IPAddress, other, &mine, &["Invalid spec.parentRef"]);
+        assert_eq!(shown(mine.at("spec").at("parentRef")), "services/a/b");
+    }
+
+    #[test]
+    fn its_name_is_the_address_in_standard_form() {
+        for (name, fine) in [
+            ("10.0.0.1", true),
+            ("fd00::1", true),
+            ("010.0.0.1", false),
+            ("FD00::1", false),
+            ("::ffff:1.2.3.4", false),
+            ("a", false),
+        ] {
+            assert_eq!(NameRule::Address.check(name, false).is_empty(), fine, "{name}");
+        }
+    }
+}

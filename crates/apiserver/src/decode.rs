@@ -23,7 +23,7 @@ pub(crate) fn document(
     let format = match negotiate::input(call.headers)? {
         Input::Json => Format::Json,
         Input::Yaml => Format::Yaml,
-        Input::Protobuf => return Err(no_protobuf(&target.kind)),
+        Input::Protobuf => Format::Protobuf,
     };
     let decoded = decode::decode(target, format, call.body, validation);
     let decoded = decoded.map_err(|failure| Status::bad_request(failure.message))?;
@@ -33,13 +33,6 @@ pub(crate) fn document(
         }
     }
     Ok(decoded.object)
-}
-
-fn no_protobuf(kind: &str) -> Status {
-    Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {kind}): protobuf is not understood here: send \
-         application/json or application/yaml"
-    ))
 }
 
 /// The `DeleteOptions` in the body of a deletion.

@@ -190,7 +190,6 @@ fn is_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {
 pub(crate) enum Input {
     Json,
     Yaml,
-    /// Understood as far as to say that it is not accepted.
     Protobuf,
 }
 

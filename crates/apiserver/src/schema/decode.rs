@@ -1,6 +1,6 @@
 //! From a request's body to an object that fits its schema.
 //!
-//! JSON is read in one pass; YAML is turned into JSON values first. Unknown and duplicate fields are
+//! JSON is read in one pass; YAML and protobuf are turned into JSON values first. Unknown and duplicate fields are
 //! errors, warnings or nothing, as the client asks; values of the wrong type are always errors.
 
 use std::fmt;
@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::protobuf::Envelope;
 use super::read::read;
 use super::{Schema, go, syntax, yaml, zero};
 
@@ -37,6 +38,7 @@ impl FieldValidation {
 pub enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// What an endpoint expects: a kind and its schema.
@@ -105,6 +107,7 @@ pub fn decode(
     let reading = match format {
         Format::Json => Reading::json(&target.schema, strict, body),
         Format::Yaml => Reading::yaml(&target.schema, strict, body),
+        Format::Protobuf => Reading::protobuf(&target.schema, body),
     };
     let mut reading = reading.map_err(|message| target.unrecognized(&message, body))?;
     if !reading.stated.is(target) {
@@ -334,6 +337,21 @@ impl Reading {
         Ok(Self { object: object.unwrap_or_default(), stated, failure, problems })
     }
 
+    /// Numbers that are not known are skipped whatever the client asked for: they have no names to complain of.
+    fn protobuf(schema: &Schema, body: &[u8]) -> Result<Self, String> {
+        let envelope = Envelope::open(body)?;
+        let stated = Stated { api_version: envelope.api_version.clone(), kind: envelope.kind.clone() };
+        let (object, failure) = match envelope.object(schema) {
+            Ok(value) => {
+                let (object, findings) = read(schema, false, value);
+                let failure = findings.failure.or_else(|| object.as_ref().err().map(ToString::to_string));
+                (object.unwrap_or_default(), failure)
+            }
+            Err(why) => (Value::Null, Some(why)),
+        };
+        Ok(Self { object, stated, failure, problems: Vec::new() })
+    }
+
     /// Only a failed reading has to look for its kind once more.
     fn new(
         object: Value,
@@ -356,6 +374,7 @@ impl Reading {
         let reading = match format {
             Format::Json => Self::json(schema, strict, body),
             Format::Yaml => Self::yaml(schema, strict, body),
+            Format::Protobuf => Self::protobuf(schema, body),
         };
         reading.unwrap_or(self)
     }

@@ -211,7 +211,8 @@ fn named(expression: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn full_name(short: &str) -> String {
+/// A type's name in full, as the tables shorten it.
+pub(super) fn full_name(short: &str) -> String {
     match short.strip_prefix('~') {
         Some(rest) => format!("io.k8s.{rest}"),
         None => format!("io.k8s.api.{short}"),

@@ -11,6 +11,7 @@
 pub mod decode;
 mod facts;
 pub(crate) mod go;
+mod protobuf;
 mod read;
 mod scalar;
 pub(crate) mod syntax;

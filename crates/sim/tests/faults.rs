@@ -1,6 +1,6 @@
 //! ReplicaSets, Deployments and garbage collection, disturbed in every way there is: the world ends the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -101,30 +101,38 @@ fn collection(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-/// Never more replicas asked for than wanted and surging (2 + 1 here), and, once all were ready, never fewer
-/// ready than wanted (none may be unavailable).
+/// Never more pods than wanted and surging (2 + 1 here), those that are going not counted; and, once all were
+/// ready, never fewer ready than wanted (none may be unavailable).
 fn within_rollout_bounds(history: &History) -> Result<(), String> {
-    let mut asked = BTreeMap::new();
+    let mut pods = BTreeSet::new();
     let mut ready = BTreeSet::new();
     let mut complete = false;
     for (change, object) in history.changes() {
+        if object["kind"] != "Pod" {
+            continue;
+        }
         let name = object["metadata"]["name"].to_string();
         let gone = change == EventKind::Deleted || object["metadata"]["deletionTimestamp"].is_string();
-        match object["kind"].as_str() {
-            Some("ReplicaSet") => _ = asked.insert(name, object["spec"]["replicas"].as_u64().unwrap_or(0)),
-            Some("Pod") if !gone && is_ready(&object) => _ = ready.insert(name),
-            Some("Pod") => _ = ready.remove(&name),
-            _ => {}
-        }
+        include(&mut ready, &name, !gone && is_ready(&object));
+        include(&mut pods, &name, !gone);
         complete |= ready.len() == 2;
-        if asked.values().sum::<u64>() > 3 {
-            return Err(format!("more than 2 + 1 replicas asked for: {asked:?}"));
+        if pods.len() > 3 {
+            return Err(format!("more than 2 + 1 pods: {pods:?}"));
         }
         if complete && ready.len() < 2 {
             return Err(format!("fewer than 2 ready: {ready:?}"));
         }
     }
     Ok(())
+}
+
+/// Has a name in a set just when it belongs there.
+fn include(names: &mut BTreeSet<String>, name: &str, belongs: bool) {
+    if belongs {
+        names.insert(name.to_owned());
+    } else {
+        names.remove(name);
+    }
 }
 
 fn is_ready(pod: &Value) -> bool {

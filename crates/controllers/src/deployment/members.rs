@@ -126,6 +126,11 @@ impl Member {
         self.status().map_or(0, |status| status.available_replicas)
     }
 
+    /// Whether the set has not yet got rid of the pods beyond its size.
+    pub(super) fn has_pods_to_lose(&self) -> bool {
+        self.status().is_some_and(|status| status.replicas > self.replicas)
+    }
+
     pub(super) fn revision(&self) -> Option<i64> {
         revision::revision_of(&self.annotations)
     }

@@ -4,9 +4,15 @@ use super::bounds::Bounds;
 use super::members::{Member, Members};
 
 /// The size of the new set: as much as the bounds leave room for, and never more than wanted.
+///
+/// A set that still has pods beyond its size holds growth back: room that a shrunken set has not made
+/// yet is not room, and pods, not sizes, are what the bounds are about.
 pub(super) fn new_size(members: &Members, new: &Member, bounds: &Bounds) -> i32 {
     if new.replicas >= bounds.replicas {
         return bounds.replicas;
+    }
+    if members.all().any(Member::has_pods_to_lose) {
+        return new.replicas;
     }
     let room = bounds.most().saturating_sub(members.size()).max(0);
     new.replicas.saturating_add(room).min(bounds.replicas)

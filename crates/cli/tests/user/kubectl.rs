@@ -84,6 +84,30 @@ fn a_rolling_update_is_watched_undone_and_scaled() {
     assert_eq!(count(&up, "pods"), 5);
 }
 
+/// What kubectl builds itself it sends as protobuf.
+#[test]
+fn what_create_makes_is_there() {
+    let up = Up::start(&["--nodes", "0"]);
+    for (arguments, answer) in [
+        ("namespace team", "namespace/team created\n"),
+        ("deployment web --image=nginx --replicas=2 --port=80", "deployment.apps/web created\n"),
+        ("configmap settings --from-literal=color=blue", "configmap/settings created\n"),
+        ("secret generic login --from-literal=user=me", "secret/login created\n"),
+        ("serviceaccount robot", "serviceaccount/robot created\n"),
+        ("service clusterip web --tcp=80:8080", "service/web created\n"),
+    ] {
+        let arguments: Vec<&str> = ["create"].into_iter().chain(arguments.split(' ')).collect();
+        assert_eq!(up.kubectl(&arguments), answer);
+    }
+    let at = |resource: &str, path: &str| up.kubectl(&["get", resource, "-o", &format!("jsonpath={path}")]);
+    assert_eq!(at("configmap/settings", "{.data.color}"), "blue");
+    assert_eq!(at("secret/login", "{.data.user}"), "bWU=");
+    assert_eq!(at("service/web", "{.spec.ports[0].targetPort}"), "8080");
+    let container = "{.spec.template.spec.containers[0]";
+    assert_eq!(at("deployment/web", &format!("{container}.image}} {{.spec.replicas}}")), "nginx 2");
+    assert_eq!(at("deployment/web", &format!("{container}.ports[0].containerPort}}")), "80");
+}
+
 #[test]
 fn each_cascade_leaves_what_it_should() {
     for (cascade, left) in [("background", 0), ("foreground", 0), ("orphan", 1)] {

@@ -31,6 +31,8 @@ pub struct Kind {
     pub columns: Vec<Column>,
     /// Beside `metadata.name` and, for namespaced kinds, `metadata.namespace`.
     pub field_selectors: Vec<FieldSelector>,
+    /// What everyone is told who uses a kind that is on its way out.
+    pub deprecation: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

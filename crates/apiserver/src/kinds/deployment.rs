@@ -3,18 +3,20 @@
 use serde_json::{Value, json};
 
 use super::pod::template;
-use super::{APPS, entry, metadata};
+use super::{APPS, entry, metadata, workload};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Column;
-use crate::validation::{immutable, nonnegative, nonnegative_field, words};
+use crate::validation::{nonnegative, nonnegative_field};
 
 pub fn kind() -> Kind {
     let mut columns = vec![
         Column::name(),
-        Column::text("Ready", "Number of the pod with ready state", |deployment, _| ready(deployment).into()),
+        Column::text("Ready", "Number of the pod with ready state", |deployment, _| {
+            workload::ready(deployment)
+        }),
         Column::text("Up-to-date", UP_TO_DATE, |deployment, _| {
             deployment.at("status").count("updatedReplicas").into()
         }),
@@ -38,10 +40,6 @@ const UP_TO_DATE: &str =
 const AVAILABLE: &str = "Total number of available non-terminating pods (ready for at least minReadySeconds) targeted by this deployment.";
 const SELECTOR: &str = "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.";
 
-fn ready(deployment: &Value) -> String {
-    format!("{}/{}", deployment.at("status").count("readyReplicas"), deployment.at("spec").count("replicas"))
-}
-
 struct Deployment;
 
 impl Strategy for Deployment {
@@ -55,8 +53,7 @@ impl Strategy for Deployment {
     }
 
     fn prepare_for_create(&self, deployment: &mut Value) {
-        deployment.set("status", json!({}));
-        template::drop_disabled(deployment.object_mut("spec"));
+        workload::prepare_new(deployment, json!({}));
     }
 
     fn validate(&self, deployment: &Value) -> Errors {
@@ -67,28 +64,21 @@ impl Strategy for Deployment {
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        template::drop_disabled(new.object_mut("spec"));
+        workload::prepare_change(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         check_spec(new, old, &mut errors);
-        let path = Path::root("spec");
-        immutable(
-            new.at("spec").at("selector"),
-            old.at("spec").at("selector"),
-            &path.child("selector"),
-            &mut errors,
-        );
+        workload::keep_selector(new, old, &mut errors);
         errors
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
         new.object_mut("metadata").restore("labels", old.at("metadata"));
-        drop_terminating_replicas(new, old);
+        workload::drop_terminating_replicas(new, old);
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
@@ -145,38 +135,15 @@ fn check_rollout(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn check_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
     let unavailable_path = path.child("maxUnavailable");
-    check_int_or_percent(unavailable, &unavailable_path, errors);
-    check_int_or_percent(surge, &path.child("maxSurge"), errors);
-    if int_or_percent(unavailable) == 0 && int_or_percent(surge) == 0 {
+    workload::check_int_or_percent(unavailable, &unavailable_path, errors);
+    workload::check_int_or_percent(surge, &path.child("maxSurge"), errors);
+    if workload::int_or_percent(unavailable) == 0 && workload::int_or_percent(surge) == 0 {
         errors.invalid(&unavailable_path, unavailable.clone(), "may not be 0 when `maxSurge` is 0");
     }
-    let percent = unavailable.as_str().and_then(words::percent_value);
-    if percent.is_some_and(|percent| percent > 100) {
-        errors.invalid(&unavailable_path, unavailable.clone(), "must not be greater than 100%");
-    }
-}
-
-fn check_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    match value {
-        Value::String(text) => {
-            for complaint in words::percent(text) {
-                errors.invalid(path, text.as_str(), complaint);
-            }
-        }
-        number => nonnegative(number.as_i64().unwrap_or(0), path, errors),
-    }
-}
-
-/// The number, of things or percent; what is neither counts as none.
-fn int_or_percent(value: &Value) -> i64 {
-    match value {
-        Value::String(text) => words::percent_value(text).or_else(|| text.parse().ok()).unwrap_or(0),
-        number => number.as_i64().unwrap_or(0),
-    }
+    workload::check_at_most_all(unavailable, &unavailable_path, errors);
 }
 
 fn check_status(status: &Value, old: &Value, errors: &mut Errors) {
-    let path = Path::root("status");
     let counts = [
         "observedGeneration",
         "replicas",
@@ -187,28 +154,10 @@ fn check_status(status: &Value, old: &Value, errors: &mut Errors) {
         "terminatingReplicas",
         "collisionCount",
     ];
-    for count in counts {
-        nonnegative_field(status, count, &path, errors);
-    }
-    check_replica_counts(status, "updatedReplicas", errors);
-    let collisions = status.int("collisionCount");
-    if old.int("collisionCount").is_some_and(|old| collisions.is_none_or(|new| new < old)) {
-        errors.invalid(&path.child("collisionCount"), collisions.unwrap_or(0), "cannot be decremented");
-    }
-}
-
-/// No part of the replicas is more than all of them.
-pub(super) fn check_replica_counts(status: &Value, part: &str, errors: &mut Errors) {
-    let path = Path::root("status");
-    for part in [part, "readyReplicas", "availableReplicas"] {
-        if status.count(part) > status.count("replicas") {
-            errors.invalid(&path.child(part), status.count(part), "cannot be greater than status.replicas");
-        }
-    }
-    let available = status.count("availableReplicas");
-    if available > status.count("readyReplicas") {
-        errors.invalid(&path.child("availableReplicas"), available, "cannot be greater than readyReplicas");
-    }
+    workload::check_counts(status, &counts, errors);
+    workload::check_parts(status, &["updatedReplicas", "readyReplicas", "availableReplicas"], errors);
+    workload::check_available(status, "readyReplicas", errors);
+    workload::check_collisions(status, old, errors);
 }
 
 fn default_rollout(strategy: &mut Value) {
@@ -217,15 +166,6 @@ fn default_rollout(strategy: &mut Value) {
         let rolling = strategy.object_mut("rollingUpdate");
         rolling.or_insert("maxUnavailable", "25%");
         rolling.or_insert("maxSurge", "25%");
-    }
-}
-
-/// Counting terminating replicas is off in v1.34: the field stays only where it already is.
-pub(super) fn drop_terminating_replicas(new: &mut Value, old: &Value) {
-    if !old.at("status").has("terminatingReplicas")
-        && let Some(status) = new.at_mut("status")
-    {
-        status.unset("terminatingReplicas");
     }
 }
 

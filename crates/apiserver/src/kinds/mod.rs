@@ -1,8 +1,8 @@
 //! The built-in kinds, one file or folder each. [`all`] is the registry that the server starts with.
 //!
 //! A kind's room holds its entry (names, verbs, columns, selectable fields) and its [`Strategy`]: defaults,
-//! preparation, validation. What several kinds share has one home: pod templates in [`pod::template`],
-//! selectors in [`selector`], lists of resources in [`resources`].
+//! preparation, validation. What several kinds share has one home: pod templates in [`pod::template`], what
+//! kinds with a template do alike in `workload`, selectors in [`selector`], lists of resources in [`resources`].
 
 use std::sync::Arc;
 
@@ -14,49 +14,75 @@ pub mod admissionregistration;
 pub mod apiservice;
 pub mod binding;
 pub mod certificatesigningrequest;
+pub mod componentstatus;
 pub mod configmap;
 pub mod controllerrevision;
+pub mod cronjob;
+pub mod daemonset;
 pub mod deployment;
+pub mod endpoints;
 pub mod endpointslice;
 pub mod event;
 pub mod flowcontrol;
+pub mod horizontalpodautoscaler;
+pub mod job;
 pub mod lease;
 pub mod limitrange;
 mod metadata;
 pub mod namespace;
 pub mod networking;
 pub mod node;
+pub mod persistentvolume;
 pub mod persistentvolumeclaim;
 pub mod pod;
+pub mod poddisruptionbudget;
+pub mod podtemplate;
 pub mod priorityclass;
 pub mod rbac;
 pub mod replicaset;
+pub mod replicationcontroller;
 pub mod resource;
+pub mod resourcequota;
 pub mod resources;
 pub mod runtimeclass;
 pub mod secret;
 pub mod selector;
 pub mod service;
 pub mod serviceaccount;
+pub mod statefulset;
 pub mod storage;
+mod workload;
 
 /// Every built-in kind.
 pub fn all() -> Vec<Kind> {
     vec![
         binding::kind(),
+        componentstatus::kind(),
         configmap::kind(),
+        endpoints::kind(),
         event::core_kind(),
         limitrange::kind(),
         namespace::kind(),
         node::kind(),
+        persistentvolume::kind(),
         persistentvolumeclaim::kind(),
         pod::kind(),
+        podtemplate::kind(),
+        replicationcontroller::kind(),
+        resourcequota::kind(),
         secret::kind(),
         service::kind(),
         serviceaccount::kind(),
         controllerrevision::kind(),
+        daemonset::kind(),
         deployment::kind(),
         replicaset::kind(),
+        statefulset::kind(),
+        horizontalpodautoscaler::kind(),
+        horizontalpodautoscaler::v1::kind(),
+        cronjob::kind(),
+        job::kind(),
+        poddisruptionbudget::kind(),
         lease::kind(),
         event::events_kind(),
         rbac::role(),
@@ -102,6 +128,10 @@ struct Api {
 
 const CORE: Api = Api { group: "", version: "v1", schemas: "io.k8s.api.core.v1" };
 const APPS: Api = Api { group: "apps", version: "v1", schemas: "io.k8s.api.apps.v1" };
+const AUTOSCALING_V1: Api = Api { group: "autoscaling", version: "v1", schemas: "io.k8s.api.autoscaling.v1" };
+const AUTOSCALING_V2: Api = Api { group: "autoscaling", version: "v2", schemas: "io.k8s.api.autoscaling.v2" };
+const BATCH: Api = Api { group: "batch", version: "v1", schemas: "io.k8s.api.batch.v1" };
+const POLICY: Api = Api { group: "policy", version: "v1", schemas: "io.k8s.api.policy.v1" };
 const COORDINATION: Api =
     Api { group: "coordination.k8s.io", version: "v1", schemas: "io.k8s.api.coordination.v1" };
 const EVENTS: Api = Api { group: "events.k8s.io", version: "v1", schemas: "io.k8s.api.events.v1" };
@@ -141,6 +171,7 @@ fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
         strategy: Arc::new(strategy),
         columns: Column::defaults(),
         field_selectors: Vec::new(),
+        deprecation: None,
     }
 }
 

@@ -2,15 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::deployment::{check_replica_counts, drop_terminating_replicas};
 use super::pod::template;
-use super::{APPS, entry, metadata};
+use super::{APPS, entry, metadata, workload};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Column;
-use crate::validation::{immutable, nonnegative_field};
+use crate::validation::nonnegative_field;
 
 pub fn kind() -> Kind {
     let mut columns = vec![
@@ -45,8 +44,7 @@ impl Strategy for ReplicaSet {
     }
 
     fn prepare_for_create(&self, set: &mut Value) {
-        set.set("status", json!({"replicas": 0}));
-        template::drop_disabled(set.object_mut("spec"));
+        workload::prepare_new(set, json!({"replicas": 0}));
     }
 
     fn validate(&self, set: &Value) -> Errors {
@@ -57,27 +55,20 @@ impl Strategy for ReplicaSet {
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        template::drop_disabled(new.object_mut("spec"));
+        workload::prepare_change(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         check_spec(new, old, &mut errors);
-        let path = Path::root("spec");
-        immutable(
-            new.at("spec").at("selector"),
-            old.at("spec").at("selector"),
-            &path.child("selector"),
-            &mut errors,
-        );
+        workload::keep_selector(new, old, &mut errors);
         errors
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
-        drop_terminating_replicas(new, old);
+        workload::drop_terminating_replicas(new, old);
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
@@ -87,19 +78,7 @@ impl Strategy for ReplicaSet {
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
-        let path = Path::root("status");
-        let counts = [
-            "replicas",
-            "fullyLabeledReplicas",
-            "readyReplicas",
-            "availableReplicas",
-            "observedGeneration",
-            "terminatingReplicas",
-        ];
-        for count in counts {
-            nonnegative_field(new.at("status"), count, &path, &mut errors);
-        }
-        check_replica_counts(new.at("status"), "fullyLabeledReplicas", &mut errors);
+        workload::check_labelled_replicas(new.at("status"), &["terminatingReplicas"], &mut errors);
         errors
     }
 }

@@ -131,6 +131,9 @@ impl Subresource {
 }
 
 pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
+    if let Some(deprecation) = &call.served.kind.deprecation {
+        call.warnings.add(deprecation.clone());
+    }
     match (call.subresource, verb) {
         (Some(Subresource::Scale), Verb::Get) => scale::get(call).await,
         (Some(Subresource::Scale), Verb::Update) => scale::update(call).await,

@@ -12,12 +12,14 @@ use crate::json::Json;
 use crate::names::{self, Complaints};
 
 pub mod address;
+mod conditions;
 mod difference;
 pub mod labels;
 pub mod paths;
 pub mod resources;
 pub mod words;
 
+pub use conditions::conditions;
 pub use difference::difference;
 
 pub const NEGATIVE: &str = "must be greater than or equal to 0";

@@ -74,10 +74,25 @@ pub fn name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if !complaints.is_empty() {
         return complain(complaints, name, path, errors);
     }
-    let standard =
-        || STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
-    if !name.contains('/') && !standard() {
+    if !name.contains('/') && !is_standard(name) {
         errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
+}
+
+fn is_standard(name: &str) -> bool {
+    STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
+}
+
+/// Whether quotas know the resource themselves; others are counted by their kind.
+pub fn is_standard_for_quota(name: &str) -> bool {
+    is_standard(name) && name != "storage"
+}
+
+/// The name of a resource that a quota can limit.
+pub fn quota_name(resource: &str, path: &Path<'_>, errors: &mut Errors) {
+    name(resource, path, errors);
+    if !resource.contains('/') && !is_standard_for_quota(resource) {
+        errors.invalid(path, resource, "must be a standard resource for quota");
     }
 }
 

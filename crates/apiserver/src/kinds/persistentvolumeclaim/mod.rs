@@ -92,6 +92,18 @@ pub(super) fn default_spec(spec: &mut Value) {
     resources::default_requirements(spec.object_mut("resources"));
 }
 
+/// The defaults of a claim, also where a set has it as a template.
+pub(super) fn default(claim: &mut Value) {
+    default_spec(claim.object_mut("spec"));
+    let status = claim.object_mut("status");
+    status.or_text("phase", "Pending");
+    for list in ["capacity", "allocatedResources"] {
+        if let Some(list) = status.at_mut(list) {
+            resources::default_list(list);
+        }
+    }
+}
+
 struct PersistentVolumeClaim;
 
 impl Strategy for PersistentVolumeClaim {
@@ -100,14 +112,7 @@ impl Strategy for PersistentVolumeClaim {
     }
 
     fn default(&self, claim: &mut Value) {
-        default_spec(claim.object_mut("spec"));
-        let status = claim.object_mut("status");
-        status.or_text("phase", "Pending");
-        for list in ["capacity", "allocatedResources"] {
-            if let Some(list) = status.at_mut(list) {
-                resources::default_list(list);
-            }
-        }
+        default(claim);
     }
 
     fn prepare_for_create(&self, claim: &mut Value) {

@@ -7,12 +7,16 @@ use super::{defaults, disabled, warnings};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kinds::selector;
-use crate::table::{Column, joined};
+use crate::table::{Column, joined, or_none};
 use crate::validation::labels::{self, Values};
 
 /// Fills in `spec.template` of a workload.
 pub fn default(workload_spec: &mut Value) {
-    let template = workload_spec.object_mut("template");
+    default_template(workload_spec.object_mut("template"));
+}
+
+/// Fills in a template.
+pub(in crate::kinds) fn default_template(template: &mut Value) {
     template.object_mut("metadata");
     defaults::default_spec(template.object_mut("spec"));
     defaults::drop_init_container_annotations(template);
@@ -30,81 +34,131 @@ pub fn drop_disabled(workload_spec: &mut Value) {
 pub fn warnings(new: &Value, old: Option<&Value>, changed: impl FnOnce(&Value) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     if old.is_none() {
-        warnings::of_name(new, "Pod names and hostnames", &mut found);
+        warn_of_name(new, &mut found);
     }
     if old.is_none_or(changed) {
         let path = Path::root("spec");
-        warnings::of_spec(new.at("spec").at("template"), Some(&path.child("template")), &mut found);
+        warn(new.at("spec").at("template"), &path.child("template"), &mut found);
     }
     found
 }
 
+/// A name that pods will have in theirs.
+pub(in crate::kinds) fn warn_of_name(workload: &Value, found: &mut Vec<String>) {
+    warnings::of_name(workload, "Pod names and hostnames", found);
+}
+
+/// Warnings about a template.
+pub(in crate::kinds) fn warn(template: &Value, path: &Path<'_>, found: &mut Vec<String>) {
+    warnings::of_spec(template, Some(path), found);
+}
+
 /// The columns that workloads end with.
-pub fn columns(selector_description: &'static str) -> [Column; 3] {
+pub fn columns(selector_description: &'static str) -> Vec<Column> {
+    let selector = Column::text("Selector", selector_description, |workload, _| {
+        or_none(&selector::shown(job_or_self(workload).at("selector")))
+    });
+    container_columns().map(Column::wide).into_iter().chain([selector.wide()]).collect()
+}
+
+/// What the containers of a template are called, and what they are made of.
+pub(in crate::kinds) fn container_columns() -> [Column; 2] {
     [
         Column::text("Containers", "Names of each container in the template.", |workload, _| {
             joined(containers(workload), "name")
-        })
-        .wide(),
+        }),
         Column::text("Images", "Images referenced by each container in the template.", |workload, _| {
             joined(containers(workload), "image")
-        })
-        .wide(),
-        Column::text("Selector", selector_description, |workload, _| {
-            selector::shown(workload.at("spec").at("selector")).into()
-        })
-        .wide(),
+        }),
     ]
 }
 
 fn containers(workload: &Value) -> &[Value] {
-    workload.at("spec").at("template").at("spec").list("containers")
+    // A pod template has it without a spec around.
+    let template = if workload.has("template") { workload } else { job_or_self(workload) }.at("template");
+    template.at("spec").list("containers")
 }
 
-/// What is wrong with `spec.selector` and `spec.template` of a workload whose pods run for ever.
+/// The spec that has the template: a workload's own, or that of the jobs it makes.
+fn job_or_self(workload: &Value) -> &Value {
+    let spec = workload.at("spec");
+    if spec.has("jobTemplate") { spec.at("jobTemplate").at("spec") } else { spec }
+}
+
+/// What is wrong with `spec.selector` and `spec.template` of a ReplicaSet or Deployment.
 pub fn check_selected(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let selector_path = path.child("selector");
     let selector = spec.at("selector");
-    let before = errors.0.len();
-    if selector.is_null() {
-        errors.required(&selector_path, "");
-    } else {
-        labels::selector(selector, Values::Checked, &selector_path, errors);
-        if selector::is_empty(selector) {
-            errors.invalid(&selector_path, selector.clone(), "empty selector is invalid for deployment");
-        }
-    }
-    let well_formed = selector.is_null() || selector::is_empty(selector) || errors.0.len() == before;
-    if !well_formed {
-        return errors.invalid(&selector_path, selector.clone(), "invalid label selector");
+    if !check_selector(selector, "deployment", &path.child("selector"), errors) {
+        return errors.invalid(&path.child("selector"), selector.clone(), "invalid label selector");
     }
     let path = path.child("template");
     let template = spec.at("template");
+    check_labels(selector, template, &path, errors);
+    check(template, old.at("template"), &path, errors);
+    check_runs_forever(template, "ReplicaSet", &path, errors);
+}
+
+/// What is wrong with a selector that must be there; returns whether it is well-formed.
+pub(in crate::kinds) fn check_selector(
+    selector: &Value,
+    of: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> bool {
+    if selector.is_null() {
+        errors.required(path, "");
+        return true;
+    }
+    let before = errors.0.len();
+    labels::selector(selector, Values::Checked, path, errors);
+    let well_formed = errors.0.len() == before;
+    if selector::is_empty(selector) {
+        errors.invalid(path, selector.clone(), format!("empty selector is invalid for {of}"));
+    }
+    well_formed
+}
+
+/// The pods of a template are those its workload selects.
+pub(in crate::kinds) fn check_labels(
+    selector: &Value,
+    template: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let labels = template.at("metadata").at("labels");
     // No selector selects nothing; an empty one is an error of its own.
     if selector.is_null() || !selector::matches(selector, labels) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid(&path.child("metadata").child("labels"), labels.clone(), detail);
     }
-    check(template, old.at("template"), &path, errors);
+}
+
+/// Pods of most workloads run for ever.
+pub(in crate::kinds) fn check_runs_forever(template: &Value, of: &str, path: &Path<'_>, errors: &mut Errors) {
     let spec_path = path.child("spec");
     let restart = template.at("spec").text("restartPolicy");
     if restart != "Always" {
         errors.not_supported(&spec_path.child("restartPolicy"), restart, &["Always"]);
     }
     if template.at("spec").has("activeDeadlineSeconds") {
-        let detail = "activeDeadlineSeconds in ReplicaSet is not Supported";
+        let detail = format!("activeDeadlineSeconds in {of} is not Supported");
         errors.forbidden(&spec_path.child("activeDeadlineSeconds"), detail);
     }
 }
 
-/// What is wrong with a template itself; `old` is null for a new one.
-fn check(template: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let rules = Rules::towards(old, false);
+/// What is wrong with the metadata of a template.
+pub(in crate::kinds) fn check_metadata(template: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (metadata, spec) = (template.at("metadata"), template.at("spec"));
     labels::labels(metadata, "labels", path, errors);
     labels::annotations(metadata, path, errors);
-    validation::annotations::check(metadata, spec, path, &rules, errors);
+    validation::annotations::check(metadata, spec, path, &Rules::towards(old, false), errors);
+}
+
+/// What is wrong with a template itself; `old` is null for a new one.
+pub(in crate::kinds) fn check(template: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let rules = Rules::towards(old, false);
+    let (metadata, spec) = (template.at("metadata"), template.at("spec"));
+    check_metadata(template, old, path, errors);
     let spec_path = path.child("spec");
     validation::check_spec(spec, &Value::Null, &spec_path, &rules, errors);
     validation::annotations::check_against_fields(metadata, spec, &spec_path, errors);

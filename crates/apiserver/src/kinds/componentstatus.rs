@@ -1,0 +1,48 @@
+//! ComponentStatuses: how the parts of a control plane are, in the form that health endpoints replaced.
+
+use serde_json::Value;
+
+use super::{CORE, entry};
+use crate::json::Json;
+use crate::kind::{Kind, Scope, Verb};
+use crate::strategy::Strategy;
+use crate::table::Column;
+
+pub fn kind() -> Kind {
+    Kind {
+        short_names: vec!["cs".into()],
+        scope: Scope::Cluster,
+        verbs: vec![Verb::Get, Verb::List],
+        columns: vec![
+            Column::name(),
+            Column::text("Status", "Status of the component conditions", |component, _| {
+                health(component).into()
+            }),
+            Column::text("Message", "Message of the component conditions", |component, _| {
+                healthy(component).text("message").into()
+            }),
+            Column::text("Error", "Error of the component conditions", |component, _| {
+                healthy(component).text("error").into()
+            }),
+        ],
+        deprecation: Some("v1 ComponentStatus is deprecated in v1.19+".into()),
+        ..entry(&CORE, "ComponentStatus", "componentstatuses", ComponentStatus)
+    }
+}
+
+fn healthy(component: &Value) -> &Value {
+    let conditions = component.list("conditions").iter();
+    conditions.into_iter().find(|condition| condition.text("type") == "Healthy").unwrap_or(&Value::Null)
+}
+
+fn health(component: &Value) -> &'static str {
+    match healthy(component).text("status") {
+        _ if healthy(component).is_null() => "Unknown",
+        "True" => "Healthy",
+        _ => "Unhealthy",
+    }
+}
+
+struct ComponentStatus;
+
+impl Strategy for ComponentStatus {}

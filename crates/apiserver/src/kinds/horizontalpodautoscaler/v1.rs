@@ -1,0 +1,76 @@
+//! HorizontalPodAutoscalers as `autoscaling/v1` has them: everything is decided in the form they are
+//! stored in, which they are taken into and out of.
+
+use serde_json::Value;
+
+use super::HorizontalPodAutoscaler;
+use super::convert::{to_v1, to_v2};
+use crate::field::Errors;
+use crate::json::JsonMut;
+use crate::kind::{Conversion, Kind};
+use crate::kinds::{AUTOSCALING_V1, entry};
+use crate::strategy::Strategy;
+
+pub fn kind() -> Kind {
+    let stored = super::kind();
+    Kind {
+        short_names: stored.short_names,
+        categories: stored.categories,
+        subresources: stored.subresources,
+        columns: stored.columns,
+        stored_as: stored.stored_as,
+        conversion: Some(Conversion { to_stored: to_v2, from_stored: to_v1 }),
+        ..entry(&AUTOSCALING_V1, "HorizontalPodAutoscaler", "horizontalpodautoscalers", V1)
+    }
+}
+
+struct V1;
+
+/// The object in the form it is stored in.
+pub(super) fn stored(autoscaler: &Value) -> Value {
+    let mut autoscaler = autoscaler.clone();
+    to_v2(&mut autoscaler);
+    autoscaler
+}
+
+fn change(autoscaler: &mut Value, change: impl FnOnce(&mut Value)) {
+    to_v2(autoscaler);
+    change(autoscaler);
+    to_v1(autoscaler);
+}
+
+impl Strategy for V1 {
+    fn default(&self, autoscaler: &mut Value) {
+        autoscaler.object_mut("spec").or_insert("minReplicas", 1);
+        // Says what is implied: the metric of those that name none.
+        change(autoscaler, |_| ());
+    }
+
+    fn prepare_for_create(&self, autoscaler: &mut Value) {
+        change(autoscaler, |autoscaler| HorizontalPodAutoscaler.prepare_for_create(autoscaler));
+    }
+
+    fn validate(&self, autoscaler: &Value) -> Errors {
+        HorizontalPodAutoscaler.validate(&stored(autoscaler))
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        change(new, |new| HorizontalPodAutoscaler.prepare_for_update(new, &stored(old)));
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        HorizontalPodAutoscaler.validate_update(&stored(new), &stored(old))
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        change(new, |new| HorizontalPodAutoscaler.prepare_for_status_update(new, &stored(old)));
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        HorizontalPodAutoscaler.validate_status_update(&stored(new), &stored(old))
+    }
+
+    fn counts_generations(&self) -> bool {
+        false
+    }
+}

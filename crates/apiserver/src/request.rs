@@ -21,7 +21,7 @@ pub(crate) struct Target<'a> {
 }
 
 /// A request for objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceTarget {
     /// What is to be done; `None` for a method that no resource has.
     pub verb: Option<Verb>,

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use jiff::Timestamp;
 
-use crate::auth::{Attributes, Decision, User};
+use crate::auth::impersonate::{self, Refusal};
+use crate::auth::{Attributes, Decision, User, harmless};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
 use crate::negotiate::{self, Encoding, Output};
@@ -49,6 +50,12 @@ async fn answer(
     let (method, uri) = (request.method(), request.uri());
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(method, uri.path(), &query)?;
+    let impersonated = match impersonate::user(&*server.authorizer, user, request.headers()).await {
+        Ok(impersonated) => impersonated,
+        Err(Refusal::Forbidden(status)) => return Err(*status),
+        Err(Refusal::NoUser(why)) => return Ok(internal_error_page(request.uri(), &why)),
+    };
+    let user = impersonated.as_ref().unwrap_or(user);
     authorize(server, user, method, uri.path(), &target).await?;
     match &target.resource {
         Some(resource) => {
@@ -74,7 +81,7 @@ async fn authorize(
     };
     let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
     match server.authorizer.authorize(&attributes).await {
-        Decision::Allow => Ok(()),
+        Decision::Allow { .. } => Ok(()),
         Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
     }
 }
@@ -180,6 +187,13 @@ fn answer_path(
 /// What paths that nobody serves answer with.
 pub(crate) fn not_found_page() -> Response<Body> {
     health::text(http::StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// What a request is answered with that fails before it is known what it is about.
+fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> {
+    let path = uri.path_and_query().map_or(uri.path(), http::uri::PathAndQuery::as_str);
+    let text = format!("Internal Server Error: {path:?}: {why}\n");
+    health::text(http::StatusCode::INTERNAL_SERVER_ERROR, harmless(&text))
 }
 
 impl Subresource {

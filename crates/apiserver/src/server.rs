@@ -11,7 +11,7 @@ use setpoint_store::{Record, Revision, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Plugin};
-use crate::auth::{Authorizer, MastersOnly, User};
+use crate::auth::{Authorizer, MastersOnly, Rbac, User, bootstrap};
 use crate::body::Body;
 use crate::kind::Kind;
 use crate::registry::{Gvr, Live, Registry, Served};
@@ -32,6 +32,8 @@ pub struct Config {
     /// Where node ports come from: the first and the last.
     pub node_ports: (u16, u16),
     pub authorizer: Arc<dyn Authorizer>,
+    /// Whether the roles that every cluster has are written at the start.
+    pub bootstrap_roles: bool,
     /// Where clients outside the cluster reach the server: the target of the `kubernetes` service.
     pub secure_port: u16,
     /// What checks and changes objects before they are stored, in order.
@@ -54,10 +56,18 @@ impl Config {
             service_cidr: "10.0.0.0/16".into(),
             node_ports: (30000, 32767),
             authorizer: Arc::new(MastersOnly),
+            bootstrap_roles: false,
             secure_port: 6443,
             admission: admission::default_plugins(),
             metrics: None,
         }
+    }
+
+    /// Rights by roles, those that every cluster has among them, instead of masters only.
+    #[must_use]
+    pub fn with_roles(self) -> Self {
+        let authorizer = Arc::new(Rbac::new(self.store.clone()));
+        Self { authorizer, bootstrap_roles: true, ..self }
     }
 }
 
@@ -133,6 +143,9 @@ impl ApiServer {
         let own = own_objects(&address.unwrap_or_default(), config.secure_port);
         for (path, object) in own {
             server.create_if_absent(path, &object).await.map_err(|why| StartError::Store(Box::new(why)))?;
+        }
+        if config.bootstrap_roles {
+            bootstrap::ensure(&server).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
         Ok(server)
     }

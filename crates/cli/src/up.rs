@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 
     let config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
-        ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork())
+        ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles()
     };
     let cluster = Cluster::with_config(config, runtime).await?;
     let parts = Parts {

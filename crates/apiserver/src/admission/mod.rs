@@ -1,6 +1,7 @@
 //! What objects go through between the client's word and validation: an ordered chain of small plugins.
 
 mod default_tolerations;
+mod escalation;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod priority;
@@ -12,6 +13,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use default_tolerations::DefaultTolerationSeconds;
+pub use escalation::RoleEscalation;
 pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use priority::Priority;
@@ -87,6 +89,7 @@ pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(Priority),
         Box::new(DefaultTolerationSeconds),
         Box::new(StorageObjectInUseProtection),
+        Box::new(RoleEscalation),
     ]
 }
 

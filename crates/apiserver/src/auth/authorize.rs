@@ -2,6 +2,7 @@
 
 use futures::future::BoxFuture;
 
+use super::rbac::{MissingRole, RoleRef, Rule};
 use super::{AUTHENTICATED, MASTERS, User};
 use crate::request::ResourceTarget;
 use crate::status::{Named, Status};
@@ -16,19 +17,46 @@ pub struct Attributes<'a> {
     pub resource: Option<&'a ResourceTarget>,
 }
 
-/// What an authorizer has to say.
+/// What an authorizer has to say. The reasons may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    Allow,
-    /// The reason may be empty.
-    Deny {
-        reason: String,
-    },
+    Allow { reason: String },
+    Deny { reason: String },
+}
+
+/// What somebody may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub rules: Vec<Rule>,
+    /// Why this may not be all of it.
+    pub errors: Vec<String>,
 }
 
 /// Decides what users may do.
 pub trait Authorizer: Send + Sync + 'static {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision>;
+
+    /// What a user may do in a namespace, or in the whole cluster.
+    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held>;
+
+    /// What a role allows that is bound in a namespace, or in the whole cluster.
+    fn role<'a>(
+        &'a self,
+        role: &'a RoleRef,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Rule>, String>>;
+}
+
+impl Decision {
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allow { .. })
+    }
+
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Allow { reason } | Self::Deny { reason } => reason,
+        }
+    }
 }
 
 /// Without roles: `system:masters` may do everything, everybody may see whether and what the server is,
@@ -47,8 +75,19 @@ impl Authorizer for MastersOnly {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
         let allowed =
             attributes.user.is_in(MASTERS) || attributes.is_public() || attributes.is_for_known_users();
-        let decision = if allowed { Decision::Allow } else { Decision::Deny { reason: String::new() } };
+        let reason = String::new();
+        let decision = if allowed { Decision::Allow { reason } } else { Decision::Deny { reason } };
         Box::pin(std::future::ready(decision))
+    }
+
+    fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+        let rules = if user.is_in(MASTERS) { Rule::full_authority().to_vec() } else { Vec::new() };
+        Box::pin(std::future::ready(Held { rules, errors: Vec::new() }))
+    }
+
+    fn role<'a>(&'a self, role: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        let missing = MissingRole::named(role).to_string();
+        Box::pin(std::future::ready(Err(missing)))
     }
 }
 
@@ -77,8 +116,8 @@ impl Attributes<'_> {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let user = &self.user.name;
         let Some(target) = self.resource else {
-            let why = format!("User {user:?} cannot {} path {:?}{reason}", self.verb, self.path);
-            return Status::forbidden(Named::default(), "", why);
+            let why = format!("User {user:?} cannot {} path {:?}", self.verb, self.path);
+            return Status::forbidden(Named::default(), "", harmless(&why) + &reason);
         };
         let resource = match &target.subresource {
             Some(subresource) => format!("{}/{subresource}", target.resource),
@@ -89,10 +128,15 @@ impl Attributes<'_> {
             None => "at the cluster scope".into(),
         };
         let why = format!(
-            "User {user:?} cannot {} resource {resource:?} in API group {:?} {place}{reason}",
+            "User {user:?} cannot {} resource {resource:?} in API group {:?} {place}",
             self.verb, target.group
         );
         let named = Named { group: &target.group, resource: &target.resource };
-        Status::forbidden(named, target.name.as_deref().unwrap_or(""), why)
+        Status::forbidden(named, target.name.as_deref().unwrap_or(""), harmless(&why) + &reason)
     }
+}
+
+/// The text as no browser takes it for markup.
+pub(crate) fn harmless(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

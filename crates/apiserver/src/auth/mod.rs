@@ -2,9 +2,16 @@
 
 mod authenticate;
 mod authorize;
+pub(crate) mod bootstrap;
+pub(crate) mod impersonate;
+pub mod rbac;
 
 pub use authenticate::{Authenticator, TokenFileError};
-pub use authorize::{Attributes, Authorizer, Decision, MastersOnly};
+pub(crate) use authorize::harmless;
+pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly};
+pub use rbac::Rbac;
+
+use crate::names;
 
 /// Who sent a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,4 +50,23 @@ impl User {
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
+}
+
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// The user that a service account is.
+pub fn service_account_name(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT}{namespace}:{name}")
+}
+
+/// The groups that the service accounts of a namespace are in.
+pub fn service_account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
+}
+
+/// The namespace and name of the service account that a user is.
+pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let is_valid = names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty();
+    is_valid.then_some((namespace, name))
 }

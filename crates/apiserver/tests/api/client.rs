@@ -34,8 +34,22 @@ impl Api {
         Self::start_on(Arc::new(MemoryStore::new(clock.clone())), clock).await
     }
 
+    /// The same with rights by roles.
+    pub(crate) async fn start_with_roles() -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, Config::with_roles).await
+    }
+
     async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {
-        let config = Config::new(store.clone(), clock.clone(), Rng::seeded(1));
+        Self::start_configured(store, clock, |config| config).await
+    }
+
+    async fn start_configured(
+        store: Arc<MemoryStore>,
+        clock: Clock,
+        change: impl FnOnce(Config) -> Config,
+    ) -> Self {
+        let config = change(Config::new(store.clone(), clock.clone(), Rng::seeded(1)));
         let server = ApiServer::start(config).await.unwrap();
         Self { server, store, clock, user: User::authenticated("admin", "1", vec!["system:masters".into()]) }
     }
@@ -43,6 +57,10 @@ impl Api {
     /// Another server on what this one has stored.
     pub(crate) async fn restart(self) -> Self {
         Self::start_on(self.store, self.clock).await
+    }
+
+    pub(crate) async fn restart_with_roles(self) -> Self {
+        Self::start_configured(self.store, self.clock, Config::with_roles).await
     }
 
     pub(crate) async fn send(
@@ -131,7 +149,7 @@ impl Api {
 }
 
 impl Answer {
-    async fn read(response: http::Response<Body>) -> Self {
+    pub(crate) async fn read(response: http::Response<Body>) -> Self {
         let (parts, body) = response.into_parts();
         let text = String::from_utf8_lossy(&body.collect().await).into_owned();
         let header =

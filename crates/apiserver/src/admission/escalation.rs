@@ -1,0 +1,148 @@
+//! Nobody grants rights that they do not hold: not by writing a role, not by binding one.
+//!
+//! Who may `escalate` a role, or `bind` it, may do so all the same.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{Operation, Plugin, Review};
+use crate::auth::rbac::{RoleRef, Rule, compact, missing, quoted};
+use crate::auth::{Attributes, MASTERS};
+use crate::json::Json;
+use crate::kinds::rbac::GROUP;
+use crate::metadata;
+use crate::request::ResourceTarget;
+use crate::status::Status;
+
+pub struct RoleEscalation;
+
+/// What is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Role,
+    Binding,
+}
+
+fn written(review: &Review<'_>) -> Option<Written> {
+    let kind = &review.served.kind;
+    if kind.group != GROUP || review.operation == Operation::Delete || review.subresource.is_some() {
+        return None;
+    }
+    match kind.plural.as_str() {
+        "roles" | "clusterroles" => Some(Written::Role),
+        "rolebindings" | "clusterrolebindings" => Some(Written::Binding),
+        _ => None,
+    }
+}
+
+impl Plugin for RoleEscalation {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        written(review).is_some() && !review.user.is_in(MASTERS)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            if old.is_some_and(|old| changes_only_deletion(object, old)) {
+                return Ok(());
+            }
+            match written(review) {
+                Some(Written::Role) => check_role(review, object, old).await,
+                Some(Written::Binding) => check_binding(review, object).await,
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// Finalizers and owners are let go of by those who may delete, whatever else they may.
+fn changes_only_deletion(new: &Value, old: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            for field in ["finalizers", "ownerReferences", "managedFields", "resourceVersion", "selfLink"] {
+                metadata.remove(field);
+            }
+        }
+        object
+    };
+    rest(new) == rest(old)
+}
+
+async fn check_role(review: &Review<'_>, role: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let plural = &review.served.kind.plural;
+    if may(review, "escalate", plural, &review.name).await {
+        return Ok(());
+    }
+    let rules = role.list("rules").iter().filter_map(|rule| serde_json::from_value(rule.clone()).ok());
+    confirm(review, role, &rules.collect::<Vec<_>>()).await?;
+    let is_aggregated = |role: &Value| !role.at("aggregationRule").list("clusterRoleSelectors").is_empty();
+    if is_aggregated(role) || old.is_some_and(is_aggregated) {
+        // It can gather anything.
+        let why = "must have cluster-admin privileges to use the aggregationRule";
+        let held = review.server.authorizer.rules(review.user, review.namespace).await;
+        if !missing(&held.rules, &Rule::full_authority()).is_empty() {
+            return Err(review.forbidden(Some(role), why));
+        }
+    }
+    Ok(())
+}
+
+async fn check_binding(review: &Review<'_>, binding: &Value) -> Result<(), Status> {
+    let role = binding.at("roleRef");
+    let role = RoleRef { kind: role.text("kind").into(), name: role.text("name").into() };
+    let plural = match &*role.kind {
+        "Role" => "roles",
+        "ClusterRole" => "clusterroles",
+        other => return Err(Status::unknown(format!("unsupported role reference kind: {other:?}"))),
+    };
+    if may(review, "bind", plural, &role.name).await {
+        return Ok(());
+    }
+    match review.server.authorizer.role(&role, review.namespace).await {
+        Ok(rules) => confirm(review, binding, &rules).await,
+        Err(_) => Err(Status::not_found(crate::status::Named { group: GROUP, resource: plural }, &role.name)),
+    }
+}
+
+/// Whether the user has this right on a role, which lets them grant what they do not hold.
+async fn may(review: &Review<'_>, verb: &str, plural: &str, name: &str) -> bool {
+    let target = ResourceTarget {
+        group: GROUP.into(),
+        version: "*".into(),
+        resource: plural.into(),
+        namespace: review.namespace.map(Into::into),
+        name: Some(name.to_owned()).filter(|name| !name.is_empty()),
+        ..ResourceTarget::default()
+    };
+    let attributes = Attributes { user: review.user, verb, path: "", resource: Some(&target) };
+    review.server.authorizer.authorize(&attributes).await.is_allowed()
+}
+
+/// Lets pass only what the user may do anyway.
+async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
+    let user = review.user;
+    let held = review.server.authorizer.rules(user, review.namespace).await;
+    let missing = missing(&held.rules, wanted);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut shown: Vec<String> = compact(missing).iter().map(Rule::to_string).collect();
+    shown.sort();
+    shown.dedup();
+    let mut why = format!(
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        user.name,
+        quoted(&user.groups),
+        shown.join("\n")
+    );
+    if !held.errors.is_empty() {
+        why.push_str(&format!("; resolution errors: [{}]", held.errors.join(", ")));
+    }
+    let name = metadata::of(object).text("name");
+    Err(Status::forbidden(review.served.named(), name, why))
+}

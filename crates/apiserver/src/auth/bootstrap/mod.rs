@@ -1,0 +1,206 @@
+//! The roles that every cluster has: written when the server first starts, and completed when it starts
+//! again. What was added to them stays; one whose annotation says so is left alone.
+
+mod table;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Method, Request};
+use serde_json::{Value, json};
+use setpoint_store::ListOptions;
+
+use super::User;
+use super::rbac::{Rule, missing};
+use crate::json::{Json, JsonMut};
+use crate::kinds::rbac::GROUP;
+use crate::metadata;
+use crate::registry::Gvr;
+use crate::server::ApiServer;
+use crate::status::Status;
+use table::Own;
+
+/// Set to `false` on a role or binding that is to be left as it is.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// Writes under way at once: enough to share the store's commits, few enough to cost no memory.
+const AT_ONCE: usize = 16;
+
+/// What is to be done about an object of the table.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Create(Value),
+    Update(Value),
+    /// A binding of another role cannot become one of this.
+    Replace(Value),
+}
+
+/// Makes the roles what the table says, at least.
+pub(crate) async fn ensure(server: &ApiServer) -> Result<(), Status> {
+    let there = stored(server).await?;
+    let steps = table::objects().into_iter().filter_map(|own| {
+        let step = plan(&own.object, there.get(&place(own.plural, own.namespace, own.name)))?;
+        Some((own, step))
+    });
+    let writes = futures::stream::iter(steps.map(|(own, step)| carry_out(server, own, step)));
+    let mut outcomes = writes.buffered(AT_ONCE);
+    while let Some(outcome) = outcomes.next().await {
+        outcome?;
+    }
+    Ok(())
+}
+
+fn place(plural: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{plural}/{namespace}/{name}"),
+        None => format!("{plural}/{name}"),
+    }
+}
+
+/// The roles and bindings that are there.
+async fn stored(server: &ApiServer) -> Result<BTreeMap<String, Value>, Status> {
+    let mut all = BTreeMap::new();
+    for plural in ["clusterroles", "clusterrolebindings", "roles", "rolebindings"] {
+        let served = server.0.served(&Gvr::new(GROUP, "v1", plural))?;
+        let page = server.0.store.list(&served.resource.all(), ListOptions::default()).await;
+        for record in page.map_err(|why| server.0.refusal(why))?.records {
+            all.insert(format!("{plural}/{}", record.key.path), served.decode(&record)?);
+        }
+    }
+    Ok(all)
+}
+
+fn plan(wanted: &Value, found: Option<&Value>) -> Option<Step> {
+    let Some(found) = found else { return Some(Step::Create(wanted.clone())) };
+    if metadata::of(found).at("annotations").text(AUTOUPDATE) == "false" {
+        return None;
+    }
+    if found.at("roleRef") != wanted.at("roleRef") {
+        return Some(Step::Replace(wanted.clone()));
+    }
+    let mut new = found.clone();
+    for field in ["labels", "annotations"] {
+        for (key, value) in metadata::of(wanted).map(field).into_iter().flatten() {
+            new.object_mut("metadata").object_mut(field).or_insert(key, value.clone());
+        }
+    }
+    add_rules(&mut new, wanted);
+    add_selectors(&mut new, wanted);
+    add_subjects(&mut new, wanted);
+    (new != *found).then_some(Step::Update(new))
+}
+
+fn rules(role: &Value) -> Vec<Rule> {
+    let rules = role.list("rules").iter();
+    rules.filter_map(|rule| serde_json::from_value(rule.clone()).ok()).collect()
+}
+
+fn add_rules(role: &mut Value, wanted: &Value) {
+    let missing = missing(&rules(role), &rules(wanted));
+    append(role, "rules", missing.into_iter().map(|rule| json!(rule)).collect());
+}
+
+fn add_selectors(role: &mut Value, wanted: &Value) {
+    const FIELD: &str = "clusterRoleSelectors";
+    if !wanted.has("aggregationRule") {
+        role.unset("aggregationRule");
+        return;
+    }
+    let there = role.at("aggregationRule").list(FIELD);
+    let missing = wanted.at("aggregationRule").list(FIELD).iter().filter(|one| !there.contains(one));
+    let missing = missing.cloned().collect();
+    append(role.object_mut("aggregationRule"), FIELD, missing);
+}
+
+fn add_subjects(binding: &mut Value, wanted: &Value) {
+    let there = binding.list("subjects");
+    let missing = wanted.list("subjects").iter().filter(|one| !there.contains(one)).cloned().collect();
+    append(binding, "subjects", missing);
+}
+
+fn append(object: &mut Value, field: &str, mut more: Vec<Value>) {
+    if more.is_empty() {
+        return;
+    }
+    match object.at_mut(field) {
+        Some(Value::Array(list)) => list.append(&mut more),
+        _ => object.set(field, more),
+    }
+}
+
+async fn carry_out(server: &ApiServer, own: Own, step: Step) -> Result<(), Status> {
+    let collection = match own.namespace {
+        Some(namespace) => format!("/apis/{GROUP}/v1/namespaces/{namespace}/{}", own.plural),
+        None => format!("/apis/{GROUP}/v1/{}", own.plural),
+    };
+    let object = format!("{collection}/{}", own.name);
+    match step {
+        Step::Create(new) => send(server, Method::POST, &collection, &new).await,
+        Step::Update(new) => send(server, Method::PUT, &object, &new).await,
+        Step::Replace(new) => {
+            send(server, Method::DELETE, &object, &Value::Null).await?;
+            send(server, Method::POST, &collection, &new).await
+        }
+    }
+}
+
+/// A request of the server to itself.
+async fn send(server: &ApiServer, method: Method, path: &str, body: &Value) -> Result<(), Status> {
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let request = Request::builder()
+        .method(method.clone())
+        .uri(path)
+        .header(http::header::USER_AGENT, "kube-apiserver")
+        .body(body)
+        .map_err(Status::internal)?;
+    let response = server.handle(User::system("system:apiserver"), request).await;
+    if response.status().is_success() {
+        return Ok(());
+    }
+    let text = response.into_body().collect().await;
+    let text = String::from_utf8_lossy(&text);
+    Err(Status::internal(format_args!("cannot {method} {path}: {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(rules: Value, annotation: &str) -> Value {
+        json!({"metadata": {"annotations": {AUTOUPDATE: annotation}}, "rules": rules})
+    }
+
+    fn get(resource: &str) -> Value {
+        json!({"apiGroups": [""], "resources": [resource], "verbs": ["get"]})
+    }
+
+    #[test]
+    fn what_is_missing_is_added_and_what_was_added_stays() {
+        let wanted = role(json!([get("pods"), get("nodes")]), "true");
+        assert_eq!(plan(&wanted, None), Some(Step::Create(wanted.clone())));
+        assert_eq!(plan(&wanted, Some(&wanted)), None);
+        let more = role(json!([get("pods"), get("nodes"), get("secrets")]), "true");
+        assert_eq!(plan(&wanted, Some(&more)), None);
+        let less = role(json!([get("secrets"), get("pods")]), "true");
+        let completed = role(json!([get("secrets"), get("pods"), get("nodes")]), "true");
+        assert_eq!(plan(&wanted, Some(&less)), Some(Step::Update(completed)));
+        assert_eq!(plan(&wanted, Some(&role(json!([]), "false"))), None);
+    }
+
+    #[test]
+    fn a_binding_of_another_role_is_replaced() {
+        let binding = |role: &str, user: &str| {
+            json!({
+                "metadata": {"annotations": {AUTOUPDATE: "true"}},
+                "roleRef": {"name": role},
+                "subjects": [{"kind": "User", "name": user}],
+            })
+        };
+        let wanted = binding("a", "u");
+        assert_eq!(plan(&wanted, Some(&binding("b", "u"))), Some(Step::Replace(wanted.clone())));
+        let both = json!([{"kind": "User", "name": "v"}, {"kind": "User", "name": "u"}]);
+        let Some(Step::Update(new)) = plan(&wanted, Some(&binding("a", "v"))) else { panic!() };
+        assert_eq!(new["subjects"], both);
+    }
+}

@@ -1,0 +1,122 @@
+//! Rights by roles: a request is allowed by the first rule of a role, bound to its user, that names it.
+
+mod rule;
+mod view;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+use setpoint_store::{Error, Store};
+
+use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::{MASTERS, User};
+use view::Fed;
+
+pub use rule::{Rule, Words, compact, missing, quoted};
+pub use view::{MissingRole, RoleRef};
+
+/// Decides by the roles and bindings in a store. `system:masters` may do everything, whatever they say.
+pub struct Rbac {
+    store: Arc<dyn Store>,
+    /// Made when it is first asked for: as long as only masters come, there is none.
+    fed: RwLock<Option<Fed>>,
+}
+
+impl Rbac {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, fed: RwLock::new(None) }
+    }
+
+    /// Runs `look` on roles and bindings as of now.
+    async fn with_view<T>(&self, look: impl FnOnce(&view::View) -> T) -> Result<T, Error> {
+        if !self.catch_up() {
+            let loaded = Fed::load(&*self.store).await?;
+            *self.fed.write() = Some(loaded);
+        }
+        let fed = self.fed.read();
+        Ok(look(fed.as_ref().map(|fed| &fed.view).unwrap_or(&view::View::default())))
+    }
+
+    /// Whether the view is there and shows the newest revision now.
+    fn catch_up(&self) -> bool {
+        let newest = self.store.revision();
+        if self.fed.read().as_ref().is_some_and(|fed| fed.has_seen(newest)) {
+            return true;
+        }
+        let mut slot = self.fed.write();
+        slot.as_mut().is_some_and(|fed| fed.catch_up(newest).is_ok())
+    }
+}
+
+fn unreadable(error: &Error) -> String {
+    format!("RBAC: cannot read the roles: {error}")
+}
+
+fn decide(view: &view::View, attributes: &Attributes<'_>) -> Decision {
+    let namespace = attributes.resource.and_then(|target| target.namespace.as_deref());
+    let mut errors: Vec<String> = Vec::new();
+    for grant in view.grants(attributes.user, namespace) {
+        match view.rules_of(&grant) {
+            Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                return Decision::Allow { reason: format!("RBAC: allowed by {grant}") };
+            }
+            Ok(_) => {}
+            Err(missing) => note(&mut errors, &missing),
+        }
+    }
+    let reason = match errors.as_slice() {
+        [] => String::new(),
+        [only] => format!("RBAC: {only}"),
+        several => format!("RBAC: [{}]", several.join(", ")),
+    };
+    Decision::Deny { reason }
+}
+
+fn note(errors: &mut Vec<String>, missing: &MissingRole) {
+    let text = missing.to_string();
+    if !errors.contains(&text) {
+        errors.push(text);
+    }
+}
+
+fn held(view: &view::View, user: &User, namespace: Option<&str>) -> Held {
+    let mut held = Held::default();
+    for grant in view.grants(user, namespace) {
+        match view.rules_of(&grant) {
+            Ok(rules) => held.rules.extend_from_slice(rules),
+            Err(missing) => note(&mut held.errors, &missing),
+        }
+    }
+    held
+}
+
+impl Authorizer for Rbac {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
+        if attributes.user.is_in(MASTERS) {
+            return Box::pin(std::future::ready(Decision::Allow { reason: String::new() }));
+        }
+        Box::pin(async move {
+            let decision = self.with_view(|view| decide(view, attributes)).await;
+            decision.unwrap_or_else(|error| Decision::Deny { reason: unreadable(&error) })
+        })
+    }
+
+    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+        Box::pin(async move {
+            let held = self.with_view(|view| held(view, user, namespace)).await;
+            held.unwrap_or_else(|error| Held { rules: Vec::new(), errors: vec![unreadable(&error)] })
+        })
+    }
+
+    fn role<'a>(
+        &'a self,
+        role: &'a RoleRef,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        Box::pin(async move {
+            let rules = self.with_view(|view| view.rules(role, namespace).map(<[Rule]>::to_vec)).await;
+            rules.map_err(|error| unreadable(&error))?.map_err(|missing| missing.to_string())
+        })
+    }
+}

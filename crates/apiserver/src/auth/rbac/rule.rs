@@ -1,0 +1,287 @@
+//! One rule of a role: what it allows, and what it covers of another rule.
+
+use serde::{Deserialize, Serialize};
+
+use crate::auth::Attributes;
+use crate::request::ResourceTarget;
+
+/// What a role allows. About objects (groups, resources, names) or about paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    #[serde(deserialize_with = "words")]
+    pub verbs: Words,
+    #[serde(deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
+    pub api_groups: Words,
+    #[serde(deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
+    pub resources: Words,
+    #[serde(deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
+    pub resource_names: Words,
+    #[serde(rename = "nonResourceURLs", deserialize_with = "words", skip_serializing_if = "Words::is_empty")]
+    pub paths: Words,
+}
+
+/// A few words of a rule.
+pub type Words = Vec<Box<str>>;
+
+/// Stands for every verb, group, resource or path.
+const ALL: &str = "*";
+
+/// Words, or null for none.
+fn words<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Words, D::Error> {
+    Ok(Option::<Words>::deserialize(from)?.unwrap_or_default())
+}
+
+fn has(words: &[Box<str>], word: &str) -> bool {
+    words.iter().any(|own| &**own == word)
+}
+
+fn has_or_all(words: &[Box<str>], word: &str) -> bool {
+    words.iter().any(|own| &**own == word || &**own == ALL)
+}
+
+/// Whether a path with a star at its end, or without one, takes in another.
+fn takes_in(own: &str, path: &str) -> bool {
+    own == path || own.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
+}
+
+impl Rule {
+    /// Everything there is: objects and paths.
+    pub fn full_authority() -> [Self; 2] {
+        let all = || vec![ALL.into()];
+        let objects = Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() };
+        [objects, Self { verbs: all(), paths: all(), ..Self::default() }]
+    }
+
+    /// Whether this rule allows a request.
+    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        has_or_all(&self.verbs, attributes.verb)
+            && match attributes.resource {
+                Some(target) => self.allows_target(target),
+                None => self.paths.iter().any(|own| takes_in(own, attributes.path)),
+            }
+    }
+
+    fn allows_target(&self, target: &ResourceTarget) -> bool {
+        let name = target.name.as_deref().unwrap_or_default();
+        has_or_all(&self.api_groups, &target.group)
+            && self.names_resource(&target.resource, target.subresource.as_deref().unwrap_or_default())
+            && (self.resource_names.is_empty() || has(&self.resource_names, name))
+    }
+
+    /// `pods`, `pods/log`, `*/scale` and `*`.
+    fn names_resource(&self, resource: &str, subresource: &str) -> bool {
+        self.resources.iter().any(|own| match own.split_once('/') {
+            None => &**own == ALL || subresource.is_empty() && &**own == resource,
+            Some((of, part)) => {
+                !subresource.is_empty() && part == subresource && (of == ALL || of == resource)
+            }
+        })
+    }
+
+    /// Whether this rule takes in one of those that [`single`](Self::single) makes.
+    fn covers(&self, single: &Self) -> bool {
+        let all_of = |own: &Words, wanted: &Words| wanted.iter().all(|word| has_or_all(own, word));
+        let resource = |path: &str| {
+            has_or_all(&self.resources, path)
+                || path.split_once('/').is_some_and(|(_, part)| has(&self.resources, &format!("*/{part}")))
+        };
+        let names = self.resource_names.is_empty()
+            || !single.resource_names.is_empty()
+                && single.resource_names.iter().all(|name| has(&self.resource_names, name));
+        all_of(&self.verbs, &single.verbs)
+            && all_of(&self.api_groups, &single.api_groups)
+            && single.resources.iter().all(|path| resource(path))
+            && names
+            && single.paths.iter().all(|path| self.paths.iter().any(|own| takes_in(own, path)))
+    }
+
+    /// The same as rules of one verb, one group, one resource and one name each.
+    fn single(&self) -> Vec<Self> {
+        let one = |word: &str| vec![Box::<str>::from(word)];
+        let names: Vec<Words> = match self.resource_names.as_slice() {
+            [] => vec![Words::new()],
+            names => names.iter().map(|name| one(name)).collect(),
+        };
+        let mut single = Vec::new();
+        for group in &self.api_groups {
+            for resource in &self.resources {
+                for verb in &self.verbs {
+                    single.extend(names.iter().map(|names| Self {
+                        verbs: one(verb),
+                        api_groups: one(group),
+                        resources: one(resource),
+                        resource_names: names.clone(),
+                        paths: Words::new(),
+                    }));
+                }
+            }
+        }
+        for path in &self.paths {
+            single.extend(self.verbs.iter().map(|verb| Self {
+                verbs: one(verb),
+                paths: one(path),
+                ..Self::default()
+            }));
+        }
+        single
+    }
+}
+
+/// What `wanted` allows and `held` does not, in single rules.
+pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+    let single = wanted.iter().flat_map(Rule::single);
+    single.filter(|single| !held.iter().any(|rule| rule.covers(single))).collect()
+}
+
+/// Fewer rules that allow the same: those about one resource become one, with all their verbs.
+pub fn compact(rules: Vec<Rule>) -> Vec<Rule> {
+    let mut compact: Vec<Rule> = Vec::new();
+    for mut rule in rules {
+        let is_plain = rule.api_groups.len() == 1 && rule.resources.len() == 1 && rule.paths.is_empty();
+        let same = compact.iter_mut().find(|other| {
+            is_plain
+                && other.api_groups == rule.api_groups
+                && other.resources == rule.resources
+                && other.resource_names == rule.resource_names
+                && other.paths.is_empty()
+        });
+        match same {
+            Some(other) => other.verbs.append(&mut rule.verbs),
+            None => compact.push(rule),
+        }
+    }
+    compact
+}
+
+/// As people are told of a rule: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [
+            ("APIGroups", &self.api_groups),
+            ("Resources", &self.resources),
+            ("NonResourceURLs", &self.paths),
+            ("ResourceNames", &self.resource_names),
+            ("Verbs", &self.verbs),
+        ];
+        let shown = parts.iter().filter(|(_, words)| !words.is_empty());
+        let shown: Vec<String> = shown.map(|(name, words)| format!("{name}:{}", quoted(words))).collect();
+        write!(f, "{{{}}}", shown.join(", "))
+    }
+}
+
+/// `["a" "b"]`
+pub fn quoted<S: AsRef<str>>(words: &[S]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("{:?}", word.as_ref())).collect();
+    format!("[{}]", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::User;
+
+    /// `verbs groups resources [names]`, or `verbs paths`; words are separated by commas, `core` is "".
+    fn rule(text: &str) -> Rule {
+        let words = |text: &str| text.split(',').map(|w| if w == "core" { "" } else { w }.into()).collect();
+        let parts: Vec<&str> = text.split(' ').collect();
+        match parts[..] {
+            [verbs, paths] => Rule { verbs: words(verbs), paths: words(paths), ..Rule::default() },
+            [verbs, groups, resources, ref names @ ..] => Rule {
+                verbs: words(verbs),
+                api_groups: words(groups),
+                resources: words(resources),
+                resource_names: names.first().map(|names| words(names)).unwrap_or_default(),
+                paths: Words::new(),
+            },
+            _ => panic!("{text}"),
+        }
+    }
+
+    fn target(group: &str, resource: &str, name: &str) -> ResourceTarget {
+        let (resource, subresource) = match resource.split_once('/') {
+            Some((resource, part)) => (resource, Some(part.to_owned())),
+            None => (resource, None),
+        };
+        ResourceTarget {
+            group: group.into(),
+            resource: resource.into(),
+            subresource,
+            name: Some(name.to_owned()).filter(|name| !name.is_empty()),
+            ..ResourceTarget::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(text: &str, verb: &str, (group, resource, name): (&str, &str, &str), expected: bool) {
+        let (user, target) = (User::default(), target(group, resource, name));
+        let attributes = Attributes { user: &user, verb, path: "", resource: Some(&target) };
+        assert_eq!(rule(text).allows(&attributes), expected, "{text}");
+    }
+
+    #[test]
+    fn a_rule_allows_what_its_words_name() {
+        check("get core pods", "get", ("", "pods", "a"), true);
+        check("get core pods", "list", ("", "pods", ""), false);
+        check("get core pods", "get", ("apps", "pods", "a"), false);
+        check("get core pods", "get", ("", "pods/log", "a"), false);
+        check("get core pods/log", "get", ("", "pods/log", "a"), true);
+        check("get core pods/log", "get", ("", "pods", "a"), false);
+        check("get * */scale", "get", ("apps", "deployments/scale", "a"), true);
+        check("get * */scale", "get", ("apps", "deployments", "a"), false);
+        check("* * *", "update", ("apps", "deployments/scale", "a"), true);
+        check("get core pods a", "get", ("", "pods", "a"), true);
+        check("get core pods a", "get", ("", "pods", "b"), false);
+        check("list core pods a", "list", ("", "pods", ""), false);
+        check("get /x", "get", ("", "pods", "a"), false);
+    }
+
+    #[test]
+    fn a_rule_about_paths_may_end_in_a_star() {
+        let user = User::default();
+        for (text, path, expected) in [
+            ("get /healthz", "/healthz", true),
+            ("get /healthz", "/healthz/ping", false),
+            ("get /api/*", "/api/v1", true),
+            ("get /api/*", "/api", false),
+            ("get *", "/anything", true),
+            ("get * * ", "/anything", false),
+        ] {
+            let attributes = Attributes { user: &user, verb: "get", path, resource: None };
+            assert_eq!(rule(text.trim_end()).allows(&attributes), expected, "{text} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_in_few_rules() {
+        let wanted = [rule("get,list,watch core pods,secrets"), rule("get /metrics")];
+        let held = [rule("* core pods"), rule("list core secrets")];
+        let missing: Vec<String> = compact(missing(&held, &wanted)).iter().map(Rule::to_string).collect();
+        assert_eq!(
+            missing,
+            [
+                r#"{APIGroups:[""], Resources:["secrets"], Verbs:["get" "watch"]}"#,
+                r#"{NonResourceURLs:["/metrics"], Verbs:["get"]}"#
+            ]
+        );
+    }
+
+    #[test]
+    fn a_rule_covers_no_more_than_it_allows() {
+        for (held, wanted, covered) in [
+            ("* * *", "get apps deployments/scale", true),
+            ("* * *", "get /x", false),
+            ("get * */scale", "get apps deployments/scale", true),
+            ("get core pods a", "get core pods", false),
+            ("get core pods", "get core pods a", true),
+            ("get core pods a", "get core pods b", false),
+            ("get core pods", "* core pods", false),
+            ("get core pods", "get * pods", false),
+            ("get /api/*", "get /api/v1", true),
+            ("get /api/*", "get /api/*", true),
+            ("get /api", "get /api/*", false),
+        ] {
+            assert_eq!(missing(&[rule(held)], &[rule(wanted)]).is_empty(), covered, "{held}: {wanted}");
+        }
+    }
+}

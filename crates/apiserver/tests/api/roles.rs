@@ -1,0 +1,227 @@
+//! Rights by roles: who may do what, who may grant what, and who may act as whom.
+
+use http::Method;
+use serde_json::{Value, json};
+use setpoint_apiserver::User;
+
+use crate::client::{Answer, Api};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn rule(verbs: &[&str], resources: &[&str]) -> Value {
+    json!({"apiGroups": [""], "resources": resources, "verbs": verbs})
+}
+
+fn role(name: &str, rules: Value) -> Value {
+    json!({"metadata": {"name": name}, "rules": rules})
+}
+
+fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "roleRef": {"kind": kind, "name": role},
+        "subjects": [{"kind": "User", "name": user}],
+    })
+}
+
+/// A server with roles, and requests of several users to it.
+struct World(Api);
+
+impl World {
+    async fn start() -> Self {
+        Self(Api::start_with_roles().await)
+    }
+
+    async fn ask(&self, user: &str, method: Method, path: &str, body: Value) -> Answer {
+        let request =
+            http::Request::builder().method(method).uri(path).body(body.to_string().into()).unwrap();
+        let user = User::authenticated(user, "", Vec::new());
+        Answer::read(self.0.server.handle(user, request).await).await
+    }
+
+    async fn get(&self, user: &str, path: &str) -> u16 {
+        self.ask(user, Method::GET, path, Value::Null).await.code
+    }
+
+    /// Gives a user a role in `default`.
+    async fn grant(&self, user: &str, rules: Value) {
+        let name = format!("of-{user}");
+        self.0.post(&format!("{RBAC}/namespaces/default/roles"), role(&name, rules)).await.created();
+        let binding = binding(&name, "Role", &name, user);
+        self.0.post(&format!("{RBAC}/namespaces/default/rolebindings"), binding).await.created();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_may_do_what_their_roles_say_and_no_more() {
+    let world = World::start().await;
+    assert_eq!(world.get("ann", MAPS).await, 403);
+    world.grant("ann", json!([rule(&["get", "list"], &["configmaps"])])).await;
+    assert_eq!(world.get("ann", MAPS).await, 200);
+    assert_eq!(world.get("ann", "/api/v1/namespaces/default/secrets").await, 403);
+    assert_eq!(world.get("ann", "/api/v1/namespaces/kube-system/configmaps").await, 403);
+    assert_eq!(world.get("ann", "/api/v1/configmaps").await, 403);
+    assert_eq!(world.get("bob", MAPS).await, 403);
+    let refused = world.ask("ann", Method::POST, MAPS, json!({"metadata": {"name": "a"}})).await;
+    let message = "configmaps is forbidden: User \"ann\" cannot create resource \"configmaps\" in API group \"\" in \
+                   the namespace \"default\"";
+    assert_eq!(refused.refusal(), (403, "Forbidden", message));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_counts_at_once() {
+    let world = World::start().await;
+    world.grant("ann", json!([rule(&["list"], &["configmaps"])])).await;
+    assert_eq!(world.get("ann", MAPS).await, 200);
+    let path = format!("{RBAC}/namespaces/default/roles/of-ann");
+    world.0.merge(&path, json!({"rules": []})).await.ok();
+    assert_eq!(world.get("ann", MAPS).await, 403);
+    world.0.merge(&path, json!({"rules": [rule(&["*"], &["*"])]})).await.ok();
+    assert_eq!(world.get("ann", MAPS).await, 200);
+    world.0.delete(&path).await.ok();
+    let refused = world.ask("ann", Method::GET, MAPS, Value::Null).await;
+    let reason = ": RBAC: role.rbac.authorization.k8s.io \"of-ann\" not found";
+    assert!(refused.refusal().2.ends_with(reason), "{}", refused.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_role_counts_where_it_is_bound() {
+    let world = World::start().await;
+    let rules =
+        json!([rule(&["list"], &["configmaps"]), {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+    world.0.post(&format!("{RBAC}/clusterroles"), role("reader", rules)).await.created();
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    world.0.post(&bindings, binding("b", "ClusterRole", "reader", "ann")).await.created();
+    assert_eq!(world.get("ann", MAPS).await, 200);
+    assert_eq!(world.get("ann", "/api/v1/configmaps").await, 403);
+    assert_eq!(world.get("ann", "/metrics").await, 403);
+    let bindings = format!("{RBAC}/clusterrolebindings");
+    world.0.post(&bindings, binding("b", "ClusterRole", "reader", "ann")).await.created();
+    assert_eq!(world.get("ann", "/api/v1/configmaps").await, 200);
+    assert_eq!(world.get("ann", "/metrics").await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_known_discovers_and_strangers_see_health() {
+    let world = World::start().await;
+    for path in ["/api", "/apis/apps/v1", "/version", "/healthz", "/openapi/v3"] {
+        assert_eq!(world.get("ann", path).await, 200, "{path}");
+    }
+    let mut stranger = world.0;
+    stranger.user = User::anonymous();
+    for (path, code) in [("/healthz", 200), ("/version", 200), ("/api", 403), ("/healthz/ping", 403)] {
+        assert_eq!(stranger.get(path).await.code, code, "{path}");
+    }
+}
+
+/// Somebody who may write roles must not make themselves more than they are.
+#[tokio::test(start_paused = true)]
+async fn rights_one_does_not_hold_cannot_be_granted() {
+    let world = World::start().await;
+    let writes_roles = json!({
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["roles", "rolebindings"],
+        "verbs": ["create", "update"],
+    });
+    world.grant("ann", json!([writes_roles, rule(&["get"], &["pods"])])).await;
+    let (roles, bindings) =
+        (format!("{RBAC}/namespaces/default/roles"), format!("{RBAC}/namespaces/default/rolebindings"));
+    let secrets = role("secrets", json!([rule(&["get", "list"], &["secrets", "pods"])]));
+    let refused = world.ask("ann", Method::POST, &roles, secrets.clone()).await;
+    let message = "roles.rbac.authorization.k8s.io \"secrets\" is forbidden: user \"ann\" \
+                   (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n\
+                   {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n\
+                   {APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}";
+    assert_eq!(refused.refusal(), (403, "Forbidden", message), "{}", refused.text);
+    let own = role("own", json!([rule(&["get"], &["pods"])]));
+    world.ask("ann", Method::POST, &roles, own.clone()).await.created();
+    let mut more = own;
+    more["rules"] = json!([rule(&["*"], &["pods"])]);
+    assert_eq!(world.ask("ann", Method::PUT, &format!("{roles}/own"), more).await.code, 403);
+    for (name, kind, of, code) in
+        [("a", "ClusterRole", "cluster-admin", 403), ("b", "Role", "own", 201), ("c", "Role", "none", 404)]
+    {
+        let answer = world.ask("ann", Method::POST, &bindings, binding(name, kind, of, "ann")).await;
+        assert_eq!(answer.code, code, "{}", answer.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_escalate_or_bind_may_grant_anything() {
+    let world = World::start().await;
+    let group = "rbac.authorization.k8s.io";
+    let escalate = json!({"apiGroups": [group], "resources": ["roles"], "verbs": ["create", "escalate"]});
+    let bind = json!({
+        "apiGroups": [group],
+        "resources": ["clusterroles"],
+        "resourceNames": ["view"],
+        "verbs": ["bind"],
+    });
+    let bindings = json!({"apiGroups": [group], "resources": ["rolebindings"], "verbs": ["create"]});
+    world.grant("ann", json!([escalate, bind, bindings])).await;
+    let all = role("all", json!([rule(&["*"], &["*"])]));
+    world.ask("ann", Method::POST, &format!("{RBAC}/namespaces/default/roles"), all).await.created();
+    let path = format!("{RBAC}/namespaces/default/rolebindings");
+    for (name, role, code) in [("a", "view", 201), ("b", "cluster-admin", 403)] {
+        let answer = world.ask("ann", Method::POST, &path, binding(name, "ClusterRole", role, "ann")).await;
+        assert_eq!(answer.code, code, "{}", answer.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn impersonation_takes_a_right_for_user_group_uid_and_extra() {
+    let mut world = World::start().await;
+    let as_somebody = [
+        ("impersonate-user", "bob"),
+        ("impersonate-group", "dev"),
+        ("impersonate-uid", "7"),
+        ("impersonate-extra-scope", "x"),
+    ];
+    world.0.user = User::authenticated("ann", "", Vec::new());
+    let rights = [
+        ("", "users", "users \"bob\" is forbidden"),
+        ("", "groups", "groups \"dev\" is forbidden"),
+        ("authentication.k8s.io", "userextras/scope", "userextras.authentication.k8s.io \"x\" is forbidden"),
+        ("authentication.k8s.io", "uids", "uids.authentication.k8s.io \"7\" is forbidden"),
+    ];
+    let masters = User::system("root");
+    for (at, (group, resource, message)) in rights.iter().enumerate() {
+        let refused = world.0.ask(Method::GET, "/api", &as_somebody, "").await;
+        assert!(refused.refusal().2.starts_with(message), "{}", refused.text);
+        let ann = std::mem::replace(&mut world.0.user, masters.clone());
+        let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": ["impersonate"]}]);
+        let name = format!("r{at}");
+        world.0.post(&format!("{RBAC}/clusterroles"), role(&name, rules)).await.created();
+        let binding = binding(&name, "ClusterRole", &name, "ann");
+        world.0.post(&format!("{RBAC}/clusterrolebindings"), binding).await.created();
+        world.0.user = ann;
+    }
+    assert_eq!(world.0.ask(Method::GET, "/api", &as_somebody, "").await.code, 200);
+    let refused = world.0.ask(Method::GET, MAPS, &as_somebody, "").await;
+    assert!(refused.refusal().2.starts_with("configmaps is forbidden: User \"bob\" cannot list"));
+    let nobody = world.0.ask(Method::GET, MAPS, &[("impersonate-group", "system:masters")], "").await;
+    assert_eq!(nobody.code, 500, "groups of nobody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_roles_of_every_cluster_are_there_and_completed_at_the_next_start() {
+    let api = Api::start_with_roles().await;
+    let role = |name: &str| format!("{RBAC}/clusterroles/{name}");
+    let before = api.get(&role("system:discovery")).await.ok();
+    let tampered = json!({"rules": [rule(&["get"], &["pods"])]});
+    api.merge(&role("system:discovery"), tampered.clone()).await.ok();
+    let left_alone = json!({"rules": [], "metadata": {"annotations": {
+        "rbac.authorization.kubernetes.io/autoupdate": "false"}}});
+    api.merge(&role("system:basic-user"), left_alone).await.ok();
+    api.delete(&role("system:kube-dns")).await.ok();
+    let revision = api.server.revision();
+    let api = api.restart_with_roles().await;
+    assert_eq!(api.server.revision(), revision + 2, "one completed, one created");
+    let rules = api.get(&role("system:discovery")).await.ok()["rules"].as_array().unwrap().len();
+    assert_eq!(rules, 12, "the old rule, and one for each path of {before}");
+    assert_eq!(api.get(&role("system:basic-user")).await.ok()["rules"], Value::Null);
+    api.get(&role("system:kube-dns")).await.ok();
+    let revision = api.server.revision();
+    assert_eq!(api.restart_with_roles().await.server.revision(), revision, "a steady state writes nothing");
+}

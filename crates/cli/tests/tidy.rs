@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("quantity", &[]),
+    ("quota", &["quantity"]),
     ("store", &["clock"]),
-    ("apiserver", &["clock", "quantity", "store"]),
+    ("apiserver", &["clock", "quantity", "quota", "store"]),
     ("setpoint", &["clock"]),
-    ("controllers", &["quantity", "setpoint"]),
+    ("controllers", &["quantity", "quota", "setpoint"]),
     ("scheduler", &["quantity", "setpoint"]),
     ("node", &["setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),

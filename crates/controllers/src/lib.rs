@@ -10,6 +10,10 @@
 //!  pod_gc/       pods that nobody else removes
 //!  node_lifecycle/  nodes are tainted by their conditions
 //!  service_account/, root_ca/  what every namespace has
+//!  discovery/    what the controllers of endpoints share
+//!  endpoints/, endpoint_slice/, endpoint_slice_mirroring/  where a service's pods are
+//!  resource_quota/ how much of what a quota limits is in use
+//!  own_writes.rs what was written and the cache has yet to show
 //! ```
 //!
 //! A controller's room has one shape: `observe` reads caches, `plan` decides (pure), `reconcile`
@@ -20,12 +24,18 @@
 //! - a settled world makes no writes.
 
 mod deployment;
+mod discovery;
+mod endpoint_slice;
+mod endpoint_slice_mirroring;
+mod endpoints;
 mod garbage_collector;
 mod namespace;
 mod node_lifecycle;
+mod own_writes;
 mod pod_gc;
 pub mod registry;
 mod replicaset;
+mod resource_quota;
 mod root_ca;
 mod service_account;
 mod workload;

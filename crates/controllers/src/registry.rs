@@ -22,6 +22,10 @@ pub const REGISTRY: &[Entry] = &[
     crate::service_account::ENTRY,
     crate::service_account::tokens::ENTRY,
     crate::root_ca::ENTRY,
+    crate::endpoints::ENTRY,
+    crate::endpoint_slice::ENTRY,
+    crate::endpoint_slice_mirroring::ENTRY,
+    crate::resource_quota::ENTRY,
 ];
 
 /// What is known of a controller before it runs.

@@ -52,8 +52,7 @@ impl PodControl {
         let name = generated_name(&prefix, &self.rng);
         let body = template.pod(&name, &prefix, owner_ref);
         let namespace = owner.key().namespace();
-        let (created, repeated) =
-            self.until_answered(|| self.client.create(&self.pods, namespace, &body)).await;
+        let (created, repeated) = until_answered(|| self.client.create(&self.pods, namespace, &body)).await;
         match created {
             Ok(_) => {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"))
@@ -81,7 +80,7 @@ impl PodControl {
     /// Deletes a pod; `false` if it was gone already.
     pub(crate) async fn delete(&self, owner: &Object, pod: &Object) -> Result<bool, ClientError> {
         let delete = Delete { uid: Some(pod.meta().uid.to_string()), ..Delete::default() };
-        let (deleted, _) = self.until_answered(|| self.client.delete(&self.pods, pod.key(), &delete)).await;
+        let (deleted, _) = until_answered(|| self.client.delete(&self.pods, pod.key(), &delete)).await;
         match deleted {
             Ok(_) => {
                 let name = &pod.meta().name;
@@ -119,24 +118,24 @@ impl PodControl {
         self.client.patch(&self.pods, pod.key(), Part::Main, patch).await.map(drop)
     }
 
-    /// Makes a call that may be made more than once until there is an answer to it, a few times; tells
-    /// whether it took more than one.
-    async fn until_answered<T, F>(&self, mut call: impl FnMut() -> F) -> (Result<T, ClientError>, bool)
-    where
-        F: Future<Output = Result<T, ClientError>>,
-    {
-        let mut result = call().await;
-        let mut repeats = 0;
-        while repeats < REPEATS && matches!(result, Err(ClientError::Transport(_))) {
-            result = call().await;
-            repeats += 1;
-        }
-        (result, repeats > 0)
-    }
-
     fn record(&self, owner: &Object, event_type: EventType, reason: &str, message: String) {
         self.recorder.event(&self.owners, owner, event_type, reason, message);
     }
+}
+
+/// Makes a call that may be made more than once until there is an answer to it, a few times; tells
+/// whether it took more than one.
+pub(crate) async fn until_answered<T, F>(mut call: impl FnMut() -> F) -> (Result<T, ClientError>, bool)
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let mut result = call().await;
+    let mut repeats = 0;
+    while repeats < REPEATS && matches!(result, Err(ClientError::Transport(_))) {
+        result = call().await;
+        repeats += 1;
+    }
+    (result, repeats > 0)
 }
 
 /// Whether a create failed because its namespace is going away: then all further ones will.
@@ -157,12 +156,12 @@ fn about(error: ClientError, name: &str, prefix: &str) -> ClientError {
 }
 
 /// What the names of an owner's pods begin with: the dash is left out where it would not fit.
-fn name_prefix(owner: &str) -> String {
+pub(crate) fn name_prefix(owner: &str) -> String {
     if owner.len() < MAX_NAME { format!("{owner}-") } else { owner.to_owned() }
 }
 
 /// A name as the API server generates it.
-fn generated_name(prefix: &str, rng: &Rng) -> String {
+pub(crate) fn generated_name(prefix: &str, rng: &Rng) -> String {
     let base = prefix.get(..MAX_GENERATED_BASE).unwrap_or(prefix);
     format!("{base}{}", rng.suffix(SUFFIX))
 }

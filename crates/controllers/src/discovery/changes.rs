@@ -1,0 +1,188 @@
+//! Which slices to create, update and delete, and carrying that out.
+//!
+//! What always holds:
+//! - every update names the version it was made from, every deletion a uid;
+//! - a new slice has its name before it is sent: a create whose answer got lost is found again;
+//! - nothing is created for an owner that is being deleted, whose slices the garbage collector removes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, Client, Context, Edit, Key, Kind, OwnerRef, ReconcileError, Rng};
+
+use super::address::Family;
+use super::slice::{Endpoint, Port, Slice};
+use crate::own_writes::OwnWrites;
+use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, until_answered};
+
+/// A slice as it should be.
+#[derive(Clone)]
+pub(crate) struct Draft {
+    /// The slice that becomes this one; `None` for a new one.
+    pub(crate) origin: Option<Cached<Slice>>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) family: Family,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) endpoints: Vec<Endpoint>,
+}
+
+/// What is to be done about the slices of an owner.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) create: Vec<Draft>,
+    pub(crate) update: Vec<Draft>,
+    pub(crate) delete: Vec<Cached<Slice>>,
+    /// Those that stay as they are.
+    pub(crate) unchanged: Vec<Cached<Slice>>,
+}
+
+impl Changes {
+    pub(crate) fn extend(&mut self, other: Self) {
+        let Self { create, update, delete, unchanged } = other;
+        self.create.extend(create);
+        self.update.extend(update);
+        self.delete.extend(delete);
+        self.unchanged.extend(unchanged);
+    }
+
+    /// The drafts that something can still be changed about.
+    pub(crate) fn drafts(&mut self) -> impl Iterator<Item = &mut Draft> {
+        self.create.iter_mut().chain(&mut self.update)
+    }
+
+    /// Whoever is about to go and may be rewritten becomes one of those about to be made: one write
+    /// instead of two.
+    pub(crate) fn recycle(&mut self, may_become: impl Fn(&Cached<Slice>, &Draft) -> bool) {
+        let mut left = Vec::new();
+        for slice in std::mem::take(&mut self.delete) {
+            match self.create.pop_if(|draft| may_become(&slice, draft)) {
+                Some(draft) => self.update.push(Draft { origin: Some(slice), ..draft }),
+                None => left.push(slice),
+            }
+        }
+        self.delete = left;
+    }
+}
+
+/// Whose slices are changed.
+pub(crate) struct SliceOwner<'a> {
+    /// What the service is called.
+    pub(crate) key: &'a Key,
+    pub(crate) reference: OwnerRef,
+    pub(crate) being_deleted: bool,
+}
+
+/// The hands of a controller that keeps slices.
+pub(crate) struct SliceHands {
+    client: Client,
+    rng: Rng,
+    kind: Kind,
+    writes: Arc<OwnWrites<Key>>,
+}
+
+impl SliceHands {
+    pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>) -> Self {
+        Self {
+            client: context.client.clone(),
+            rng: context.runtime.rng.clone(),
+            kind: Kind::of::<Slice>(),
+            writes,
+        }
+    }
+
+    pub(crate) async fn apply(
+        &self,
+        owner: &SliceOwner<'_>,
+        changes: &Changes,
+    ) -> Result<(), ReconcileError> {
+        if !owner.being_deleted {
+            for draft in &changes.create {
+                if !self.create(owner, draft).await? {
+                    return Ok(());
+                }
+            }
+        }
+        for draft in &changes.update {
+            if let Some(origin) = &draft.origin {
+                self.update(owner, origin, draft).await?;
+            }
+        }
+        for slice in &changes.delete {
+            self.delete(owner.key, slice).await?;
+        }
+        Ok(())
+    }
+
+    /// `false`: the namespace is going away, and nothing can be created in it.
+    async fn create(&self, owner: &SliceOwner<'_>, draft: &Draft) -> Result<bool, ReconcileError> {
+        let prefix = name_prefix(owner.key.name());
+        let name = generated_name(&prefix, &self.rng);
+        let metadata = json!({
+            "name": name,
+            "generateName": prefix,
+            "namespace": owner.key.namespace(),
+            "labels": draft.labels,
+            "annotations": draft.annotations,
+            "ownerReferences": [owner.reference],
+        });
+        let body = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": metadata,
+            "addressType": draft.family,
+            "ports": draft.ports,
+            "endpoints": draft.endpoints,
+        });
+        let namespace = owner.key.namespace();
+        let (created, repeated) = until_answered(|| self.client.create(&self.kind, namespace, &body)).await;
+        let created = match created {
+            // The name is this call's own, so the slice is the work of a try whose answer got lost.
+            Err(error) if repeated && error.is_already_exists() => {
+                self.client.get(&self.kind, &owner.key.sibling(&*name)).await
+            }
+            created => created,
+        };
+        match created {
+            Ok(created) => self.writes.wrote(owner.key, &created),
+            Err(error) if namespace_is_terminating(&error) => return Ok(false),
+            Err(error) => {
+                let attempted = format!("failed to create EndpointSlice for Service {}", owner.key);
+                return Err(error.into_reconcile_error(attempted));
+            }
+        }
+        Ok(true)
+    }
+
+    async fn update(
+        &self,
+        owner: &SliceOwner<'_>,
+        origin: &Cached<Slice>,
+        draft: &Draft,
+    ) -> Result<(), ReconcileError> {
+        let body = Edit::of(origin.object())
+            .set(&["metadata", "labels"], &draft.labels)
+            .set(&["metadata", "annotations"], &draft.annotations)
+            .set(&["metadata", "ownerReferences"], &[&owner.reference])
+            .set(&["ports"], &draft.ports)
+            .set(&["endpoints"], &draft.endpoints);
+        let updated = self.client.update(&self.kind, origin.key(), Part::Main, &body).await;
+        let name = origin.key().name();
+        let updated =
+            updated.attempting(format!("failed to update {name} EndpointSlice for Service {}", owner.key))?;
+        self.writes.wrote(owner.key, &updated);
+        Ok(())
+    }
+
+    pub(crate) async fn delete(&self, owner: &Key, slice: &Cached<Slice>) -> Result<(), ReconcileError> {
+        let uid = &slice.meta().uid;
+        let deleted = self.client.delete(&self.kind, slice.key(), &Delete::of_uid(&**uid)).await.optional();
+        let name = slice.key().name();
+        deleted.attempting(format!("failed to delete {name} EndpointSlice for Service {owner}"))?;
+        self.writes.deleted(owner, uid);
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Which services a change of a pod concerns.
+
+use std::collections::BTreeSet;
+
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Event, Informer, Key, Lister, Object};
+
+use super::backend::Backend;
+use super::service::Service;
+
+/// Calls `wake` for every service that a change of a pod concerns.
+pub(crate) fn follow_pods(pods: &Informer, services: &Informer, wake: impl Fn(Key) + Send + Sync + 'static) {
+    let memberships = Memberships { services: services.lister() };
+    pods.add_handler(move |event: &Event| memberships.concerned(event).into_iter().for_each(&wake));
+}
+
+/// The pods that a service selects, in the order of their names.
+pub(crate) fn selected_pods(
+    pods: &Lister<Backend>,
+    service: &Cached<Service>,
+) -> Result<Vec<Cached<Backend>>, DecodeError> {
+    let pods = pods.objects().list(service.key().namespace());
+    // Looked at before they are decoded: most pods of a namespace belong to other services.
+    pods.into_iter().filter(|pod| service.selects(&pod.meta().labels)).map(Cached::new).collect()
+}
+
+struct Memberships {
+    services: Lister<Service>,
+}
+
+/// How a pod has changed, as far as services are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    /// Its endpoints look different.
+    endpoint: bool,
+    /// It may belong to other services.
+    membership: bool,
+}
+
+impl Memberships {
+    fn concerned(&self, event: &Event) -> BTreeSet<Key> {
+        match event {
+            Event::Updated { old, new } => self.concerned_by_update(old, new),
+            event => self.selecting(event.object()),
+        }
+    }
+
+    fn concerned_by_update(&self, old: &Object, new: &Object) -> BTreeSet<Key> {
+        let change = change(old, new);
+        match change {
+            Change { endpoint: false, membership: false } => BTreeSet::new(),
+            Change { membership: false, .. } => self.selecting(new),
+            Change { endpoint: true, .. } => &self.selecting(old) | &self.selecting(new),
+            Change { endpoint: false, .. } => &self.selecting(old) ^ &self.selecting(new),
+        }
+    }
+
+    /// The services that select a pod.
+    fn selecting(&self, pod: &Object) -> BTreeSet<Key> {
+        let labels = &pod.meta().labels;
+        match self.services.list(pod.key().namespace()) {
+            Ok(services) => {
+                let selecting = services.iter().filter(|service| service.selects(labels));
+                selecting.map(|service| service.key().clone()).collect()
+            }
+            Err(error) => {
+                tracing::warn!(pod = %pod.key(), %error, "cannot tell which services select a pod");
+                BTreeSet::new()
+            }
+        }
+    }
+}
+
+fn change(old: &Object, new: &Object) -> Change {
+    if old.same_version(new) {
+        return Change { endpoint: false, membership: false };
+    }
+    let relabelled = old.meta().labels != new.meta().labels;
+    let ending = old.meta().deletion_timestamp != new.meta().deletion_timestamp;
+    // A pod that cannot be read is looked at by those who cannot read it: they will say so.
+    let (Ok(before), Ok(after)) = (old.view::<Backend>(), new.view::<Backend>()) else {
+        return Change { endpoint: true, membership: true };
+    };
+    let renamed = (&before.hostname, &before.subdomain) != (&after.hostname, &after.subdomain);
+    let moved = before.ready != after.ready || before.addresses != after.addresses;
+    let ended = before.has_ended() != after.has_ended();
+    Change { endpoint: ending || moved || ended, membership: relabelled || renamed }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    fn memberships() -> Memberships {
+        let service = |name: &str, selector: Value| {
+            let service =
+                json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"selector": selector}});
+            cached::<Service>(service).object().clone()
+        };
+        let services = [
+            service("all", json!({"app": "w"})),
+            service("blue", json!({"app": "w", "colour": "blue"})),
+            service("none", json!({})),
+        ];
+        Memberships { services: Lister::fixed(services) }
+    }
+
+    fn pod(version: u64, colour: &str, ready: bool, spec: Value) -> Object {
+        let labels = json!({"app": "w", "colour": colour});
+        let conditions = json!([{"type": "Ready", "status": if ready { "True" } else { "False" }}]);
+        let metadata =
+            json!({"name": "p", "namespace": "ns", "resourceVersion": version.to_string(), "labels": labels});
+        cached::<Backend>(json!({"metadata": metadata, "spec": spec, "status": {"conditions": conditions}}))
+            .object()
+            .clone()
+    }
+
+    #[track_caller]
+    fn check(old: Object, new: Object, expected: &[&str]) {
+        let concerned = memberships().concerned(&Event::Updated { old, new });
+        let names: Vec<_> = concerned.iter().map(Key::name).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_change_concerns_the_services_whose_endpoints_it_changes() {
+        let plain = || json!({});
+        check(pod(1, "blue", true, plain()), pod(1, "blue", true, plain()), &[]);
+        check(pod(1, "blue", true, plain()), pod(2, "blue", true, plain()), &[]);
+        check(pod(1, "blue", true, plain()), pod(2, "blue", false, plain()), &["all", "blue"]);
+        check(pod(1, "blue", true, plain()), pod(2, "red", true, plain()), &["blue"]);
+        check(pod(1, "blue", true, plain()), pod(2, "red", false, plain()), &["all", "blue"]);
+        check(pod(1, "red", true, plain()), pod(2, "red", true, json!({"nodeName": "n"})), &[]);
+    }
+}

@@ -1,0 +1,43 @@
+//! What the controllers of endpoints share: from services and pods to addresses and ports.
+//!
+//! ```text
+//!  service.rs     the fields of a Service that decide who its endpoints are
+//!  backend.rs     a pod as somebody behind a service
+//!  address.rs     IP addresses and their families                                (pure)
+//!  membership.rs  which services a change of a pod concerns
+//!  trigger.rs     when the change happened that a write is the answer to
+//!  subset.rs      the content of an Endpoints object, in its canonical form      (pure)
+//!  slice.rs       the content of an EndpointSlice                                (pure)
+//!  changes.rs     which slices to create, update and delete; carrying that out
+//!  wake.rs        from a slice to the service it belongs to, and back
+//! ```
+
+pub(crate) mod address;
+pub(crate) mod backend;
+pub(crate) mod changes;
+pub(crate) mod membership;
+pub(crate) mod service;
+pub(crate) mod slice;
+pub(crate) mod subset;
+pub(crate) mod trigger;
+pub(crate) mod wake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::backoff::Backoff;
+use setpoint::queue::RateLimiter;
+use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
+use setpoint::{Clock, Key};
+
+/// How often a failing service is tried before it waits for a change.
+pub(crate) const MAX_RETRIES: u32 = 15;
+
+/// Marks the objects whose content follows a service that has no address of its own.
+pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
+
+/// The delay between two tries begins at a second: one try may be many writes.
+pub(crate) fn slow_retries(clock: &Clock, longest: Duration) -> Arc<dyn RateLimiter<Key>> {
+    let per_key = PerKey::new(Backoff::doubling(Duration::from_secs(1), longest));
+    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
+}

@@ -1,0 +1,123 @@
+//! The fields of a Service that decide who its endpoints are.
+
+use serde::{Deserialize, Deserializer};
+use setpoint::Labels;
+
+use super::address::{self, Family};
+use super::backend::Backend;
+use crate::workload::encoding::Annotated;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Service {
+    pub(crate) metadata: Annotated,
+    pub(crate) spec: ServiceSpec,
+}
+
+setpoint::view!(Service of k8s_openapi::api::core::v1::Service);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ServiceSpec {
+    r#type: String,
+    selector: Labels,
+    pub(crate) ports: Vec<ServicePort>,
+    #[serde(rename = "clusterIP")]
+    cluster_ip: String,
+    ip_families: Vec<String>,
+    pub(crate) publish_not_ready_addresses: bool,
+    pub(crate) traffic_distribution: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ServicePort {
+    pub(crate) name: String,
+    pub(crate) protocol: String,
+    pub(crate) app_protocol: Option<String>,
+    target_port: TargetPort,
+}
+
+/// A number, or the name of a port of a container.
+#[derive(Clone, Debug)]
+enum TargetPort {
+    Number(i32),
+    Name(String),
+}
+
+impl Default for TargetPort {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+impl<'de> Deserialize<'de> for TargetPort {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Encoded {
+            Number(i32),
+            Name(String),
+        }
+        Ok(match Encoded::deserialize(deserializer)? {
+            Encoded::Number(number) => Self::Number(number),
+            Encoded::Name(name) => Self::Name(name),
+        })
+    }
+}
+
+impl Service {
+    /// Whether the endpoints are found by labels; if not, somebody else writes them. One without
+    /// requirements selects nothing here, and nothing remains of it where objects are stored compactly.
+    pub(crate) fn has_selector(&self) -> bool {
+        !self.spec.selector.is_empty()
+    }
+
+    /// Whether its endpoints are these controllers' work.
+    pub(crate) fn is_served(&self) -> bool {
+        self.has_selector() && self.spec.r#type != "ExternalName"
+    }
+
+    pub(crate) fn selects(&self, labels: &Labels) -> bool {
+        self.has_selector() && self.spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// Whether it is meant to have no address of its own.
+    pub(crate) fn is_headless(&self) -> bool {
+        self.spec.cluster_ip == "None"
+    }
+
+    /// Whether it has an address of its own.
+    pub(crate) fn has_address(&self) -> bool {
+        !self.is_headless() && !self.spec.cluster_ip.is_empty()
+    }
+
+    /// The families it is reachable by. One that does not say, because an old API server wrote it, has
+    /// that of its address; without an address it may have both.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let named: Vec<_> = self.spec.ip_families.iter().filter_map(|name| Family::named(name)).collect();
+        match address::parse(&self.spec.cluster_ip) {
+            _ if !named.is_empty() => named,
+            Some(address) => vec![Family::of(address)],
+            None if self.has_address() => vec![Family::IPv4],
+            None => vec![Family::IPv4, Family::IPv6],
+        }
+    }
+
+    /// The family of its only address in an Endpoints object.
+    pub(crate) fn first_family(&self, backend: &Backend) -> Family {
+        let named = self.spec.ip_families.first().and_then(|name| Family::named(name));
+        let own = || address::parse(&self.spec.cluster_ip).map(Family::of);
+        named.or_else(own).or_else(|| backend.first_family()).unwrap_or(Family::IPv4)
+    }
+}
+
+impl ServicePort {
+    /// The port of a pod that this port of the service leads to, if the pod has it.
+    pub(crate) fn target(&self, backend: &Backend) -> Option<i32> {
+        match &self.target_port {
+            TargetPort::Number(number) => Some(*number),
+            TargetPort::Name(name) => backend.port(name, &self.protocol),
+        }
+    }
+}

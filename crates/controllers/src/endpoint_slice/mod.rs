@@ -1,0 +1,132 @@
+//! EndpointSlices: every service with a selector has slices that list its pods, a hundred to a slice.
+//!
+//! Owns: the slices that are labelled as this controller's.
+//! Watches: Services, Pods, Nodes, EndpointSlices.
+//! Writes: creates, updates and deletes EndpointSlices.
+//!
+//! ```text
+//!  node.rs       the facts of a node: its zone, how much it can do
+//!  plan.rs       from pods to the slices of one address family                (pure)
+//!  packing.rs    which endpoint goes to which slice                           (pure)
+//!  traffic.rs    hints by which traffic stays close, as a service asks for it (pure)
+//!  hints.rs      hints by which each zone gets its share                      (pure)
+//!  topology.rs   how much each zone can do, and what was hinted to it
+//!  reconcile.rs  observe, plan, apply
+//! ```
+//!
+//! What always holds:
+//! - slices are not looked at again before the cache shows what was last written for their service: what
+//!   was created and not yet seen is not created again;
+//! - an endpoint that stays, stays in its slice; slices that change anyway are filled first;
+//! - a service without endpoints has one empty slice for each address family;
+//! - a slice that belongs to another service of the same name is not rewritten, it goes.
+
+mod hints;
+mod node;
+mod packing;
+mod plan;
+mod reconcile;
+#[cfg(test)]
+mod tests;
+mod topology;
+mod traffic;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::handler::enqueue_self;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Key, Queue, Runnable};
+
+use self::node::Node;
+use self::reconcile::{SliceKeeper, ZoneWatcher};
+use self::topology::Topology;
+use crate::discovery::backend::Backend;
+use crate::discovery::changes::SliceHands;
+use crate::discovery::membership::follow_pods;
+use crate::discovery::service::Service;
+use crate::discovery::slice::Slice;
+use crate::discovery::wake::{follow_slices, index_slices};
+use crate::discovery::{MAX_RETRIES, slow_retries};
+use crate::own_writes::OwnWrites;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::pace::Pace;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "endpointslice-controller",
+    aliases: &["endpointslice"],
+    on_by_default: true,
+    summary: "lists a service's pods in EndpointSlices",
+    watches: &[
+        Access::watch("", "services"),
+        Access::watch("", "pods"),
+        Access::watch("", "nodes"),
+        Access::watch("discovery.k8s.io", "endpointslices"),
+    ],
+    writes: &[Access::to("discovery.k8s.io", "endpointslices", &["create", "delete", "update"]), EVENTS],
+    default_workers: 5,
+    build,
+};
+
+/// How the controller signs its slices, and its events.
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const COMPONENT: &str = "endpoint-slice-controller";
+
+/// The longest wait between two tries.
+const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let services = context.informers.of::<Service>();
+    let pods = context.informers.of::<Backend>();
+    let nodes = context.informers.of::<Node>();
+    let slices = context.informers.of::<Slice>();
+    let retries = slow_retries(&context.runtime.clock, LONGEST_RETRY);
+    let queue = Queue::with_rate_limiter("endpoint_slice", &context.runtime, retries);
+    let zones = Queue::with_rate_limiter(
+        "endpoint_slice_topology",
+        &context.runtime,
+        limiter::eager(&context.runtime.clock),
+    );
+    let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
+    let writes = Arc::new(OwnWrites::new(&slices));
+    let topology = Arc::new(Topology::default());
+
+    services.add_handler(enqueue_self(&queue));
+    let (paced, later) = (pace.clone(), queue.clone());
+    follow_pods(&pods, &services, move |service| {
+        let delay = paced.delay(&service);
+        later.add_after(service, delay);
+    });
+    index_slices(&slices);
+    follow_slices(&slices, &queue, &writes, MANAGER);
+    let changed = zones.clone();
+    nodes.add_handler(move |event: &Event| {
+        if node::moves_zones(event) {
+            changed.add(Key::cluster("zones"));
+        }
+    });
+
+    let watcher = ZoneWatcher { nodes: nodes.lister(), topology: topology.clone(), services: queue.clone() };
+    let keeper = SliceKeeper {
+        recorder: context.recorder(COMPONENT),
+        services: services.lister(),
+        pods: pods.lister(),
+        nodes: nodes.lister(),
+        slices: slices.lister(),
+        hands: SliceHands::new(context, writes.clone()),
+        triggers: Default::default(),
+        topology,
+        writes,
+        pace,
+    };
+    let watcher = Controller::new("endpointslice-controller-zones", zones, watcher).waits_for(&nodes);
+    let controller = Controller::new(ENTRY.name, queue, keeper)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .max_retries(MAX_RETRIES)
+        .waits_for(&services)
+        .waits_for(&pods)
+        .waits_for(&nodes)
+        .waits_for(&slices);
+    vec![Box::new(watcher), Box::new(controller)]
+}

@@ -1,0 +1,84 @@
+//! Which endpoint goes to which slice. Pure.
+//!
+//! All slices here have the same ports and address family. Endpoints that stay, stay where they are; new
+//! ones fill first the slices that change anyway, then one that has room for all that are left, then new
+//! slices.
+
+use setpoint::Cached;
+
+use super::plan::Sketch;
+use crate::discovery::changes::{Changes, Draft};
+use crate::discovery::slice::{EndpointSet, Port, Slice};
+
+/// The most endpoints in a slice.
+pub(super) const MOST: usize = 100;
+
+/// What to do so that `existing` slices list what is `wanted`.
+pub(super) fn pack(
+    sketch: &Sketch<'_>,
+    ports: &[Port],
+    existing: Vec<Cached<Slice>>,
+    mut wanted: EndpointSet,
+) -> Changes {
+    let mut changes = Changes::default();
+    for slice in existing {
+        keep(sketch, slice, &mut wanted, &mut changes);
+    }
+    // The fullest first.
+    changes.update.sort_by_key(|draft| std::cmp::Reverse(draft.endpoints.len()));
+    for draft in &mut changes.update {
+        fill(draft, &mut wanted);
+    }
+    while !wanted.is_empty() {
+        let roomy = if wanted.len() < MOST { roomiest_fit(&changes.unchanged, wanted.len()) } else { None };
+        match roomy {
+            Some(at) => {
+                let mut draft = sketch.edit(changes.unchanged.remove(at));
+                fill(&mut draft, &mut wanted);
+                changes.update.push(draft);
+            }
+            None => {
+                let mut draft = sketch.new_slice(ports.to_vec());
+                fill(&mut draft, &mut wanted);
+                changes.create.push(draft);
+            }
+        }
+    }
+    changes
+}
+
+/// Sorts a slice out by what of it is still wanted, and takes that off the list.
+fn keep(sketch: &Sketch<'_>, slice: Cached<Slice>, wanted: &mut EndpointSet, changes: &mut Changes) {
+    let mut kept = Vec::with_capacity(slice.endpoints.len());
+    let mut changed = false;
+    for endpoint in &slice.endpoints {
+        if let Some(desired) = wanted.remove(&endpoint.key()) {
+            changed |= !desired.same_state(endpoint);
+            kept.push(desired);
+        }
+    }
+    changed |= kept.len() != slice.endpoints.len();
+    if changed && kept.is_empty() {
+        changes.delete.push(slice);
+    } else if changed {
+        changes.update.push(Draft { endpoints: kept, ..sketch.edit(slice) });
+    } else if sketch.labels_differ(&slice) {
+        changes.update.push(sketch.edit(slice));
+    } else {
+        changes.unchanged.push(slice);
+    }
+}
+
+fn fill(draft: &mut Draft, wanted: &mut EndpointSet) {
+    while draft.endpoints.len() < MOST {
+        let Some((_, endpoint)) = wanted.pop_first() else { return };
+        draft.endpoints.push(endpoint);
+    }
+}
+
+/// The slice that is closest to full with so many more.
+fn roomiest_fit(slices: &[Cached<Slice>], more: usize) -> Option<usize> {
+    let room = |slice: &Cached<Slice>| MOST.checked_sub(slice.endpoints.len() + more);
+    let fitting = slices.iter().enumerate().filter_map(|(at, slice)| Some((room(slice)?, at)));
+    fitting.min().map(|(_, at)| at)
+}

@@ -1,0 +1,240 @@
+//! Observe, plan, apply.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use setpoint::object::DecodeError;
+use setpoint::owner::controller_ref;
+use setpoint::{Cached, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Recorder};
+
+use super::MANAGER;
+use super::hints::share_out;
+use super::node::{self, Node};
+use super::plan::{LeftOut, Sketch, Zones, plan};
+use super::topology::Topology;
+use super::traffic::{Close, keep_close, remove_hints};
+use crate::discovery::address::Family;
+use crate::discovery::backend::Backend;
+use crate::discovery::changes::{Changes, SliceHands, SliceOwner};
+use crate::discovery::membership::selected_pods;
+use crate::discovery::service::Service;
+use crate::discovery::slice::{Slice, is_owned_by};
+use crate::discovery::trigger::{LAST_CHANGE, TriggerTimes};
+use crate::discovery::wake::slices_of;
+use crate::own_writes::OwnWrites;
+use crate::workload::pace::Pace;
+
+/// The annotations by which a service asks for hints; the first has the last word.
+const TOPOLOGY_MODE: [&str; 2] =
+    ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
+
+pub(super) struct SliceKeeper {
+    pub(super) recorder: Recorder,
+    pub(super) services: Lister<Service>,
+    pub(super) pods: Lister<Backend>,
+    pub(super) nodes: Lister<Node>,
+    pub(super) slices: Lister<Slice>,
+    pub(super) hands: SliceHands,
+    pub(super) triggers: TriggerTimes,
+    pub(super) topology: Arc<Topology>,
+    pub(super) writes: Arc<OwnWrites<Key>>,
+    pub(super) pace: Arc<Pace<Key>>,
+}
+
+/// What was observed of a service.
+struct Observed {
+    service: Cached<Service>,
+    pods: Vec<Cached<Backend>>,
+    zones: Zones,
+    slices: Vec<Cached<Slice>>,
+    triggered: Option<Timestamp>,
+}
+
+impl Reconciler for SliceKeeper {
+    type Key = Key;
+
+    /// The key is that of a service.
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(service) = self.services.get(key)? else {
+            self.forget(key);
+            return Ok(Outcome::Settled);
+        };
+        if !service.is_served() {
+            return Ok(Outcome::Settled);
+        }
+        self.pace.looked(key);
+        let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
+        let Some(slices) = slices else { return Ok(Outcome::Requeue) };
+        let observed = self.observe(service, slices)?;
+        let result = self.reconcile_families(&observed).await;
+        if let Err(error) = &result {
+            let message = format!("Error updating Endpoint Slices for Service {key}: {}", error.report());
+            self.tell(&observed.service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
+        }
+        result.map(|()| Outcome::Settled)
+    }
+}
+
+impl SliceKeeper {
+    fn forget(&self, key: &Key) {
+        self.triggers.forget(key);
+        self.writes.forget(key);
+        self.topology.forget(key);
+        self.pace.forget(key);
+    }
+
+    fn observe(&self, service: Cached<Service>, slices: Vec<Cached<Slice>>) -> Result<Observed, DecodeError> {
+        let pods = selected_pods(&self.pods, &service)?;
+        let mut zones = Zones::new();
+        for pod in &pods {
+            if !zones.contains_key(&pod.node)
+                && let Some(node) = self.nodes.objects().get(&Key::cluster(&*pod.node))
+            {
+                zones.insert(pod.node.clone(), node::zone(node.meta()).map(str::to_owned));
+            }
+        }
+        let triggered = self.triggers.since_last_look(&service, &pods);
+        Ok(Observed { service, pods, zones, slices, triggered })
+    }
+
+    /// Each family by itself: what goes wrong with one does not keep the other from being tried.
+    async fn reconcile_families(&self, observed: &Observed) -> Result<(), ReconcileError> {
+        let service = &observed.service;
+        let families = service.families();
+        let mut result = Ok(());
+        for family in &families {
+            let of_family = observed.slices.iter().filter(|slice| slice.address_type == Some(*family));
+            let slices = of_family.cloned().collect();
+            result = result.and(self.reconcile_family(observed, *family, slices).await);
+        }
+        let unsupported =
+            |slice: &&Cached<Slice>| !slice.address_type.is_some_and(|of| families.contains(&of));
+        for slice in observed.slices.iter().filter(unsupported) {
+            if let Some(family) = slice.address_type {
+                self.topology.not_hinted(service.key(), family);
+            }
+            result = result.and(self.hands.delete(service.key(), slice).await);
+        }
+        result
+    }
+
+    async fn reconcile_family(
+        &self,
+        observed: &Observed,
+        family: Family,
+        slices: Vec<Cached<Slice>>,
+    ) -> Result<(), ReconcileError> {
+        let Observed { service, pods, zones, .. } = observed;
+        let mut plan = plan(service, family, pods, zones, slices);
+        self.hint(&Sketch::new(service, family), &mut plan.changes);
+        let uid = &service.meta().uid;
+        plan.changes.recycle(|slice, draft| {
+            slice.address_type == Some(draft.family) && is_owned_by(slice, "Service", uid)
+        });
+        tell_trigger(&mut plan.changes, observed.triggered);
+        let owner = SliceOwner {
+            key: service.key(),
+            reference: controller_ref(&Kind::of::<Service>(), service.meta()),
+            being_deleted: service.meta().is_being_deleted(),
+        };
+        let applied = self.hands.apply(&owner, &plan.changes).await;
+        let complete = plan.left_out.iter().try_for_each(|left_out| Err(unknown_node(service, left_out)));
+        complete.and(applied)
+    }
+
+    /// Hints by annotation go before hints by traffic distribution; without either there are none.
+    fn hint(&self, sketch: &Sketch<'_>, changes: &mut Changes) {
+        let (service, key) = (sketch.service, sketch.service.key());
+        if asks_for_hints(service) {
+            return self.share_out(sketch, changes);
+        }
+        if self.topology.has_hints(key) {
+            self.tell_hints(
+                sketch,
+                EventType::Warning,
+                "TopologyAwareHintsDisabled",
+                "Topology Aware Hints has been disabled",
+            );
+        }
+        self.topology.not_hinted(key, sketch.family);
+        match Close::named(service.spec.traffic_distribution.as_deref()) {
+            Some(close) => keep_close(sketch, close, changes),
+            None => remove_hints(sketch, changes),
+        }
+    }
+
+    fn share_out(&self, sketch: &Sketch<'_>, changes: &mut Changes) {
+        let key = sketch.service.key();
+        match share_out(sketch, self.topology.shares().as_ref(), changes) {
+            Ok(counts) => {
+                if !self.topology.has_hints(key) {
+                    self.tell_hints(
+                        sketch,
+                        EventType::Normal,
+                        "TopologyAwareHintsEnabled",
+                        "Topology Aware Hints has been enabled",
+                    );
+                }
+                self.topology.hinted(key, sketch.family, counts);
+            }
+            Err(why) => {
+                self.tell_hints(sketch, EventType::Warning, "TopologyAwareHintsDisabled", &why.to_string());
+                self.topology.not_hinted(key, sketch.family);
+                remove_hints(sketch, changes);
+            }
+        }
+    }
+
+    fn tell_hints(&self, sketch: &Sketch<'_>, event_type: EventType, reason: &str, message: &str) {
+        let message = format!("{message}, addressType: {}", sketch.family.as_str());
+        self.tell(sketch.service, event_type, reason, message);
+    }
+
+    fn tell(&self, service: &Cached<Service>, event_type: EventType, reason: &str, message: String) {
+        self.recorder.event(&Kind::of::<Service>(), service.object(), event_type, reason, message);
+    }
+}
+
+fn asks_for_hints(service: &Service) -> bool {
+    let annotations = &service.metadata.annotations;
+    let mode = TOPOLOGY_MODE.iter().find_map(|name| annotations.get(*name));
+    mode.is_some_and(|mode| mode == "Auto" || mode == "auto")
+}
+
+/// Says in every slice that is written what change it answers.
+fn tell_trigger(changes: &mut Changes, triggered: Option<Timestamp>) {
+    for draft in changes.drafts() {
+        match triggered {
+            Some(time) => _ = draft.annotations.insert(LAST_CHANGE.to_owned(), time.to_string()),
+            None => _ = draft.annotations.remove(LAST_CHANGE),
+        }
+    }
+}
+
+/// The slices are written without the pod, and looked at again: the node may be about to show up.
+fn unknown_node(service: &Cached<Service>, left_out: &LeftOut) -> ReconcileError {
+    ReconcileError::retry(format!(
+        "skipping Pod {} for Service {}: Node {} Not Found",
+        left_out.pod.name(),
+        service.key(),
+        left_out.node
+    ))
+}
+
+/// Follows how much each zone can do.
+pub(super) struct ZoneWatcher {
+    pub(super) nodes: Lister<Node>,
+    pub(super) topology: Arc<Topology>,
+    pub(super) services: Queue<Key>,
+}
+
+impl Reconciler for ZoneWatcher {
+    type Key = Key;
+
+    /// All nodes are one key.
+    async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
+        let overloaded = self.topology.set_nodes(&self.nodes.list(None)?);
+        overloaded.into_iter().for_each(|service| self.services.add(service));
+        Ok(Outcome::Settled)
+    }
+}

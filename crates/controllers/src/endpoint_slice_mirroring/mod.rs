@@ -1,0 +1,106 @@
+//! EndpointSlice mirroring: who writes Endpoints by hand gets slices too.
+//!
+//! Owns: the slices that are labelled as this controller's.
+//! Watches: Endpoints, Services, EndpointSlices.
+//! Writes: creates, updates and deletes EndpointSlices.
+//!
+//! ```text
+//!  plan.rs       from Endpoints to slices                                     (pure)
+//!  reconcile.rs  observe, plan, apply
+//! ```
+//!
+//! What always holds:
+//! - only the Endpoints of a service without a selector are mirrored, and none that say they should not be;
+//! - at most [`plan::MOST`] addresses of a subset are mirrored;
+//! - slices are not looked at again before the cache shows what was last written for them.
+
+mod plan;
+mod reconcile;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::{Context, Controller, Event, Object, Queue, Runnable};
+
+use self::plan::is_to_be_mirrored;
+use self::reconcile::Mirror;
+use crate::discovery::changes::SliceHands;
+use crate::discovery::service::Service;
+use crate::discovery::slice::Slice;
+use crate::discovery::subset::Endpoints;
+use crate::discovery::wake::{follow_slices, index_slices};
+use crate::discovery::{MAX_RETRIES, slow_retries};
+use crate::own_writes::OwnWrites;
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "endpointslice-mirroring-controller",
+    aliases: &["endpointslicemirroring"],
+    on_by_default: true,
+    summary: "mirrors Endpoints that people write into EndpointSlices",
+    watches: &[
+        Access::watch("", "endpoints"),
+        Access::watch("", "services"),
+        Access::watch("discovery.k8s.io", "endpointslices"),
+    ],
+    writes: &[Access::to("discovery.k8s.io", "endpointslices", &["create", "delete", "update"]), EVENTS],
+    default_workers: 5,
+    build,
+};
+
+/// How the controller signs its slices, and its events.
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+const COMPONENT: &str = "endpoint-slice-mirroring-controller";
+
+/// The longest wait between two tries.
+const LONGEST_RETRY: Duration = Duration::from_secs(100);
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let endpoints = context.informers.of::<Endpoints>();
+    let services = context.informers.of::<Service>();
+    let slices = context.informers.of::<Slice>();
+    let retries = slow_retries(&context.runtime.clock, LONGEST_RETRY);
+    let queue = Queue::with_rate_limiter("endpoint_slice_mirroring", &context.runtime, retries);
+    let writes = Arc::new(OwnWrites::new(&slices));
+
+    let changed = queue.clone();
+    endpoints.add_handler(move |event: &Event| {
+        let mirrored = |endpoints: &Object| {
+            endpoints.view::<Endpoints>().is_ok_and(|view| is_to_be_mirrored(endpoints.meta(), view))
+        };
+        if event.states().any(mirrored) {
+            changed.add(event.object().key().clone());
+        }
+    });
+    let changed = queue.clone();
+    services.add_handler(move |event: &Event| {
+        let unselecting =
+            |service: &Object| service.view::<Service>().is_ok_and(|service| !service.has_selector());
+        let concerns = match event {
+            Event::Updated { old, new } => unselecting(old) != unselecting(new),
+            event => unselecting(event.object()),
+        };
+        if concerns {
+            changed.add(event.object().key().clone());
+        }
+    });
+    index_slices(&slices);
+    follow_slices(&slices, &queue, &writes, MANAGER);
+
+    let mirror = Mirror {
+        recorder: context.recorder(COMPONENT),
+        endpoints: endpoints.lister(),
+        services: services.lister(),
+        slices: slices.lister(),
+        hands: SliceHands::new(context, writes.clone()),
+        writes,
+    };
+    let controller = Controller::new(ENTRY.name, queue, mirror)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .max_retries(MAX_RETRIES)
+        .waits_for(&endpoints)
+        .waits_for(&services)
+        .waits_for(&slices);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,83 @@
+//! Observe, plan, apply.
+
+use std::sync::Arc;
+
+use setpoint::object::DecodeError;
+use setpoint::owner::controller_ref;
+use setpoint::{Cached, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
+
+use super::MANAGER;
+use super::plan::{MOST, Plan, is_to_be_mirrored, plan};
+use crate::discovery::changes::{SliceHands, SliceOwner};
+use crate::discovery::service::Service;
+use crate::discovery::slice::Slice;
+use crate::discovery::subset::Endpoints;
+use crate::discovery::wake::slices_of;
+use crate::own_writes::OwnWrites;
+
+pub(super) struct Mirror {
+    pub(super) recorder: Recorder,
+    pub(super) endpoints: Lister<Endpoints>,
+    pub(super) services: Lister<Service>,
+    pub(super) slices: Lister<Slice>,
+    pub(super) hands: SliceHands,
+    pub(super) writes: Arc<OwnWrites<Key>>,
+}
+
+impl Reconciler for Mirror {
+    type Key = Key;
+
+    /// The key is that of Endpoints and of their service.
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(endpoints) = self.mirrored(key)? else { return self.clean_up(key).await };
+        let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
+        let Some(slices) = slices else { return Ok(Outcome::Requeue) };
+        let plan = plan(&endpoints, slices);
+        self.tell(&endpoints, &plan);
+        let owner = SliceOwner {
+            key,
+            reference: controller_ref(&Kind::of::<Endpoints>(), endpoints.meta()),
+            being_deleted: endpoints.meta().is_being_deleted(),
+        };
+        self.hands.apply(&owner, &plan.changes).await?;
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Mirror {
+    /// The Endpoints of this name, if they are to be mirrored: their service has to be there, and must
+    /// not find its endpoints itself.
+    fn mirrored(&self, key: &Key) -> Result<Option<Cached<Endpoints>>, DecodeError> {
+        let endpoints = self.endpoints.get(key)?;
+        let unselecting = self.services.get(key)?.is_some_and(|service| !service.has_selector());
+        Ok(endpoints.filter(|endpoints| unselecting && is_to_be_mirrored(endpoints.meta(), endpoints)))
+    }
+
+    async fn clean_up(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        self.writes.forget(key);
+        for slice in slices_of(&self.slices, key, MANAGER)? {
+            self.hands.delete(key, &slice).await?;
+        }
+        Ok(Outcome::Settled)
+    }
+
+    fn tell(&self, endpoints: &Cached<Endpoints>, plan: &Plan) {
+        let event = |reason: &str, message: String| {
+            let kind = Kind::of::<Endpoints>();
+            self.recorder.event(&kind, endpoints.object(), EventType::Warning, reason, message);
+        };
+        if plan.invalid > 0 {
+            let message =
+                format!("Skipped {} invalid IP addresses when mirroring to EndpointSlices", plan.invalid);
+            event("InvalidIPAddress", message);
+        }
+        if plan.skipped > plan.invalid {
+            let message = format!(
+                "A max of {MOST} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses \
+                 were skipped",
+                plan.skipped
+            );
+            event("TooManyAddressesToMirror", message);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Endpoints: every service with a selector has an object that lists the addresses of its pods.
+//!
+//! Owns: the Endpoints object of each service that has a selector; it has the service's name.
+//! Watches: Services, Pods, Endpoints.
+//! Writes: creates, updates and deletes Endpoints.
+//!
+//! ```text
+//!  plan.rs       what the object of a service should say                      (pure)
+//!  capacity.rs   which addresses are left out where there are too many        (pure)
+//!  reconcile.rs  observe, plan, write
+//! ```
+//!
+//! What always holds:
+//! - pods that are about to end are not listed, unless the service wants addresses that are not ready;
+//! - at most [`capacity::MOST`] addresses are listed, ready ones first, and an annotation says that some
+//!   are missing;
+//! - an object is not looked at again before the cache shows what was last written to it;
+//! - an object whose service is gone goes too, once the API server itself has said that it is gone.
+
+mod capacity;
+mod plan;
+mod reconcile;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use setpoint::handler::enqueue_self;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Queue, Runnable};
+
+use self::reconcile::EndpointsKeeper;
+use crate::discovery::MAX_RETRIES;
+use crate::discovery::backend::Backend;
+use crate::discovery::membership::follow_pods;
+use crate::discovery::service::Service;
+use crate::discovery::subset::Endpoints;
+use crate::own_writes::OwnWrites;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::pace::Pace;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "endpoints-controller",
+    aliases: &["endpoint"],
+    on_by_default: true,
+    summary: "lists the addresses of a service's pods in its Endpoints",
+    watches: &[Access::watch("", "services"), Access::watch("", "pods"), Access::watch("", "endpoints")],
+    writes: &[Access::to("", "endpoints", &["create", "delete", "update"]), EVENTS],
+    default_workers: 5,
+    build,
+};
+
+/// How the controller signs its events and the objects it keeps.
+const COMPONENT: &str = "endpoint-controller";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let services = context.informers.of::<Service>();
+    let pods = context.informers.of::<Backend>();
+    let endpoints = context.informers.of::<Endpoints>();
+    let queue =
+        Queue::with_rate_limiter("endpoint", &context.runtime, limiter::eager(&context.runtime.clock));
+    let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
+    let writes = Arc::new(OwnWrites::new(&endpoints));
+
+    services.add_handler(enqueue_self(&queue));
+    let (paced, later) = (pace.clone(), queue.clone());
+    follow_pods(&pods, &services, move |service| {
+        let delay = paced.delay(&service);
+        later.add_after(service, delay);
+    });
+    let (own, touched) = (writes.clone(), queue.clone());
+    endpoints.add_handler(move |event: &Event| {
+        let key = event.object().key();
+        let news = own.is_news(key, event);
+        // What was there before may have lost its service while nobody looked.
+        let leftover = matches!(event, Event::Added { initial: true, .. });
+        if leftover || (news && matches!(event, Event::Deleted { .. } | Event::Updated { .. })) {
+            touched.add(key.clone());
+        }
+    });
+
+    let keeper = EndpointsKeeper {
+        client: context.client.clone(),
+        recorder: context.recorder(COMPONENT),
+        services: services.lister(),
+        pods: pods.lister(),
+        endpoints: endpoints.lister(),
+        triggers: Default::default(),
+        writes,
+        pace,
+    };
+    let controller = Controller::new(ENTRY.name, queue, keeper)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .max_retries(MAX_RETRIES)
+        .waits_for(&services)
+        .waits_for(&pods)
+        .waits_for(&endpoints);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,149 @@
+//! Observe, plan, write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::object::DecodeError;
+use setpoint::reconcile::Attempting;
+use setpoint::recorder::Reference;
+use setpoint::{
+    Cached, Client, ClientError, Edit, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
+    Reconciler, Recorder,
+};
+
+use super::plan::{Content, plan};
+use crate::discovery::backend::Backend;
+use crate::discovery::membership::selected_pods;
+use crate::discovery::service::Service;
+use crate::discovery::subset::Endpoints;
+use crate::discovery::trigger::TriggerTimes;
+use crate::own_writes::OwnWrites;
+use crate::workload::pace::Pace;
+use crate::workload::pod_control::namespace_is_terminating;
+
+/// Endpoints with this annotation are somebody's lock and belong to no service.
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+
+pub(super) struct EndpointsKeeper {
+    pub(super) client: Client,
+    pub(super) recorder: Recorder,
+    pub(super) services: Lister<Service>,
+    pub(super) pods: Lister<Backend>,
+    pub(super) endpoints: Lister<Endpoints>,
+    pub(super) triggers: TriggerTimes,
+    pub(super) writes: Arc<OwnWrites<Key>>,
+    pub(super) pace: Arc<Pace<Key>>,
+}
+
+impl Reconciler for EndpointsKeeper {
+    type Key = Key;
+
+    /// The key is that of a service and of its Endpoints.
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(service) = self.services.get(key)? else { return self.remove(key).await };
+        if !service.is_served() {
+            return Ok(Outcome::Settled);
+        }
+        self.pace.looked(key);
+        let Some(current) = self.writes.once_shown(key, || self.current(key))? else {
+            return Ok(Outcome::Requeue);
+        };
+        let current = current.first();
+        let pods = selected_pods(&self.pods, &service)?;
+        let triggered = self.triggers.since_last_look(&service, &pods);
+        match (plan(&service, &pods, current, triggered), current) {
+            (None, _) => {}
+            (Some(content), None) => self.create(key, &content).await?,
+            (Some(content), Some(current)) => self.update(current, &content).await?,
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl EndpointsKeeper {
+    fn current(&self, key: &Key) -> Result<Vec<Cached<Endpoints>>, DecodeError> {
+        Ok(self.endpoints.get(key)?.into_iter().collect())
+    }
+
+    /// The service is gone, as far as the cache knows: so are its Endpoints, if it is really gone.
+    async fn remove(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let kind = Kind::of::<Endpoints>();
+        let found =
+            self.client.get(&kind, key).await.optional().attempting(format!("look for endpoints {key}"))?;
+        if let Some(endpoints) = found.filter(|endpoints| !is_a_lock(endpoints)) {
+            let service = self.client.get(&Kind::of::<Service>(), key).await.optional();
+            if service.attempting(format!("recheck that service {key} is gone"))?.is_some() {
+                return Ok(Outcome::Requeue);
+            }
+            let delete = Delete::of_uid(&*endpoints.meta().uid);
+            let deleted = self.client.delete(&kind, key, &delete).await.optional();
+            deleted.attempting(format!("delete endpoints {key}"))?;
+        }
+        self.triggers.forget(key);
+        self.writes.forget(key);
+        self.pace.forget(key);
+        Ok(Outcome::Settled)
+    }
+
+    async fn create(&self, key: &Key, content: &Content) -> Result<(), ReconcileError> {
+        let metadata = json!({
+            "name": key.name(),
+            "namespace": key.namespace(),
+            "labels": content.labels,
+            "annotations": content.annotations,
+        });
+        let body = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": content.subsets});
+        match self.client.create(&Kind::of::<Endpoints>(), key.namespace(), &body).await {
+            Ok(created) => self.writes.wrote(key, &created),
+            Err(error) if namespace_is_terminating(&error) => {}
+            Err(error) => {
+                let message = format!("Failed to create endpoint for service {key}: {error}");
+                self.tell(reference(key), "FailedToCreateEndpoint", message);
+                return Err(error.into_reconcile_error(format!("create endpoints {key}")));
+            }
+        }
+        Ok(())
+    }
+
+    async fn update(&self, current: &Cached<Endpoints>, content: &Content) -> Result<(), ReconcileError> {
+        let key = current.key();
+        let body = Edit::of(current.object())
+            .set(&["metadata", "labels"], &content.labels)
+            .set(&["metadata", "annotations"], &content.annotations)
+            .set(&["subsets"], &content.subsets);
+        match self.client.update(&Kind::of::<Endpoints>(), key, Part::Main, &body).await {
+            Ok(updated) => self.writes.wrote(key, &updated),
+            Err(error) => {
+                self.tell_update(current.object(), &error);
+                return Err(error.into_reconcile_error(format!("update endpoints {key}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_update(&self, current: &Object, error: &ClientError) {
+        let message = format!("Failed to update endpoint {}: {error}", current.key());
+        self.tell(Reference::to(&Kind::of::<Endpoints>(), current), "FailedToUpdateEndpoint", message);
+    }
+
+    fn tell(&self, about: Reference, reason: &str, message: String) {
+        self.recorder.event_about(about, EventType::Warning, reason, message, BTreeMap::new());
+    }
+}
+
+fn is_a_lock(endpoints: &Object) -> bool {
+    endpoints.view::<Endpoints>().is_ok_and(|endpoints| endpoints.metadata.annotations.contains_key(LEADER))
+}
+
+/// Endpoints that are not there yet.
+fn reference(key: &Key) -> Reference {
+    Reference {
+        kind: "Endpoints".to_owned(),
+        api_version: "v1".to_owned(),
+        namespace: key.namespace().unwrap_or_default().to_owned(),
+        name: key.name().to_owned(),
+        ..Reference::default()
+    }
+}

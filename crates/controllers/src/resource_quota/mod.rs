@@ -1,0 +1,80 @@
+//! ResourceQuota: how much of what a quota limits is in use.
+//!
+//! Owns: `status` of ResourceQuotas. The API server raises it when it admits an object; this controller
+//! counts anew when something goes, and every five minutes in any case.
+//! Watches: ResourceQuotas, and every kind that some quota limits.
+//! Writes: ResourceQuota status (update).
+//!
+//! ```text
+//!  view.rs       a quota as it is read and written
+//!  monitors.rs   the kinds that quotas limit, each watched from when the first quota asks for it
+//!  count.rs      from objects to usage                                        (pure)
+//!  reconcile.rs  observe, count, write
+//! ```
+//!
+//! What always holds:
+//! - what cannot be counted now keeps the number it had;
+//! - a creation is not counted here: it was when it was admitted, and others may be admitted that the
+//!   cache does not show yet;
+//! - status lists only what the quota limits and somebody counts.
+
+mod count;
+mod monitors;
+mod reconcile;
+mod view;
+
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Queue, Runnable};
+
+use self::monitors::Monitors;
+use self::reconcile::Counter;
+use self::view::ResourceQuota;
+use crate::own_writes::OwnWrites;
+use crate::registry::{Access, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "resourcequota-controller",
+    aliases: &["resourcequota"],
+    on_by_default: true,
+    summary: "counts what quotas limit",
+    watches: &[Access::watch("", "resourcequotas"), Access::watch("*", "*")],
+    writes: &[Access::to("", "resourcequotas/status", &["update"])],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let quotas = context.informers.of::<ResourceQuota>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("resourcequota_primary", &context.runtime, limiter);
+    let changed = queue.clone();
+    let writes = Arc::new(OwnWrites::new(&quotas));
+    let own = writes.clone();
+    quotas.add_handler(move |event: &Event| {
+        let limits = |object: &setpoint::Object| {
+            object.view::<ResourceQuota>().ok().map(|quota| quota.spec.hard.clone())
+        };
+        let awaited = own.is_news(event.object().key(), event) && own.is_awaited(event.object().key());
+        let concerns = match event {
+            Event::Updated { old, new } => limits(old) != limits(new),
+            _ => true,
+        };
+        if concerns || awaited {
+            changed.add(event.object().key().clone());
+        }
+    });
+    let counter = Counter {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        quotas: quotas.lister(),
+        monitors: Monitors::new(context, quotas.lister(), queue.clone()),
+        writes,
+    };
+    let controller = Controller::new(ENTRY.name, queue, counter)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&quotas);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,65 @@
+//! Observe, count, write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::client::Part;
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
+use setpoint_quota::Resources;
+
+use super::count::{status, usage};
+use super::monitors::Monitors;
+use super::view::ResourceQuota;
+use crate::own_writes::OwnWrites;
+
+/// How often everything is counted anew, whether or not something happened.
+const FULL_COUNT: Duration = Duration::from_secs(300);
+
+pub(super) struct Counter {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) quotas: Lister<ResourceQuota>,
+    pub(super) monitors: Monitors,
+    pub(super) writes: Arc<OwnWrites<Key>>,
+}
+
+impl Reconciler for Counter {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let quota = self.writes.once_shown(key, || Ok(self.quotas.get(key)?.into_iter().collect()))?;
+        let Some(quota) = quota else { return Ok(Outcome::Requeue) };
+        let Some(quota) = quota.into_iter().next() else {
+            self.writes.forget(key);
+            return Ok(Outcome::Settled);
+        };
+        let (counted, failure) = self.count(&quota).await;
+        let status = status(&quota, &counted);
+        if status != quota.status {
+            let body = Edit::of(quota.object()).set(&["status"], &status);
+            let written = self.client.update(&Kind::of::<ResourceQuota>(), key, Part::Status, &body).await;
+            self.writes.wrote(key, &written.attempting(format!("update the status of quota {key}"))?);
+        }
+        failure.map_or(Ok(Outcome::CheckAfter(FULL_COUNT)), Err)
+    }
+}
+
+impl Counter {
+    /// What was counted, and what kept the rest from being so.
+    async fn count(&self, quota: &Cached<ResourceQuota>) -> (Resources, Option<ReconcileError>) {
+        let mut counted = Resources::new();
+        let monitors = match self.monitors.of(&quota.spec.hard).await {
+            Ok(monitors) => monitors,
+            Err(error) => return (counted, Some(error)),
+        };
+        let mut failure = None;
+        for monitor in monitors {
+            match monitor.items(quota.key().namespace()) {
+                Ok(items) => counted.add(&usage(quota, &monitor.evaluator, &items, self.clock.now())),
+                Err(error) => failure = Some(error),
+            }
+        }
+        (counted, failure)
+    }
+}

@@ -123,6 +123,12 @@ impl Faults {
         std::future::pending().await
     }
 
+    /// The manager dies now, whatever it is doing.
+    pub(crate) fn kill(&self) {
+        self.0.trace.record("killed");
+        self.0.crash.notify_one();
+    }
+
     /// Waits for a crash.
     pub(crate) async fn crashed(&self) {
         self.0.crash.notified().await;

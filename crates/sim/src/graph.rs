@@ -14,7 +14,7 @@ use setpoint_store::{Event, EventKind, Resource, Store};
 const LEFT_OUT: [&str; 2] = ["Event", "Lease"];
 
 /// Fields that chance or timing decides.
-const MASKED: [&str; 12] = [
+const MASKED: [&str; 13] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -27,6 +27,8 @@ const MASKED: [&str; 12] = [
     "podIPs",
     "clusterIP",
     "clusterIPs",
+    // When the change happened that a write answers: after a restart nobody knows.
+    "endpoints.kubernetes.io/last-change-trigger-time",
 ];
 
 /// The volume that admission gives every pod for its token; the rest of its name is chance.
@@ -127,7 +129,13 @@ impl Names {
 
     fn mask_fields(&self, fields: &Map<String, Value>) -> Map<String, Value> {
         let kept = fields.iter().filter(|(name, _)| !MASKED.contains(&name.as_str()) || is_reference(fields));
-        kept.map(|(name, value)| (name.clone(), self.mask_value(value))).collect()
+        let masked = kept.map(|(name, value)| (name.clone(), self.mask_value(value)));
+        // Annotations of which nothing is left may as well not be there.
+        masked
+            .filter(|(name, value)| {
+                name != "annotations" || value.as_object().is_none_or(|map| !map.is_empty())
+            })
+            .collect()
     }
 
     fn mask_text(&self, text: &str) -> Value {

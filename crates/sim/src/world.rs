@@ -86,6 +86,12 @@ impl World {
         }
     }
 
+    /// Kills the manager, and waits until another one runs.
+    pub async fn restart(&self) {
+        self.faults.kill();
+        self.clock().sleep(2 * RESTART).await;
+    }
+
     /// A client that nothing happens to: the user's.
     pub fn client(&self) -> Client {
         self.cluster.client()

@@ -5,7 +5,7 @@ use setpoint::Labels;
 
 use super::address::{self, Family};
 use super::backend::Backend;
-use crate::workload::encoding::Annotated;
+use crate::workload::encoding::{Annotated, null_is_empty};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -20,10 +20,13 @@ setpoint::view!(Service of k8s_openapi::api::core::v1::Service);
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ServiceSpec {
     r#type: String,
+    #[serde(deserialize_with = "null_is_empty")]
     selector: Labels,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) ports: Vec<ServicePort>,
     #[serde(rename = "clusterIP")]
     cluster_ip: String,
+    #[serde(deserialize_with = "null_is_empty")]
     ip_families: Vec<String>,
     pub(crate) publish_not_ready_addresses: bool,
     pub(crate) traffic_distribution: Option<String>,

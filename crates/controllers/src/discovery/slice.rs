@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use setpoint::{Cached, Labels, Metadata};
 
 use super::address::Family;
-use crate::workload::encoding::Annotated;
+use crate::workload::encoding::{Annotated, null_is_empty};
 
 /// Whose endpoints a slice has.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -21,7 +21,7 @@ pub(crate) struct Slice {
     /// Neither of these for a slice of names, which nobody here makes.
     #[serde(deserialize_with = "family", default)]
     pub(crate) address_type: Option<Family>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     pub(crate) endpoints: Vec<Endpoint>,
     #[serde(default)]
     pub(crate) ports: Option<Vec<Port>>,
@@ -32,6 +32,7 @@ setpoint::view!(Slice of k8s_openapi::api::discovery::v1::EndpointSlice);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Endpoint {
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) addresses: Vec<String>,
     pub(crate) conditions: Conditions,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,9 +62,9 @@ pub(crate) struct Conditions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Hints {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub(crate) for_zones: Vec<Named>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub(crate) for_nodes: Vec<Named>,
 }
 

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::slice::{Port, TargetRef};
-use crate::workload::encoding::Annotated;
+use crate::workload::encoding::{Annotated, null_is_empty};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Endpoints {
     pub(crate) metadata: Annotated,
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) subsets: Vec<Subset>,
 }
 
@@ -20,11 +21,11 @@ setpoint::view!(Endpoints of k8s_openapi::api::core::v1::Endpoints);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Subset {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub(crate) addresses: Vec<Address>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub(crate) not_ready_addresses: Vec<Address>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub(crate) ports: Vec<SubsetPort>,
 }
 

@@ -2,13 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// The part of the metadata that only views show.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotated {
+    #[serde(deserialize_with = "null_is_empty")]
     pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// Some encoders write `null` for what is empty.
+pub(crate) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// How many replicas are wanted where nobody says.

@@ -1,0 +1,134 @@
+//! Endpoints and slices.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use setpoint_sim::{Fault, OnEvent, World};
+
+use crate::land::{create, delete, found, list, parts, pod, running, survives, until, until_all};
+
+const SLICES: &[&str] = &["endpointslice"];
+
+fn service(selector: Value) -> Value {
+    json!({"spec": {"selector": selector, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
+}
+
+/// How many endpoints there are in all slices, and how many of them are ready.
+fn endpoints(slices: &[Value]) -> (usize, usize) {
+    let all = || slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
+    (all().count(), all().filter(|endpoint| endpoint["conditions"]["ready"] == true).count())
+}
+
+fn listed(slices: &[Value], expected: (usize, usize)) -> bool {
+    slices.len() == 1 && endpoints(slices) == expected
+}
+
+/// A service gets a pod, which becomes ready and goes.
+fn slices(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        create(world, "Service", "s", service(json!({"app": "w"}))).await;
+        until_all(world, "EndpointSlice", |slices| listed(slices, (0, 0))).await;
+        pod(world, "p", "w").await;
+        running(world, "p", "10.1.0.1", true).await;
+        until_all(world, "EndpointSlice", |slices| listed(slices, (1, 1))).await;
+        delete(world, "Pod", "p").await;
+        until_all(world, "EndpointSlice", |slices| listed(slices, (0, 0))).await;
+    }
+    .boxed_local()
+}
+
+fn addresses(endpoints: &Value) -> usize {
+    endpoints["subsets"].as_array().map_or(0, |subsets| {
+        subsets.iter().filter_map(|subset| subset["addresses"].as_array()).map(Vec::len).sum()
+    })
+}
+
+/// The same in Endpoints, and the service goes.
+fn objects(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        create(world, "Service", "s", service(json!({"app": "w"}))).await;
+        pod(world, "p", "w").await;
+        running(world, "p", "10.1.0.1", true).await;
+        until(world, "Endpoints", "s", |endpoints| addresses(endpoints) == 1).await;
+        delete(world, "Pod", "p").await;
+        until(world, "Endpoints", "s", |endpoints| addresses(endpoints) == 0).await;
+        delete(world, "Service", "s").await;
+        until_all(world, "Endpoints", |all| all.iter().all(|one| one["metadata"]["name"] != "s")).await;
+    }
+    .boxed_local()
+}
+
+fn mirrored(slices: &[Value], count: usize) -> bool {
+    slices.iter().filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "s").count()
+        == count
+}
+
+/// Somebody writes Endpoints by hand, and removes them.
+fn mirror(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        create(world, "Service", "s", service(Value::Null)).await;
+        let subsets = json!([{"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "http", "port": 80}]}]);
+        create(world, "Endpoints", "s", json!({"subsets": subsets})).await;
+        until_all(world, "EndpointSlice", |slices| mirrored(slices, 1)).await;
+        delete(world, "Endpoints", "s").await;
+        until_all(world, "EndpointSlice", |slices| mirrored(slices, 0)).await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn slices_survive_every_crash_and_every_stale_or_hidden_event() {
+    survives("slices", SLICES, slices);
+}
+
+#[test]
+fn endpoints_survive_them() {
+    survives("endpoints", &["endpoint"], objects);
+}
+
+#[test]
+fn mirrored_slices_survive_them() {
+    survives("mirrored slices", &["endpointslicemirroring"], mirror);
+}
+
+/// The controller creates a slice, its cache does not show it, and the service changes: it must not create
+/// another one.
+#[test]
+fn a_slice_that_was_created_and_not_yet_seen_is_not_created_again() {
+    let stale: Vec<Fault> =
+        (0..12).map(|nth| Fault::Event { nth, what: OnEvent::Delay(Duration::from_secs(60)) }).collect();
+    for fault in stale {
+        World::simulate(1, parts(SLICES), vec![fault], async |world| {
+            found(world).await;
+            create(world, "Service", "s", service(json!({"app": "w"}))).await;
+            until_all(world, "EndpointSlice", |slices| !slices.is_empty()).await;
+            for colour in ["red", "green", "blue"] {
+                let labels = json!({"metadata": {"labels": {"colour": colour}}});
+                crate::land::patch(world, "Service", "s", setpoint::client::Part::Main, labels).await;
+                world.pass(Duration::from_secs(3)).await;
+                assert_eq!(list(world, "EndpointSlice").await.len(), 1, "{fault:?}");
+            }
+            until_all(world, "EndpointSlice", |slices| slices[0]["metadata"]["labels"]["colour"] == "blue")
+                .await;
+            assert_eq!(world.counts().0["discovery.k8s.io/endpointslices"], (1, 0), "{fault:?}");
+        });
+    }
+}
+
+/// All is said: whoever starts now has nothing to write.
+#[test]
+fn a_restart_in_a_steady_state_writes_nothing() {
+    let controllers = ["endpointslice", "endpoint", "endpointslicemirroring"];
+    World::simulate(1, parts(&controllers), Vec::new(), async |world| {
+        slices(world).await;
+        world.pass(Duration::from_secs(30)).await;
+        let before = world.revision();
+        world.restart().await;
+        world.pass(Duration::from_secs(60)).await;
+        assert_eq!(world.revision(), before, "{}", world.trace().text());
+    });
+}

@@ -1,0 +1,116 @@
+//! A world whose nodes and pods a test plays itself.
+
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use setpoint::client::{Delete, Part, Patch};
+use setpoint::source::Selection;
+use setpoint::{Key, Kind};
+use setpoint_cluster::Parts;
+use setpoint_sim::{Scenario, World, check_all};
+
+/// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
+fn combinations() -> usize {
+    let raised = std::env::var("SETPOINT_SIM_COMBINATIONS").ok();
+    raised.and_then(|text| text.parse().ok()).unwrap_or(10)
+}
+
+pub(crate) fn parts(controllers: &[&str]) -> Parts {
+    let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
+    Parts { controllers, controller_options: Default::default(), scheduler: false, nodes: 0 }
+}
+
+/// Every write crashed before and after, every event hidden or stale, then combinations: the same graph
+/// with the same counts.
+#[track_caller]
+pub(crate) fn survives(
+    name: &'static str,
+    controllers: &[&str],
+    script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
+) {
+    let scenario = Scenario { name, parts: parts(controllers), script, always: |_| Ok(()) };
+    let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
+    println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
+}
+
+pub(crate) fn kind(name: &str) -> Kind {
+    let (group, plural, namespaced) = match name {
+        "Endpoints" => ("", "endpoints", true),
+        "EndpointSlice" => ("discovery.k8s.io", "endpointslices", true),
+        "Node" => ("", "nodes", false),
+        "Pod" => ("", "pods", true),
+        "ResourceQuota" => ("", "resourcequotas", true),
+        "Secret" => ("", "secrets", true),
+        "Service" => ("", "services", true),
+        "ServiceAccount" => ("", "serviceaccounts", true),
+        other => panic!("{other} is no kind of this land"),
+    };
+    Kind::new(group, "v1", name, plural, namespaced)
+}
+
+fn key(kind: &Kind, name: &str) -> Key {
+    if kind.namespaced() { Key::namespaced("default", name) } else { Key::cluster(name) }
+}
+
+pub(crate) async fn create(world: &World, kind_name: &str, name: &str, mut body: Value) {
+    let kind = kind(kind_name);
+    body["metadata"]["name"] = json!(name);
+    world.create(&kind, key(&kind, name).namespace(), body).await;
+}
+
+pub(crate) async fn patch(world: &World, kind_name: &str, name: &str, part: Part, body: Value) {
+    let kind = kind(kind_name);
+    let patch = Patch::Merge(body.to_string().into());
+    let patched = world.client().patch(&kind, &key(&kind, name), part, patch).await;
+    patched.unwrap_or_else(|error| panic!("cannot patch {kind_name} {name}: {error}"));
+}
+
+pub(crate) async fn delete(world: &World, kind_name: &str, name: &str) {
+    let kind = kind(kind_name);
+    let delete = Delete { grace_period_seconds: Some(0), ..Delete::default() };
+    let deleted = world.client().delete(&kind, &key(&kind, name), &delete).await;
+    deleted.unwrap_or_else(|error| panic!("cannot delete {kind_name} {name}: {error}"));
+}
+
+/// Waits until `settled` holds for an object.
+pub(crate) async fn until(world: &World, kind_name: &str, name: &str, settled: impl Fn(&Value) -> bool) {
+    let kind = kind(kind_name);
+    world.until(&kind, &key(&kind, name), |object| object.is_some_and(&settled)).await;
+}
+
+/// All objects of a kind.
+pub(crate) async fn list(world: &World, kind_name: &str) -> Vec<Value> {
+    let listed = world.client().list(&kind(kind_name), &Selection::default()).await.expect("a list");
+    listed.objects.iter().map(|object| object.decode().expect("JSON")).collect()
+}
+
+/// Waits until `settled` holds for all objects of a kind.
+pub(crate) async fn until_all(world: &World, kind_name: &str, settled: impl Fn(&[Value]) -> bool) {
+    for _ in 0..3600 {
+        if settled(&list(world, kind_name).await) {
+            return;
+        }
+        world.pass(std::time::Duration::from_secs(1)).await;
+    }
+    panic!("{kind_name} never got there: {:?}\n{}", list(world, kind_name).await, world.trace().text());
+}
+
+/// A pod on a node, in the name of an account that is there.
+pub(crate) async fn pod(world: &World, name: &str, app: &str) {
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    create(world, "Pod", name, json!({"metadata": {"labels": {"app": app}}, "spec": spec})).await;
+}
+
+/// What the pod's node says of it.
+pub(crate) async fn running(world: &World, name: &str, ip: &str, ready: bool) {
+    let ready = if ready { "True" } else { "False" };
+    let conditions =
+        json!([{"type": "Ready", "status": ready, "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
+    let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": conditions});
+    patch(world, "Pod", name, Part::Status, json!({"status": status})).await;
+}
+
+/// A node, and an account for pods.
+pub(crate) async fn found(world: &World) {
+    create(world, "ServiceAccount", "default", json!({})).await;
+    create(world, "Node", "n", json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "z"}}})).await;
+}

@@ -126,27 +126,30 @@ mod tests {
         names.iter().map(|ip| Address { ip: (*ip).to_owned(), ..Address::default() }).collect()
     }
 
-    fn subset(ready: &[&str], not_ready: &[&str], ports: &[SubsetPort]) -> Subset {
-        Subset { addresses: ips(ready), not_ready_addresses: ips(not_ready), ports: ports.to_vec() }
+    fn subset(ready: &[&str], not_ready: &[&str], ports: &[&SubsetPort]) -> Subset {
+        Subset {
+            addresses: ips(ready),
+            not_ready_addresses: ips(not_ready),
+            ports: ports.iter().map(|port| (*port).clone()).collect(),
+        }
     }
 
     #[test]
     fn the_same_addresses_with_several_ports_are_one_subset() {
         let (http, dns) = (port("http", 80), port("dns", 53));
         let spread = [
-            subset(&["b"], &[], &[http.clone()]),
-            subset(&["a"], &["c"], &[http.clone()]),
-            subset(&["a", "b"], &["c"], &[dns.clone()]),
+            subset(&["b"], &[], &[&http]),
+            subset(&["a"], &["c"], &[&http]),
+            subset(&["a", "b"], &["c"], &[&dns]),
         ];
-        assert_eq!(repack(&spread), [subset(&["a", "b"], &["c"], &[dns, http])]);
+        assert_eq!(repack(&spread), [subset(&["a", "b"], &["c"], &[&dns, &http])]);
     }
 
     #[test]
     fn different_addresses_stay_apart_and_not_ready_wins() {
         let (http, dns) = (port("http", 80), port("dns", 53));
-        let spread =
-            [subset(&["a"], &[], &[http.clone(), dns.clone()]), subset(&[], &["a"], &[http.clone()])];
-        assert_eq!(repack(&spread), [subset(&["a"], &[], &[dns]), subset(&[], &["a"], &[http])]);
+        let spread = [subset(&["a"], &[], &[&http, &dns]), subset(&[], &["a"], &[&http])];
+        assert_eq!(repack(&spread), [subset(&["a"], &[], &[&dns]), subset(&[], &["a"], &[&http])]);
     }
 
     #[test]

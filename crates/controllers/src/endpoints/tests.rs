@@ -96,7 +96,7 @@ fn a_named_port_is_each_pods_own() {
 fn a_headless_service_needs_no_ports_and_knows_the_family() {
     let dual =
         changed(pod("a", "10.1.0.1", true), "/status/podIPs", json!([{"ip": "10.1.0.1"}, {"ip": "FD00::1"}]));
-    check(json!({"clusterIP": "None", "ipFamilies": ["IPv4"]}), &[dual.clone()], &["10.1.0.1||"]);
+    check(json!({"clusterIP": "None", "ipFamilies": ["IPv4"]}), std::slice::from_ref(&dual), &["10.1.0.1||"]);
     check(json!({"clusterIP": "None", "ipFamilies": ["IPv6", "IPv4"]}), &[dual], &["fd00::1||"]);
     check(json!({"clusterIP": "10.0.0.1"}), &[cached(pod("a", "10.1.0.1", true))], &[]);
 }

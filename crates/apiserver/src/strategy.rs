@@ -51,6 +51,11 @@ pub trait Strategy: Send + Sync + 'static {
         restore_all_but_status(new, old);
     }
 
+    /// After that: writes when what the status says became so, for kinds that say so (PersistentVolumes).
+    fn stamp_status(&self, new: &mut Value, old: &Value, now: Timestamp) {
+        let _ = (new, old, now);
+    }
+
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let _ = (new, old);
         Errors::default()

@@ -12,11 +12,18 @@ use crate::admission::{Operation, Review};
 use crate::body::Body;
 use crate::decode;
 use crate::json::Json;
+use crate::kind::Subresource;
+use crate::kinds::poddisruptionbudget::disruption::{self, Refusal};
 use crate::metadata;
 use crate::options::{DeleteOptions, OptionsOf, WriteOptions};
+use crate::registry::{Gvr, Served};
 use crate::schema::Target;
-use crate::status::Status;
+use crate::status::{Cause, Named, Status};
 
+/// A budget, or a pod without one, that keeps changing is tried this often, as in v1.34.
+const EVICTION_ATTEMPTS: usize = 20;
+const SEVERAL_BUDGETS: &str =
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 const EVICTION: &str = "io.k8s.api.policy.v1.Eviction";
 const DISRUPTION: Condition = Condition {
     kind: "DisruptionTarget",
@@ -38,8 +45,11 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let review = Review::new(call, Operation::Create, name.to_string(), deletion.dry_run);
     review.mutate(&mut eviction, None).await?;
     review.check(Some(&eviction), None).await?;
-    evict(call, name, deletion).await?;
-    Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))
+    let status = match evict(call, name, deletion).await? {
+        Evicted::Yes => Status::success(201),
+        Evicted::Ambiguous => Status::unknown(SEVERAL_BUDGETS),
+    };
+    Ok(respond::status(call, StatusCode::CREATED, &status))
 }
 
 fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, Status> {
@@ -49,9 +59,140 @@ fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, St
     }
 }
 
+/// What an eviction came to, other than a refusal.
+enum Evicted {
+    Yes,
+    /// The pod has several budgets, which is answered with a failure inside a success.
+    Ambiguous,
+}
+
+async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<Evicted, Status> {
+    for _ in 0..EVICTION_ATTEMPTS {
+        let record = call.record().await?;
+        let pod = call.served.decode(&record)?;
+        if !disruption::needs_no_budget(&pod) {
+            return evict_guarded(call, name, record, &pod, options).await;
+        }
+        // A pod that may come to serve in this moment goes only as what it was seen to be.
+        let is_pinned = disruption::may_come_to_serve(&pod) && options.resource_version.is_none();
+        let pinned = if is_pinned { pinned(&options, &record) } else { options.clone() };
+        match mark_and_delete(call, name, record, pinned).await {
+            Err(why) if why.is_conflict() && options.resource_version.is_none() => {}
+            outcome => return outcome.map(|()| Evicted::Yes),
+        }
+    }
+    Err(Status::conflict(call.served.named(), name, MODIFIED))
+}
+
+/// The same deletion, of this version of the pod only.
+fn pinned(options: &DeleteOptions, record: &Record) -> DeleteOptions {
+    DeleteOptions { resource_version: Some(record.modified.to_string()), ..options.clone() }
+}
+
+/// Evicts a pod that serves: its budget must let it go.
+async fn evict_guarded(
+    call: &Call<'_>,
+    name: &str,
+    record: Arc<Record>,
+    pod: &Value,
+    options: DeleteOptions,
+) -> Result<Evicted, Status> {
+    let served = call.server.served(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
+    let (budget, is_free) = match &guarding(call, &served, pod).await?[..] {
+        [] => return mark_and_delete(call, name, record, options).await.map(|()| Evicted::Yes),
+        [(budget, object)] => (budget.clone(), disruption::is_free(object, pod)),
+        _ => return Ok(Evicted::Ambiguous),
+    };
+    if !is_free {
+        spend(call, &served, name, budget, options.dry_run).await?;
+        return mark_and_delete(call, name, record, options).await.map(|()| Evicted::Yes);
+    }
+    let budget_name = metadata::of(&served.decode(&budget)?).text("name").to_owned();
+    let deletion = pinned(&options, &record);
+    match mark_and_delete(call, name, record, deletion).await {
+        Err(why) if why.is_conflict() && options.resource_version.is_none() => Err(unprocessed(&budget_name)),
+        outcome => outcome.map(|()| Evicted::Yes),
+    }
+}
+
+/// The budgets that are about a pod.
+async fn guarding(
+    call: &Call<'_>,
+    served: &Served,
+    pod: &Value,
+) -> Result<Vec<(Arc<Record>, Value)>, Status> {
+    let range = served.range(call.namespace);
+    let options = setpoint_store::ListOptions::default();
+    let page = call.server.store.list(&range, options).await.map_err(|why| call.server.refusal(why))?;
+    let mut found = Vec::new();
+    for record in page.records {
+        let budget = served.decode(&record)?;
+        if disruption::guards(&budget, pod) {
+            found.push((record, budget));
+        }
+    }
+    Ok(found)
+}
+
+/// Takes one disruption from a budget, again if the budget changes meanwhile.
+async fn spend(
+    call: &Call<'_>,
+    served: &Arc<Served>,
+    pod: &str,
+    mut budget: Arc<Record>,
+    dry_run: bool,
+) -> Result<(), Status> {
+    let of_budget = Call { served, subresource: Some(Subresource::Status), ..*call };
+    let mut name = String::new();
+    for _ in 0..EVICTION_ATTEMPTS {
+        let object = served.decode(&budget)?;
+        name = metadata::of(&object).text("name").to_owned();
+        let spent =
+            disruption::spend(&object, pod, call.now).map_err(|refusal| refused(served, &name, refusal))?;
+        let write = WriteOptions { dry_run, ..WriteOptions::default() };
+        match update::store(&of_budget, &write, spent, &budget).await? {
+            Ok(_) => return Ok(()),
+            Err(Some(newer)) => budget = newer,
+            Err(None) => return Err(Status::not_found(served.named(), &name)),
+        }
+    }
+    Err(Status::timeout(format!("couldn't update PodDisruptionBudget {name:?} due to conflicts"), 10))
+}
+
+fn refused(served: &Served, name: &str, refusal: Refusal) -> Status {
+    let of = Named { group: &served.kind.group, resource: &served.kind.singular };
+    match refusal {
+        Refusal::Unobserved => unprocessed(name),
+        Refusal::Exhausted { needed, healthy } => too_many(
+            format!("The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"),
+            0,
+        ),
+        Refusal::Negative => Status::forbidden(of, name, "pdb disruptions allowed is negative"),
+        Refusal::TooManyUnconfirmed => {
+            let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+            Status::forbidden(of, name, why)
+        }
+    }
+}
+
+fn unprocessed(budget: &str) -> Status {
+    too_many(format!("The disruption budget {budget} is still being processed by the server."), 10)
+}
+
+fn too_many(message: String, retry_after_seconds: u16) -> Status {
+    let what = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let mut status = Status::too_many_requests(what, retry_after_seconds);
+    status.add_cause(Cause { reason: "DisruptionBudget".into(), message, ..Cause::default() });
+    status
+}
+
 /// Marks the pod as disrupted, then deletes it.
-async fn evict(call: &Call<'_>, name: &str, mut options: DeleteOptions) -> Result<(), Status> {
-    let record = call.record().await?;
+async fn mark_and_delete(
+    call: &Call<'_>,
+    name: &str,
+    record: Arc<Record>,
+    mut options: DeleteOptions,
+) -> Result<(), Status> {
     let record = if options.dry_run { record } else { mark(call, name, record, &options).await? };
     if options.resource_version.is_some() {
         options.resource_version = Some(record.modified.to_string());

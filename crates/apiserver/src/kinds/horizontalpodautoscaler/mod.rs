@@ -2,20 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::{AUTOSCALING_V2, entry};
+use super::{AUTOSCALING_V2, entry, metadata};
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::strategy::Strategy;
 
+mod columns;
 mod convert;
 pub mod v1;
+mod validation;
 
 pub fn kind() -> Kind {
     Kind {
         short_names: vec!["hpa".into()],
         categories: vec!["all".into()],
         subresources: vec![Subresource::Status],
+        columns: columns::all(),
         ..entry(
             &AUTOSCALING_V2,
             "HorizontalPodAutoscaler",
@@ -56,7 +59,8 @@ impl Strategy for HorizontalPodAutoscaler {
 
     fn validate(&self, autoscaler: &Value) -> Errors {
         let mut errors = Errors::default();
-        super::metadata::new(autoscaler, &mut errors);
+        metadata::new(autoscaler, &mut errors);
+        validation::check_spec(autoscaler.at("spec"), &Value::Null, &mut errors);
         errors
     }
 
@@ -65,8 +69,22 @@ impl Strategy for HorizontalPodAutoscaler {
         drop_tolerance(new, old);
     }
 
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        validation::check_spec(new.at("spec"), old.at("spec"), &mut errors);
+        errors
+    }
+
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        validation::check_status(new.at("status"), &mut errors);
+        errors
     }
 
     fn counts_generations(&self) -> bool {
@@ -111,6 +129,7 @@ fn drop_tolerance(new: &mut Value, old: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::check;
 
     #[test]
     fn without_metrics_pods_are_kept_four_fifths_busy() {
@@ -121,5 +140,69 @@ mod tests {
         assert_eq!(spec["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
         assert_eq!(spec["behavior"]["scaleUp"]["policies"].as_array().map(Vec::len), Some(2));
         assert_eq!(spec["behavior"]["scaleDown"], json!({"selectPolicy": "Max", "policies": []}));
+    }
+
+    fn autoscaler(change: impl FnOnce(&mut Value)) -> Value {
+        let mut autoscaler = json!({"spec": {"maxReplicas": 3,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+        change(autoscaler.object_mut("spec"));
+        autoscaler
+    }
+
+    #[test]
+    fn bounds_and_target_make_sense() {
+        check::create(&HorizontalPodAutoscaler, autoscaler(|_| ()), &[]);
+        check::create(
+            &HorizontalPodAutoscaler,
+            json!({"spec": {"minReplicas": 0, "scaleTargetRef": {"apiVersion": "v1"}}}),
+            &[
+                "Invalid spec.minReplicas",
+                "Invalid spec.maxReplicas",
+                "Required spec.scaleTargetRef.kind",
+                "Required spec.scaleTargetRef.name",
+                "Invalid spec.scaleTargetRef.apiVersion",
+                "Forbidden spec.metrics",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_metric_has_the_source_of_its_type_with_an_amount() {
+        let metric = |metric: Value| autoscaler(|spec| spec.set("metrics", json!([metric])));
+        check::create(
+            &HorizontalPodAutoscaler,
+            metric(json!({"type": "X"})),
+            &["NotSupported spec.metrics[0].type", "NotSupported spec.metrics[0].type"],
+        );
+        check::create(
+            &HorizontalPodAutoscaler,
+            metric(
+                json!({"type": "Pods", "resource": {"name": "cpu", "target": {"type": "X", "averageUtilization": 0}}}),
+            ),
+            &[
+                "Invalid spec.metrics[0].resource.target.type",
+                "Invalid spec.metrics[0].resource.target.averageUtilization",
+                "Required spec.metrics[0].pods",
+            ],
+        );
+    }
+
+    #[test]
+    fn rules_have_policies_within_bounds() {
+        let rules = json!({"scaleUp": {"stabilizationWindowSeconds": 3601, "selectPolicy": "X",
+            "policies": [{"type": "X", "value": 0, "periodSeconds": 1801}]}, "scaleDown": {"policies": []}});
+        let path = "spec.behavior.scaleUp";
+        check::create(
+            &HorizontalPodAutoscaler,
+            autoscaler(|spec| spec.set("behavior", rules)),
+            &[
+                &format!("Invalid {path}.stabilizationWindowSeconds"),
+                &format!("NotSupported {path}.selectPolicy"),
+                &format!("NotSupported {path}.policies[0].type"),
+                &format!("Invalid {path}.policies[0].value"),
+                &format!("Invalid {path}.policies[0].periodSeconds"),
+                "Required spec.behavior.scaleDown.policies",
+            ],
+        );
     }
 }

@@ -1,15 +1,23 @@
 //! Jobs.
+//!
+//! A job gets labels and a selector of its own when it is made; after that it stays what it is.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::pod::template;
 use super::{BATCH, entry, metadata, workload};
-use crate::field::Errors;
+use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::kind::{FieldSelector, Kind, Subresource};
-use crate::strategy::{DefaultPropagation, Strategy};
+use crate::kind::{FieldSelector, Kind, Scope, Subresource};
+use crate::strategy::{DefaultPropagation, NameRule, Strategy};
 use crate::table::{Column, time_since};
+use crate::validation::labels::is_filled;
+
+mod indexes;
+mod policy;
+mod status;
+pub(super) mod validation;
 
 pub fn kind() -> Kind {
     let mut columns = vec![
@@ -74,36 +82,84 @@ struct Job;
 impl Strategy for Job {
     fn default(&self, job: &mut Value) {
         default_spec(job.object_mut("spec"));
-        let labels = job.at("spec").at("template").at("metadata").at("labels").clone();
-        if !labels.is_null() && job.at("metadata").map("labels").is_none_or(serde_json::Map::is_empty) {
-            job.object_mut("metadata").set("labels", labels);
-        }
     }
 
     fn prepare_for_create(&self, job: &mut Value) {
         if !job.at("spec").flag("manualSelector") {
             generate_selector(job);
         }
+        label_as_pods(job);
         workload::prepare_new(job, json!({}));
     }
 
     fn validate(&self, job: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(job, &mut errors);
+        validation::check(job, &Value::Null, &mut errors);
         errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        label_as_pods(new);
         workload::prepare_change(new, old);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        validation::check(new, old, &mut errors);
+        metadata::change(new, &mut errors);
+        validation::check_change(new, old, &mut errors);
+        errors
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
     }
 
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        status::check(new, old, &mut errors);
+        errors
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut found = Vec::new();
+        if old.is_none() {
+            template::warn_of_name(new, &mut found);
+        }
+        if old.is_none_or(|old| self.changes_generation(new, old)) {
+            warn_of_spec(new.at("spec"), &Path::root("spec"), &mut found);
+        }
+        found
+    }
+
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Orphan
     }
+}
+
+/// A job without labels has those of its pods, generated ones included.
+fn label_as_pods(job: &mut Value) {
+    let labels = job.at("spec").at("template").at("metadata").at("labels").clone();
+    if !labels.is_null() && !is_filled(job.at("metadata").map("labels")) {
+        job.object_mut("metadata").set("labels", labels);
+    }
+}
+
+/// Above these the indexes of a job are more than a status can list.
+const TRACKED_COMPLETIONS: i64 = 100_000;
+const TRACKED_PARALLELISM: i64 = 10_000;
+
+/// Warnings about the spec of a job, or of the jobs that a template makes.
+pub(super) fn warn_of_spec(spec: &Value, path: &Path<'_>, found: &mut Vec<String>) {
+    let is_large =
+        spec.count("completions") > TRACKED_COMPLETIONS && spec.count("parallelism") > TRACKED_PARALLELISM;
+    if spec.text("completionMode") == "Indexed" && is_large {
+        found.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
+    }
+    template::warn(spec.at("template"), &path.child("template"), found);
 }
 
 /// What a job's spec leaves out.
@@ -154,3 +210,177 @@ fn generate_selector(job: &mut Value) {
 /// The labels of a job's pods, by their old names and their new.
 const JOB_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const CONTROLLER_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+
+    fn job(change: impl FnOnce(&mut Value)) -> Value {
+        let mut job = json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"template": {"metadata": {},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+        change(job.object_mut("spec"));
+        job
+    }
+
+    fn made(change: impl FnOnce(&mut Value)) -> Value {
+        let mut job = job(change);
+        Job.default(&mut job);
+        Job.prepare_for_create(&mut job);
+        job
+    }
+
+    #[test]
+    fn a_job_selects_its_own_pods() {
+        let job = made(|_| ());
+        assert_eq!(
+            job["spec"]["selector"],
+            json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}})
+        );
+        assert_eq!(job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]);
+        assert_eq!(job["metadata"]["labels"]["job-name"], "a");
+        assert!(Job.validate(&job).is_empty());
+        check::create(
+            &Job,
+            self::job(|spec| spec.set("selector", json!({"matchLabels": {"x": "y"}}))),
+            &["Invalid spec.selector", "Invalid spec.template.metadata.labels"],
+        );
+    }
+
+    #[test]
+    fn pods_of_a_job_end() {
+        let mut restarting = job(|_| ());
+        restarting["spec"]["template"]["spec"].unset("restartPolicy");
+        check::create(&Job, restarting, &["Required spec.template.spec.restartPolicy"]);
+        check::create(
+            &Job,
+            job(|spec| {
+                spec.set("parallelism", -1);
+                spec.set("completionMode", "X");
+                spec.set("managedBy", "x");
+                spec.set("podReplacementPolicy", "X");
+            }),
+            &[
+                "Invalid spec.parallelism",
+                "Invalid spec.managedBy",
+                "NotSupported spec.completionMode",
+                "NotSupported spec.podReplacementPolicy",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_indexed_job_knows_its_indexes() {
+        let indexed = |change: &dyn Fn(&mut Value)| {
+            job(|spec| {
+                spec.set("completionMode", "Indexed");
+                spec.set("completions", 3);
+                change(spec);
+            })
+        };
+        check::create(&Job, indexed(&|_| ()), &[]);
+        check::create(
+            &Job,
+            indexed(&|spec| {
+                spec.unset("completions");
+                spec.set("parallelism", 1);
+            }),
+            &["Required spec.completions"],
+        );
+        check::create(
+            &Job,
+            indexed(&|spec| {
+                spec.set("maxFailedIndexes", 4);
+                spec.set(
+                    "successPolicy",
+                    json!({"rules": [{"succeededIndexes": "0-9", "succeededCount": 5}]}),
+                );
+            }),
+            &[
+                "Required spec.backoffLimitPerIndex",
+                "Invalid spec.maxFailedIndexes",
+                "Invalid spec.successPolicy.rules[0].succeededIndexes",
+                "Invalid spec.successPolicy.rules[0].succeededCount",
+                "Invalid spec.successPolicy.rules[0].succeededCount",
+            ],
+        );
+    }
+
+    #[test]
+    fn rules_of_failure_say_what_they_are_about() {
+        let rule = |rule: Value| job(|spec| spec.set("podFailurePolicy", json!({"rules": [rule]})));
+        let path = "spec.podFailurePolicy.rules[0]";
+        check::create(
+            &Job,
+            rule(json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2]}})),
+            &[],
+        );
+        check::create(
+            &Job,
+            rule(json!({"action": "X"})),
+            &[&format!("NotSupported {path}.action"), &format!("Invalid {path}")],
+        );
+        check::create(
+            &Job,
+            rule(
+                json!({"action": "FailIndex", "onExitCodes": {"operator": "In", "containerName": "x", "values": [2, 0, 2]}}),
+            ),
+            &[
+                &format!("Invalid {path}.action"),
+                &format!("Invalid {path}.onExitCodes.containerName"),
+                &format!("Invalid {path}.onExitCodes.values[1]"),
+                &format!("Duplicate {path}.onExitCodes.values[2]"),
+                &format!("Invalid {path}.onExitCodes.values"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_job_stays_what_it_is() {
+        let old = made(|_| ());
+        let change = |change: &dyn Fn(&mut Value)| {
+            let mut new = old.clone();
+            change(new.object_mut("spec"));
+            check::shown(&Job.validate_update(&new, &old))
+        };
+        assert!(change(&|spec| spec.set("parallelism", 5)).is_empty());
+        assert_eq!(change(&|spec| spec.set("completions", 5)), ["Invalid spec.completions"]);
+        let image = |spec: &mut Value| spec["template"]["spec"]["containers"][0]["image"] = "j".into();
+        assert_eq!(change(&image), ["Invalid spec.template"]);
+        let place = |spec: &mut Value| spec["template"]["spec"]["nodeSelector"] = json!({"a": "b"});
+        assert_eq!(change(&place), ["Invalid spec.template"]);
+        let suspended = made(|spec| spec.set("suspend", true));
+        let mut placed = suspended.clone();
+        place(placed.object_mut("spec"));
+        placed["spec"]["template"]["spec"]["affinity"] = json!({"nodeAffinity": {}});
+        assert_eq!(check::shown(&Job.validate_update(&placed, &suspended)), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn what_ended_stays_so() {
+        let condition = |of: &str| json!({"type": of, "status": "True"});
+        let check = |new: Value, old: Value, expected: &[&str]| {
+            let of = |status: Value| json!({"spec": {"completions": 2, "parallelism": 1, "completionMode": "Indexed"}, "status": status});
+            assert_eq!(check::shown(&Job.validate_status_update(&of(new), &of(old))), expected);
+        };
+        let started = "2020-01-01T00:00:00Z";
+        let complete = json!({"startTime": started, "completionTime": started,
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
+        check(complete.clone(), json!({"startTime": started}), &[]);
+        check(
+            json!({"startTime": started, "conditions": [condition("Complete")]}),
+            json!({"startTime": started}),
+            &["Required status.completionTime", "Invalid status.conditions"],
+        );
+        check(
+            json!({"startTime": started, "conditions": [condition("SuccessCriteriaMet")]}),
+            complete,
+            &["Invalid status.conditions"],
+        );
+        check(
+            json!({"active": 1, "ready": 2, "completedIndexes": "0,5"}),
+            json!({"failed": 1}),
+            &["Invalid status.completedIndexes", "Invalid status.ready", "Invalid status.failed"],
+        );
+    }
+}

@@ -49,7 +49,8 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-fn phase(claim: &Value) -> &str {
+/// The phase of a claim or volume, unless it is on its way out.
+pub(super) fn phase(claim: &Value) -> &str {
     if claim.at("metadata").has("deletionTimestamp") {
         "Terminating"
     } else {
@@ -70,18 +71,23 @@ fn capacity(claim: &Value) -> &str {
 }
 
 fn access_modes(claim: &Value) -> String {
-    let modes = claim.at("status").list("accessModes");
+    if is_bound(claim) { short_access_modes(claim.at("status").list("accessModes")) } else { String::new() }
+}
+
+/// `RWO,ROX`
+pub(super) fn short_access_modes(modes: &[Value]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let shown = short.iter().filter(|(mode, _)| is_bound(claim) && modes.iter().any(|has| has == mode));
+    let shown = short.iter().filter(|(mode, _)| modes.iter().any(|has| has == mode));
     shown.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
-fn class(claim: &Value) -> &str {
+/// The class of a claim or volume.
+pub(super) fn class(claim: &Value) -> &str {
     let annotation = claim.at("metadata").at("annotations").at(CLASS_ANNOTATION).as_str();
     annotation.unwrap_or_else(|| claim.at("spec").text("storageClassName"))
 }

@@ -56,7 +56,7 @@ pub(in crate::kinds) fn check_spec(spec: &Value, leniency: Leniency, path: &Path
     check_class_name(spec, "volumeAttributesClassName", path, errors);
 }
 
-fn check_access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn check_access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let modes: Vec<&str> = spec.list("accessModes").iter().filter_map(Value::as_str).collect();
     for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
         errors.not_supported(path, *mode, &ACCESS_MODES);
@@ -77,7 +77,7 @@ fn check_storage(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_class_name(spec: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn check_class_name(spec: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let name = spec.text(field);
     if !name.is_empty() {
         complain(names::dns_subdomain(name), name, &path.child(field), errors);

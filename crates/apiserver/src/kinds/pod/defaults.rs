@@ -180,7 +180,8 @@ fn default_volume(volume: &mut Value) {
     }
 }
 
-fn default_volume_source(source: &str, volume: &mut Value) {
+/// What a source of a volume leaves out, in pods and by itself.
+pub(in crate::kinds) fn default_volume_source(source: &str, volume: &mut Value) {
     match source {
         "hostPath" => volume.or_insert("type", ""),
         "secret" | "configMap" => volume.or_insert("defaultMode", 0o644),

@@ -23,8 +23,10 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 pub(super) mod totals;
-mod validation;
-mod warnings;
+pub(super) mod validation;
+pub(super) mod warnings;
+
+pub(super) use defaults::default_volume_source;
 
 pub fn kind() -> Kind {
     Kind {

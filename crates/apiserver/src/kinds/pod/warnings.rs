@@ -64,7 +64,8 @@ const OLD_NODE_LABELS: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-fn old_node_label(key: &str) -> Option<&'static str> {
+/// What is to be said of a label that nodes have under another name now.
+pub(in crate::kinds) fn old_node_label(key: &str) -> Option<&'static str> {
     OLD_NODE_LABELS.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
 }
 

@@ -28,7 +28,7 @@ mod resource_claims;
 mod rules;
 mod scheduling;
 mod security;
-mod sources;
+pub(in crate::kinds) mod sources;
 pub(super) mod status;
 mod totals;
 pub(super) mod update;

@@ -9,11 +9,13 @@ use crate::quantity::Quantity;
 use crate::validation::{complain, dns_label, in_range, optional_choice, paths, required, too_long};
 
 pub(super) const BAD_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
+pub(in crate::kinds) const ISCSI_BYTES: usize = 64;
+pub(in crate::kinds) const ISCSI_TOO_LONG: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
 /// Nothing but a few fields that must not be empty.
-pub(super) fn needs(volume: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn needs(volume: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for field in fields {
         required(volume, field, path, errors);
     }
@@ -25,7 +27,7 @@ pub(super) fn empty_dir(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn host_path(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn host_path(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     if volume.text("path").is_empty() {
         return errors.required(&path.child("path"), "");
     }
@@ -39,7 +41,7 @@ pub(super) fn git_repo(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// A disk of a cloud, or a partition of it.
-pub(super) fn disk(volume: &Value, id: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn disk(volume: &Value, id: &str, path: &Path<'_>, errors: &mut Errors) {
     required(volume, id, path, errors);
     let partition = volume.count("partition");
     if !(0..=255).contains(&partition) {
@@ -70,14 +72,14 @@ pub(super) fn mode(object: &Value, field: &str, path: &Path<'_>, errors: &mut Er
     }
 }
 
-pub(super) fn nfs(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn nfs(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     needs(volume, &["server", "path"], path, errors);
     if !volume.text("path").starts_with('/') {
         errors.invalid(&path.child("path"), volume.text("path"), "must be an absolute path");
     }
 }
 
-pub(super) fn iscsi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn iscsi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     required(volume, "targetPortal", path, errors);
     match volume.text("iqn") {
         "" => errors.required(&path.child("iqn"), ""),
@@ -130,13 +132,12 @@ fn is_numbered(name: &str, digits: usize) -> bool {
 /// Volume and portal make up a directory's name where the initiator is named.
 pub(super) fn check_iscsi_length(name: &str, volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let length = name.len() + 1 + volume.text("targetPortal").len();
-    if volume.has("initiatorName") && length > 64 {
-        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
-        errors.invalid(&path.child("name"), name, detail);
+    if volume.has("initiatorName") && length > ISCSI_BYTES {
+        errors.invalid(&path.child("name"), name, ISCSI_TOO_LONG);
     }
 }
 
-pub(super) fn flocker(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn flocker(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (name, uuid) = (volume.text("datasetName"), volume.text("datasetUUID"));
     match (name, uuid) {
         ("", "") => errors.required(path, "one of datasetName and datasetUUID is required"),
@@ -151,13 +152,13 @@ pub(super) fn flocker(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn monitors(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn monitors(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     if volume.list("monitors").is_empty() {
         errors.required(&path.child("monitors"), "");
     }
 }
 
-pub(super) fn rbd(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn rbd(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     monitors(volume, path, errors);
     required(volume, "image", path, errors);
 }
@@ -173,7 +174,7 @@ fn secret_reference(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn quobyte(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn quobyte(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let detail = "must be a host:port pair or multiple pairs separated by commas";
     let registry = volume.text("registry");
     if registry.is_empty() {
@@ -195,7 +196,7 @@ fn is_host_and_port(pair: &str) -> bool {
     }
 }
 
-pub(super) fn fibre_channel(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn fibre_channel(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (names, ids) = (volume.list("targetWWNs"), volume.list("wwids"));
     let names_path = path.child("targetWWNs");
     match (names.is_empty(), ids.is_empty()) {
@@ -214,7 +215,7 @@ pub(super) fn fibre_channel(volume: &Value, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-pub(super) fn flex(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn flex(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     required(volume, "driver", path, errors);
     let options = path.child("options");
     for key in volume.map("options").into_iter().flat_map(|options| options.keys()) {
@@ -229,7 +230,7 @@ pub(super) fn flex(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn azure_disk(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn azure_disk(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     needs(volume, &["diskName", "diskURI"], path, errors);
     optional_choice(volume, "cachingMode", &["None", "ReadOnly", "ReadWrite"], path, errors);
     optional_choice(volume, "kind", &["Dedicated", "Managed", "Shared"], path, errors);
@@ -250,6 +251,11 @@ pub(super) fn azure_disk(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 pub(super) fn storage_os(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+    storage_os_names(volume, path, errors);
+    secret_reference(volume, path, errors);
+}
+
+pub(in crate::kinds) fn storage_os_names(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     match volume.text("volumeName") {
         "" => errors.required(&path.child("volumeName"), ""),
         name => dns_label(name, &path.child("volumeName"), errors),
@@ -258,10 +264,9 @@ pub(super) fn storage_os(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !namespace.is_empty() {
         dns_label(namespace, &path.child("volumeNamespace"), errors);
     }
-    secret_reference(volume, path, errors);
 }
 
-pub(super) fn csi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn csi_driver(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let driver = volume.text("driver");
     let driver_path = path.child("driver");
     required(volume, "driver", path, errors);
@@ -269,6 +274,10 @@ pub(super) fn csi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
         too_long(63, &driver_path, errors);
     }
     complain(names::dns_subdomain(&driver.to_lowercase()), driver, &driver_path, errors);
+}
+
+pub(super) fn csi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+    csi_driver(volume, path, errors);
     let secret = volume.at("nodePublishSecretRef");
     if secret.is_null() {
         return;

@@ -11,6 +11,8 @@ use crate::table::Column;
 use crate::validation::labels::{self, Values};
 use crate::validation::{conditions, optional_choice};
 
+pub(crate) mod disruption;
+
 pub fn kind() -> Kind {
     Kind {
         short_names: vec!["pdb".into()],

@@ -16,6 +16,7 @@ pub mod admission;
 pub mod apply;
 pub mod auth;
 mod body;
+mod bootstrap;
 mod codec;
 mod decode;
 mod discovery;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::{Record, Revision, Store};
 use tokio_util::sync::CancellationToken;
@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, Plugin};
 use crate::auth::{Authorizer, MastersOnly, Rbac, User, bootstrap};
 use crate::body::Body;
+use crate::bootstrap;
+use crate::json::Json;
 use crate::kind::Kind;
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
@@ -101,26 +103,6 @@ pub struct Server {
     pub(crate) closing: CancellationToken,
 }
 
-const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
-
-/// What every cluster has: the system namespaces, and the service by which pods find the server.
-fn own_objects(address: &str, port: u16) -> Vec<(&'static str, Value)> {
-    let namespace = |name: &str| ("/api/v1/namespaces", json!({ "metadata": { "name": name } }));
-    let service = json!({
-        "metadata": {
-            "name": "kubernetes",
-            "labels": { "component": "apiserver", "provider": "kubernetes" },
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": address,
-            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port }],
-        },
-    });
-    let services = std::iter::once(("/api/v1/namespaces/default/services", service));
-    SYSTEM_NAMESPACES.into_iter().map(namespace).chain(services).collect()
-}
-
 impl ApiServer {
     /// Starts on what the store holds and creates the system namespaces that are not there yet.
     pub async fn start(config: Config) -> Result<Self, StartError> {
@@ -140,9 +122,10 @@ impl ApiServer {
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
         let server = Self(server);
         let address = services::first_address(&config.service_cidr).map(|address| address.to_string());
-        let own = own_objects(&address.unwrap_or_default(), config.secure_port);
-        for (path, object) in own {
-            server.create_if_absent(path, &object).await.map_err(|why| StartError::Store(Box::new(why)))?;
+        let own = bootstrap::objects(&address.unwrap_or_default(), config.secure_port);
+        for (resource, object) in own {
+            let created = server.create_if_absent(&resource, &object).await;
+            created.map_err(|why| StartError::Store(Box::new(why)))?;
         }
         if config.bootstrap_roles {
             bootstrap::ensure(&server).await.map_err(|why| StartError::Store(Box::new(why)))?;
@@ -150,13 +133,13 @@ impl ApiServer {
         Ok(server)
     }
 
-    async fn create_if_absent(&self, path: &str, object: &Value) -> Result<(), Status> {
-        let registry = self.registry();
-        let plural = path.rsplit('/').next().unwrap_or(path);
-        if registry.resource("", "v1", plural).is_none() {
-            return Ok(());
-        }
-        let request = Request::post(path).body(Bytes::from(object.to_string()));
+    async fn create_if_absent(&self, resource: &Gvr, object: &Value) -> Result<(), Status> {
+        let Some(served) = self.registry().get(resource).cloned() else { return Ok(()) };
+        let path = match served.kind.is_namespaced() {
+            true => bootstrap::path_in(resource, object.at("metadata").text("namespace")),
+            false => bootstrap::path(resource),
+        };
+        let request = Request::post(&path).body(Bytes::from(object.to_string()));
         let request = request.expect("a constant request is well formed");
         let response = self.handle(User::system("system:apiserver"), request).await;
         // Also what is invalid because it is there already: a service whose address it holds itself.

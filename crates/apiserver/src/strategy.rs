@@ -5,14 +5,15 @@
 //! whatever version they are stored in. Every method is pure.
 //!
 //! ```text
-//!  create: default ─► prepare_for_create ─► name generated ─► validate ─► warnings ─► canonicalize ─► commit
-//!  update: default ─► prepare_for_update ─► validate_update ─► warnings ─► canonicalize ─► commit
+//!  create: default ─► prepare_for_create ─► stamp ─► name generated ─► validate ─► warnings ─► canonicalize ─► commit
+//!  update: default ─► prepare_for_update ─► stamp ─► validate_update ─► warnings ─► canonicalize ─► commit
 //!  status, finalize, ephemeralcontainers, resize: the same with prepare_for_subresource_update, …
 //! ```
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::auth::User;
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
@@ -27,6 +28,11 @@ pub trait Strategy: Send + Sync + 'static {
     /// Before validation of a create: drops what clients may not set (status).
     fn prepare_for_create(&self, object: &mut Value) {
         let _ = object;
+    }
+
+    /// Notes who made a change, and when, in kinds whose objects say so. Comes after preparation.
+    fn stamp(&self, object: &mut Value, old: Option<&Value>, user: &User, now: Timestamp) {
+        let _ = (object, old, user, now);
     }
 
     /// What is wrong with a new object, beyond its metadata, which the server checks for every kind.
@@ -51,11 +57,6 @@ pub trait Strategy: Send + Sync + 'static {
         restore_all_but_status(new, old);
     }
 
-    /// After that: writes when what the status says became so, for kinds that say so (PersistentVolumes).
-    fn stamp_status(&self, new: &mut Value, old: &Value, now: Timestamp) {
-        let _ = (new, old, now);
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let _ = (new, old);
         Errors::default()
@@ -75,6 +76,13 @@ pub trait Strategy: Send + Sync + 'static {
             Subresource::Status => self.validate_status_update(new, old),
             _ => self.validate_update(new, old),
         }
+    }
+
+    /// The fields that an endpoint restores after every write, where they are not those that it restores for
+    /// most kinds: nobody gets to own them there.
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        let _ = subresource;
+        None
     }
 
     /// After validation, when the name is known: what always holds of a stored object of this kind.

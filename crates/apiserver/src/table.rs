@@ -92,7 +92,7 @@ pub fn time_since(time: &str, now: Timestamp) -> String {
 }
 
 /// Two to three significant figures of a duration.
-fn human_duration(seconds: i128) -> String {
+pub fn human_duration(seconds: i128) -> String {
     // A clock that is a second off is almost now.
     if seconds < -1 {
         return "<invalid>".into();

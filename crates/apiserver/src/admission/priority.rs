@@ -9,9 +9,8 @@ use crate::status::Status;
 
 pub struct Priority;
 
-/// The classes that every cluster has.
-const SYSTEM_CLASSES: [(&str, i64); 2] =
-    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+/// How the bytes of a class that is the default tell.
+const IS_DEFAULT: &[u8] = br#""globalDefault":true"#;
 const PREEMPT: &str = "PreemptLowerPriority";
 
 /// What a class makes of a pod.
@@ -23,7 +22,8 @@ struct Class {
 
 impl Plugin for Priority {
     fn handles(&self, review: &Review<'_>) -> bool {
-        review.operation != Operation::Delete && review.is_for("", "pods")
+        review.operation != Operation::Delete
+            && (review.is_for("", "pods") || review.is_for("scheduling.k8s.io", "priorityclasses"))
     }
 
     fn mutate<'a>(
@@ -34,6 +34,7 @@ impl Plugin for Priority {
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             match old {
+                _ if !review.is_for("", "pods") => {}
                 Some(old) => keep(pod, old),
                 None => {
                     let class = class_of(review, pod).await?;
@@ -41,6 +42,31 @@ impl Plugin for Priority {
                 }
             }
             Ok(())
+        })
+    }
+
+    /// Only one class is the default.
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        class: Option<&'a Value>,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            if review.is_for("", "pods") || !class.is_some_and(|class| class.flag("globalDefault")) {
+                return Ok(());
+            }
+            let name = class.map_or("", |class| class.at("metadata").text("name"));
+            match default_class(review).await? {
+                Some(other) if review.operation == Operation::Create || other.name != name => {
+                    let why = format!(
+                        "PriorityClass {} is already marked as default. Only one default can exist",
+                        other.name
+                    );
+                    Err(review.forbidden(class, why))
+                }
+                _ => Ok(()),
+            }
         })
     }
 }
@@ -87,8 +113,7 @@ async fn find(review: &Review<'_>, name: &str) -> Result<Option<Class>, Status> 
             return served.decode(&record).map(|class| Some(read(&class)));
         }
     }
-    let system = SYSTEM_CLASSES.iter().find(|(system, _)| *system == name);
-    Ok(system.map(|(name, value)| Class { name: (*name).into(), value: *value, preemption: PREEMPT.into() }))
+    Ok(None)
 }
 
 /// The class that is marked as the default; of several the one of the lowest value.
@@ -101,8 +126,10 @@ async fn default_class(review: &Review<'_>) -> Result<Option<Class>, Status> {
     let options = setpoint_store::ListOptions::default();
     let page = server.store.list(&served.resource.all(), options).await.map_err(|why| server.refusal(why))?;
     let mut lowest: Option<Class> = None;
-    for record in page.records {
-        let class = served.decode(&record)?;
+    // Every new pod comes this way, so classes are decoded only if they can be the default.
+    let is_candidate = |value: &[u8]| value.windows(IS_DEFAULT.len()).any(|part| part == IS_DEFAULT);
+    for record in page.records.iter().filter(|record| is_candidate(&record.value)) {
+        let class = served.decode(record)?;
         let value = class.count("value");
         if class.flag("globalDefault") && lowest.as_ref().is_none_or(|lowest| value < lowest.value) {
             lowest = Some(read(&class));

@@ -61,6 +61,9 @@ impl Resets {
 
     /// What the endpoints of most kinds restore: status outside of its own endpoint, everything else there.
     pub fn of(kind: &Kind, subresource: Option<Subresource>) -> Self {
+        if let Some(paths) = kind.strategy.resets(subresource) {
+            return Self::new(paths);
+        }
         match subresource {
             None if kind.has(Subresource::Status) => Self::new(&[&["status"]]),
             Some(Subresource::Status) => Self::new(&[&["spec"], &["metadata", "labels"]]),

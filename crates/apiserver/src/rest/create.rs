@@ -104,6 +104,7 @@ async fn insert_named(
     metadata::fill_system_fields(&mut object, call.server.rng.uid(), call.now);
     let reservation = reserve(call, &mut object)?;
     strategy.prepare_for_create(&mut object);
+    strategy.stamp(&mut object, None, call.user, call.now);
     if strategy.counts_generations() {
         object.object_mut("metadata").set("generation", 1);
     }

@@ -231,9 +231,7 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
         None | Some(Subresource::Scale) => strategy.prepare_for_update(new, old),
         Some(subresource) => strategy.prepare_for_subresource_update(subresource, new, old),
     }
-    if call.subresource == Some(Subresource::Status) {
-        strategy.stamp_status(new, old, call.now);
-    }
+    strategy.stamp(new, Some(old), call.user, call.now);
     // A status tells of a generation and makes none, even where it writes metadata.
     let is_untouched =
         call.subresource != Some(Subresource::Status) && metadata::of(new).at("generation") == &generation;

@@ -130,6 +130,17 @@ pub fn too_many(count: usize, limit: usize, path: &Path<'_>, errors: &mut Errors
     errors.push(Reason::TooMany, path, Some(count.into()), detail);
 }
 
+/// The name of a driver of volumes.
+pub fn csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.required(path, "");
+    }
+    if name.len() > 63 {
+        too_long(63, path, errors);
+    }
+    complain(names::dns_subdomain(&name.to_lowercase()), name, path, errors);
+}
+
 /// What stands in one segment of a path.
 pub fn path_segment(value: &str, path: &Path<'_>, errors: &mut Errors) {
     complain(names::path_segment(value), value, path, errors);

@@ -7,6 +7,7 @@ use super::persistentvolumeclaim::CLASS_ANNOTATION;
 use super::pod::default_volume_source;
 use super::pod::warnings::old_node_label;
 use super::{CORE, entry, metadata, persistentvolumeclaim, resources};
+use crate::auth::User;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
@@ -129,9 +130,9 @@ impl Strategy for PersistentVolume {
     }
 
     /// A phase says since when it is.
-    fn stamp_status(&self, new: &mut Value, old: &Value, now: Timestamp) {
+    fn stamp(&self, new: &mut Value, old: Option<&Value>, _: &User, now: Timestamp) {
         const SINCE: &str = "lastPhaseTransitionTime";
-        let old = old.at("status");
+        let Some(old) = old.map(|old| old.at("status")) else { return };
         let status = new.object_mut("status");
         let is_same_phase = status.text("phase") == old.text("phase");
         if is_same_phase && !status.has(SINCE) {
@@ -277,10 +278,10 @@ mod tests {
         let now = "2020-01-01T00:00:00Z".parse().unwrap();
         let old = json!({"status": {"phase": "Pending", "lastPhaseTransitionTime": "2019-01-01T00:00:00Z"}});
         let mut new = json!({"status": {"phase": "Pending"}});
-        PersistentVolume.stamp_status(&mut new, &old, now);
+        PersistentVolume.stamp(&mut new, Some(&old), &User::default(), now);
         assert_eq!(new, old);
         new["status"]["phase"] = "Available".into();
-        PersistentVolume.stamp_status(&mut new, &old, now);
+        PersistentVolume.stamp(&mut new, Some(&old), &User::default(), now);
         assert_eq!(new["status"]["lastPhaseTransitionTime"], "2020-01-01T00:00:00Z");
     }
 }

@@ -1,22 +1,120 @@
-//! CSIStorageCapacities.
+//! CSIStorageCapacities: how much there is to be had of a class, and where.
+
+use serde_json::Value;
 
 use super::STORAGE;
-use crate::kind::Kind;
-use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::field::{Errors, Path};
+use crate::json::Json;
+use crate::kind::{Kind, Scope};
+use crate::kinds::pod::warnings::old_node_label;
+use crate::kinds::{entry, metadata};
+use crate::quantity::Quantity;
+use crate::strategy::{NameRule, Strategy};
+use crate::table::Column;
+use crate::validation::labels::{self, Values};
+use crate::validation::{IMMUTABLE, NEGATIVE, dns_subdomain};
 
 pub fn kind() -> Kind {
-    Kind { ..entry(&STORAGE, "CSIStorageCapacity", "csistoragecapacities", CSIStorageCapacity) }
+    Kind {
+        columns: vec![
+            Column::name(),
+            Column::text("StorageClassName", CLASS, |capacity, _| capacity.text("storageClassName").into()),
+            Column::text("Capacity", "How many bytes are left, where that is known.", |capacity, _| {
+                if capacity.has("capacity") { capacity.text("capacity").into() } else { "<unset>".into() }
+            }),
+        ],
+        ..entry(&STORAGE, "CSIStorageCapacity", "csistoragecapacities", CSIStorageCapacity)
+    }
 }
+
+const CLASS: &str = "The class of volumes whose capacity this is.";
 
 struct CSIStorageCapacity;
 
 impl Strategy for CSIStorageCapacity {
+    fn validate(&self, capacity: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(capacity, &mut errors);
+        check(capacity, Values::Checked, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        check(new, leniency(old), &mut errors);
+        metadata::change(new, &mut errors);
+        for field in ["nodeTopology", "storageClassName"] {
+            if new.at(field) != old.at(field) {
+                errors.invalid(&Path::root(field), new.at(field).clone(), IMMUTABLE);
+            }
+        }
+        errors
+    }
+
     fn counts_generations(&self) -> bool {
         false
     }
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let topology = new.at("nodeTopology");
+        for (index, expression) in topology.list("matchExpressions").iter().enumerate() {
+            let key = expression.text("key");
+            if let Some(message) = old_node_label(key) {
+                warnings.push(format!("nodeTopology.matchExpressions[{index}].key: {key} is {message}"));
+            }
+        }
+        for key in topology.map("matchLabels").into_iter().flat_map(serde_json::Map::keys) {
+            if let Some(message) = old_node_label(key) {
+                warnings.push(format!("nodeTopology.matchLabels.{key}: {message}"));
+            }
+        }
+        warnings
+    }
+}
+
+/// A topology that was always wrong may stay.
+fn leniency(old: &Value) -> Values {
+    let mut errors = Errors::default();
+    labels::selector(old.at("nodeTopology"), Values::Checked, &Path::root("nodeTopology"), &mut errors);
+    if errors.is_empty() { Values::Checked } else { Values::Unchecked }
+}
+
+fn check(capacity: &Value, values: Values, errors: &mut Errors) {
+    labels::selector(capacity.at("nodeTopology"), values, &Path::root("nodeTopology"), errors);
+    dns_subdomain(capacity.text("storageClassName"), &Path::root("storageClassName"), errors);
+    let amount = Quantity::of(capacity.at("capacity")).ok().filter(|amount| amount.sign() < 0);
+    if let Some(amount) = amount {
+        errors.invalid(&Path::root("capacity"), amount.to_string(), NEGATIVE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check as checking;
+    use serde_json::json;
+
+    #[test]
+    fn capacity_is_of_a_class_somewhere() {
+        let here =
+            json!({"storageClassName": "a", "capacity": "1Gi", "nodeTopology": {"matchLabels": {"z": "a"}}});
+        checking::create(&CSIStorageCapacity, here.clone(), &[]);
+        checking::create(
+            &CSIStorageCapacity,
+            json!({"capacity": "-1", "nodeTopology": {"matchLabels": {"-": "a"}}}),
+            &["Invalid nodeTopology.matchLabels", "Invalid storageClassName", "Invalid capacity"],
+        );
+        checking::update(
+            &CSIStorageCapacity,
+            json!({"storageClassName": "b", "capacity": "2Gi"}),
+            &here,
+            &["Invalid nodeTopology", "Invalid storageClassName"],
+        );
     }
 }

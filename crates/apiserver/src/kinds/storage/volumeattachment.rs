@@ -1,30 +1,89 @@
-//! VolumeAttachments.
+//! VolumeAttachments: a volume that is to be at a node.
 
 use serde_json::Value;
 
-use super::STORAGE;
-use crate::json::JsonMut;
+use super::{STORAGE, bytes_of};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
-use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::kinds::{entry, metadata};
+use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::table::Column;
+use crate::validation::{csi_driver_name, dns_subdomain, immutable, too_long};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::Status],
+        columns: vec![
+            Column::name(),
+            Column {
+                format: "name",
+                ..Column::text("Attacher", ATTACHER, |attachment, _| {
+                    attachment.at("spec").text("attacher").into()
+                })
+            },
+            Column::text("PV", VOLUME, |attachment, _| {
+                attachment.at("spec").at("source").text("persistentVolumeName").into()
+            }),
+            Column::text("Node", NODE, |attachment, _| attachment.at("spec").text("nodeName").into()),
+            Column {
+                data_type: "boolean",
+                ..Column::text("Attached", ATTACHED, |attachment, _| {
+                    attachment.at("status").flag("attached").into()
+                })
+            },
+            Column::age(),
+        ],
         ..entry(&STORAGE, "VolumeAttachment", "volumeattachments", VolumeAttachment)
     }
 }
 
+const ATTACHER: &str = "attacher indicates the name of the volume driver that MUST handle this request. This is the name returned by GetPluginName().";
+const VOLUME: &str = "persistentVolumeName represents the name of the persistent volume to attach.";
+const NODE: &str = "nodeName represents the node that the volume should be attached to.";
+const ATTACHED: &str = "attached indicates the volume is successfully attached. This field must only be set by the entity completing the attach operation, i.e. the external-attacher.";
+const METADATA_BYTES: usize = 256 << 10;
+const MESSAGE_BYTES: usize = 1024;
+const ERRORS: [&str; 2] = ["attachError", "detachError"];
+
 struct VolumeAttachment;
 
 impl Strategy for VolumeAttachment {
-    fn prepare_for_create(&self, object: &mut Value) {
-        object.unset("status");
+    fn prepare_for_create(&self, attachment: &mut Value) {
+        attachment.unset("status");
+    }
+
+    fn validate(&self, attachment: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(attachment, &mut errors);
+        check(attachment, &mut errors);
+        check_new(attachment.at("spec"), &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        // Twice, as v1.34 does.
+        for _ in 0..2 {
+            metadata::whole(new, Scope::Cluster, NameRule::Subdomain, &mut errors);
+            check(new, &mut errors);
+        }
+        immutable(new.at("spec"), old.at("spec"), &Path::root("spec"), &mut errors);
+        errors
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        restore_all_but_status(new, old);
+        drop_error_codes(new, old);
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        self.validate_update(new, old)
     }
 
     fn counts_generations(&self) -> bool {
@@ -33,5 +92,103 @@ impl Strategy for VolumeAttachment {
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+}
+
+/// Codes of errors are off in v1.34: they stay only where they already are.
+fn drop_error_codes(new: &mut Value, old: &Value) {
+    for field in ERRORS {
+        if !old.at("status").at(field).has("errorCode")
+            && let Some(error) = new.at_mut("status").and_then(|status| status.at_mut(field))
+        {
+            error.unset("errorCode");
+        }
+    }
+}
+
+fn check(attachment: &Value, errors: &mut Errors) {
+    let (spec, path) = (attachment.at("spec"), Path::root("spec"));
+    if spec.text("attacher").is_empty() {
+        errors.required(&path.child("attacher"), "");
+    }
+    check_source(spec.at("source"), &path.child("source"), errors);
+    dns_subdomain(spec.text("nodeName"), &path.child("nodeName"), errors);
+    check_status(attachment.at("status"), errors);
+}
+
+fn check_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    match (source.has("inlineVolumeSpec"), source.at("persistentVolumeName").as_str()) {
+        (false, None) => errors.required(path, exactly_one),
+        (true, Some(_)) => errors.forbidden(path, exactly_one),
+        (false, Some("")) => {
+            let detail = "must specify non empty persistentVolumeName";
+            errors.required(&path.child("persistentVolumeName"), detail);
+        }
+        _ => {}
+    }
+}
+
+fn check_status(status: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    if bytes_of(status.at("attachmentMetadata")) > METADATA_BYTES {
+        too_long(METADATA_BYTES, &path.child("attachmentMetadata"), errors);
+    }
+    for field in ERRORS {
+        let (error, path) = (status.at(field), path.child(field));
+        if error.text("message").len() > MESSAGE_BYTES {
+            // The limit that v1.34 names is another one.
+            too_long(METADATA_BYTES, &path.child("message"), errors);
+        }
+        if let Some(code) = error.int("errorCode").filter(|code| *code < 0) {
+            errors.invalid(&path.child("errorCode"), code, "must be between 0 and 2147483647, inclusive");
+        }
+    }
+}
+
+/// What only new attachments have to heed.
+fn check_new(spec: &Value, errors: &mut Errors) {
+    csi_driver_name(spec.text("attacher"), &Path::root("spec.attacher"), errors);
+    if let Some(name) = spec.at("source").at("persistentVolumeName").as_str() {
+        dns_subdomain(name, &Path::root("spec.source.persistentVolumeName"), errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check as checking;
+    use serde_json::json;
+
+    fn attachment(volume: &str) -> Value {
+        json!({"spec": {"attacher": "a.io", "nodeName": "n", "source": {"persistentVolumeName": volume}}})
+    }
+
+    #[test]
+    fn an_attachment_says_what_where_and_by_whom() {
+        checking::create(&VolumeAttachment, attachment("v"), &[]);
+        checking::create(
+            &VolumeAttachment,
+            json!({"spec": {}}),
+            &[
+                "Required spec.attacher",
+                "Required spec.source",
+                "Invalid spec.nodeName",
+                "Required spec.attacher",
+                "Invalid spec.attacher",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_attachment_stays_what_it_is() {
+        checking::update(&VolumeAttachment, attachment("w"), &attachment("v"), &["Invalid spec"]);
+    }
+
+    #[test]
+    fn errors_come_without_codes() {
+        let mut new = json!({"status": {"attachError": {"message": "m", "errorCode": 8}}});
+        VolumeAttachment.prepare_for_status_update(&mut new, &json!({}));
+        assert_eq!(new["status"], json!({"attachError": {"message": "m"}}));
     }
 }

@@ -26,7 +26,7 @@ mod probes;
 mod projected;
 mod resource_claims;
 mod rules;
-mod scheduling;
+pub(in crate::kinds) mod scheduling;
 mod security;
 pub(in crate::kinds) mod sources;
 pub(super) mod status;

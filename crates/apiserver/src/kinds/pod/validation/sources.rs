@@ -6,7 +6,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
 use crate::quantity::Quantity;
-use crate::validation::{complain, dns_label, in_range, optional_choice, paths, required, too_long};
+use crate::validation::{complain, csi_driver_name, dns_label, in_range, optional_choice, paths, required};
 
 pub(super) const BAD_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 pub(in crate::kinds) const ISCSI_BYTES: usize = 64;
@@ -267,13 +267,7 @@ pub(in crate::kinds) fn storage_os_names(volume: &Value, path: &Path<'_>, errors
 }
 
 pub(in crate::kinds) fn csi_driver(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let driver = volume.text("driver");
-    let driver_path = path.child("driver");
-    required(volume, "driver", path, errors);
-    if driver.len() > 63 {
-        too_long(63, &driver_path, errors);
-    }
-    complain(names::dns_subdomain(&driver.to_lowercase()), driver, &driver_path, errors);
+    csi_driver_name(volume.text("driver"), &path.child("driver"), errors);
 }
 
 pub(super) fn csi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, Plugin};
 use crate::auth::{Authorizer, MastersOnly, Rbac, User, bootstrap};
 use crate::body::Body;
-use crate::bootstrap;
 use crate::json::Json;
 use crate::kind::Kind;
+use crate::own_objects;
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
 use crate::route;
@@ -122,7 +122,7 @@ impl ApiServer {
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
         let server = Self(server);
         let address = services::first_address(&config.service_cidr).map(|address| address.to_string());
-        let own = bootstrap::objects(&address.unwrap_or_default(), config.secure_port);
+        let own = own_objects::all(&address.unwrap_or_default(), config.secure_port);
         for (resource, object) in own {
             let created = server.create_if_absent(&resource, &object).await;
             created.map_err(|why| StartError::Store(Box::new(why)))?;
@@ -136,8 +136,8 @@ impl ApiServer {
     async fn create_if_absent(&self, resource: &Gvr, object: &Value) -> Result<(), Status> {
         let Some(served) = self.registry().get(resource).cloned() else { return Ok(()) };
         let path = match served.kind.is_namespaced() {
-            true => bootstrap::path_in(resource, object.at("metadata").text("namespace")),
-            false => bootstrap::path(resource),
+            true => own_objects::path_in(resource, object.at("metadata").text("namespace")),
+            false => own_objects::path(resource),
         };
         let request = Request::post(&path).body(Bytes::from(object.to_string()));
         let request = request.expect("a constant request is well formed");

@@ -192,6 +192,11 @@ impl<T: Ord> Seen<T> {
         Self(BTreeSet::new())
     }
 
+    /// Whether this has come up, without noting it.
+    pub fn has(&self, item: &T) -> bool {
+        self.0.contains(item)
+    }
+
     /// Whether this has come up before.
     pub fn again(&mut self, item: T) -> bool {
         !self.0.insert(item)

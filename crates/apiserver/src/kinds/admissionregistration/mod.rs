@@ -1,11 +1,13 @@
-//! The kinds of `admissionregistration.k8s.io`.
+//! The kinds of `admissionregistration.k8s.io`: who has a say in what is let in.
 
 use super::Api;
 
+mod matching;
 pub mod mutatingwebhookconfiguration;
 pub mod validatingadmissionpolicy;
 pub mod validatingadmissionpolicybinding;
 pub mod validatingwebhookconfiguration;
+mod webhook;
 
 const ADMISSION_REGISTRATION: Api = Api {
     group: "admissionregistration.k8s.io",

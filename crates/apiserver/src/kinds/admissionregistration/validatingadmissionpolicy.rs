@@ -1,18 +1,32 @@
-//! ValidatingAdmissionPolicies.
+//! ValidatingAdmissionPolicies: rules that requests have to keep.
 
 use serde_json::Value;
 
 use super::ADMISSION_REGISTRATION;
-use crate::json::JsonMut;
+use super::matching::{FAILURE_POLICIES, check_conditions, check_resources, default_resources};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::metadata;
+use crate::names;
+use crate::strategy::{NameRule, Strategy};
+use crate::table::Column;
+use crate::validation::{Seen, conditions, optional_choice, qualified_name};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         categories: vec!["api-extensions".into()],
         subresources: vec![Subresource::Status],
+        columns: vec![
+            Column::name(),
+            Column::integer("Validations", VALIDATIONS, |policy, _| {
+                policy.at("spec").list("validations").len().into()
+            }),
+            Column::text("ParamKind", PARAM_KIND, |policy, _| shown_kind(policy.at("spec").at("paramKind"))),
+            Column::age(),
+        ],
         ..entry(
             &ADMISSION_REGISTRATION,
             "ValidatingAdmissionPolicy",
@@ -22,18 +36,337 @@ pub fn kind() -> Kind {
     }
 }
 
+const VALIDATIONS: &str =
+    "Validations indicates the number of validation rules defined in this configuration";
+const PARAM_KIND: &str = "ParamKind specifies the kind of resources used to parameterize this policy";
+const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+const MAX_AUDIT_ANNOTATIONS: usize = 20;
+const AUDIT_EXPRESSION_BYTES: usize = 5 << 10;
+/// Words that are no names in CEL.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+fn shown_kind(kind: &Value) -> Value {
+    match kind.is_null() {
+        true => "<unset>".into(),
+        false => format!("{}/{}", kind.text("apiVersion"), kind.text("kind")).into(),
+    }
+}
+
 struct ValidatingAdmissionPolicy;
 
 impl Strategy for ValidatingAdmissionPolicy {
-    fn prepare_for_create(&self, object: &mut Value) {
-        object.unset("status");
+    fn default(&self, policy: &mut Value) {
+        let Some(spec) = policy.at_mut("spec") else {
+            return policy.object_mut("spec").or_insert("failurePolicy", "Fail");
+        };
+        spec.or_insert("failurePolicy", "Fail");
+        if let Some(resources) = spec.at_mut("matchConstraints") {
+            default_resources(resources);
+        }
+    }
+
+    fn prepare_for_create(&self, policy: &mut Value) {
+        policy.unset("status");
+    }
+
+    fn validate(&self, policy: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check_spec(policy, None, &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
     }
 
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = metadata::validate(new, false, NameRule::Subdomain);
+        check_spec(new, Some(old.at("spec")), &mut errors);
+        errors
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        new.restore("spec", old);
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check_status(new.at("status"), &mut errors);
+        errors
+    }
+
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["spec"]],
+        })
+    }
+
     fn unconditional_update(&self) -> bool {
         false
+    }
+}
+
+fn check_spec(policy: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let (spec, path) = (policy.at("spec"), Path::root("spec"));
+    if !spec.has("failurePolicy") {
+        errors.required(&path.child("failurePolicy"), "");
+    }
+    optional_choice(spec, "failurePolicy", &FAILURE_POLICIES, &path, errors);
+    if spec.has("paramKind") {
+        check_kind(spec.at("paramKind"), &path.child("paramKind"), errors);
+    }
+    let constraints = path.child("matchConstraints");
+    match spec.has("matchConstraints") {
+        false => errors.required(&constraints, ""),
+        true => {
+            check_resources(spec.at("matchConstraints"), &constraints, errors);
+            if spec.at("matchConstraints").list("resourceRules").is_empty() {
+                errors.required(&constraints.child("resourceRules"), "");
+            }
+        }
+    }
+    let same_conditions = old.is_some_and(|old| {
+        ["paramKind", "matchConditions"].iter().all(|field| old.at(field) == spec.at(field))
+    });
+    if !same_conditions {
+        check_conditions(spec, |_, _, _| (), &path, errors);
+    }
+    let variables = path.child("variables");
+    for (index, variable) in spec.list("variables").iter().enumerate() {
+        check_variable(variable, &variables.index(index), errors);
+    }
+    check_rules(policy, &path, errors);
+}
+
+fn check_rules(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (validations, annotations) = ("validations", "auditAnnotations");
+    let spec = policy.at("spec");
+    if spec.list(validations).is_empty() && spec.list(annotations).is_empty() {
+        for field in [validations, annotations] {
+            let detail = "validations or auditAnnotations must contain at least one item";
+            errors.required(&path.child(field), detail);
+        }
+        return;
+    }
+    let validations_path = path.child(validations);
+    for (index, validation) in spec.list(validations).iter().enumerate() {
+        check_validation(validation, &validations_path.index(index), errors);
+    }
+    check_annotations(policy, &path.child(annotations), errors);
+}
+
+/// The kind of the parameters: a version of a group, and a name that has upper case letters.
+fn check_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (api_version, name) = (kind.text("apiVersion"), kind.text("kind"));
+    let version_path = path.child("apiVersion");
+    let parts: Vec<&str> = api_version.split('/').collect();
+    match parts.as_slice() {
+        [""] => errors.required(&version_path, ""),
+        [version] => check_group_version("", version, api_version, &version_path, errors),
+        [group, version] => check_group_version(group, version, api_version, &version_path, errors),
+        _ => {
+            let detail = format!("unexpected GroupVersion string: {api_version}");
+            errors.invalid(&version_path, api_version, detail);
+        }
+    }
+    let complaints = names::dns_1035_label(&name.to_lowercase());
+    if name.is_empty() {
+        errors.required(&path.child("kind"), "");
+    } else if !complaints.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
+        errors.invalid(&path.child("kind"), name, detail);
+    }
+}
+
+fn check_group_version(group: &str, version: &str, both: &str, path: &Path<'_>, errors: &mut Errors) {
+    let complaints = names::dns_subdomain(group);
+    if !group.is_empty() && !complaints.is_empty() {
+        errors.invalid(path, group, complaints.join(","));
+    }
+    let complaints = names::dns_1035_label(version);
+    if version.is_empty() {
+        errors.invalid(path, both, "version must be specified");
+    } else if !complaints.is_empty() {
+        errors.invalid(path, version, complaints.join(","));
+    }
+}
+
+fn check_variable(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let name = variable.text("name");
+    if name.trim().is_empty() {
+        errors.required(&path.child("name"), "name is not specified");
+    } else if !is_cel_name(name) {
+        errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
+    }
+    if variable.text("expression").trim().is_empty() {
+        errors.required(&path.child("expression"), "expression is not specified");
+    }
+}
+
+fn is_cel_name(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(inner) && !RESERVED.contains(&name)
+}
+
+fn check_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if validation.text("expression").trim().is_empty() {
+        errors.required(&path.child("expression"), "expression is not specified");
+    }
+    for field in ["messageExpression", "message"] {
+        let text = validation.text(field);
+        if !text.is_empty() && text.trim().is_empty() {
+            errors.invalid(&path.child(field), text, "must be non-empty if specified");
+        }
+    }
+    let message = validation.text("message");
+    if message.trim().contains(['\n', '\r']) {
+        errors.invalid(&path.child("message"), message, "must not contain line breaks");
+    }
+    optional_choice(validation, "reason", &REASONS, path, errors);
+}
+
+fn check_annotations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let annotations = policy.at("spec").list("auditAnnotations");
+    if annotations.len() > MAX_AUDIT_ANNOTATIONS {
+        let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
+        errors.invalid(path, annotations.to_vec(), detail);
+    }
+    let name = policy.at("metadata").text("name");
+    let mut seen = Seen::new();
+    for (index, annotation) in annotations.iter().enumerate() {
+        let path = path.index(index);
+        let (key, key_path) = (annotation.text("key"), path.child("key"));
+        match name {
+            "" => errors.invalid(&key_path, key, "requires metadata.name be non-empty"),
+            name => qualified_name(&format!("{name}/{key}"), &key_path, errors),
+        }
+        let expression = annotation.text("valueExpression").trim();
+        let expression_path = path.child("valueExpression");
+        if expression.is_empty() {
+            errors.required(&expression_path, "valueExpression is not specified");
+        } else if expression.len() > AUDIT_EXPRESSION_BYTES {
+            let detail = format!("must not exceed {AUDIT_EXPRESSION_BYTES} bytes in length");
+            errors.required(&expression_path, detail);
+        }
+        if seen.again(key) {
+            errors.duplicate(&key_path, key);
+        }
+    }
+}
+
+fn check_status(status: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    let warnings = path.child("typeChecking");
+    let warnings = warnings.child("expressionWarnings");
+    for (index, warning) in status.at("typeChecking").list("expressionWarnings").iter().enumerate() {
+        let path = warnings.index(index);
+        if warning.text("warning").is_empty() {
+            errors.required(&path.child("warning"), "");
+        }
+        if warning.text("fieldRef").trim().is_empty() {
+            errors.required(&path.child("fieldRef"), "");
+        }
+    }
+    conditions(status.list("conditions"), &path.child("conditions"), errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check;
+    use serde_json::json;
+
+    fn policy(change: impl FnOnce(&mut Value)) -> Value {
+        let rule = json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]});
+        let mut policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "true"}]}});
+        change(policy.object_mut("spec"));
+        policy
+    }
+
+    #[test]
+    fn a_policy_is_about_something_and_asks_for_something() {
+        check::create(&ValidatingAdmissionPolicy, policy(|_| ()), &[]);
+        check::create(
+            &ValidatingAdmissionPolicy,
+            json!({"spec": {}}),
+            &[
+                "Required spec.matchConstraints",
+                "Required spec.validations",
+                "Required spec.auditAnnotations",
+            ],
+        );
+        check::create(
+            &ValidatingAdmissionPolicy,
+            policy(|spec| spec.set("matchConstraints", json!({}))),
+            &["Required spec.matchConstraints.resourceRules"],
+        );
+    }
+
+    #[test]
+    fn parameters_are_of_a_kind() {
+        let path = "spec.paramKind";
+        for (api_version, kind, expected) in [
+            ("v1", "ConfigMap", vec![]),
+            ("", "", vec![format!("Required {path}.apiVersion"), format!("Required {path}.kind")]),
+            ("a/b/c", "X_", vec![format!("Invalid {path}.apiVersion"), format!("Invalid {path}.kind")]),
+            ("A/", "X", vec![format!("Invalid {path}.apiVersion"); 2]),
+        ] {
+            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+            let set =
+                |spec: &mut Value| spec.set("paramKind", json!({"apiVersion": api_version, "kind": kind}));
+            check::create(&ValidatingAdmissionPolicy, policy(set), &expected);
+        }
+    }
+
+    #[test]
+    fn names_messages_and_reasons_are_in_form() {
+        check::create(
+            &ValidatingAdmissionPolicy,
+            policy(|spec| {
+                spec.set("variables", json!([{"name": "in", "expression": "1"}, {"name": " "}]));
+                spec.set("validations", json!([{"message": "a\nb", "reason": "X"}]));
+                spec.set("auditAnnotations", json!([{"key": "a", "valueExpression": "'x'"}, {"key": "a"}]));
+                spec.set(
+                    "matchConditions",
+                    json!([{"name": "a", "expression": " "}, {"name": "a", "expression": "true"}]),
+                );
+            }),
+            &[
+                "Required spec.matchConditions[0].expression",
+                "Duplicate spec.matchConditions[1].name",
+                "Invalid spec.variables[0].name",
+                "Required spec.variables[1].name",
+                "Required spec.variables[1].expression",
+                "Required spec.validations[0].expression",
+                "Invalid spec.validations[0].message",
+                "NotSupported spec.validations[0].reason",
+                "Required spec.auditAnnotations[1].valueExpression",
+                "Duplicate spec.auditAnnotations[1].key",
+            ],
+        );
     }
 }

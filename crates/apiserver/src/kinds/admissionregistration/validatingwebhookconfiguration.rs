@@ -1,6 +1,10 @@
 //! ValidatingWebhookConfigurations.
 
-use super::ADMISSION_REGISTRATION;
+use serde_json::Value;
+
+use super::{ADMISSION_REGISTRATION, webhook as hooks};
+use crate::field::Errors;
+use crate::json::JsonMut;
 use crate::kind::{Kind, Scope};
 use crate::kinds::entry;
 use crate::strategy::Strategy;
@@ -9,6 +13,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         categories: vec!["api-extensions".into()],
+        columns: hooks::columns(),
         ..entry(
             &ADMISSION_REGISTRATION,
             "ValidatingWebhookConfiguration",
@@ -21,6 +26,20 @@ pub fn kind() -> Kind {
 struct ValidatingWebhookConfiguration;
 
 impl Strategy for ValidatingWebhookConfiguration {
+    fn default(&self, configuration: &mut Value) {
+        for webhook in configuration.list_mut("webhooks") {
+            hooks::default(webhook);
+        }
+    }
+
+    fn validate(&self, configuration: &Value) -> Errors {
+        hooks::check_new(configuration)
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        hooks::check_change(new, old)
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "
 
 /// The server's own objects, each after those it depends on. `address` and `port` are where pods and others
 /// find the server.
-pub(crate) fn objects(address: &str, port: u16) -> Vec<(Gvr, Value)> {
+pub(crate) fn all(address: &str, port: u16) -> Vec<(Gvr, Value)> {
     let mut all = Vec::new();
     let mut add = |group: &str, resource: &str, objects: Vec<Value>| {
         let resource = Gvr::new(group, "v1", resource);

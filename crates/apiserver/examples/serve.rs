@@ -23,7 +23,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let authority = Authority::generate(clock.now())?;
     let certificate = authority.server_certificate(&[], clock.now())?;
     let tls = ServerTls::new(&certificate, &authority)?;
-    let server = ApiServer::start(Config::new(store, clock, Rng::from_entropy())).await?;
+    let config = Config { authenticator, ..Config::new(store, clock, Rng::from_entropy()).with_roles() };
+    let server = ApiServer::start(config).await?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("serving on https://127.0.0.1:{port}");
     let stop = CancellationToken::new();
@@ -32,6 +33,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _ = tokio::signal::ctrl_c().await;
         stopping.cancel();
     });
-    server.serve(listener, tls, authenticator, stop).await;
+    server.serve(listener, tls, stop).await;
     Ok(())
 }

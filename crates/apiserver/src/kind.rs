@@ -78,6 +78,8 @@ pub enum Subresource {
     Finalize,
     EphemeralContainers,
     Resize,
+    /// Service accounts: tokens made on request.
+    Token,
     /// Certificate requests: the conditions that approve or deny them.
     Approval,
 }

@@ -58,4 +58,5 @@ pub use rest::watch::{ChangeKind, RecordWatch};
 pub use selector::Selection;
 pub use server::{ApiServer, Config, Metrics, Server, StartError, Warnings};
 pub use setpoint_quantity as quantity;
+pub use setpoint_token::TokenSigner;
 pub use status::Status;

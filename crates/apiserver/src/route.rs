@@ -207,6 +207,7 @@ impl Subresource {
             Self::Finalize => "finalize",
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Resize => "resize",
+            Self::Token => "token",
             Self::Approval => "approval",
         }
     }
@@ -220,6 +221,7 @@ impl Subresource {
             Self::Finalize,
             Self::EphemeralContainers,
             Self::Resize,
+            Self::Token,
             Self::Approval,
         ];
         all.into_iter().find(|subresource| subresource.name() == name)

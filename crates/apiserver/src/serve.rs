@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Authenticator, User};
+use crate::auth::User;
 use crate::body::Body;
 use crate::route::BODY_BYTES;
 use crate::server::ApiServer;
@@ -41,26 +41,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What connections share.
 struct Shared {
     server: ApiServer,
-    authenticator: Authenticator,
     acceptor: TlsAcceptor,
     builder: auto::Builder<TokioExecutor>,
 }
 
 impl ApiServer {
     /// Serves until `stop`, then drains.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        tls: ServerTls,
-        authenticator: Authenticator,
-        stop: CancellationToken,
-    ) {
-        let shared = Arc::new(Shared {
-            server: self.clone(),
-            authenticator,
-            acceptor: TlsAcceptor::from(tls.0),
-            builder: builder(),
-        });
+    pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
+        let shared =
+            Arc::new(Shared { server: self.clone(), acceptor: TlsAcceptor::from(tls.0), builder: builder() });
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
@@ -136,7 +125,7 @@ async fn serve_connection(
 }
 
 async fn answer(shared: &Shared, certificate: Option<&User>, request: Request<Incoming>) -> Response<Body> {
-    let Some(user) = shared.authenticator.user(certificate, request.headers()) else {
+    let Some(user) = shared.server.0.sender(certificate, request.headers()).await else {
         return Status::unauthorized().into_response();
     };
     let (parts, body) = request.into_parts();

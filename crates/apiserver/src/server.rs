@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::{Record, Revision, Store};
+use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Plugin};
-use crate::auth::{Authorizer, MastersOnly, Rbac, User, bootstrap};
+use crate::auth::{Authenticator, Authorizer, MastersOnly, Rbac, User, bootstrap};
 use crate::body::Body;
 use crate::json::Json;
 use crate::kind::Kind;
@@ -33,6 +34,10 @@ pub struct Config {
     pub service_cidr: String,
     /// Where node ports come from: the first and the last.
     pub node_ports: (u16, u16),
+    /// Who is known by a token that was given out beforehand.
+    pub authenticator: Authenticator,
+    /// What the tokens of service accounts are signed with; none are made or accepted without it.
+    pub token_signer: Option<TokenSigner>,
     pub authorizer: Arc<dyn Authorizer>,
     /// Whether the roles that every cluster has are written at the start.
     pub bootstrap_roles: bool,
@@ -57,6 +62,8 @@ impl Config {
             kinds: crate::kinds::all(),
             service_cidr: "10.0.0.0/16".into(),
             node_ports: (30000, 32767),
+            authenticator: Authenticator::new(),
+            token_signer: None,
             authorizer: Arc::new(MastersOnly),
             bootstrap_roles: false,
             secure_port: 6443,
@@ -94,6 +101,8 @@ pub struct Server {
     pub clock: Clock,
     pub rng: Rng,
     pub registry: Live,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) token_signer: Option<TokenSigner>,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn Plugin>>,
     /// Kinds whose objects hold something of the server's (addresses, ports).
@@ -113,6 +122,8 @@ impl ApiServer {
             clock: config.clock,
             rng: config.rng,
             registry: Live::new(registry),
+            authenticator: config.authenticator,
+            token_signer: config.token_signer,
             authorizer: config.authorizer,
             admission: config.admission,
             reserves,

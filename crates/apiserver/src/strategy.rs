@@ -206,6 +206,20 @@ pub enum Creation {
     Object,
     /// Assigns a pod to a node, and stores nothing of its own.
     Binding,
+    /// Answers a question, and stores nothing.
+    Answer(Question),
+}
+
+/// What clients ask about users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    WhoAmI,
+    WhoseToken,
+    MayI,
+    MaySubject,
+    /// The same in one namespace.
+    MaySubjectHere,
+    WhatMayI,
 }
 
 /// The rule that names of a kind follow.

@@ -15,7 +15,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
+use sha2::{Digest, Sha256};
+
 use crate::auth::{MASTERS, User};
+
+/// Which of their credentials somebody has shown.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A certificate and its key, both as PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -178,7 +183,9 @@ pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
     let groups =
         subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
-    Some(User::authenticated(name, "", groups))
+    let mut user = User::authenticated(name, "", groups);
+    user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
+    Some(user)
 }
 
 impl std::fmt::Debug for Identity {

@@ -32,12 +32,13 @@ async fn serve() -> Serving {
     let certificate = authority.server_certificate(&[], clock.now()).unwrap();
     let admin = authority.admin_certificate(clock.now()).unwrap();
     let tls = ServerTls::new(&certificate, &authority).unwrap();
-    let server = ApiServer::start(Config::new(store, clock, Rng::seeded(1))).await.unwrap();
-    let tokens = Authenticator::new().with_token_file("secret,bob,2,\"system:masters\"\n").unwrap();
+    let authenticator = Authenticator::new().with_token_file("secret,bob,2,\"system:masters\"\n").unwrap();
+    let config = Config { authenticator, ..Config::new(store, clock, Rng::seeded(1)) };
+    let server = ApiServer::start(config).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let task = tokio::spawn(server.serve(listener, tls, tokens, stop.clone()));
+    let task = tokio::spawn(server.serve(listener, tls, stop.clone()));
     Serving { address, authority, admin, stop, task }
 }
 

@@ -28,6 +28,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 
     let config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
+        authenticator,
+        token_signer: Some(credentials.token_signer.clone()),
         ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles()
     };
     let cluster = Cluster::with_config(config, runtime).await?;
@@ -51,7 +53,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         cluster.manager(&parts).run(stop).await;
         drained.cancel();
     };
-    let serving = cluster.api().clone().serve(listener, credentials.server, authenticator, drained.clone());
+    let serving = cluster.api().clone().serve(listener, credentials.server, drained.clone());
     let maintaining = cluster.api().maintain(drained.clone());
     tokio::join!(managing, serving, maintaining);
     store.close().await;

@@ -6,6 +6,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::User;
+use super::service_account::{ISSUER, Known};
+use crate::server::Server;
 
 /// Knows users by their tokens and certificates.
 #[derive(Clone, Debug, Default)]
@@ -55,15 +57,45 @@ impl Authenticator {
         self
     }
 
-    /// The sender of a request, or nothing if it shows a credential that is not known.
+    /// The user of a token that was given out beforehand.
+    pub fn user(&self, token: &str) -> Option<&User> {
+        self.tokens.get(token)
+    }
+}
+
+impl Server {
+    /// The sender of a request, or nothing if it shows a credential that does not count.
     /// `certificate` is the user of the connection's client certificate, already verified.
-    pub fn user(&self, certificate: Option<&User>, headers: &HeaderMap) -> Option<User> {
+    pub(crate) async fn sender(&self, certificate: Option<&User>, headers: &HeaderMap) -> Option<User> {
         if let Some(user) = certificate {
             return Some(user.clone());
         }
-        match bearer_token(headers) {
-            Some(token) => self.tokens.get(token).cloned(),
-            None => Some(User::anonymous()),
+        let Some(token) = bearer_token(headers) else { return Some(User::anonymous()) };
+        match self.user_of_token(token, &[ISSUER.into()]).await {
+            Ok(known) => Some(known.user),
+            Err(why) => {
+                tracing::debug!(why, "a token does not count");
+                None
+            }
+        }
+    }
+
+    /// Whose token this is, and for which of these audiences.
+    pub(crate) async fn user_of_token(&self, token: &str, audiences: &[String]) -> Result<Known, String> {
+        const INVALID: &str = "invalid bearer token";
+        if let Some(user) = self.authenticator.user(token) {
+            // A token of the file is meant for this server alone.
+            let audiences: Vec<String> =
+                audiences.iter().filter(|wanted| *wanted == ISSUER).cloned().collect();
+            return match audiences.is_empty() {
+                true => Err(INVALID.into()),
+                false => Ok(Known { user: user.clone(), audiences }),
+            };
+        }
+        match self.service_account(token, audiences).await {
+            Ok(Some(known)) => Ok(known),
+            Ok(None) => Err(INVALID.into()),
+            Err(why) => Err(format!("[{INVALID}, {why}]")),
         }
     }
 }
@@ -101,27 +133,25 @@ fn split_csv(line: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn bearer(token: &str) -> HeaderMap {
-        HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
-    }
-
     #[test]
     fn a_token_file_names_users_and_their_groups() {
         let csv = "t1,admin,1,\"system:masters,dev\"\n# comment\n\nt2,bob,2\n";
         let known = Authenticator::new().with_token_file(csv).unwrap();
-        let admin = known.user(None, &bearer("t1")).unwrap();
+        let admin = known.user("t1").unwrap();
         assert_eq!((admin.name.as_str(), admin.uid.as_str()), ("admin", "1"));
         assert_eq!(admin.groups, ["system:masters", "dev", "system:authenticated"]);
-        assert_eq!(known.user(None, &bearer("t2")).unwrap().groups, ["system:authenticated"]);
-        assert_eq!(known.user(None, &bearer("wrong")), None);
-        assert_eq!(known.user(None, &HeaderMap::new()).unwrap().name, "system:anonymous");
+        assert_eq!(known.user("t2").unwrap().groups, ["system:authenticated"]);
+        assert_eq!(known.user("wrong"), None);
     }
 
     #[test]
-    fn a_certificate_counts_before_a_token() {
-        let user = User::authenticated("kubernetes-admin", "", vec!["system:masters".into()]);
-        let known = Authenticator::new();
-        assert_eq!(known.user(Some(&user), &bearer("wrong")), Some(user));
+    fn a_token_is_what_follows_the_word_bearer() {
+        let headers = |value: &str| HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
+        for (value, token) in
+            [("Bearer a", Some("a")), ("bearer  a ", Some("a")), ("Basic a", None), ("Bearer", None)]
+        {
+            assert_eq!(bearer_token(&headers(value)), token, "{value}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod authorize;
 pub(crate) mod bootstrap;
 pub(crate) mod impersonate;
 pub mod rbac;
+pub(crate) mod service_account;
 
 pub use authenticate::{Authenticator, TokenFileError};
 pub(crate) use authorize::harmless;

@@ -107,6 +107,7 @@ fn foreign_kind(subresource: Subresource) -> Option<(&'static str, &'static str,
         Subresource::Scale => Some(("autoscaling", "v1", "Scale")),
         Subresource::Eviction => Some(("policy", "v1", "Eviction")),
         Subresource::Binding => Some(("", "", "Binding")),
+        Subresource::Token => Some(("authentication.k8s.io", "v1", "TokenRequest")),
         _ => None,
     }
 }

@@ -44,6 +44,7 @@ pub mod replicationcontroller;
 pub mod resource;
 pub mod resourcequota;
 pub mod resources;
+pub mod review;
 pub mod runtimeclass;
 pub mod secret;
 pub mod selector;
@@ -89,6 +90,12 @@ pub fn all() -> Vec<Kind> {
         rbac::role_binding(),
         rbac::cluster_role(),
         rbac::cluster_role_binding(),
+        review::self_subject(),
+        review::token(),
+        review::local_subject_access(),
+        review::self_subject_access(),
+        review::self_subject_rules(),
+        review::subject_access(),
         admissionregistration::mutatingwebhookconfiguration::kind(),
         admissionregistration::validatingadmissionpolicy::kind(),
         admissionregistration::validatingadmissionpolicybinding::kind(),

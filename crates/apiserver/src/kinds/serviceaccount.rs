@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 use super::{CORE, entry, metadata};
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
-use crate::kind::{Kind, Scope};
+use crate::kind::{Kind, Scope, Subresource};
 use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
     Kind {
         short_names: vec!["sa".into()],
+        subresources: vec![Subresource::Token],
         columns: vec![
             Column::name(),
             Column::text("Secrets", SECRETS, |account, _| account.list("secrets").len().into()),

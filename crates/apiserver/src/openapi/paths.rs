@@ -130,7 +130,9 @@ impl Endpoint<'_> {
     fn part_item(&self, part: Subresource) -> Value {
         let mut item = Map::new();
         match part {
-            Subresource::Binding | Subresource::Eviction => _ = item.insert("post".into(), self.creating()),
+            Subresource::Binding | Subresource::Eviction | Subresource::Token => {
+                _ = item.insert("post".into(), self.creating());
+            }
             Subresource::Finalize => _ = item.insert("put".into(), self.replacing()),
             _ => {
                 item.insert("get".into(), self.reading());
@@ -219,6 +221,7 @@ impl Endpoint<'_> {
             Some(Subresource::Scale) => ("autoscaling", "v1", "Scale"),
             Some(Subresource::Eviction) => ("policy", "v1", "Eviction"),
             Some(Subresource::Binding) => ("", "v1", "Binding"),
+            Some(Subresource::Token) => ("authentication.k8s.io", "v1", "TokenRequest"),
             _ => (&self.kind.group, &self.kind.version, &self.kind.kind),
         }
     }

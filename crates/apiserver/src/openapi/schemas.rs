@@ -16,6 +16,7 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 pub(super) const BINDING: &str = "io.k8s.api.core.v1.Binding";
 pub(super) const EVICTION: &str = "io.k8s.api.policy.v1.Eviction";
+const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
 
 /// How one version of OpenAPI refers to a schema.
 #[derive(Clone, Copy)]
@@ -66,6 +67,7 @@ pub(super) fn subresource_schema(subresource: Subresource) -> Option<&'static st
         Subresource::Scale => Some(SCALE),
         Subresource::Binding => Some(BINDING),
         Subresource::Eviction => Some(EVICTION),
+        Subresource::Token => Some(TOKEN_REQUEST),
         _ => None,
     }
 }

@@ -12,7 +12,9 @@ mod ownership;
 pub(crate) mod patch;
 mod pod_condition;
 pub(crate) mod respond;
+pub(crate) mod review;
 pub(crate) mod scale;
+pub(crate) mod token_request;
 pub(crate) mod update;
 pub(crate) mod watch;
 
@@ -121,7 +123,7 @@ impl Subresource {
     /// What can be done with it.
     pub(crate) const fn verbs(self) -> &'static [Verb] {
         match self {
-            Self::Binding | Self::Eviction => &[Verb::Create],
+            Self::Binding | Self::Eviction | Self::Token => &[Verb::Create],
             Self::Finalize => &[Verb::Update],
             Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize | Self::Approval => {
                 &[Verb::Get, Verb::Patch, Verb::Update]
@@ -140,12 +142,14 @@ pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>,
         (Some(Subresource::Scale), Verb::Patch) => scale::patch(call).await,
         (Some(Subresource::Binding), _) => binding::create(call).await,
         (Some(Subresource::Eviction), _) => eviction::create(call).await,
+        (Some(Subresource::Token), _) => token_request::create(call).await,
         (_, Verb::Get) => get::get(call).await,
         (_, Verb::List) => list::list(call).await,
         (_, Verb::Watch) => watch::watch(call).await,
         (_, Verb::Create) => match call.served.kind.strategy.creation() {
             Creation::Object => create::create(call).await,
             Creation::Binding => binding::create_by_itself(call).await,
+            Creation::Answer(question) => review::create(call, question).await,
         },
         (_, Verb::Update) => update::update(call).await,
         (_, Verb::Patch) => patch::patch(call).await,

@@ -52,8 +52,12 @@ pub fn selector(selector: &Value, values: Values, path: &Path<'_>, errors: &mut 
         return;
     }
     labels(selector, "matchLabels", path, errors);
-    let path = path.child("matchExpressions");
-    for (index, expression) in selector.list("matchExpressions").iter().enumerate() {
+    requirements(selector.list("matchExpressions"), values, &path.child("matchExpressions"), errors);
+}
+
+/// The expressions of a selector.
+pub fn requirements(expressions: &[Value], values: Values, path: &Path<'_>, errors: &mut Errors) {
+    for (index, expression) in expressions.iter().enumerate() {
         let path = path.index(index);
         operator(expression, &["In", "NotIn"], &["Exists", "DoesNotExist"], &path, errors);
         key_and_values(expression, values, &path, errors);

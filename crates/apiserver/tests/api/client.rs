@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
-use setpoint_apiserver::{ApiServer, Body, Config, User};
+use setpoint_apiserver::{ApiServer, Body, Config, TokenSigner, User};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
 
@@ -38,6 +38,13 @@ impl Api {
     pub(crate) async fn start_with_roles() -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, Config::with_roles).await
+    }
+
+    /// The same with a key to sign the tokens of service accounts with.
+    pub(crate) async fn start_with_tokens(signer: TokenSigner) -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let with_key = |config: Config| Config { token_signer: Some(signer), ..config.with_roles() };
+        Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, with_key).await
     }
 
     async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {

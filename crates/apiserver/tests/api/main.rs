@@ -10,6 +10,7 @@ mod forms;
 mod lists;
 mod objects;
 mod paths;
+mod reviews;
 mod roles;
 mod services;
 mod subresources;

@@ -1,37 +1,11 @@
-//! Tokens that say who a service account is, signed with the cluster's key.
-//!
-//! A key is read from PEM: RSA (as `RSA PRIVATE KEY` or `PRIVATE KEY`) signs with RS256, a P-256 key
-//! (as `PRIVATE KEY`) with ES256. Its id is derived from its public half, as verifiers expect.
+//! What the token of a secret says of its service account.
 
-use std::fmt;
-use std::sync::Arc;
-
-use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
+
+pub use setpoint_token::{BadKey, TokenSigner};
 
 /// Who issues tokens that are kept in secrets.
 const ISSUER: &str = "kubernetes/serviceaccount";
-
-/// Signs tokens. Cheap to clone.
-#[derive(Clone)]
-pub struct TokenSigner {
-    key: Arc<SigningKey>,
-    key_id: Arc<str>,
-}
-
-enum SigningKey {
-    Rsa(RsaKeyPair),
-    Ecdsa(EcdsaKeyPair),
-}
-
-/// The text is no key that tokens can be signed with.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no usable private key: {0}")]
-pub struct BadKey(String);
 
 /// What a token of a secret says.
 #[derive(Debug, Serialize)]
@@ -48,142 +22,9 @@ pub(super) struct Claims<'a> {
     sub: String,
 }
 
-#[derive(Serialize)]
-struct Header<'a> {
-    alg: &'static str,
-    kid: &'a str,
-}
-
 impl<'a> Claims<'a> {
     pub(super) fn new(namespace: &'a str, secret: &'a str, account: &'a str, account_uid: &'a str) -> Self {
         let sub = format!("system:serviceaccount:{namespace}:{account}");
         Self { iss: ISSUER, namespace, secret, account, account_uid, sub }
-    }
-}
-
-impl TokenSigner {
-    /// A signer with the first private key in `pem`.
-    pub fn from_pem(pem: &str) -> Result<Self, BadKey> {
-        let (label, der) = decode_pem(pem)?;
-        let rejected = |error: ring::error::KeyRejected| BadKey(error.to_string());
-        let key = match label {
-            "RSA PRIVATE KEY" => SigningKey::Rsa(RsaKeyPair::from_der(&der).map_err(rejected)?),
-            "PRIVATE KEY" => SigningKey::from_pkcs8(&der)?,
-            other => {
-                return Err(BadKey(format!("{other:?} is none of \"RSA PRIVATE KEY\" and \"PRIVATE KEY\"")));
-            }
-        };
-        let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key_info()));
-        Ok(Self { key: Arc::new(key), key_id: key_id.into() })
-    }
-
-    /// A new private key (PEM) to sign with.
-    pub fn generate_key() -> Result<String, BadKey> {
-        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-        let key = STANDARD.encode(key.map_err(|error| BadKey(error.to_string()))?);
-        let lines: Vec<&str> =
-            (0..key.len()).step_by(64).map(|at| &key[at..key.len().min(at + 64)]).collect();
-        Ok(format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n")))
-    }
-
-    pub(super) fn sign(&self, claims: &Claims<'_>) -> Result<String, SigningFailed> {
-        let header = Header { alg: self.key.algorithm(), kid: &self.key_id };
-        let mut token = format!("{}.{}", encode_json(&header)?, encode_json(claims)?);
-        let signature = self.key.sign(token.as_bytes())?;
-        token.push('.');
-        token.push_str(&URL_SAFE_NO_PAD.encode(signature));
-        Ok(token)
-    }
-}
-
-/// The machine had no randomness to give, or memory.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the token could not be signed")]
-pub(super) struct SigningFailed;
-
-fn encode_json(value: &impl Serialize) -> Result<String, SigningFailed> {
-    serde_json::to_vec(value).map(|json| URL_SAFE_NO_PAD.encode(json)).map_err(|_| SigningFailed)
-}
-
-impl SigningKey {
-    fn from_pkcs8(der: &[u8]) -> Result<Self, BadKey> {
-        if let Ok(key) = RsaKeyPair::from_pkcs8(der) {
-            return Ok(Self::Rsa(key));
-        }
-        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &SystemRandom::new())
-            .map(Self::Ecdsa)
-            .map_err(|error| BadKey(format!("neither RSA nor P-256: {error}")))
-    }
-
-    fn algorithm(&self) -> &'static str {
-        match self {
-            Self::Rsa(_) => "RS256",
-            Self::Ecdsa(_) => "ES256",
-        }
-    }
-
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SigningFailed> {
-        let random = SystemRandom::new();
-        match self {
-            Self::Rsa(key) => {
-                let mut signature = vec![0; key.public().modulus_len()];
-                key.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(|_| SigningFailed)?;
-                Ok(signature)
-            }
-            Self::Ecdsa(key) => key
-                .sign(&random, message)
-                .map(|signature| signature.as_ref().to_vec())
-                .map_err(|_| SigningFailed),
-        }
-    }
-
-    /// The public half as certificates carry it (`SubjectPublicKeyInfo`).
-    fn public_key_info(&self) -> Vec<u8> {
-        // The algorithm identifiers of RSA, and of elliptic curve keys on P-256.
-        const RSA: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
-        const P256: &[u8] =
-            b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
-        let (algorithm, key) = match self {
-            Self::Rsa(key) => (RSA, key.public_key().as_ref()),
-            Self::Ecdsa(key) => (P256, key.public_key().as_ref()),
-        };
-        let bits = der(0x03, &[&[0], key].concat());
-        der(0x30, &[algorithm, &bits].concat())
-    }
-}
-
-/// A value in distinguished encoding: tag, length, content.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];
-    let mut encoded = vec![tag];
-    match content.len() {
-        short @ 0..128 => encoded.push(short as u8),
-        _ => {
-            encoded.push(0x80 | significant.len() as u8);
-            encoded.extend(significant);
-        }
-    }
-    encoded.extend(content);
-    encoded
-}
-
-/// The label and the bytes of the first block that is a private key.
-fn decode_pem(pem: &str) -> Result<(&str, Vec<u8>), BadKey> {
-    for block in pem.split("-----BEGIN ").skip(1) {
-        let Some((label, rest)) = block.split_once("-----") else { continue };
-        let Some((body, _)) = rest.split_once("-----END ") else { continue };
-        if label.ends_with("PRIVATE KEY") {
-            let base64: String = body.chars().filter(|char| !char.is_whitespace()).collect();
-            let bytes = STANDARD.decode(base64).map_err(|error| BadKey(error.to_string()))?;
-            return Ok((label, bytes));
-        }
-    }
-    Err(BadKey("there is no PEM block of a private key".into()))
-}
-
-impl fmt::Debug for TokenSigner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenSigner").field("key_id", &self.key_id).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,246 @@
+//! Tokens of service accounts: those kept in secrets, and those made on request, for a while and bound to
+//! something.
+//!
+//! A token counts only as long as what it speaks of is there: its account, and the secret, pod or node it
+//! is bound to, all under the same uids.
+
+use serde::{Deserialize, Serialize};
+use setpoint_store::Record;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{User, service_account_groups, service_account_name};
+use crate::facts::Facts;
+use crate::json::Json;
+use crate::server::Server;
+
+/// Who issues tokens on request; also whom they are meant for by default: this server.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// Who issues the tokens that are kept in secrets.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+/// Clocks may differ by this much, in seconds; what was deleted this long ago may still be spoken of.
+const LEEWAY: i64 = 60;
+const EXTRA: &str = "authentication.kubernetes.io/";
+
+/// What a token made on request says.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Claims {
+    #[serde(deserialize_with = "one_or_many")]
+    pub(crate) aud: Vec<String>,
+    pub(crate) exp: i64,
+    pub(crate) iat: i64,
+    pub(crate) iss: String,
+    pub(crate) jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub(crate) bound: Bound,
+    pub(crate) nbf: i64,
+    pub(crate) sub: String,
+}
+
+/// What a token is about.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Bound {
+    pub(crate) namespace: String,
+    pub(crate) serviceaccount: Reference,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<Reference>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Reference {
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) uid: String,
+}
+
+/// What a token that is kept in a secret says.
+#[derive(Deserialize)]
+struct LegacyClaims {
+    sub: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
+    namespace: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
+    secret: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
+    account: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
+    account_uid: String,
+}
+
+#[derive(Deserialize)]
+struct Issued {
+    iss: String,
+}
+
+fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Words {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Words::deserialize(from)? {
+        Words::One(word) => vec![word],
+        Words::Many(words) => words,
+    })
+}
+
+/// Whose token it is, and which of the audiences it is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) user: User,
+    pub(crate) audiences: Vec<String>,
+}
+
+impl Server {
+    /// Whose token this is: nobody's if it is no token of a service account, an error if it was one but
+    /// does not count.
+    pub(crate) async fn service_account(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Known>, String> {
+        let Some(signer) = &self.token_signer else { return Ok(None) };
+        let Some(Issued { iss }) = setpoint_token::unverified(token) else { return Ok(None) };
+        let invalid = || "invalid signature".to_owned();
+        let user = match iss.as_str() {
+            LEGACY_ISSUER => {
+                let claims: LegacyClaims = signer.verify(token).ok_or_else(invalid)?;
+                let audiences = meant_for(&[ISSUER.into()], audiences)?;
+                (self.legacy_user(token, &claims).await?, audiences)
+            }
+            ISSUER => {
+                let claims: Claims = signer.verify(token).ok_or_else(invalid)?;
+                let audiences = meant_for(&claims.aud, audiences)?;
+                check_times(&claims, self.now().as_second())?;
+                (self.bound_user(&claims).await?, audiences)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Known { user: user.0, audiences: user.1 }))
+    }
+
+    async fn legacy_user(&self, token: &str, claims: &LegacyClaims) -> Result<User, String> {
+        let LegacyClaims { namespace, account, .. } = claims;
+        if claims.sub != service_account_name(namespace, account) {
+            return Err("sub claim is invalid".into());
+        }
+        let invalidated = || "Token has been invalidated".to_owned();
+        let (served, secret) =
+            self.look_up("secrets", Some(namespace), &claims.secret).await.ok_or_else(invalidated)?;
+        if Facts::of(&secret, &served).is_being_deleted() {
+            return Err(invalidated());
+        }
+        let secret = served.decode(&secret).map_err(|status| status.message)?;
+        if !is_same(secret.at("data").text("token"), token) {
+            return Err("Token does not match server's copy".into());
+        }
+        self.check(("serviceaccounts", Some(namespace)), account, &claims.account_uid, 0).await?;
+        Ok(user(namespace, account, &claims.account_uid))
+    }
+
+    async fn bound_user(&self, claims: &Claims) -> Result<User, String> {
+        let Bound { namespace, serviceaccount: account, pod, secret, node } = &claims.bound;
+        let invalidated = |_| "service account token has been invalidated".to_owned();
+        self.check(("serviceaccounts", Some(namespace)), &account.name, &account.uid, LEEWAY).await?;
+        let mut user = user(namespace, &account.name, &account.uid);
+        if let Some(secret) = secret {
+            let of = ("secrets", Some(namespace.as_str()));
+            self.check(of, &secret.name, &secret.uid, LEEWAY).await.map_err(invalidated)?;
+        }
+        if let Some(pod) = pod {
+            let of = ("pods", Some(namespace.as_str()));
+            self.check(of, &pod.name, &pod.uid, LEEWAY).await.map_err(invalidated)?;
+            tell(&mut user, "pod-name", &pod.name);
+            tell(&mut user, "pod-uid", &pod.uid);
+        } else if let Some(node) = node {
+            self.check(("nodes", None), &node.name, &node.uid, LEEWAY).await.map_err(invalidated)?;
+        }
+        if let Some(node) = node {
+            tell(&mut user, "node-name", &node.name);
+            tell(&mut user, "node-uid", &node.uid);
+        }
+        if !claims.jti.is_empty() {
+            tell(&mut user, "credential-id", &format!("JTI={}", claims.jti));
+        }
+        Ok(user)
+    }
+
+    /// Whether an object is there under this uid, and not deleted for longer than `leeway` seconds.
+    async fn check(
+        &self,
+        (plural, namespace): (&str, Option<&str>),
+        name: &str,
+        uid: &str,
+        leeway: i64,
+    ) -> Result<(), String> {
+        let found = self.look_up(plural, namespace, name).await;
+        let (served, record) = found.ok_or_else(|| format!("{plural} {name:?} not found"))?;
+        let facts = Facts::of(&record, &served);
+        if *facts.uid != *uid {
+            return Err(format!("the UID of {plural} {name:?} ({}) does not match claim ({uid})", facts.uid));
+        }
+        let deleted = facts.deletion_timestamp.map(jiff::Timestamp::as_second);
+        match deleted.is_some_and(|deleted| deleted < self.now().as_second() - leeway) {
+            true => Err(format!("{plural} {name:?} has been deleted")),
+            false => Ok(()),
+        }
+    }
+
+    /// An object of the core group.
+    async fn look_up(
+        &self,
+        plural: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<(Arc<crate::registry::Served>, Arc<Record>)> {
+        let served = self.registry.snapshot().resource("", "v1", plural)?.clone();
+        let record = self.store.get(&served.key(namespace, name), None).await.ok()??;
+        Some((served, record))
+    }
+}
+
+fn user(namespace: &str, name: &str, uid: &str) -> User {
+    User::authenticated(service_account_name(namespace, name), uid, service_account_groups(namespace))
+}
+
+fn tell(user: &mut User, key: &str, value: &str) {
+    if !value.is_empty() {
+        let extra: &mut BTreeMap<_, _> = &mut user.extra;
+        extra.insert(format!("{EXTRA}{key}"), vec![value.to_owned()]);
+    }
+}
+
+/// The audiences among those wanted that the token is for; it is for none, and so for nobody here.
+fn meant_for(token: &[String], wanted: &[String]) -> Result<Vec<String>, String> {
+    let both: Vec<String> = token.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
+    match both.is_empty() {
+        true => Err(format!("token audiences {token:?} is invalid for the target audiences {wanted:?}")),
+        false => Ok(both),
+    }
+}
+
+fn check_times(claims: &Claims, now: i64) -> Result<(), String> {
+    let problem = match claims {
+        _ if now + LEEWAY < claims.nbf => "service account token is not valid yet",
+        _ if now - LEEWAY > claims.exp => "service account token has expired",
+        _ if now + LEEWAY < claims.iat => "service account token is issued in the future",
+        _ => return Ok(()),
+    };
+    Err(problem.into())
+}
+
+/// Whether a secret holds this token, in a time that does not tell how much of it is right.
+fn is_same(encoded: &str, token: &str) -> bool {
+    use base64::Engine;
+    let kept = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+    kept.len() == token.len()
+        && kept.iter().zip(token.as_bytes()).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+}

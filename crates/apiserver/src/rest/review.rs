@@ -1,0 +1,248 @@
+//! Questions about who somebody is and what they may do. They are answered, and nothing is stored.
+
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::{Call, ownership, respond};
+use crate::admission::{Operation, Review};
+use crate::auth::rbac::Rule;
+use crate::auth::service_account::ISSUER;
+use crate::auth::{Attributes, Decision, User};
+use crate::body::Body;
+use crate::decode;
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::options::{OptionsOf, WriteOptions};
+use crate::request::ResourceTarget;
+use crate::status::{Named, Status};
+use crate::strategy::Question;
+use crate::validation::labels::{self, Values};
+
+pub(crate) async fn create(call: &Call<'_>, question: Question) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
+    let mut object = decode::object(call, options.field_validation)?;
+    metadata::wipe_system_fields(&mut object);
+    metadata::settle_namespace(&mut object, call.namespace)?;
+    ownership::note_create(call, &mut object);
+    let review = Review::new(call, Operation::Create, String::new(), options.dry_run);
+    review.mutate(&mut object, None).await?;
+    check(call, question, &object)?;
+    review.check(Some(&object), None).await?;
+    let answer = match question {
+        Question::WhoAmI => who_am_i(call, object),
+        Question::WhoseToken => whose_token(call, object).await,
+        Question::WhatMayI => what_may_i(call, object).await,
+        Question::MayI => may(call, call.user, object).await,
+        Question::MaySubject | Question::MaySubjectHere => {
+            let subject = subject(object.at("spec"));
+            may(call, &subject, object).await
+        }
+    };
+    respond::object(call, StatusCode::CREATED, answer)
+}
+
+fn check(call: &Call<'_>, question: Question, object: &Value) -> Result<(), Status> {
+    let spec = object.at("spec");
+    match question {
+        Question::WhoAmI => return Ok(()),
+        Question::WhoseToken if spec.text("token").is_empty() => {
+            return Err(Status::bad_request("token is required for TokenReview in authentication"));
+        }
+        Question::WhoseToken => return Ok(()),
+        Question::WhatMayI if spec.text("namespace").is_empty() => {
+            return Err(Status::bad_request("no namespace on request"));
+        }
+        Question::WhatMayI => return Ok(()),
+        Question::MayI | Question::MaySubject | Question::MaySubjectHere => {}
+    }
+    let mut errors = Errors::default();
+    check_access(question, object, &mut errors);
+    // v1.34 does not say of which kind.
+    let of = Named { group: &call.served.kind.group, resource: "" };
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, "", &errors)) }
+}
+
+/// What is wrong with a question about access.
+fn check_access(question: Question, object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = object.at("spec");
+    let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
+    if !resource.is_null() && !other.is_null() {
+        let detail = "cannot be specified in combination with resourceAttributes";
+        errors.invalid(&path.child("nonResourceAttributes"), other.clone(), detail);
+    }
+    if resource.is_null() && other.is_null() {
+        let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.invalid(&path.child("resourceAttributes"), Value::Null, detail);
+    }
+    if question != Question::MayI && spec.text("user").is_empty() && spec.list("groups").is_empty() {
+        errors.invalid(&path.child("user"), "", "at least one of user or group must be specified");
+    }
+    let attributes = path.child("resourceAttributes");
+    check_selector(resource.at("fieldSelector"), false, &attributes.child("fieldSelector"), errors);
+    check_selector(resource.at("labelSelector"), true, &attributes.child("labelSelector"), errors);
+    let is_local = question == Question::MaySubjectHere;
+    check_metadata(metadata::of(object), is_local, errors);
+    if is_local {
+        let namespace = resource.text("namespace");
+        if !resource.is_null() && namespace != metadata::of(object).text("namespace") {
+            errors.invalid(&attributes.child("namespace"), namespace, "must match metadata.namespace");
+        }
+        if !other.is_null() {
+            let detail = "disallowed on this kind of request";
+            errors.invalid(&path.child("nonResourceAttributes"), other.clone(), detail);
+        }
+    }
+}
+
+fn check_selector(selector: &Value, of_labels: bool, path: &Path<'_>, errors: &mut Errors) {
+    if selector.is_null() {
+        return;
+    }
+    let (raw, requirements) = (selector.text("rawSelector"), selector.list("requirements"));
+    match (raw.is_empty(), requirements.is_empty()) {
+        (false, false) => {
+            let detail = "may not specified at the same time as requirements";
+            errors.invalid(&path.child("rawSelector"), raw, detail);
+        }
+        (true, true) => {
+            let detail = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.required(&path.child("requirements"), detail);
+        }
+        _ => {}
+    }
+    if of_labels {
+        labels::requirements(requirements, Values::Checked, &path.child("requirements"), errors);
+    }
+}
+
+/// A question is about what its spec says; there is nothing to say of the question itself.
+fn check_metadata(metadata: &Value, is_local: bool, errors: &mut Errors) {
+    let is_ignored = |field: &str| field == "managedFields" || is_local && field == "namespace";
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
+    };
+    let mut fields = metadata.as_object().into_iter().flatten();
+    if fields.any(|(field, value)| !is_ignored(field) && !is_empty(value)) {
+        let detail = if is_local { "must be empty except for namespace" } else { "must be empty" };
+        errors.invalid(&Path::root("metadata"), metadata.clone(), detail);
+    }
+}
+
+/// The user that a question is about.
+fn subject(spec: &Value) -> User {
+    let texts =
+        |list: &[Value]| list.iter().filter_map(Value::as_str).map(Into::into).collect::<Vec<String>>();
+    let extra = spec.map("extra").into_iter().flatten();
+    let extra = extra
+        .map(|(key, values)| (key.clone(), texts(values.as_array().map(Vec::as_slice).unwrap_or_default())));
+    User {
+        name: spec.text("user").into(),
+        uid: spec.text("uid").into(),
+        groups: texts(spec.list("groups")),
+        extra: extra.collect(),
+    }
+}
+
+async fn may(call: &Call<'_>, user: &User, mut object: Value) -> Value {
+    let spec = object.at("spec");
+    let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
+    let target = (!resource.is_null()).then(|| target(resource));
+    let asked = if target.is_some() { resource } else { other };
+    let attributes =
+        Attributes { user, verb: asked.text("verb"), path: other.text("path"), resource: target.as_ref() };
+    let decision = call.server.authorizer.authorize(&attributes).await;
+    let status = status(&decision);
+    object.set("status", status);
+    object
+}
+
+fn target(attributes: &Value) -> ResourceTarget {
+    let text = |field: &str| Some(attributes.text(field).to_owned()).filter(|text| !text.is_empty());
+    ResourceTarget {
+        verb: None,
+        group: attributes.text("group").into(),
+        version: text("version").unwrap_or("*".into()),
+        namespace: text("namespace"),
+        resource: attributes.text("resource").into(),
+        name: text("name"),
+        subresource: text("subresource"),
+        has_more: false,
+    }
+}
+
+fn status(decision: &Decision) -> Value {
+    let mut status = json!({"allowed": decision.is_allowed()});
+    if !decision.reason().is_empty() {
+        status.set("reason", decision.reason());
+    }
+    status
+}
+
+async fn what_may_i(call: &Call<'_>, object: Value) -> Value {
+    let namespace = object.at("spec").text("namespace");
+    let held = call.server.authorizer.rules(call.user, Some(namespace)).await;
+    let (about_objects, about_paths): (Vec<&Rule>, Vec<&Rule>) =
+        held.rules.iter().partition(|rule| rule.paths.is_empty());
+    let mut status = json!({
+        "resourceRules": about_objects,
+        "nonResourceRules": about_paths,
+        "incomplete": false,
+    });
+    if !held.errors.is_empty() {
+        status.set("evaluationError", held.errors.join(", "));
+    }
+    answer(call, json!({}), json!({}), status)
+}
+
+fn who_am_i(call: &Call<'_>, _: Value) -> Value {
+    let metadata = json!({"creationTimestamp": metadata::seconds(call.now)});
+    answer(call, metadata, Value::Null, json!({"userInfo": user_info(call.user)}))
+}
+
+fn answer(call: &Call<'_>, metadata: Value, spec: Value, status: Value) -> Value {
+    let kind = &call.served.kind;
+    let mut answer = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
+    if !spec.is_null() {
+        answer.set("spec", spec);
+    }
+    answer.set("status", status);
+    answer
+}
+
+fn user_info(user: &User) -> Value {
+    let mut info = Map::new();
+    let texts = [("username", &user.name), ("uid", &user.uid)];
+    for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        info.insert(field.into(), text.as_str().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(info)
+}
+
+async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
+    let spec = object.at("spec");
+    let wanted: Vec<String> =
+        spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into).collect();
+    let wanted = if wanted.is_empty() { vec![ISSUER.into()] } else { wanted };
+    let status = match call.server.user_of_token(spec.text("token"), &wanted).await {
+        Ok(known) => json!({
+            "authenticated": true,
+            "user": user_info(&known.user),
+            "audiences": known.audiences,
+        }),
+        Err(why) => json!({"user": {}, "error": why}),
+    };
+    object.set("status", status);
+    object
+}

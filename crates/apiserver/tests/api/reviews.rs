@@ -1,0 +1,178 @@
+//! Who somebody is, what they may do, and the tokens of service accounts.
+
+use http::Method;
+use serde_json::{Value, json};
+use setpoint_apiserver::{TokenSigner, User};
+use std::time::Duration;
+
+use crate::client::Api;
+
+const AUTHENTICATION: &str = "/apis/authentication.k8s.io/v1";
+const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const TOKENS: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
+
+/// A server with roles, and a key to sign tokens with.
+async fn start() -> (Api, TokenSigner) {
+    let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
+    let api = Api::start_with_tokens(signer.clone()).await;
+    api.default_service_account().await;
+    (api, signer)
+}
+
+async fn whose(api: &Api, token: &str) -> Value {
+    let review = json!({"spec": {"token": token}});
+    api.post(&format!("{AUTHENTICATION}/tokenreviews"), review).await.created()["status"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn people_are_told_who_they_are() {
+    let (mut api, _) = start().await;
+    api.user = User::authenticated("ann", "7", vec!["dev".into()]);
+    let path = format!("{AUTHENTICATION}/selfsubjectreviews");
+    let told = api.post(&path, json!({})).await.created();
+    let expected = json!({"username": "ann", "uid": "7", "groups": ["dev", "system:authenticated"]});
+    assert_eq!(told["status"]["userInfo"], expected);
+    assert_eq!(api.get(&path).await.code, 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn people_ask_what_they_may_do_and_masters_what_others_may() {
+    let (mut api, _) = start().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let role = json!({"metadata": {"name": "r"}, "rules": rules});
+    api.post(&format!("{RBAC}/namespaces/default/roles"), role).await.created();
+    let binding = json!({
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "ann"}],
+    });
+    api.post(&format!("{RBAC}/namespaces/default/rolebindings"), binding).await.created();
+    let asked = |verb: &str| json!({"verb": verb, "resource": "pods", "namespace": "default"});
+    let by = "RBAC: allowed by RoleBinding \"b/default\" of Role \"r\" to User \"ann\"";
+    for (verb, expected) in
+        [("get", json!({"allowed": true, "reason": by})), ("delete", json!({"allowed": false}))]
+    {
+        let review = json!({"spec": {"user": "ann", "resourceAttributes": asked(verb)}});
+        let path = format!("{AUTHORIZATION}/subjectaccessreviews");
+        assert_eq!(api.post(&path, review.clone()).await.created()["status"], expected);
+        let path = format!("{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews");
+        assert_eq!(api.post(&path, review).await.created()["status"], expected);
+    }
+    api.user = User::authenticated("ann", "", Vec::new());
+    let review = json!({"spec": {"resourceAttributes": asked("get")}});
+    let path = format!("{AUTHORIZATION}/selfsubjectaccessreviews");
+    assert_eq!(api.post(&path, review).await.created()["status"]["allowed"], true);
+    let path = format!("{AUTHORIZATION}/selfsubjectrulesreviews");
+    let told = api.post(&path, json!({"spec": {"namespace": "default"}})).await.created();
+    assert!(told["status"]["resourceRules"].as_array().unwrap().contains(&rules[0]), "{told}");
+    assert_eq!(told["status"]["nonResourceRules"].as_array().unwrap().len(), 2, "{told}");
+    let others = json!({"spec": {"user": "bob", "resourceAttributes": asked("get")}});
+    assert_eq!(api.post(&format!("{AUTHORIZATION}/subjectaccessreviews"), others).await.code, 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_about_nothing_is_refused() {
+    let (api, _) = start().await;
+    let path = format!("{AUTHORIZATION}/subjectaccessreviews");
+    let both = json!({"resourceAttributes": {}, "nonResourceAttributes": {}, "user": "a"});
+    for (spec, field) in [
+        (json!({"user": "a"}), "spec.resourceAttributes"),
+        (json!({"resourceAttributes": {}}), "spec.user"),
+        (both, "spec.nonResourceAttributes"),
+    ] {
+        let refused = api.post(&path, json!({"spec": spec})).await.expect(422);
+        assert_eq!(refused["details"]["causes"][0]["field"], field);
+    }
+    let path = format!("{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews");
+    let elsewhere = json!({"spec": {"user": "a", "resourceAttributes": {"namespace": "other"}}});
+    let refused = api.post(&path, elsewhere).await.expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "spec.resourceAttributes.namespace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_made_on_request_counts_for_a_while() {
+    let (api, _) = start().await;
+    let made = api.post(TOKENS, json!({"spec": {"expirationSeconds": 600}})).await.created();
+    assert_eq!(made["status"]["expirationTimestamp"], "2025-01-01T00:10:00Z");
+    let token = made["status"]["token"].as_str().unwrap();
+    let status = whose(&api, token).await;
+    assert_eq!(status["authenticated"], true);
+    assert_eq!(status["user"]["username"], "system:serviceaccount:default:default");
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"];
+    assert_eq!(status["user"]["groups"], json!(groups));
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    let status = whose(&api, token).await;
+    assert_eq!(status["error"], "[invalid bearer token, service account token has expired]");
+    assert_eq!(api.post(TOKENS, json!({"spec": {"expirationSeconds": 1}})).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_for_its_audience_and_from_this_server() {
+    let (api, _) = start().await;
+    let made = api.post(TOKENS, json!({"spec": {"audiences": ["vault"]}})).await.created();
+    let token = made["status"]["token"].as_str().unwrap();
+    assert_eq!(whose(&api, token).await["authenticated"], Value::Null, "not for this server");
+    let review = json!({"spec": {"token": token, "audiences": ["vault", "x"]}});
+    let told = api.post(&format!("{AUTHENTICATION}/tokenreviews"), review).await.created();
+    assert_eq!(told["status"]["audiences"], json!(["vault"]));
+    let (elsewhere, _) = start().await;
+    let foreign = elsewhere.post(TOKENS, json!({"spec": {}})).await.created();
+    let status = whose(&api, foreign["status"]["token"].as_str().unwrap()).await;
+    assert_eq!(status["error"], "[invalid bearer token, invalid signature]");
+    assert_eq!(whose(&api, "nonsense").await["error"], "invalid bearer token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_ends_with_what_it_is_bound_to() {
+    let (api, _) = start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    api.post(pods, pod.clone()).await.created();
+    let bound = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}});
+    let made = api.post(TOKENS, bound.clone()).await.created();
+    let token = made["status"]["token"].as_str().unwrap();
+    let told = whose(&api, token).await;
+    assert_eq!(told["user"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["p"]));
+    api.delete_with(&format!("{pods}/p"), json!({"gracePeriodSeconds": 0})).await.ok();
+    api.post(pods, pod).await.created();
+    let error = "[invalid bearer token, service account token has been invalidated]";
+    assert_eq!(whose(&api, token).await["error"], error, "the same name is not the same pod");
+    let accounts = "/api/v1/namespaces/default/serviceaccounts/default";
+    let made = api.post(TOKENS, bound).await.created();
+    api.delete(accounts).await.ok();
+    let status = whose(&api, made["status"]["token"].as_str().unwrap()).await;
+    assert_eq!(status["authenticated"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_kept_in_a_secret_counts_as_long_as_the_secret_is_there() {
+    use base64::Engine;
+    let (api, signer) = start().await;
+    let account = api.get("/api/v1/namespaces/default/serviceaccounts/default").await.ok();
+    let claims = json!({
+        "iss": "kubernetes/serviceaccount",
+        "sub": "system:serviceaccount:default:default",
+        "kubernetes.io/serviceaccount/namespace": "default",
+        "kubernetes.io/serviceaccount/secret.name": "t",
+        "kubernetes.io/serviceaccount/service-account.name": "default",
+        "kubernetes.io/serviceaccount/service-account.uid": account["metadata"]["uid"],
+    });
+    let token = signer.sign(&claims).unwrap();
+    let invalidated = "[invalid bearer token, Token has been invalidated]";
+    assert_eq!(whose(&api, &token).await["error"], invalidated);
+    let data = base64::engine::general_purpose::STANDARD.encode(&token);
+    let secret = json!({"metadata": {"name": "t"}, "data": {"token": data}});
+    api.post("/api/v1/namespaces/default/secrets", secret).await.created();
+    assert_eq!(whose(&api, &token).await["authenticated"], true);
+    api.delete("/api/v1/namespaces/default/secrets/t").await.ok();
+    assert_eq!(whose(&api, &token).await["error"], invalidated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_key_makes_no_tokens() {
+    let api = Api::start().await;
+    api.default_service_account().await;
+    let refused = api.ask(Method::POST, TOKENS, &[], json!({"spec": {}}).to_string()).await;
+    assert_eq!(refused.refusal().0, 503, "{}", refused.text);
+}

@@ -22,11 +22,19 @@ impl Served {
             (conversion.from_stored)(&mut object);
             self.name_kind(&mut object);
         }
+        if let Some(custom) = self.kind.custom.as_ref().filter(|_| !self.is_shown_as_stored(record)) {
+            custom.read(&mut object);
+        }
         Ok(object)
     }
 
     /// An object on its way into the store.
     pub fn encode(&self, object: &Value) -> Payload {
+        if let Some(custom) = self.kind.custom.as_ref().filter(|custom| !custom.is_stored_in_this_version()) {
+            let mut stored = object.clone();
+            custom.write(&mut stored);
+            return self.encode_stored(&stored);
+        }
         match &self.kind.conversion {
             None => self.encode_stored(object),
             Some(conversion) => {
@@ -54,8 +62,22 @@ impl Served {
             write_members(&mut bytes, std::iter::once((name, value)));
         }
         bytes.push(b'}');
-        let facts = Facts::from_object(object, self);
+        let mut facts = Facts::from_object(object, self);
+        facts.schema_generation = self.kind.custom.as_ref().map_or(0, |custom| custom.generation);
         Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), facts: Some(std::sync::Arc::new(facts)) }
+    }
+
+    /// Whether the bytes of a record are what this kind shows of it: stored in its version, and by the
+    /// schema of now.
+    fn is_shown_as_stored(&self, record: &Record) -> bool {
+        match (&self.kind.conversion, &self.kind.custom) {
+            (Some(_), _) => false,
+            (None, None) => true,
+            (None, Some(custom)) => {
+                let schema = Facts::of(record, self).schema_generation;
+                custom.is_stored_in_this_version() && schema == custom.generation
+            }
+        }
     }
 
     /// Writes this kind's name and version into an object.
@@ -68,14 +90,21 @@ impl Served {
 
     /// The encoded object of a record, in this kind's version. Where that is the stored one, its own bytes.
     pub fn bytes(&self, record: &Record) -> Result<Bytes, Status> {
-        match self.kind.conversion {
-            None => Ok(record.value.clone()),
-            Some(_) => self.decode(record).map(|object| to_bytes(&object)),
+        match self.is_shown_as_stored(record) {
+            true => Ok(record.value.clone()),
+            false => self.decode(record).map(|object| to_bytes(&object)),
         }
     }
 
-    /// Appends a record as an item of a list: without kind and version.
+    /// Appends a record as an item of a list: without kind and version, but for custom kinds.
     pub fn write_item(&self, record: &Record, into: &mut Vec<u8>) {
+        if self.kind.custom.is_some() {
+            match self.is_shown_as_stored(record) {
+                true => into.extend_from_slice(&record.value),
+                false => write(into, &self.decode(record).unwrap_or_default()),
+            }
+            return;
+        }
         match self.item_tail(record) {
             Some(tail) => {
                 into.push(b'{');
@@ -87,6 +116,9 @@ impl Served {
 
     /// How long [`write_item`](Self::write_item) makes a record, where that is known without decoding it.
     pub fn item_length(&self, record: &Record) -> Option<usize> {
+        if self.kind.custom.is_some() {
+            return self.is_shown_as_stored(record).then_some(record.value.len());
+        }
         self.item_tail(record).map(|tail| tail.len() + 1)
     }
 

@@ -22,6 +22,10 @@ pub struct Facts {
     pub labels: Pairs,
     pub finalizers: Box<[Box<str>]>,
     pub owner_references: Box<[OwnerReference]>,
+    /// The generation of the definition by whose schema a custom resource was written; zero where that is
+    /// not known.
+    #[serde(skip)]
+    pub schema_generation: i64,
     /// The values of the stored kind's own field selectors, in their order.
     #[serde(skip)]
     fields: Box<[Box<str>]>,
@@ -89,6 +93,7 @@ impl Facts {
             labels: labels(metadata),
             finalizers: strings("finalizers").filter_map(Value::as_str).map(Into::into).collect(),
             owner_references: strings("ownerReferences").map(OwnerReference::from_value).collect(),
+            schema_generation: 0,
             fields: Box::default(),
         }
     }

@@ -1,9 +1,11 @@
 //! One entry of the registry of kinds says everything the server needs to know of a kind.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::custom::Custom;
 use crate::strategy::Strategy;
 use crate::table::Column;
 
@@ -33,6 +35,8 @@ pub struct Kind {
     pub field_selectors: Vec<FieldSelector>,
     /// What everyone is told who uses a kind that is on its way out.
     pub deprecation: Option<String>,
+    /// What a definition says of a custom kind; nothing for built-in ones.
+    pub custom: Option<Arc<Custom>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,5 +114,29 @@ impl Kind {
 
     pub fn has(&self, subresource: Subresource) -> bool {
         self.subresources.contains(&subresource)
+    }
+
+    /// The kind of a list of these.
+    pub fn list_kind(&self) -> Cow<'_, str> {
+        match &self.custom {
+            Some(custom) => custom.list_kind.as_str().into(),
+            None => format!("{}List", self.kind).into(),
+        }
+    }
+
+    /// The index of a field of its own that lists and watches can select by.
+    pub fn selectable(&self, path: &str) -> Option<usize> {
+        match &self.custom {
+            Some(custom) => custom.selectable.iter().position(|field| field.path == path),
+            None => self.field_selectors.iter().position(|field| field.path == path),
+        }
+    }
+
+    /// The value of the field at an index of [`selectable`](Self::selectable).
+    pub fn selected(&self, index: usize, object: &Value) -> String {
+        match &self.custom {
+            Some(custom) => custom.selectable.get(index).map(|field| field.value(object)).unwrap_or_default(),
+            None => self.field_selectors.get(index).map(|field| (field.value)(object)).unwrap_or_default(),
+        }
     }
 }

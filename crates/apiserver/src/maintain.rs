@@ -1,4 +1,4 @@
-//! What a server does on its own, beside answering: it forgets.
+//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 const KEEP_HISTORY: Duration = Duration::from_secs(300);
 
 impl ApiServer {
-    /// Removes what has expired and forgets old history, until `stop`. Run it once beside the server.
+    /// Removes what has expired, forgets old history and settles what is left of definitions, until `stop`. Run it once beside the server.
     pub async fn maintain(&self, stop: CancellationToken) {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
@@ -24,6 +24,7 @@ impl ApiServer {
                 () = self.0.clock.sleep(EXPIRE_EVERY) => {}
             }
             self.expire().await;
+            self.0.settle_definitions().await;
             since_checkpoint += EXPIRE_EVERY;
             if since_checkpoint >= KEEP_HISTORY {
                 self.compact(checkpoint).await;

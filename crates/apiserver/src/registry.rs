@@ -8,6 +8,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use setpoint_store::{Key, Range, Resource};
 
+use crate::custom::compare_versions;
 use crate::kind::{FieldSelector, Kind};
 use crate::openapi::OpenApi;
 use crate::schema::{Schema, Target};
@@ -46,11 +47,19 @@ pub struct Served {
 }
 
 impl Served {
-    fn new(kind: Kind, stored: Option<Arc<Self>>) -> Result<Self, UnknownSchema> {
-        let schema = Schema::built_in(&kind.schema).ok_or_else(|| UnknownSchema(kind.schema.clone()))?;
+    pub(crate) fn new(kind: Kind, stored: Option<Arc<Self>>) -> Result<Self, UnknownSchema> {
+        let custom = kind.custom.as_deref();
+        let schema = match custom {
+            Some(custom) => Some(custom.types.clone()),
+            None => Schema::built_in(&kind.schema),
+        };
+        let schema = schema.ok_or_else(|| UnknownSchema(kind.schema.clone()))?;
+        let stored_version =
+            custom.map_or_else(|| kind.api_version(), |custom| custom.storage_api_version().to_owned());
+        let custom = custom.map(|custom| custom.schema.clone());
         let (group, version) = (kind.group.clone(), kind.version.clone());
-        let target = Target { schema, group, version, kind: kind.kind.clone() };
-        let head = format!(r#"{{"kind":{:?},"apiVersion":{:?},"#, kind.kind, kind.api_version());
+        let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
+        let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
         Ok(Self { resource, target, head: head.into(), kind, stored })
     }
@@ -96,12 +105,13 @@ pub struct Registry {
 }
 
 /// The versions of a group, in order of preference.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Group {
     pub versions: Vec<Version>,
 }
 
 /// The resources of a group version, by plural.
+#[derive(Clone)]
 pub struct Version {
     pub name: String,
     pub resources: BTreeMap<String, Arc<Served>>,
@@ -134,6 +144,32 @@ impl Registry {
         };
         version.resources.insert(kind.plural.clone(), served);
         Ok(())
+    }
+
+    /// These kinds and custom ones. What is built in stays what it is; the versions of a custom group are
+    /// listed by how much they promise.
+    pub(crate) fn with_custom(&self, custom: impl Iterator<Item = Arc<Served>>) -> Self {
+        let mut groups: BTreeMap<String, Group> = self.groups.clone();
+        for served in custom {
+            let kind = &served.kind;
+            let group = groups.entry(kind.group.clone()).or_default();
+            let at = group.versions.iter().position(|version| version.name == kind.version);
+            let at = at.unwrap_or_else(|| {
+                group.versions.push(Version { name: kind.version.clone(), resources: BTreeMap::new() });
+                group.versions.len() - 1
+            });
+            group.versions[at].resources.entry(kind.plural.clone()).or_insert(served);
+        }
+        for (_, group) in groups.iter_mut().filter(|(name, _)| !self.groups.contains_key(*name)) {
+            group.versions.sort_by(|a, b| compare_versions(&b.name, &a.name));
+        }
+        Self { groups, openapi: OnceLock::new() }
+    }
+
+    /// Whether a group version is one of those that the server has by itself.
+    pub fn has_built_in(&self, group: &str, version: &str) -> bool {
+        self.version(group, version)
+            .is_some_and(|version| version.resources.values().any(|served| served.kind.custom.is_none()))
     }
 
     fn stored_as(&self, resource: &str) -> Option<Arc<Served>> {
@@ -191,9 +227,8 @@ impl Live {
         self.0.read().clone()
     }
 
-    /// Swaps in what `change` makes of the current kinds.
-    pub fn change(&self, change: impl FnOnce(&Registry) -> Registry) {
-        let mut current = self.0.write();
-        *current = Arc::new(change(&current));
+    /// Swaps in other kinds. Requests under way go on with those that they found.
+    pub fn publish(&self, registry: Registry) {
+        *self.0.write() = Arc::new(registry);
     }
 }

@@ -1,5 +1,7 @@
 //! From a request to what answers it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use jiff::Timestamp;
@@ -11,7 +13,7 @@ use crate::kind::{Subresource, Verb};
 use crate::negotiate::{self, Encoding, Output};
 use crate::openapi::serve;
 use crate::query::Query;
-use crate::registry::Served;
+use crate::registry::{Registry, Served};
 use crate::request::{ResourceTarget, Target};
 use crate::rest::{self, Call};
 use crate::server::{Server, Warnings};
@@ -101,7 +103,7 @@ async fn answer_resource(
     warnings: &Warnings,
 ) -> Result<Response<Body>, Status> {
     let registry = parts.server.registry.snapshot();
-    let served = find(&registry, target)?;
+    let Some(served) = find(&registry, target) else { return no_such_resource(&registry, target) };
     let subresource = subresource(served, target)?;
     let verb = target.verb.ok_or_else(Status::method_not_allowed)?;
     if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
@@ -127,26 +129,33 @@ async fn answer_resource(
 }
 
 /// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside.
-fn find<'a>(
-    registry: &'a crate::registry::Registry,
-    target: &ResourceTarget,
-) -> Result<&'a std::sync::Arc<Served>, Status> {
-    let served = registry.resource(&target.group, &target.version, &target.resource);
-    let served = served.ok_or_else(Status::no_such_resource)?;
+fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<Served>> {
+    let served = registry.resource(&target.group, &target.version, &target.resource)?;
     let is_namespace_itself = target.group.is_empty() && target.resource == "namespaces";
     let fits = match (served.kind.is_namespaced(), &target.namespace) {
         (true, None) => target.name.is_none(),
         (false, Some(_)) => is_namespace_itself,
         _ => true,
     };
-    if fits { Ok(served) } else { Err(Status::no_such_resource()) }
+    fits.then_some(served)
+}
+
+/// A version of the server's own refuses what it does not have; below any other there is nothing at all.
+fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Response<Body>, Status> {
+    match registry.has_built_in(&target.group, &target.version) || target.group.is_empty() {
+        true => Err(Status::no_such_resource()),
+        false => Ok(not_found_page()),
+    }
 }
 
 fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subresource>, Status> {
     let Some(name) = &target.subresource else { return Ok(None) };
     let known =
         Subresource::named(name).filter(|subresource| served.kind.has(*subresource) && !target.has_more);
-    known.map(Some).ok_or_else(Status::no_such_resource)
+    known.map(Some).ok_or_else(|| match (&served.kind.custom, &target.name) {
+        (Some(_), Some(object)) => Status::not_found(served.named(), object),
+        _ => Status::no_such_resource(),
+    })
 }
 
 fn answer_path(

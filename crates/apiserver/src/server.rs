@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, Plugin};
 use crate::auth::{Authenticator, Authorizer, MastersOnly, Rbac, User, bootstrap};
 use crate::body::Body;
+use crate::custom::definitions::Definitions;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::own_objects;
@@ -108,6 +109,7 @@ pub struct Server {
     /// Kinds whose objects hold something of the server's (addresses, ports).
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) definitions: Definitions,
     /// Open watches end when this is cancelled.
     pub(crate) closing: CancellationToken,
 }
@@ -128,9 +130,11 @@ impl ApiServer {
             admission: config.admission,
             reserves,
             metrics: config.metrics,
+            definitions: Definitions::default(),
             closing: CancellationToken::new(),
         });
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
+        server.settle_definitions().await;
         let server = Self(server);
         let address = services::first_address(&config.service_cidr).map(|address| address.to_string());
         let own = own_objects::all(&address.unwrap_or_default(), config.secure_port);

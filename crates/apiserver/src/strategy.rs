@@ -151,6 +151,11 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// Whether objects of this kind define kinds.
+    fn defines_kinds(&self) -> bool {
+        false
+    }
+
     /// Whether the answer to a deletion is the deleted object instead of a status.
     fn returns_deleted(&self) -> bool {
         false

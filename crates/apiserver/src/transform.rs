@@ -58,14 +58,19 @@ pub(crate) fn list_metadata(revision: &str, continue_token: Option<&str>, remain
     Value::Object(metadata)
 }
 
-/// A list of objects, which do not repeat their kind.
-pub(crate) fn list(served: &Served, metadata: Value, mut objects: Vec<Value>) -> Value {
-    for object in &mut objects {
-        object.unset("kind");
-        object.unset("apiVersion");
+/// A list of objects, which do not repeat their kind. Custom ones do, and always have a token.
+pub(crate) fn list(served: &Served, mut metadata: Value, mut objects: Vec<Value>) -> Value {
+    match served.kind.custom {
+        Some(_) => metadata.or_insert("continue", ""),
+        None => {
+            for object in &mut objects {
+                object.unset("kind");
+                object.unset("apiVersion");
+            }
+        }
     }
     json!({
-        "kind": format!("{}List", served.kind.kind),
+        "kind": served.kind.list_kind(),
         "apiVersion": served.kind.api_version(),
         "metadata": metadata,
         "items": objects,
@@ -122,11 +127,22 @@ fn columns(served: &Served) -> Value {
             "priority": column.priority,
         })
     });
-    definitions.collect()
+    let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns).map(|column| {
+        json!({
+            "name": column.name,
+            "type": column.data_type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        })
+    });
+    definitions.chain(custom).collect()
 }
 
 fn row(served: &Served, output: Output, options: &TableOptions, object: Value, now: Timestamp) -> Value {
-    let cells: Vec<Value> = served.kind.columns.iter().map(|column| (column.cell)(&object, now)).collect();
+    let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns);
+    let cells = served.kind.columns.iter().map(|column| (column.cell)(&object, now));
+    let cells: Vec<Value> = cells.chain(custom.map(|column| column.cell(&object, now))).collect();
     let conditions = served.kind.strategy.row_conditions(&object);
     let mut row = json!({ "cells": cells });
     if !conditions.is_empty() {

@@ -122,6 +122,11 @@ impl<'a> Review<'a> {
     }
 
     pub(crate) async fn mutate(&self, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        let is_ending = self.served.kind.custom.as_ref().is_some_and(|custom| custom.is_terminating);
+        if is_ending && self.operation == Operation::Create {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(self.served.named(), &self.name, why));
+        }
         for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
             plugin.mutate(self, object, old).await?;
         }

@@ -121,15 +121,39 @@ fn compare_fields(
             comparison.push(|| element::field(&field.name), mark, below);
         }
     }
+    if fields.open {
+        compare_undeclared(place, fields, old, new, is_looked_at, &mut comparison);
+    }
     comparison
 }
 
-fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comparison {
+fn compare_undeclared(
+    place: Place<'_>,
+    fields: &Struct,
+    old: Entries<'_>,
+    new: Entries<'_>,
+    is_looked_at: impl Fn(&str) -> bool,
+    comparison: &mut Comparison,
+) {
+    for name in names_of(old, new) {
+        if fields.field(name).is_none() && is_looked_at(name) {
+            let (old, new) = (old.and_then(|old| old.get(name)), new.and_then(|new| new.get(name)));
+            let (mark, below) = compare(place.named(name), old, new);
+            comparison.push(|| element::field(name), mark, below);
+        }
+    }
+}
+
+fn names_of<'v>(old: Entries<'v>, new: Entries<'v>) -> Vec<&'v String> {
     let mut names: Vec<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
     names.sort();
     names.dedup();
+    names
+}
+
+fn compare_entries(place: Place<'_>, old: Entries<'_>, new: Entries<'_>) -> Comparison {
     let mut comparison = Comparison::default();
-    for name in names {
+    for name in names_of(old, new) {
         let (old, new) = (old.and_then(|old| old.get(name)), new.and_then(|new| new.get(name)));
         let (mark, below) = compare(place.named(name), old, new);
         comparison.push(|| element::field(name), mark, below);

@@ -44,7 +44,7 @@ fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Vec<String>) 
 
 /// Stops at the first field that is not declared, as v1.34 does.
 fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, errors: &mut Vec<String>) {
-    let is_struct = matches!(place.shape(), Some(Shape::Struct(of)) if !of.fields.is_empty());
+    let is_struct = matches!(place.shape(), Some(Shape::Struct(of)) if !of.fields.is_empty() && !of.open);
     for (name, value) in fields {
         let path = format!("{path}.{name}");
         if is_struct && !place.declares(name) {

@@ -5,7 +5,7 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
-use super::{foreign_kind, sorted_subresources, verb_names};
+use super::{foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::JsonMut;
@@ -64,10 +64,10 @@ fn resource(kind: &Kind) -> Value {
     let mut resource = json!({
         "resource": kind.plural,
         "singularResource": kind.singular,
-        "responseKind": { "group": "", "version": "", "kind": kind.kind },
         "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
-        "verbs": verb_names(&kind.verbs),
+        "verbs": kind_verbs(kind),
     });
+    resource["responseKind"] = response_kind(kind);
     if !kind.short_names.is_empty() {
         resource.set("shortNames", kind.short_names.clone());
     }
@@ -82,11 +82,21 @@ fn resource(kind: &Kind) -> Value {
     resource
 }
 
+/// Built-in kinds leave out that they are of the group they are listed in.
+fn response_kind(kind: &Kind) -> Value {
+    let (group, version) =
+        if kind.custom.is_some() { (kind.group.as_str(), kind.version.as_str()) } else { ("", "") };
+    json!({ "group": group, "version": version, "kind": kind.kind })
+}
+
 fn subresource(kind: &Kind, part: Subresource) -> Value {
-    let (group, version, name) = foreign_kind(part).unwrap_or(("", "", &kind.kind));
+    let response_kind = match foreign_kind(part) {
+        Some((group, version, name)) => json!({ "group": group, "version": version, "kind": name }),
+        None => response_kind(kind),
+    };
     json!({
         "subresource": part.name(),
-        "responseKind": { "group": group, "version": version, "kind": name },
+        "responseKind": response_kind,
         "verbs": verb_names(part.verbs()),
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{foreign_kind, sorted_subresources, verb_names};
+use super::{foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::json::JsonMut;
 use crate::kind::{Kind, Subresource};
 use crate::registry::Registry;
@@ -61,7 +61,7 @@ fn resource(kind: &Kind) -> Value {
         "singularName": kind.singular,
         "namespaced": kind.is_namespaced(),
         "kind": kind.kind,
-        "verbs": verb_names(&kind.verbs),
+        "verbs": kind_verbs(kind),
     });
     if !kind.short_names.is_empty() {
         resource.set("shortNames", kind.short_names.clone());

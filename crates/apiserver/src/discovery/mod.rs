@@ -112,15 +112,26 @@ fn foreign_kind(subresource: Subresource) -> Option<(&'static str, &'static str,
     }
 }
 
+/// What can be done with objects of a kind, as clients are told. Custom kinds have their own order.
+fn kind_verbs(kind: &Kind) -> Vec<&'static str> {
+    let Some(custom) = &kind.custom else { return verb_names(&kind.verbs) };
+    let is_told =
+        |verb: &&Verb| !custom.is_terminating || !matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+    kind.verbs.iter().filter(is_told).map(|verb| verb.name()).collect()
+}
+
 fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {
     let mut names: Vec<_> = verbs.iter().map(|verb| verb.name()).collect();
     names.sort_unstable();
     names
 }
 
-/// The subresources of a kind, by name.
+/// The subresources of a kind, by name; of a custom one as its definition lists them.
 fn sorted_subresources(kind: &Kind) -> Vec<Subresource> {
     let mut subresources = kind.subresources.clone();
+    if kind.custom.is_some() {
+        return subresources;
+    }
     subresources.sort_by_key(|subresource| subresource.name());
     subresources
 }

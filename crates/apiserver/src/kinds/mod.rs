@@ -18,6 +18,7 @@ pub mod componentstatus;
 pub mod configmap;
 pub mod controllerrevision;
 pub mod cronjob;
+pub mod customresourcedefinition;
 pub mod daemonset;
 pub mod deployment;
 pub mod endpoints;
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Kind> {
         job::kind(),
         poddisruptionbudget::kind(),
         lease::kind(),
+        customresourcedefinition::kind(),
         event::events_kind(),
         rbac::role(),
         rbac::role_binding(),
@@ -134,6 +136,11 @@ struct Api {
 }
 
 const CORE: Api = Api { group: "", version: "v1", schemas: "io.k8s.api.core.v1" };
+const APIEXTENSIONS: Api = Api {
+    group: "apiextensions.k8s.io",
+    version: "v1",
+    schemas: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
+};
 const APPS: Api = Api { group: "apps", version: "v1", schemas: "io.k8s.api.apps.v1" };
 const AUTOSCALING_V1: Api = Api { group: "autoscaling", version: "v1", schemas: "io.k8s.api.autoscaling.v1" };
 const AUTOSCALING_V2: Api = Api { group: "autoscaling", version: "v2", schemas: "io.k8s.api.autoscaling.v2" };
@@ -179,6 +186,7 @@ fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
         columns: Column::defaults(),
         field_selectors: Vec::new(),
         deprecation: None,
+        custom: None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! when it is first asked for, and is kept encoded from then on. Its address carries a hash of what it is
 //! made from, so that listing the addresses builds no document.
 
+mod custom;
 mod describe;
 mod parameters;
 mod paths;
@@ -87,7 +88,7 @@ impl OpenApi {
         Document { body, hash: hex(&Sha256::digest(hashes)) }
     }
 
-    fn all_kinds(&self) -> impl Iterator<Item = &Arc<Served>> {
+    fn all_kinds(&self) -> impl Iterator<Item = &Arc<Served>> + Clone {
         self.documents.values().flat_map(|entry| &entry.kinds)
     }
 }
@@ -137,6 +138,10 @@ fn hash(kinds: &[Arc<Served>]) -> String {
         let kind = &served.kind;
         let facts = (&kind.group, &kind.version, &kind.kind, &kind.plural, &kind.schema, kind.scope);
         digest.update(format!("{facts:?} {:?} {:?};", kind.verbs, kind.subresources));
+        if let Some(custom) = &kind.custom {
+            let selectable: Vec<&str> = custom.selectable.iter().map(|field| field.path.as_str()).collect();
+            digest.update(format!("{} {} {selectable:?};", custom.list_kind, custom.written));
+        }
     }
     hex(&digest.finalize())
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::kind::{Kind, Subresource, Verb};
 use crate::registry::Served;
 
+use super::custom;
 use super::parameters;
 use super::schemas::{Dialect, META, subresource_schema};
 
@@ -18,6 +19,11 @@ const PATCH_TYPES: [&str; 4] = [
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
 ];
+
+/// Custom kinds know no strategic merge.
+fn patch_types(kind: &Kind) -> &'static [&'static str] {
+    if kind.custom.is_some() { &PATCH_TYPES[..3] } else { &PATCH_TYPES }
+}
 
 pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
     let mut paths = Map::new();
@@ -148,7 +154,7 @@ impl Endpoint<'_> {
     }
 
     fn listing(&self, id: String) -> Value {
-        let list = format!("{}List", self.kind.schema);
+        let list = custom::list_name(self.kind);
         let mut operation =
             self.operation("list", format!("list or watch objects of kind {}", self.kind.kind));
         operation.insert("operationId".into(), id.into());
@@ -187,7 +193,7 @@ impl Endpoint<'_> {
             self.operation("patch", format!("partially update {}", self.phrase("the specified")));
         operation.insert("operationId".into(), self.id("patch", "").into());
         operation.insert("parameters".into(), parameters::patching());
-        operation.insert("requestBody".into(), body(&PATCH_TYPES, &format!("{META}.Patch"), true));
+        operation.insert("requestBody".into(), body(patch_types(self.kind), &format!("{META}.Patch"), true));
         operation.insert("responses".into(), responses(&[200, 201], self.schema(), &[]));
         Value::Object(operation)
     }

@@ -10,6 +10,7 @@ use crate::kind::Subresource;
 use crate::registry::Served;
 use crate::schema::{Field, ListKind, Scalar, Shape, Struct, Table, TypeId};
 
+use super::custom;
 use super::describe::Descriptions;
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -35,7 +36,9 @@ impl Dialect {
 }
 
 pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
-    described(Dialect::V3, &roots(kinds.iter()))
+    let mut schemas = described(Dialect::V3, &roots(kinds.iter()));
+    schemas.extend(kinds.iter().flat_map(|served| custom::described(Dialect::V3, &served.kind)));
+    schemas
 }
 
 /// All schemas that can be reached from some.
@@ -54,8 +57,12 @@ pub(super) fn roots<'a>(kinds: impl Iterator<Item = &'a Arc<Served>>) -> BTreeSe
         .into();
     for served in kinds {
         let kind = &served.kind;
-        roots.insert(kind.schema.clone());
-        roots.insert(format!("{}List", kind.schema));
+        if custom::is_custom(kind) {
+            roots.extend(["ObjectMeta", "ListMeta"].map(|name| format!("{META}.{name}")));
+        } else {
+            roots.insert(kind.schema.clone());
+            roots.insert(format!("{}List", kind.schema));
+        }
         roots.extend(kind.subresources.iter().filter_map(|sub| subresource_schema(*sub)).map(str::to_owned));
     }
     roots

@@ -161,7 +161,9 @@ fn validate(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(Named::kind(kind), metadata::of(object).text("name"), &errors))
+    // What says that it is of another kind is refused as that one.
+    let of = Named { resource: object.text("kind"), ..Named::kind(kind) };
+    Err(Status::invalid(of, metadata::of(object).text("name"), &errors))
 }
 
 fn already_exists(call: &Call<'_>, name: &str, is_generated: bool, is_deleting: bool) -> Status {

@@ -189,11 +189,13 @@ enum Plan {
 fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Plan {
     let strategy = &*served.kind.strategy;
     let is_first = !metadata::of(object).has("deletionTimestamp");
-    if is_first && strategy.terminate(object) {
-        let meta = object.object_mut("metadata");
-        meta.set("deletionTimestamp", metadata::seconds(now));
-        settle_finalizers(object, options, false);
-        return Plan::Mark;
+    if is_first {
+        object.object_mut("metadata").set("deletionTimestamp", metadata::seconds(now));
+        if strategy.terminate(object) {
+            settle_finalizers(object, options, false);
+            return Plan::Mark;
+        }
+        object.object_mut("metadata").unset("deletionTimestamp");
     }
     if strategy.holds_deletion(object) {
         return Plan::Leave;

@@ -14,6 +14,7 @@ use setpoint_store::{Error, Record, Revision};
 use super::{Call, respond};
 use crate::body::Body;
 use crate::codec::to_bytes;
+use crate::json::JsonMut;
 use crate::negotiate::Shape;
 use crate::options::{ListOptions, VersionMatch};
 use crate::registry::Served;
@@ -73,7 +74,7 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
         Shape::PartialMetadataList => transform::partial_list(call.output, metadata, objects),
         Shape::PartialMetadata => {
             let message = "you requested PartialObjectMetadata, but the requested object is a list";
-            return Err(Status::not_acceptable(format!("{message} ({}List)", call.served.kind.kind)));
+            return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.list_kind())));
         }
         Shape::Object => transform::list(call.served, metadata, objects),
     };
@@ -82,8 +83,11 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
 
 /// A list of stored objects, put together from their bytes while the client reads.
 fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
-    let metadata =
+    let mut metadata =
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
+    if served.kind.custom.is_some() {
+        metadata.or_insert("continue", "");
+    }
     let head = list_head(served, &metadata);
     let items: Option<usize> = found.records.iter().map(|record| served.item_length(record)).sum();
     let commas = found.records.len().saturating_sub(1);
@@ -101,7 +105,7 @@ const TAIL: &[u8] = b"]}";
 fn list_head(served: &Served, metadata: &Value) -> Vec<u8> {
     let kind = &served.kind;
     let mut head =
-        format!(r#"{{"kind":"{}List","apiVersion":{:?},"metadata":"#, kind.kind, kind.api_version());
+        format!(r#"{{"kind":"{}","apiVersion":{:?},"metadata":"#, kind.list_kind(), kind.api_version());
     head.push_str(&metadata.to_string());
     head.push_str(r#","items":["#);
     head.into_bytes()

@@ -136,6 +136,21 @@ pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>,
     if let Some(deprecation) = &call.served.kind.deprecation {
         call.warnings.add(deprecation.clone());
     }
+    let answer = carry_out(call, verb).await;
+    let is_write = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+    if is_write && answer.is_ok() && concerns_definitions(call) {
+        call.server.settle_definitions().await;
+    }
+    answer
+}
+
+/// Whether a write may change which kinds there are, or let go of one.
+fn concerns_definitions(call: &Call<'_>) -> bool {
+    let kind = &call.served.kind;
+    kind.strategy.defines_kinds() || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
+}
+
+async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
     match (call.subresource, verb) {
         (Some(Subresource::Scale), Verb::Get) => scale::get(call).await,
         (Some(Subresource::Scale), Verb::Update) => scale::update(call).await,

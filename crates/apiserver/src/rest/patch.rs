@@ -14,10 +14,20 @@ use crate::patch::{self, PatchError, PatchKind};
 use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 
+/// The patches that custom kinds take.
+const CUSTOM_PATCHES: &str =
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+
 /// The kind of patch in a request.
 pub(crate) fn kind(call: &Call<'_>) -> Result<PatchKind, Status> {
     let media_type = negotiate::media_type(call.headers);
-    PatchKind::of_media_type(media_type).ok_or_else(Status::unsupported_patch_type)
+    let kind = PatchKind::of_media_type(media_type).ok_or_else(Status::unsupported_patch_type)?;
+    // A custom kind's scale is a kind of the server's own.
+    let is_custom = call.served.kind.custom.is_some();
+    if is_custom && kind == PatchKind::Strategic {
+        return Err(Status::unsupported_media_type(CUSTOM_PATCHES));
+    }
+    Ok(kind)
 }
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {

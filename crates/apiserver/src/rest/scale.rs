@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::update::{self, Maker};
 use super::{Call, Outcome, apply as rest_apply, patch, respond};
 use crate::body::Body;
+use crate::custom::ScalePaths;
+use crate::custom::scale;
 use crate::decode;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
@@ -25,7 +27,16 @@ fn target() -> Result<Target, Status> {
 
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let record = call.record().await?;
-    Ok(respond::foreign(call, StatusCode::OK, scale_of(&call.served.decode(&record)?)))
+    let object = call.served.decode(&record)?;
+    if let Some(paths) = custom_paths(call)
+        && scale::nested_number(&object, &paths.spec).map_err(Status::unknown)?.is_none()
+    {
+        return Err(Status::internal(format_args!(
+            "the spec replicas field {:?} does not exist",
+            paths.written
+        )));
+    }
+    Ok(respond::foreign(call, StatusCode::OK, scale_of(call, &object)?))
 }
 
 pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
@@ -63,7 +74,7 @@ async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> 
         "metadata": scale.at("metadata"),
     });
     if scale.at("spec").has("replicas") {
-        configuration["spec"] = json!({ "replicas": scale.at("spec").at("replicas") });
+        set_replicas(call, &mut configuration, scale.at("spec").at("replicas").clone());
     }
     let mut maker = Scaled { call, name, change: Change::Apply { scale, configuration } };
     apply(call, name, &options, &mut maker).await
@@ -79,15 +90,38 @@ async fn apply(
         Outcome::Stored(record) => call.served.decode(&record)?,
         Outcome::Unstored(object) => object,
     };
-    Ok(respond::foreign(call, StatusCode::OK, scale_of(&object)))
+    Ok(respond::foreign(call, StatusCode::OK, scale_of(call, &object)?))
+}
+
+/// Where a custom kind keeps its replicas.
+fn custom_paths<'a>(call: &Call<'a>) -> Option<&'a ScalePaths> {
+    call.served.kind.custom.as_deref()?.scale.as_ref()
+}
+
+fn set_replicas(call: &Call<'_>, object: &mut Value, replicas: impl Into<Value>) {
+    match custom_paths(call) {
+        Some(paths) => scale::set_nested(object, &paths.spec, replicas),
+        None => object.object_mut("spec").set("replicas", replicas),
+    }
 }
 
 /// The scale of an object.
-fn scale_of(object: &Value) -> Value {
-    let mut meta = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        meta.restore(field, metadata::of(object));
+fn scale_of(call: &Call<'_>, object: &Value) -> Result<Value, Status> {
+    let Some(paths) = custom_paths(call) else { return Ok(built_in_scale(object)) };
+    let number = |path: &[String]| scale::nested_number(object, path).map_err(Status::unknown);
+    let replicas = number(&paths.spec)?.unwrap_or(0);
+    let mut status = json!({ "replicas": number(&paths.status)?.unwrap_or(0) });
+    if let Some(path) = &paths.selector
+        && let Some(selector) = scale::nested_text(object, path).map_err(Status::unknown)?
+        && !selector.is_empty()
+    {
+        status.set("selector", selector);
     }
+    let spec = if replicas == 0 { json!({}) } else { json!({ "replicas": replicas }) };
+    Ok(shown(object, spec, status))
+}
+
+fn built_in_scale(object: &Value) -> Value {
     let mut spec = json!({});
     if object.at("spec").count("replicas") != 0 {
         spec.restore("replicas", object.at("spec"));
@@ -96,6 +130,14 @@ fn scale_of(object: &Value) -> Value {
     let selector = selector::shown(object.at("spec").at("selector"));
     if !selector.is_empty() {
         status.set("selector", selector);
+    }
+    shown(object, spec, status)
+}
+
+fn shown(object: &Value, spec: Value, status: Value) -> Value {
+    let mut meta = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        meta.restore(field, metadata::of(object));
     }
     json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status })
 }
@@ -131,12 +173,12 @@ impl Maker for Scaled<'_> {
                 return rest_apply::merge(self.call, Some(current), configuration);
             }
             Change::Patch { kind, validation, target } => {
-                patch::apply(self.call, *kind, target, &scale_of(current), *validation)?
+                patch::apply(self.call, *kind, target, &self.patched(current)?, *validation)?
             }
         };
         self.check(&scale, current)?;
         let mut object = current.clone();
-        object.object_mut("spec").set("replicas", scale.at("spec").count("replicas"));
+        set_replicas(self.call, &mut object, scale.at("spec").count("replicas"));
         let version = metadata::of(&scale).text("resourceVersion");
         object.object_mut("metadata").set("resourceVersion", version);
         Ok(object)
@@ -148,8 +190,25 @@ impl Maker for Scaled<'_> {
 }
 
 impl Scaled<'_> {
+    /// What a patch of the scale changes. Replicas that a custom resource does not have are no number.
+    fn patched(&self, current: &Value) -> Result<Value, Status> {
+        let mut scale = scale_of(self.call, current)?;
+        if let Some(paths) = custom_paths(self.call)
+            && scale::nested_number(current, &paths.spec).map_err(Status::unknown)?.is_none()
+        {
+            scale.object_mut("spec").set("replicas", i32::MIN);
+        }
+        Ok(scale)
+    }
+
     fn check(&self, scale: &Value, current: &Value) -> Result<(), Status> {
         update::check_name(scale, self.name)?;
+        if let Some(paths) = custom_paths(self.call)
+            && scale.at("spec").int("replicas") == Some(i32::MIN.into())
+        {
+            let why = format!("the spec replicas field {:?} cannot be empty", paths.written);
+            return Err(Status::bad_request(why));
+        }
         let mut errors = metadata::validate(scale, true, NameRule::Subdomain);
         let replicas = scale.at("spec").count("replicas");
         if replicas < 0 {

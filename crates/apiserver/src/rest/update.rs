@@ -257,7 +257,8 @@ fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(Named::kind(kind), metadata::of(new).text("name"), &errors))
+    let of = Named { resource: new.text("kind"), ..Named::kind(kind) };
+    Err(Status::invalid(of, metadata::of(new).text("name"), &errors))
 }
 
 /// The last finalizer of an object that is being deleted is gone.

@@ -4,6 +4,7 @@
 //! errors, warnings or nothing, as the client asks; values of the wrong type are always errors.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use super::protobuf::Envelope;
 use super::read::read;
 use super::{Schema, go, syntax, yaml, zero};
+use crate::custom::{self, props::Props};
 
 /// What becomes of unknown and duplicate fields (`fieldValidation=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Target {
     pub group: String,
     pub version: String,
     pub kind: String,
+    /// The schema of a custom kind, as its definition writes it: what decoding goes by.
+    pub custom: Option<Arc<Props>>,
 }
 
 /// An object in the form it is stored in, with `apiVersion` and `kind`.
@@ -83,7 +87,7 @@ impl Target {
         let gvk = schema.root_struct()?.kinds.first()?.clone();
         let (group, rest) = gvk.split_once('/')?;
         let (version, kind) = rest.split_once('/')?;
-        Some(Self { group: group.into(), version: version.into(), kind: kind.into(), schema })
+        Some(Self { group: group.into(), version: version.into(), kind: kind.into(), schema, custom: None })
     }
 
     /// An object of this kind that nobody has set anything of.
@@ -103,6 +107,9 @@ pub fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, DecodeFailure> {
+    if let Some(schema) = &target.custom {
+        return custom::decode::decode(target, schema, format, body, validation);
+    }
     let strict = validation != FieldValidation::Ignore;
     let reading = match format {
         Format::Json => Reading::json(&target.schema, strict, body),
@@ -211,6 +218,9 @@ impl Target {
 
     /// Reads a value that should be an object of this kind, but may say that it is of another.
     pub fn decode_value(&self, value: Value, validation: FieldValidation) -> Result<Decoded, Misfit> {
+        if let Some(schema) = &self.custom {
+            return custom::decode::decode_value(self, schema, value, validation);
+        }
         let stated = Stated::of(&value);
         if stated.is(self) {
             let decoded = normalize(&self.schema, value, validation)?;
@@ -279,7 +289,7 @@ impl Target {
         }
     }
 
-    fn unrecognized(&self, why: &str, body: &[u8]) -> DecodeFailure {
+    pub(crate) fn unrecognized(&self, why: &str, body: &[u8]) -> DecodeFailure {
         DecodeFailure {
             message: format!(
                 "the object provided is unrecognized (must be of type {}): {why} ({})",

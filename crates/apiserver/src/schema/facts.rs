@@ -230,6 +230,7 @@ fn struct_of(name: &str, fields: Vec<Field>, atomic: bool, kinds: Vec<Box<str>>)
         fields: fields.into(),
         atomic,
         kinds: kinds.into(),
+        open: false,
         always: Box::default(),
     });
     Type { alias: None, shape }

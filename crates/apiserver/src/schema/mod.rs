@@ -71,6 +71,8 @@ pub struct Struct {
     pub atomic: bool,
     /// `apps/v1/Deployment` for types that are kinds.
     pub kinds: Box<[Box<str>]>,
+    /// Fields that are not declared are allowed, of whatever type they are.
+    pub open: bool,
     /// The beginnings of the fields' names, in their order, for a search that compares numbers.
     beginnings: Box<[u64]>,
     /// The indexes of the fields that are written even when nobody set them.
@@ -244,6 +246,73 @@ impl Table {
     pub fn add(&mut self, ty: Type) -> TypeId {
         self.types.push(ty);
         TypeId(u32::try_from(self.types.len() - 1).expect("a table holds some thousands of types"))
+    }
+}
+
+impl Type {
+    /// A struct of fields in any order.
+    pub(crate) fn of_fields(name: &str, mut fields: Vec<Field>, atomic: bool, open: bool) -> Self {
+        fields.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let beginnings = fields.iter().map(|field| beginning(&field.name)).collect();
+        let kinds = Box::default();
+        let shape = Shape::Struct(Struct {
+            name: name.into(),
+            fields: fields.into(),
+            atomic,
+            kinds,
+            open,
+            beginnings,
+            always: Box::default(),
+        });
+        Self { alias: None, shape }
+    }
+
+    pub(crate) fn scalar(scalar: Scalar) -> Self {
+        Self { alias: None, shape: Shape::Scalar(scalar) }
+    }
+}
+
+impl Table {
+    /// Adds a type of another table and all that it consists of. Types that consist of themselves cannot be
+    /// brought over.
+    pub(crate) fn import(&mut self, from: &Self, id: TypeId) -> TypeId {
+        let ty = from.get(id);
+        let shape = match &ty.shape {
+            Shape::Scalar(scalar) => Shape::Scalar(*scalar),
+            Shape::List(list) => {
+                let item = self.import(from, list.item);
+                Shape::List(List { item, kind: list.kind.clone(), is_marked: list.is_marked })
+            }
+            Shape::Map(map) => {
+                let value = self.import(from, map.value);
+                Shape::Map(Map { key: map.key.clone(), value, atomic: map.atomic })
+            }
+            Shape::Struct(of) => {
+                let fields = of.fields.iter().map(|field| self.import_field(from, field)).collect();
+                return self.add(Type::of_fields(&of.name, fields, of.atomic, of.open));
+            }
+        };
+        self.add(Type { alias: ty.alias.clone(), shape })
+    }
+
+    fn import_field(&mut self, from: &Self, field: &Field) -> Field {
+        let patch = PatchRule {
+            merge: field.patch.merge,
+            retain_keys: field.patch.retain_keys,
+            key: field.patch.key.clone(),
+        };
+        Field {
+            name: field.name.clone(),
+            ty: self.import(from, field.ty),
+            required: field.required,
+            pointer: field.pointer,
+            omit_empty: field.omit_empty,
+            omit_zero: field.omit_zero,
+            granular: field.granular,
+            patch,
+            values: field.values.clone(),
+            default: field.default.clone(),
+        }
     }
 }
 

@@ -56,14 +56,15 @@ impl FieldSelector {
             return true;
         }
         // Facts are those of the stored kind; another kind's fields have to be read from its own form.
-        let converted: Option<Value> = (served.kind.conversion.is_some() && self.has_own_fields())
-            .then(|| served.decode(record).unwrap_or_default());
+        let is_converted = served.kind.conversion.is_some() || served.kind.custom.is_some();
+        let converted: Option<Value> =
+            (is_converted && self.has_own_fields()).then(|| served.decode(record).unwrap_or_default());
         self.0.iter().all(|term| {
             let found = match (term.field, &converted) {
                 (Field::Name, _) => name_of(record).to_string(),
                 (Field::Namespace, _) => namespace_of(record).to_string(),
                 (Field::Own(index), None) => facts.field(index).to_string(),
-                (Field::Own(index), Some(object)) => (served.kind.field_selectors[index].value)(object),
+                (Field::Own(index), Some(object)) => served.kind.selected(index, object),
             };
             (found == term.value) == term.equal
         })
@@ -106,18 +107,21 @@ impl Field {
         match name {
             "metadata.name" => Ok(Self::Name),
             // Kinds of the cluster have the field too, with no value, unless they list their fields.
-            "metadata.namespace" if kind.is_namespaced() || kind.field_selectors.is_empty() => {
-                Ok(Self::Namespace)
-            }
-            _ => match kind.field_selectors.iter().position(|own| own.path == name) {
+            "metadata.namespace" if kind.is_namespaced() || is_plain(kind) => Ok(Self::Namespace),
+            _ => match kind.selectable(name) {
                 Some(index) => Ok(Self::Own(index)),
-                None if kind.field_selectors.is_empty() => Err(format!(
+                None if is_plain(kind) => Err(format!(
                     "{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )),
                 None => Err(format!("field label not supported: {name}")),
             },
         }
     }
+}
+
+/// Built-in kinds without fields of their own have a rule of their own.
+fn is_plain(kind: &Kind) -> bool {
+    kind.custom.is_none() && kind.field_selectors.is_empty()
 }
 
 /// Splits at commas that no backslash escapes.

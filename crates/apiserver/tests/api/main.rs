@@ -4,6 +4,7 @@ mod access;
 mod admission;
 mod apply;
 mod client;
+mod custom;
 mod deletion;
 mod discovery;
 mod forms;

@@ -1,0 +1,92 @@
+//! The columns that a definition gives the tables of its kind.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::jsonpath::JsonPath;
+use crate::table;
+
+/// A column: what a path finds in an object.
+#[derive(Debug)]
+pub struct CustomColumn {
+    pub name: String,
+    pub data_type: String,
+    pub format: String,
+    pub priority: i32,
+    pub description: String,
+    path: JsonPath,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Written {
+    name: String,
+    #[serde(rename = "type")]
+    data_type: String,
+    format: String,
+    priority: i32,
+    description: String,
+    json_path: String,
+}
+
+/// The columns of a version after the name: its own, or the age of every kind that has none. A path that
+/// makes no sense ends them.
+pub(super) fn of(version: &Value) -> Vec<CustomColumn> {
+    let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+        "description": table::Column::created_at().description}]);
+    let own = version
+        .get("additionalPrinterColumns")
+        .filter(|own| own.as_array().is_some_and(|own| !own.is_empty()));
+    let columns = own.unwrap_or(&age).as_array().into_iter().flatten();
+    columns.map_while(column).collect()
+}
+
+fn column(written: &Value) -> Option<CustomColumn> {
+    let Written { name, data_type, format, priority, mut description, json_path } =
+        Written::deserialize(written).unwrap_or_default();
+    let path = JsonPath::parse(&json_path)?;
+    if description.is_empty() {
+        description = format!("Custom resource definition column (in JSONPath format): {json_path}");
+    }
+    Some(CustomColumn { name, data_type, format, priority, description, path })
+}
+
+impl CustomColumn {
+    pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        let Some(found) = self.path.first(object) else { return Value::Null };
+        match self.data_type.as_str() {
+            "string" => printed(found).into(),
+            "integer" => match found.as_i64().or_else(|| found.as_f64().map(|number| number as i64)) {
+                Some(number) => number.into(),
+                None => Value::Null,
+            },
+            "number" => found.as_f64().map_or(Value::Null, number),
+            "boolean" => found.as_bool().map_or(Value::Null, Value::from),
+            "date" => match found.as_str() {
+                Some("") => "<unknown>".into(),
+                Some(time) if time.parse::<Timestamp>().is_ok() => table::time_since(time, now).into(),
+                Some(_) => "<invalid>".into(),
+                None => Value::Null,
+            },
+            _ => Value::Null,
+        }
+    }
+}
+
+/// A number without a fraction is written as an integer.
+fn number(number: f64) -> Value {
+    match number as i64 {
+        whole if whole as f64 == number => whole.into(),
+        _ => number.into(),
+    }
+}
+
+fn printed(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "<no value>".into(),
+        other => other.to_string(),
+    }
+}

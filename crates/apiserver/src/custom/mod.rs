@@ -1,0 +1,132 @@
+//! Custom resources: the kinds that definitions make.
+//!
+//! ```text
+//!  CustomResourceDefinition ─► names accepted ─► established ─► kinds ─► a new registry is published
+//!                                                                 │
+//!  body ─► decode: prune, default ─► validate: schema, lists, rules ─► stored in the storage version
+//!  stored ─► prune, default, convert ─► shown in the version that was asked for
+//! ```
+//!
+//! What always holds:
+//! - the served kinds follow the stored definitions: a write of a definition is answered when the registry
+//!   knows of it;
+//! - an object is shown by the schema of now, whenever it was written;
+//! - a definition goes only after the last of its objects.
+
+mod columns;
+mod correlate;
+pub(crate) mod decode;
+pub(crate) mod default_values;
+mod defaults;
+pub(crate) mod definitions;
+pub(crate) mod field_path;
+pub(crate) mod finish;
+pub(crate) mod formats;
+mod jsonpath;
+mod kinds;
+mod lists;
+pub(crate) mod meta;
+pub(crate) mod names;
+pub(crate) mod number;
+pub mod props;
+pub(crate) mod prune;
+pub(crate) mod scale;
+mod shape;
+mod strategy;
+pub mod structural;
+pub(crate) mod validate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::schema::Schema;
+use columns::CustomColumn;
+use jsonpath::JsonPath;
+use props::Props;
+
+pub use kinds::compare_versions;
+pub use scale::ScalePaths;
+
+/// What a definition says of one version of its kind.
+pub struct Custom {
+    /// The definition's generation: it changes with every schema.
+    pub generation: i64,
+    pub list_kind: String,
+    /// The definition is being deleted.
+    pub is_terminating: bool,
+    pub scale: Option<ScalePaths>,
+    pub selectable: Vec<Selectable>,
+    pub columns: Vec<CustomColumn>,
+    pub schema: Arc<Props>,
+    /// The schema for those who read types.
+    pub types: Schema,
+    /// The schema as the definition writes it.
+    pub written: Box<str>,
+    api_version: String,
+    versions: Arc<Versions>,
+}
+
+/// All versions of a definition, and the one that objects are stored in.
+struct Versions {
+    storage: String,
+    schemas: BTreeMap<String, Arc<Props>>,
+}
+
+/// A field that lists and watches can select by.
+pub struct Selectable {
+    pub path: String,
+    found: JsonPath,
+}
+
+impl Selectable {
+    pub fn value(&self, object: &Value) -> String {
+        match self.found.first(object) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+impl Custom {
+    /// The version that objects are stored in.
+    pub fn storage_api_version(&self) -> &str {
+        &self.versions.storage
+    }
+
+    pub fn is_stored_in_this_version(&self) -> bool {
+        self.api_version == self.versions.storage
+    }
+
+    /// Brings a stored object into the form of this version, as the schema of now has it.
+    pub fn read(&self, object: &mut Value) {
+        let stored_in = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+        meta::settle_stored(object);
+        if let Some(schema) = self.versions.schemas.get(&stored_in) {
+            settle(object, schema);
+            defaults::fill(object, schema);
+        }
+        if stored_in != self.api_version {
+            object["apiVersion"] = self.api_version.as_str().into();
+            settle(object, &self.schema);
+        }
+    }
+
+    /// Brings an object into the form that it is stored in.
+    pub fn write(&self, object: &mut Value) {
+        object["apiVersion"] = self.versions.storage.as_str().into();
+        if let Some(schema) = self.versions.schemas.get(&self.versions.storage) {
+            settle(object, schema);
+        }
+    }
+}
+
+/// Drops what a schema does not have.
+fn settle(object: &mut Value, schema: &Props) {
+    prune::prune(object, schema, true);
+    prune::prune_nulls(object, Some(schema));
+    // What is malformed in embedded metadata is dropped, so this cannot fail.
+    let _ = meta::settle_embedded(object, schema, meta::Malformed::Dropped);
+}

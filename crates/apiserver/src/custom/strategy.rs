@@ -1,0 +1,189 @@
+//! How custom resources behave.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::props::Props;
+use super::scale::{self, ScalePaths};
+use super::{defaults, lists, meta, validate};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::names;
+use crate::strategy::Strategy;
+
+pub(super) struct CustomStrategy {
+    api_version: String,
+    kind: String,
+    schema: Arc<Props>,
+    /// The schema of the status by itself, which its endpoint checks.
+    status: Option<Props>,
+    has_status: bool,
+    scale: Option<ScalePaths>,
+}
+
+impl CustomStrategy {
+    pub(super) fn new(
+        api_version: String,
+        kind: String,
+        schema: Arc<Props>,
+        has_status: bool,
+        scale: Option<ScalePaths>,
+    ) -> Self {
+        let status = schema.properties.get("status").cloned();
+        Self { api_version, kind, schema, status, has_status, scale }
+    }
+
+    /// What is wrong with kind and version. Nothing else is looked at where they are.
+    fn check_type(&self, object: &Value) -> Errors {
+        let mut errors = Errors::default();
+        for (field, expected) in [("kind", &self.kind), ("apiVersion", &self.api_version)] {
+            let found = object.text(field);
+            if found != expected {
+                errors.invalid(&Path::root(field), found, format!("must be {expected}"));
+            }
+        }
+        errors
+    }
+
+    fn check_scale(&self, object: &Value, with_spec: bool, errors: &mut Errors) {
+        let Some(paths) = &self.scale else { return };
+        if with_spec {
+            check_replicas(object, &paths.spec, &paths.written, errors);
+        }
+        check_replicas(object, &paths.status, &paths.written_status, errors);
+        if let Some(selector) = &paths.selector
+            && let Err(why) = scale::nested_text(object, selector)
+        {
+            errors.invalid(&Path::root(&paths.written_selector), "", why);
+        }
+    }
+}
+
+fn check_replicas(object: &Value, path: &[String], written: &str, errors: &mut Errors) {
+    let at = Path::root(written);
+    match scale::nested_number(object, path) {
+        Err(why) => errors.invalid(&at, 0, why),
+        Ok(Some(replicas)) if replicas < 0 => {
+            errors.invalid(&at, replicas, "should be a non-negative integer");
+        }
+        Ok(Some(replicas)) if replicas > i64::from(i32::MAX) => {
+            errors.invalid(&at, replicas, format!("should be less than or equal to {}", i32::MAX));
+        }
+        Ok(_) => {}
+    }
+}
+
+impl Strategy for CustomStrategy {
+    fn default(&self, object: &mut Value) {
+        if object.text("kind") == self.kind && object.text("apiVersion") == self.api_version {
+            defaults::fill(object, &self.schema);
+        }
+    }
+
+    fn prepare_for_create(&self, object: &mut Value) {
+        if self.has_status {
+            object.unset("status");
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Errors {
+        let mut errors = self.check_type(object);
+        if !errors.is_empty() {
+            return errors;
+        }
+        errors.extend(validate::validate("", object, &self.schema));
+        self.check_scale(object, true, &mut errors);
+        meta::validate_embedded(object, &self.schema, "", false, &mut errors);
+        lists::validate(object, &self.schema, "", &mut errors);
+        errors
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        if self.has_status {
+            new.restore("status", old);
+        }
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = self.check_type(new);
+        if !errors.is_empty() {
+            return errors;
+        }
+        errors.extend(validate::validate_update("", new, Some(old), &self.schema));
+        self.check_scale(new, true, &mut errors);
+        meta::validate_embedded(new, &self.schema, "", false, &mut errors);
+        self.check_lists(new, old, &mut errors);
+        errors
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        let status = new.unset("status");
+        *new = old.clone();
+        match status {
+            Some(status) => new.set("status", status),
+            None => _ = new.unset("status"),
+        }
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = self.check_type(new);
+        if !errors.is_empty() {
+            return errors;
+        }
+        if let (Some(status), Some(schema)) = (new.get("status"), &self.status) {
+            errors.extend(validate::validate_update("status", status, old.get("status"), schema));
+        }
+        self.check_scale(new, false, &mut errors);
+        self.check_lists(new, old, &mut errors);
+        errors
+    }
+
+    /// Everything but metadata counts, also a status that has no endpoint of its own.
+    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
+        let counted = |object: &Value, other: &Value| {
+            let fields = object.as_object().into_iter().flatten();
+            fields
+                .filter(|(field, _)| *field != "metadata")
+                .any(|(field, value)| other.get(field) != Some(value))
+        };
+        counted(new, old) || counted(old, new)
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let before: Vec<&str> = old.into_iter().flat_map(metadata::finalizers).collect();
+        let mut added: Vec<&str> = metadata::finalizers(new).filter(|name| !before.contains(name)).collect();
+        added.sort_unstable();
+        added.dedup();
+        added.into_iter().flat_map(finalizer_warnings).collect()
+    }
+}
+
+impl CustomStrategy {
+    /// Lists that had something twice may keep it.
+    fn check_lists(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        let mut before = Errors::default();
+        lists::validate(old, &self.schema, "", &mut before);
+        if before.is_empty() {
+            lists::validate(new, &self.schema, "", errors);
+        }
+    }
+}
+
+fn finalizer_warnings(finalizer: &str) -> Vec<String> {
+    const STANDARD: [&str; 3] = [metadata::ORPHAN, metadata::FOREGROUND, "kubernetes"];
+    let at = |what: &str| format!("metadata.finalizers: {finalizer:?}: {what}");
+    let mut warnings: Vec<String> = names::qualified_name(finalizer).iter().map(|why| at(why)).collect();
+    if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        warnings.push(at(&format!(
+            "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        )));
+    }
+    warnings
+}

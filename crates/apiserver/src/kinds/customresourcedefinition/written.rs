@@ -1,0 +1,108 @@
+//! A definition's spec as v1.34 looks at it: what all versions say alike is said once, above them.
+
+use serde_json::{Value, json};
+
+use crate::custom::props::Props;
+use crate::json::Json;
+
+pub(super) struct Spec<'v> {
+    pub versions: Vec<Version<'v>>,
+    /// What all versions say alike.
+    pub shared: Parts<'v>,
+}
+
+pub(super) struct Version<'v> {
+    pub value: &'v Value,
+    pub own: Parts<'v>,
+}
+
+/// What a version says of its objects.
+#[derive(Default)]
+pub(super) struct Parts<'v> {
+    pub schema: Option<&'v Value>,
+    pub subresources: Option<&'v Value>,
+    pub columns: &'v [Value],
+    pub selectable: &'v [Value],
+}
+
+impl<'v> Spec<'v> {
+    pub(super) fn of(spec: &'v Value) -> Self {
+        let written = spec.list("versions");
+        let mut shared = Parts::default();
+        let all_alike = |field: &str| {
+            written
+                .first()
+                .is_some_and(|first| written.iter().all(|version| version.at(field) == first.at(field)))
+        };
+        let alike = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"].map(all_alike);
+        let versions = written
+            .iter()
+            .map(|value| {
+                let mut own = Parts::of(value);
+                if alike[0] {
+                    shared.schema = own.schema.take();
+                }
+                if alike[1] {
+                    shared.subresources = own.subresources.take();
+                }
+                if alike[2] {
+                    shared.columns = std::mem::take(&mut own.columns);
+                }
+                if alike[3] {
+                    shared.selectable = std::mem::take(&mut own.selectable);
+                }
+                Version { value, own }
+            })
+            .collect();
+        Self { versions, shared }
+    }
+
+    /// The versions as messages show them.
+    pub(super) fn shown_versions(&self) -> Value {
+        self.versions.iter().map(Version::shown).collect()
+    }
+
+    pub(super) fn has_status(&self, version: &Version<'_>) -> bool {
+        let subresources = version.own.subresources.or(self.shared.subresources);
+        subresources.is_some_and(|subresources| subresources.has("status"))
+    }
+
+    pub(super) fn has_any_status(&self) -> bool {
+        self.versions.iter().any(|version| self.has_status(version))
+    }
+}
+
+impl Version<'_> {
+    fn shown(&self) -> Value {
+        let version = self.value;
+        json!({
+            "Name": version.text("name"),
+            "Served": version.flag("served"),
+            "Storage": version.flag("storage"),
+            "Deprecated": version.flag("deprecated"),
+            "DeprecationWarning": version.at("deprecationWarning"),
+            "Schema": self.own.schema,
+            "Subresources": self.own.subresources,
+            "AdditionalPrinterColumns": Some(self.own.columns).filter(|columns| !columns.is_empty()),
+            "SelectableFields": Some(self.own.selectable).filter(|fields| !fields.is_empty()),
+        })
+    }
+}
+
+impl<'v> Parts<'v> {
+    fn of(version: &'v Value) -> Self {
+        let part = |field: &str| Some(version.at(field)).filter(|part| !part.is_null());
+        Self {
+            schema: part("schema"),
+            subresources: part("subresources"),
+            columns: version.list("additionalPrinterColumns"),
+            selectable: version.list("selectableFields"),
+        }
+    }
+
+    /// The schema of objects, or why it cannot be read.
+    pub(super) fn props(&self) -> Option<Result<Props, String>> {
+        let schema = self.schema?.at("openAPIV3Schema");
+        (!schema.is_null()).then(|| Props::parse(schema))
+    }
+}

@@ -1,0 +1,224 @@
+//! Custom resources, from their definition to their end.
+
+use serde_json::{Value, json};
+
+use crate::client::{Api, names};
+
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
+
+/// A definition of `foos.e.com` with one version.
+pub(crate) fn definition(schema: Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.e.com"},
+        "spec": {
+            "group": "e.com",
+            "scope": "Namespaced",
+            "names": {"plural": "foos", "kind": "Foo"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+fn open() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn foo(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": name}, "spec": spec})
+}
+
+async fn with(definition: Value) -> Api {
+    let api = Api::start().await;
+    api.post(DEFINITIONS, definition).await.created();
+    api
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_served_when_its_definition_is_answered() {
+    let api = Api::start().await;
+    assert_eq!(api.get(FOOS).await.text, "404 page not found\n");
+    let created = api.post(DEFINITIONS, definition(open())).await.created();
+    assert_eq!(created["status"]["conditions"], Value::Null, "its status is settled afterwards");
+    let stored = api.get(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    assert_eq!(stored["status"]["conditions"][1]["type"], "Established");
+    assert_eq!(stored["status"]["acceptedNames"]["listKind"], "FooList");
+    let list = api.get(FOOS).await.ok();
+    assert_eq!(list["kind"], "FooList");
+    let created = api.post(FOOS, foo("a", json!({"x": [1, null, {}]}))).await.created();
+    assert_eq!(created["spec"], json!({"x": [1, null, {}]}));
+    assert_eq!(api.get("/apis/e.com/v1").await.ok()["resources"][0]["kind"], "Foo");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_served_again_after_a_restart() {
+    let api = with(definition(open())).await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    let api = api.restart().await;
+    assert_eq!(names(&api.get(FOOS).await.ok()), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_definition_takes_its_objects_along() {
+    let api = with(definition(open())).await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    let deleted = api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    assert_eq!(deleted["metadata"]["finalizers"][0], "customresourcecleanup.apiextensions.k8s.io");
+    assert_eq!(api.get(&format!("{DEFINITIONS}/foos.e.com")).await.code, 404);
+    assert_eq!(api.get(FOOS).await.code, 404);
+    api.post(DEFINITIONS, definition(open())).await.created();
+    assert_eq!(names(&api.get(FOOS).await.ok()), [""; 0], "a new kind has no objects of the old one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_waits_for_objects_that_something_holds() {
+    let api = with(definition(open())).await;
+    let mut held = foo("a", json!({}));
+    held["metadata"]["finalizers"] = json!(["e.com/hold"]);
+    api.post(FOOS, held).await.created();
+    api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    let waiting = api.get(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    let conditions = waiting["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions.last().unwrap()["reason"], "InstanceDeletionInProgress");
+    let refused = api.post(FOOS, foo("b", json!({}))).await;
+    assert_eq!(refused.code, 403, "{}", refused.text);
+    api.merge(&format!("{FOOS}/a"), json!({"metadata": {"finalizers": null}})).await.ok();
+    assert_eq!(api.get(&format!("{DEFINITIONS}/foos.e.com")).await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_show_one_object() {
+    let mut many = definition(open());
+    let other =
+        json!({"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": open()}});
+    many["spec"]["versions"].as_array_mut().unwrap().push(other);
+    let api = with(many).await;
+    api.post(FOOS, foo("a", json!({"x": 1}))).await.created();
+    let other = "/apis/e.com/v2/namespaces/default/foos";
+    assert_eq!(api.get(&format!("{other}/a")).await.ok()["apiVersion"], "e.com/v2");
+    let mut second = foo("b", json!({}));
+    second["apiVersion"] = "e.com/v2".into();
+    api.post(other, second).await.created();
+    let list = api.get(FOOS).await.ok();
+    assert!(list["items"].as_array().unwrap().iter().all(|item| item["apiVersion"] == "e.com/v1"));
+    assert_eq!(api.get("/apis/e.com").await.ok()["preferredVersion"]["version"], "v2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schema_prunes_and_defaults_what_is_written_and_what_was() {
+    let properties = json!({"x": {"type": "string"}});
+    let schema = |properties: &Value| json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+    let api = with(definition(schema(&properties))).await;
+    let answer = api.post(FOOS, foo("a", json!({"x": "1", "y": 2}))).await;
+    assert_eq!(answer.warnings, [r#"299 - "unknown field \"spec.y\"""#]);
+    assert_eq!(answer.created()["spec"], json!({"x": "1"}));
+    let strict = api.post(&format!("{FOOS}?fieldValidation=Strict"), foo("b", json!({"y": 2}))).await;
+    assert_eq!(
+        strict.refusal().2,
+        r#"Foo in version "v1" cannot be handled as a Foo: strict decoding error: unknown field "spec.y""#
+    );
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let patch =
+        json!([{"op": "replace", "path": path, "value": {"d": {"type": "string", "default": "late"}}}]);
+    api.patch("json", &format!("{DEFINITIONS}/foos.e.com"), patch).await.ok();
+    assert_eq!(api.get(&format!("{FOOS}/a")).await.ok()["spec"], json!({"d": "late"}));
+    assert_eq!(api.get(FOOS).await.ok()["items"][0]["spec"], json!({"d": "late"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_and_a_scale_have_endpoints_of_their_own() {
+    let mut scaled = definition(open());
+    scaled["spec"]["versions"][0]["subresources"] = json!({"status": {}, "scale": {
+        "specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n", "labelSelectorPath": ".status.sel"}});
+    let api = with(scaled).await;
+    let mut object = foo("a", json!({"n": 1}));
+    object["status"] = json!({"n": 9});
+    assert!(api.post(FOOS, object).await.created().get("status").is_none());
+    let changed = api
+        .merge(&format!("{FOOS}/a/status"), json!({"spec": {"n": 5}, "status": {"n": 2, "sel": "a=b"}}))
+        .await
+        .ok();
+    assert_eq!((&changed["spec"]["n"], &changed["status"]["n"]), (&json!(1), &json!(2)));
+    assert_eq!(changed["metadata"]["generation"], 1);
+    let scale = api.get(&format!("{FOOS}/a/scale")).await.ok();
+    assert_eq!(scale["status"], json!({"replicas": 2, "selector": "a=b"}));
+    api.merge(&format!("{FOOS}/a/scale"), json!({"spec": {"replicas": 4}})).await.ok();
+    let object = api.get(&format!("{FOOS}/a")).await.ok();
+    assert_eq!((&object["spec"]["n"], &object["metadata"]["generation"]), (&json!(4), &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn columns_show_what_their_paths_find() {
+    let mut shown = definition(open());
+    shown["spec"]["versions"][0]["additionalPrinterColumns"] = json!([
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+        {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
+    ]);
+    let api = with(shown).await;
+    let mut object = foo("a", json!({"size": 3}));
+    object["status"] =
+        json!({"conditions": [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]});
+    api.post(FOOS, object).await.created();
+    let table = api.get_as("application/json;as=Table;v=v1;g=meta.k8s.io", FOOS).await.ok();
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 3, "True"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_selected_by_the_fields_that_a_definition_names() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"c": {"type": "string"}}}}});
+    let mut selectable = definition(schema);
+    selectable["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.c"}]);
+    let api = with(selectable).await;
+    api.post(FOOS, foo("a", json!({"c": "red"}))).await.created();
+    api.post(FOOS, foo("b", json!({"c": "blue"}))).await.created();
+    assert_eq!(names(&api.get(&format!("{FOOS}?fieldSelector=spec.c=red")).await.ok()), ["a"]);
+    let refused = api.get(&format!("{FOOS}?fieldSelector=spec.d=red")).await;
+    assert_eq!(refused.refusal().2, "field label not supported: spec.d");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategic_merge_patch_is_not_for_custom_kinds() {
+    let api = with(definition(open())).await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    let answer = api.patch("strategic-merge", &format!("{FOOS}/a"), json!({"spec": {"x": 1}})).await;
+    assert_eq!(answer.code, 415, "{}", answer.text);
+    assert_eq!(answer.refusal().1, "UnsupportedMediaType");
+}
+
+#[tokio::test(start_paused = true)]
+async fn applied_lists_merge_by_the_keys_of_the_schema() {
+    let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "string"}}});
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item});
+    let spec = json!({"type": "object", "properties": {"l": list}});
+    let api = with(definition(json!({"type": "object", "properties": {"spec": spec}}))).await;
+    let apply = async |manager: &str, items: Value| {
+        let path = format!("{FOOS}/a?fieldManager={manager}");
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        api.ask(http::Method::PATCH, &path, &headers, foo("a", json!({"l": items})).to_string()).await
+    };
+    apply("one", json!([{"k": "a", "v": "1"}])).await.created();
+    let both = apply("two", json!([{"k": "b", "v": "2"}])).await.ok();
+    assert_eq!(both["spec"]["l"], json!([{"k": "a", "v": "1"}, {"k": "b", "v": "2"}]));
+    assert_eq!(apply("two", json!([{"k": "a", "v": "9"}])).await.code, 409);
+    let unknown = foo("a", json!({"x": 1})).to_string();
+    let path = format!("{FOOS}/a?fieldManager=one");
+    let answer = api
+        .ask(http::Method::PATCH, &path, &[("content-type", "application/apply-patch+yaml")], unknown)
+        .await;
+    assert!(answer.refusal().2.ends_with(".spec.x: field not declared in schema"), "{}", answer.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_kinds_are_described() {
+    let api = with(definition(
+        json!({"type": "object", "properties": {"spec": {"type": "string", "nullable": true}}}),
+    ))
+    .await;
+    let v3 = api.get("/openapi/v3/apis/e.com/v1").await.ok();
+    assert_eq!(v3["components"]["schemas"]["com.e.v1.Foo"]["properties"]["spec"]["type"], "string");
+    let v2 = api.get("/openapi/v2").await.ok();
+    assert_eq!(v2["definitions"]["com.e.v1.Foo"]["properties"]["spec"], json!({}));
+    assert_eq!(v2["definitions"]["com.e.v1.FooList"]["required"], json!(["items"]));
+}

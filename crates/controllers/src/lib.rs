@@ -8,11 +8,14 @@
 //!  garbage_collector/  dependents go with their owners
 //!  namespace/    a deleted namespace goes with all that is in it
 //!  pod_gc/       pods that nobody else removes
-//!  node_lifecycle/  nodes are tainted by their conditions
+//!  node_lifecycle/  whether nodes are there, and what that means for their pods
+//!  taint_eviction/  pods leave nodes whose taints they do not tolerate
+//!  disruption/   how many pods of a budget may be evicted
 //!  service_account/, root_ca/  what every namespace has
 //!  discovery/    what the controllers of endpoints share
 //!  endpoints/, endpoint_slice/, endpoint_slice_mirroring/  where a service's pods are
 //!  resource_quota/ how much of what a quota limits is in use
+//!  cluster_role_aggregation/, node_ttl/, service_cidr/  one small thing each
 //!  own_writes.rs what was written and the cache has yet to show
 //! ```
 //!
@@ -23,14 +26,17 @@
 //! - every update and delete carries a resource version or a uid;
 //! - a settled world makes no writes.
 
+mod cluster_role_aggregation;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
 mod garbage_collector;
 mod namespace;
 mod node_lifecycle;
+mod node_ttl;
 mod own_writes;
 mod pod_gc;
 pub mod registry;
@@ -38,6 +44,8 @@ mod replicaset;
 mod resource_quota;
 mod root_ca;
 mod service_account;
+mod service_cidr;
+mod taint_eviction;
 mod workload;
 
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};

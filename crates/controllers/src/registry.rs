@@ -26,6 +26,11 @@ pub const REGISTRY: &[Entry] = &[
     crate::endpoint_slice::ENTRY,
     crate::endpoint_slice_mirroring::ENTRY,
     crate::resource_quota::ENTRY,
+    crate::taint_eviction::ENTRY,
+    crate::disruption::ENTRY,
+    crate::cluster_role_aggregation::ENTRY,
+    crate::node_ttl::ENTRY,
+    crate::service_cidr::ENTRY,
 ];
 
 /// What is known of a controller before it runs.

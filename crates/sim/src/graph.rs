@@ -120,6 +120,10 @@ impl Names {
                 if items.iter().all(|item| item["type"].is_string() && item["status"].is_string()) {
                     items.sort_by_key(|item| item["type"].to_string());
                 }
+                // So are taints, by key and effect.
+                if items.iter().all(|item| item["key"].is_string() && item["effect"].is_string()) {
+                    items.sort_by_key(|item| (item["key"].to_string(), item["effect"].to_string()));
+                }
                 Value::Array(items)
             }
             Value::String(text) => self.mask_text(text),

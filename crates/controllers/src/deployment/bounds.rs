@@ -1,16 +1,7 @@
 //! How many pods more and fewer than wanted a rollout may have. Pure.
 
-use serde::Deserialize;
-
 use super::view::{DeploymentSpec, StrategyType};
-
-/// A number of pods, or a share of those wanted (`"25%"`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Amount {
-    Number(i32),
-    Share(String),
-}
+use crate::workload::amount::Rounded;
 
 /// The bounds of a Deployment at its present size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,30 +35,4 @@ impl Bounds {
     pub(super) fn fewest_available(&self) -> i32 {
         self.replicas.saturating_sub(self.max_unavailable)
     }
-}
-
-#[derive(Clone, Copy)]
-enum Rounded {
-    Up,
-    Down,
-}
-
-impl Amount {
-    /// The amount of a whole; what is malformed amounts to nothing.
-    fn of(&self, whole: i32, rounded: Rounded) -> i32 {
-        match self {
-            Self::Number(number) => *number,
-            Self::Share(share) => share_of(share, whole, rounded).unwrap_or(0),
-        }
-    }
-}
-
-fn share_of(share: &str, whole: i32, rounded: Rounded) -> Option<i32> {
-    let percent: i64 = share.strip_suffix('%')?.parse().ok()?;
-    let hundredths = i64::from(whole).checked_mul(percent)?;
-    let number = match rounded {
-        Rounded::Up => -(-hundredths).div_euclid(100),
-        Rounded::Down => hundredths.div_euclid(100),
-    };
-    i32::try_from(number).ok()
 }

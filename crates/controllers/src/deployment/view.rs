@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use setpoint::LabelSelector;
 
-use super::bounds::Amount;
+use crate::workload::amount::Amount;
 use crate::workload::condition::Condition;
 use crate::workload::encoding::{Annotated, is_zero, one};
 use crate::workload::owners::Owner;

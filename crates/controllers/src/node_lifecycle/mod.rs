@@ -1,63 +1,152 @@
-//! Node lifecycle: nodes are tainted by their conditions, so that pods do not land where they cannot run.
+//! Node lifecycle: whether nodes are there, and what that means for the pods on them.
 //!
-//! Owns: the `NoSchedule` taints that stand for node conditions and for a cordon.
-//! Watches: Nodes.
-//! Writes: `spec.taints` of Nodes.
+//! Owns: the taints that stand for node conditions and for a cordon; the conditions of nodes that have
+//! fallen silent; the readiness of pods on nodes that are not ready; the older labels for operating
+//! system and architecture.
+//! Watches: Nodes, Leases, Pods.
+//! Writes: Nodes (update), Node status (update), Pod status (patch).
+//!
+//! ```text
+//!  view.rs       nodes and leases as they are read
+//!  taints.rs     which taints a node's conditions call for                    (pure)
+//!  labels.rs     labels that have an older name                               (pure)
+//!  health.rs     whether a node has been heard of lately                      (pure)
+//!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
+//!  roll.rs       what is known of all nodes, shared by the parts below
+//!  monitor.rs    every five seconds: listen to all nodes
+//!  tainter.rs    one node: taints that keep pods from coming, and labels
+//!  evictor.rs    one zone: taints that make pods go, no faster than the zone allows
+//!  pods.rs       pods on nodes that are not ready are not ready
+//! ```
 //!
 //! What always holds:
-//! - a condition's taint is on a node exactly while the condition says so;
-//! - taints of others, and of other effects, stay as they are.
-//!
-//! Silent nodes are not yet marked unknown, and their pods not evicted.
+//! - a condition's `NoSchedule` taint is on a node exactly while the condition says so; taints of others
+//!   stay as they are;
+//! - a node that renews neither its lease nor its status for [`health::GRACE`] is not known to be ready;
+//! - pods are made to go no faster than their zone allows: where most of a zone is not ready, hardly or
+//!   not at all; where no node at all is ready, it is this controller that cannot see;
+//! - nobody is declared silent for what happened before this controller looked.
 
+mod evictor;
+mod health;
+mod labels;
+mod monitor;
+mod pods;
+mod roll;
+mod tainter;
 mod taints;
+#[cfg(test)]
+mod tests;
+mod view;
+mod zones;
 
-use setpoint::client::Part;
+use std::sync::Arc;
+
 use setpoint::queue::limiter;
-use setpoint::reconcile::Attempting;
-use setpoint::{
-    Client, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
-    Runnable,
-};
+use setpoint::{Context, Controller, Event, Key, Queue, Runnable};
 
-use crate::registry::{Access, Entry, Options};
-use taints::{Node, wanted};
+use self::evictor::Evictor;
+use self::monitor::Monitor;
+use self::pods::{Hands, PodMarker};
+use self::roll::Roll;
+use self::tainter::Tainter;
+use self::view::{Lease, Node};
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::on_node::OnNode;
+use crate::workload::pod::Pod;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "node-lifecycle-controller",
     aliases: &["nodelifecycle"],
     on_by_default: true,
-    summary: "taints nodes by their conditions",
-    watches: &[Access::watch("", "nodes")],
-    writes: &[Access::to("", "nodes", &["update"])],
+    summary: "taints nodes by their conditions, and notices when they fall silent",
+    watches: &[
+        Access::watch("", "nodes"),
+        Access::watch("", "pods"),
+        Access::watch("coordination.k8s.io", "leases"),
+    ],
+    writes: &[
+        Access::to("", "nodes", &["update"]),
+        Access::to("", "nodes/status", &["update"]),
+        Access::to("", "pods/status", &["patch"]),
+        EVENTS,
+    ],
     default_workers: 8,
     build,
 };
 
+const COMPONENT: &str = "node-controller";
+/// How many pods are marked at once.
+const POD_WORKERS: usize = 4;
+
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let nodes = context.informers.of::<Node>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("node_lifecycle", &context.runtime, limiter);
-    let changed = queue.clone();
-    nodes.add_handler(move |event: &Event| changed.add(event.object().key().clone()));
-    let tainter = Tainter { client: context.client.clone(), nodes: nodes.lister() };
-    let controller = Controller::new(ENTRY.name, queue, tainter).workers(options.workers(&ENTRY));
-    vec![Box::new(controller.waits_for(&nodes))]
-}
+    let leases = context.informers.of::<Lease>();
+    let pods = context.informers.of::<Pod>();
+    let eager = || limiter::eager(&context.runtime.clock);
+    let changed = Queue::with_rate_limiter("node_lifecycle_controller", &context.runtime, eager());
+    let looks = Queue::with_rate_limiter("node_lifecycle_controller_health", &context.runtime, eager());
+    let zones = Queue::with_rate_limiter("node_lifecycle_controller_zones", &context.runtime, eager());
+    let placed = Queue::with_rate_limiter("node_lifecycle_controller_pods", &context.runtime, eager());
+    let roll = Arc::new(Roll::default());
 
-struct Tainter {
-    client: Client,
-    nodes: Lister<Node>,
-}
+    let queue = changed.clone();
+    nodes.add_handler(move |event: &Event| queue.add(event.object().key().clone()));
+    let queue = placed.clone();
+    pods.add_handler(move |event: &Event| {
+        if pods::is_placed(event) {
+            queue.add(event.object().key().clone());
+        }
+    });
+    looks.add(Key::cluster("nodes"));
 
-impl Reconciler for Tainter {
-    type Key = Key;
-
-    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Settled) };
-        let Some(taints) = wanted(&node) else { return Ok(Outcome::Settled) };
-        let edited = Edit::of(node.object()).set(&["spec", "taints"], &taints);
-        let written = self.client.update(&Kind::of::<Node>(), key, Part::Main, &edited).await;
-        written.attempting(format!("taint node {key}")).map(|_| Outcome::Settled)
-    }
+    let hands = Arc::new(Hands::new(context, COMPONENT));
+    let tainter = Tainter {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        nodes: nodes.lister(),
+    };
+    let monitor = Monitor {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        recorder: context.recorder(COMPONENT),
+        nodes: nodes.lister(),
+        leases: leases.lister(),
+        pods: OnNode::of(&pods),
+        roll: roll.clone(),
+        hands: hands.clone(),
+        zones: zones.clone(),
+    };
+    let evictor = Evictor {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        nodes: nodes.lister(),
+        roll: roll.clone(),
+    };
+    let marker = PodMarker { pods: pods.lister(), nodes: nodes.lister(), roll, hands };
+    vec![
+        Box::new(
+            Controller::new(ENTRY.name, changed, tainter)
+                .workers(options.workers(&ENTRY))
+                .persistent()
+                .waits_for(&nodes),
+        ),
+        Box::new(
+            Controller::new("node-lifecycle-controller-health", looks, monitor)
+                .persistent()
+                .waits_for(&nodes)
+                .waits_for(&leases)
+                .waits_for(&pods),
+        ),
+        Box::new(
+            Controller::new("node-lifecycle-controller-zones", zones, evictor).persistent().waits_for(&nodes),
+        ),
+        Box::new(
+            Controller::new("node-lifecycle-controller-pods", placed, marker)
+                .workers(POD_WORKERS)
+                .persistent()
+                .waits_for(&nodes)
+                .waits_for(&pods),
+        ),
+    ]
 }

@@ -1,69 +1,85 @@
 //! Which taints a node's conditions call for. Pure.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use jiff::Timestamp;
+use serde_json::Map;
+
+use super::view::{Condition, Node, Taint};
+use crate::workload::condition::whole_seconds;
 
 const NO_SCHEDULE: &str = "NoSchedule";
+const NO_EXECUTE: &str = "NoExecute";
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Condition, its status, and the key of the taint that stands for it.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
-    ("Ready", "False", "node.kubernetes.io/not-ready"),
-    ("Ready", "Unknown", "node.kubernetes.io/unreachable"),
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
     ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
     ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Node {
-    spec: Spec,
-    status: Status,
+/// Why pods have to leave a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expulsion {
+    NotReady,
+    Unreachable,
 }
 
-setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
+impl Expulsion {
+    /// What the status of readiness calls for.
+    pub(super) fn for_status(status: &str) -> Option<Self> {
+        match status {
+            "False" => Some(Self::NotReady),
+            "Unknown" => Some(Self::Unreachable),
+            _ => None,
+        }
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    unschedulable: bool,
-    taints: Vec<Taint>,
+    fn key(self) -> &'static str {
+        match self {
+            Self::NotReady => NOT_READY,
+            Self::Unreachable => UNREACHABLE,
+        }
+    }
+
+    /// Whether the node says so.
+    pub(super) fn is_on(self, node: &Node) -> bool {
+        node.spec.taints.iter().any(|taint| taint.is(self.key(), NO_EXECUTE))
+    }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
-pub(super) struct Taint {
-    key: String,
-    effect: String,
-    /// Its value and the time it was added: none of our business.
-    #[serde(flatten)]
-    rest: Map<String, Value>,
+/// Whether pods are made to leave the node, for either reason.
+pub(super) fn expels(node: &Node) -> bool {
+    [Expulsion::NotReady, Expulsion::Unreachable].iter().any(|expulsion| expulsion.is_on(node))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    conditions: Vec<Condition>,
+/// The taints of a node that pods have to leave for this reason, or not at all; `None` if they are so.
+pub(super) fn expelling(node: &Node, why: Option<Expulsion>, now: Timestamp) -> Option<Vec<Taint>> {
+    let wanted = why.map(Expulsion::key);
+    let ours =
+        |taint: &Taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE);
+    let stays = |taint: &&Taint| !ours(taint) || wanted == Some(taint.key.as_str());
+    let mut taints: Vec<Taint> = node.spec.taints.iter().filter(stays).cloned().collect();
+    if let Some(key) = wanted
+        && !taints.iter().any(|taint| taint.is(key, NO_EXECUTE))
+    {
+        taints.push(Taint::new(key, NO_EXECUTE, now));
+    }
+    (taints != node.spec.taints).then_some(taints)
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
-/// The taints the node should have, if it does not have them.
-pub(super) fn wanted(node: &Node) -> Option<Vec<Taint>> {
+/// The taints the node should have by its conditions, if it does not have them.
+pub(super) fn by_conditions(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let called_for: Vec<&str> = called_for(node);
     let stays = |taint: &&Taint| !is_ours(taint) || called_for.contains(&taint.key.as_str());
     let mut taints: Vec<Taint> = node.spec.taints.iter().filter(stays).cloned().collect();
     for key in called_for {
-        if !taints.iter().any(|taint| is_ours(taint) && taint.key == key) {
-            taints.push(Taint { key: key.into(), effect: NO_SCHEDULE.into(), rest: Map::new() });
+        if !taints.iter().any(|taint| taint.is(key, NO_SCHEDULE)) {
+            taints.push(Taint::new(key, NO_SCHEDULE, now));
         }
     }
     (taints != node.spec.taints).then_some(taints)
@@ -71,7 +87,7 @@ pub(super) fn wanted(node: &Node) -> Option<Vec<Taint>> {
 
 fn called_for(node: &Node) -> Vec<&'static str> {
     let of = |condition: &Condition| {
-        let row = BY_CONDITION.iter().find(|row| row.0 == condition.kind && row.1 == condition.status);
+        let row = BY_CONDITION.iter().find(|row| row.0 == condition.r#type && row.1 == condition.status);
         row.map(|row| row.2)
     };
     let cordoned = node.spec.unschedulable.then_some(CORDONED);
@@ -84,41 +100,17 @@ fn is_ours(taint: &Taint) -> bool {
     taint.effect == NO_SCHEDULE && known
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    /// The taints written to a node with these, as `key:effect`; none if nothing is written.
-    fn written(spec: Value, conditions: Value) -> Option<Vec<String>> {
-        let node = serde_json::from_value(json!({"spec": spec, "status": {"conditions": conditions}}));
-        let taints = wanted(&node.expect("a node"))?;
-        Some(taints.into_iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect())
+impl Taint {
+    fn new(key: &str, effect: &str, now: Timestamp) -> Self {
+        Self {
+            key: key.into(),
+            effect: effect.into(),
+            time_added: Some(whole_seconds(now)),
+            rest: Map::new(),
+        }
     }
 
-    fn taint(key: &str, effect: &str) -> Value {
-        json!({"key": key, "effect": effect, "value": "v"})
-    }
-
-    #[test]
-    fn a_ready_node_loses_the_taint_it_was_born_with() {
-        let born = json!({"taints": [taint("node.kubernetes.io/not-ready", "NoSchedule"), taint("mine", "NoSchedule")]});
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        assert_eq!(written(born, ready), Some(vec!["mine:NoSchedule".into()]));
-    }
-
-    #[test]
-    fn each_condition_and_a_cordon_bring_their_taint() {
-        let conditions =
-            json!([{"type": "Ready", "status": "Unknown"}, {"type": "DiskPressure", "status": "True"}]);
-        let expected = ["unreachable", "disk-pressure", "unschedulable"]
-            .map(|key| format!("node.kubernetes.io/{key}:NoSchedule"));
-        assert_eq!(written(json!({"unschedulable": true}), conditions), Some(expected.to_vec()));
-    }
-
-    #[test]
-    fn taints_that_evict_are_left_alone_and_a_settled_node_is_not_written() {
-        let evicting = json!({"taints": [taint("node.kubernetes.io/not-ready", "NoExecute")]});
-        assert_eq!(written(evicting, json!([{"type": "Ready", "status": "True"}])), None);
+    fn is(&self, key: &str, effect: &str) -> bool {
+        self.key == key && self.effect == effect
     }
 }

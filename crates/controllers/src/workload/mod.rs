@@ -6,16 +6,22 @@
 //!  owners.rs       from a dependent to its owner, and to those who would adopt it
 //!  dependents.rs   from an owner to its dependents, and to orphans
 //!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
+//!  on_node.rs      from a node to the pods on it
+//!  disruption_target.rs  how a pod says that it was made to go (pure)
 //!  pace.rs         how often a busy owner is looked at
+//!  amount.rs       a number, or a share of a whole (pure)
 //!  condition.rs    the conditions of a status (pure)
 //!  encoding.rs     bits of how workloads are encoded
 //! ```
 
+pub(crate) mod amount;
 pub(crate) mod condition;
 pub(crate) mod dependents;
+pub(crate) mod disruption_target;
 pub(crate) mod encoding;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub(crate) mod on_node;
 pub(crate) mod owners;
 pub(crate) mod pace;
 pub(crate) mod pod;

@@ -178,6 +178,11 @@ impl Client {
         self.object(Call::new(Method::GET, path::object(kind, key, Part::Main))).await
     }
 
+    /// Reads a part of an object, such as its scale.
+    pub async fn get_part(&self, kind: &Kind, key: &Key, part: Part) -> Result<Object, ClientError> {
+        self.object(Call::new(Method::GET, path::object(kind, key, part))).await
+    }
+
     /// Creates an object. `namespace` is that of the object, `None` for a cluster-scoped one.
     ///
     /// With `metadata.generateName` instead of a name the API server makes the name up; it is in the reply.

@@ -27,20 +27,32 @@ pub(crate) fn survives(
     controllers: &[&str],
     script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
 ) {
-    let scenario = Scenario { name, parts: parts(controllers), script, always: |_| Ok(()) };
+    survives_with(name, parts(controllers), script);
+}
+
+#[track_caller]
+pub(crate) fn survives_with(
+    name: &'static str,
+    parts: Parts,
+    script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
+) {
+    let scenario = Scenario { name, parts, script, always: |_| Ok(()) };
     let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }
 
 pub(crate) fn kind(name: &str) -> Kind {
     let (group, plural, namespaced) = match name {
+        "ClusterRole" => ("rbac.authorization.k8s.io", "clusterroles", false),
         "Endpoints" => ("", "endpoints", true),
         "EndpointSlice" => ("discovery.k8s.io", "endpointslices", true),
         "Node" => ("", "nodes", false),
         "Pod" => ("", "pods", true),
+        "PodDisruptionBudget" => ("policy", "poddisruptionbudgets", true),
         "ResourceQuota" => ("", "resourcequotas", true),
         "Secret" => ("", "secrets", true),
         "Service" => ("", "services", true),
+        "ServiceCIDR" => ("networking.k8s.io", "servicecidrs", false),
         "ServiceAccount" => ("", "serviceaccounts", true),
         other => panic!("{other} is no kind of this land"),
     };

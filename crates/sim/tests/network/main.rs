@@ -1,5 +1,8 @@
 //! Services, nodes, quotas and budgets, disturbed in every way there is: the world ends the same.
 
+mod budget;
 mod endpoints;
 mod land;
+mod nodes;
 mod quota;
+mod small;

@@ -1,0 +1,161 @@
+//! ClusterRole aggregation: a role that gathers the rules of others has them all.
+//!
+//! Owns: `rules` of ClusterRoles that have an aggregation rule.
+//! Watches: ClusterRoles.
+//! Writes: ClusterRoles (server-side apply).
+//!
+//! What always holds:
+//! - the rules are those of the selected roles, by selector and then by name, each once;
+//! - a role does not gather its own rules; nothing is written where it is so already.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use setpoint::client::{Part, Patch};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Context, Controller, Event, Key, Kind, LabelSelector, Lister, Outcome, Queue,
+    ReconcileError, Reconciler, Runnable,
+};
+
+use crate::registry::{Access, Entry, Options};
+use crate::workload::encoding::null_is_empty;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "clusterrole-aggregation-controller",
+    aliases: &["clusterrole-aggregation"],
+    on_by_default: true,
+    summary: "gathers the rules of cluster roles in others",
+    watches: &[Access::watch("rbac.authorization.k8s.io", "clusterroles")],
+    writes: &[Access::to("rbac.authorization.k8s.io", "clusterroles", &["escalate", "patch", "update"])],
+    default_workers: 5,
+    build,
+};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClusterRole {
+    aggregation_rule: Option<AggregationRule>,
+    #[serde(deserialize_with = "null_is_empty")]
+    rules: Vec<Rule>,
+}
+
+setpoint::view!(ClusterRole of k8s_openapi::api::rbac::v1::ClusterRole);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AggregationRule {
+    #[serde(deserialize_with = "null_is_empty")]
+    cluster_role_selectors: Vec<LabelSelector>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Rule {
+    #[serde(deserialize_with = "null_is_empty")]
+    verbs: Vec<String>,
+    #[serde(deserialize_with = "null_is_empty", skip_serializing_if = "Vec::is_empty")]
+    api_groups: Vec<String>,
+    #[serde(deserialize_with = "null_is_empty", skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<String>,
+    #[serde(deserialize_with = "null_is_empty", skip_serializing_if = "Vec::is_empty")]
+    resource_names: Vec<String>,
+    #[serde(
+        rename = "nonResourceURLs",
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    non_resource_urls: Vec<String>,
+}
+
+struct Aggregator {
+    client: Client,
+    roles: Lister<ClusterRole>,
+}
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let roles = context.informers.of::<ClusterRole>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("ClusterRoleAggregator", &context.runtime, limiter);
+    let (changed, lister) = (queue.clone(), roles.lister::<ClusterRole>());
+    // Whatever happens to one role may change what any other gathers.
+    roles.add_handler(move |_: &Event| {
+        let gathering = lister.list(None).unwrap_or_default();
+        let gathering = gathering.iter().filter(|role| role.aggregation_rule.is_some());
+        gathering.for_each(|role| changed.add(role.key().clone()));
+    });
+    let aggregator = Aggregator { client: context.client.clone(), roles: roles.lister() };
+    let controller = Controller::new(ENTRY.name, queue, aggregator)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&roles);
+    vec![Box::new(controller)]
+}
+
+impl Reconciler for Aggregator {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(role) = self.roles.get(key)? else { return Ok(Outcome::Settled) };
+        let Some(aggregation) = &role.aggregation_rule else { return Ok(Outcome::Settled) };
+        let rules = gather(key, aggregation, &self.roles.list(None)?);
+        if rules != role.rules {
+            let metadata = json!({"name": key.name()});
+            let body = json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRole",
+                "metadata": metadata,
+                "rules": rules,
+            });
+            let patch =
+                Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: true };
+            let applied = self.client.patch(&Kind::of::<ClusterRole>(), key, Part::Main, patch).await;
+            applied.attempting(format!("write the rules that {key} gathers"))?;
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+/// The rules of all selected roles but the one that gathers; roles are in the order of their names.
+fn gather(key: &Key, aggregation: &AggregationRule, roles: &[Cached<ClusterRole>]) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for selector in &aggregation.cluster_role_selectors {
+        let selected = roles.iter().filter(|role| role.key() != key && selector.matches(&role.meta().labels));
+        for rule in selected.flat_map(|role| &role.rules) {
+            if !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    fn role(name: &str, labels: Value, verbs: &[&str]) -> Cached<ClusterRole> {
+        let rules: Vec<_> = verbs.iter().map(|verb| json!({"verbs": [verb]})).collect();
+        cached(json!({"metadata": {"name": name, "labels": labels}, "rules": rules}))
+    }
+
+    #[test]
+    fn rules_are_gathered_by_selector_then_by_name_each_once() {
+        let roles = [
+            role("all", json!({"to": "all"}), &["own"]),
+            role("b", json!({"to": "all"}), &["get", "list"]),
+            role("c", json!({"to": "all"}), &["list", "watch"]),
+            role("d", json!({"also": "all"}), &["delete"]),
+            role("e", json!({}), &["nobody"]),
+        ];
+        let selector = |label: &str| json!({"matchLabels": {label: "all"}});
+        let rule = json!({"clusterRoleSelectors": [selector("also"), selector("to")]});
+        let aggregation = serde_json::from_value(rule).expect("a rule");
+        let gathered = gather(&Key::cluster("all"), &aggregation, &roles);
+        let verbs: Vec<_> = gathered.iter().map(|rule| rule.verbs.join("")).collect();
+        assert_eq!(verbs, ["delete", "get", "list", "watch"]);
+    }
+}

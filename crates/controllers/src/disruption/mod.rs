@@ -1,0 +1,142 @@
+//! Disruption: how many pods of a budget may be evicted now.
+//!
+//! Owns: `status` of PodDisruptionBudgets; the end of evictions that did not happen.
+//! Watches: PodDisruptionBudgets, Pods, and the owners of pods: ReplicaSets, Deployments, StatefulSets,
+//! ReplicationControllers.
+//! Writes: PodDisruptionBudget status (update), Pod status (patch).
+//!
+//! ```text
+//!  view.rs       budgets, pods and their owners as they are read
+//!  scale.rs      how many pods the owners of some pods want
+//!  status.rs     what a budget's status says                                  (pure)
+//!  stale.rs      pods that said they would go and stayed
+//!  reconcile.rs  observe, plan, write
+//! ```
+//!
+//! What always holds:
+//! - an eviction that the API server has granted is counted as a pod that is down until the pod is seen
+//!   to go, or two minutes have passed;
+//! - where it cannot be told how many pods there should be, none may be evicted;
+//! - nothing is allowed on the ground of a status that the cache does not show yet: every write names the
+//!   version it was made from.
+
+mod reconcile;
+mod scale;
+mod stale;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use setpoint::queue::limiter;
+use setpoint::{Cached, Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+
+use self::reconcile::Budgets;
+use self::scale::Scales;
+use self::stale::Cleaner;
+use self::view::{Budget, Target};
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "disruption-controller",
+    aliases: &["disruption"],
+    on_by_default: true,
+    summary: "says how many pods of a budget may be evicted",
+    watches: &[
+        Access::watch("policy", "poddisruptionbudgets"),
+        Access::watch("", "pods"),
+        Access::watch("", "replicationcontrollers"),
+        Access::watch("apps", "replicasets"),
+        Access::watch("apps", "deployments"),
+        Access::watch("apps", "statefulsets"),
+    ],
+    writes: &[
+        Access::to("policy", "poddisruptionbudgets/status", &["update"]),
+        Access::to("", "pods/status", &["patch"]),
+        Access::to("*", "*/scale", &["get"]),
+        EVENTS,
+    ],
+    default_workers: 1,
+    build,
+};
+
+const COMPONENT: &str = "controllermanager";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let budgets = context.informers.of::<Budget>();
+    let pods = context.informers.of::<Target>();
+    let eager = || limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("disruption", &context.runtime, eager());
+    let marked = Queue::with_rate_limiter("stale_pod_disruption", &context.runtime, eager());
+    let (scales, owners) = Scales::new(context);
+
+    budgets.add_handler(setpoint::handler::enqueue_self(&queue));
+    let wake = Wake {
+        recorder: context.recorder(COMPONENT),
+        budgets: budgets.lister(),
+        queue: queue.clone(),
+        marked: marked.clone(),
+    };
+    pods.add_handler(move |event: &Event| wake.pod_changed(event));
+
+    let cleaner =
+        Cleaner { client: context.client.clone(), clock: context.runtime.clock.clone(), pods: pods.lister() };
+    let reconciler = Budgets {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        recorder: context.recorder(COMPONENT),
+        budgets: budgets.lister(),
+        pods: pods.lister(),
+        scales,
+    };
+    let mut controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&budgets)
+        .waits_for(&pods);
+    for owner in &owners {
+        controller = controller.waits_for(owner);
+    }
+    let cleaner =
+        Controller::new("disruption-controller-stale", marked, cleaner).persistent().waits_for(&pods);
+    vec![Box::new(controller), Box::new(cleaner)]
+}
+
+/// Which budgets a change of a pod concerns.
+struct Wake {
+    recorder: setpoint::Recorder,
+    budgets: Lister<Budget>,
+    queue: Queue<Key>,
+    marked: Queue<Key>,
+}
+
+impl Wake {
+    fn pod_changed(&self, event: &Event) {
+        for pod in event.states() {
+            if let Some(budget) = self.budget_of(pod) {
+                self.queue.add(budget.key().clone());
+            }
+        }
+        let is_target = |pod: &Object| pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some());
+        if !matches!(event, Event::Deleted { .. }) && is_target(event.object()) {
+            self.marked.add(event.object().key().clone());
+        }
+    }
+
+    /// One budget counts for a pod. Who has several is told, and the first one counts.
+    fn budget_of(&self, pod: &Object) -> Option<Cached<Budget>> {
+        let budgets = self.budgets.list(pod.key().namespace()).unwrap_or_default();
+        let mut selecting = budgets.into_iter().filter(|budget| budget.selects(&pod.meta().labels));
+        let first = selecting.next()?;
+        if selecting.next().is_some() {
+            let (namespace, name) = (pod.key().namespace().unwrap_or_default(), pod.key().name());
+            let message = format!(
+                "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
+                first.key().name()
+            );
+            let (kind, warning) = (setpoint::Kind::of::<Target>(), setpoint::EventType::Warning);
+            self.recorder.event(&kind, pod, warning, "MultiplePodDisruptionBudgets", message);
+        }
+        Some(first)
+    }
+}

@@ -1,0 +1,172 @@
+//! How many pods the owners of some pods want.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use setpoint::client::{Optional, Part};
+use setpoint::discovery::{Discovered, discover};
+use setpoint::informer::Informer;
+use setpoint::{Cached, Client, ClientError, Clock, Context, Instant, Key, Kind, Object, OwnerRef};
+
+use super::view::{Target, Wanting};
+
+/// How long what the API server serves is taken for known.
+const KNOWN_FOR: Duration = Duration::from_secs(30);
+
+/// Why it cannot be told how many pods there should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScaleError {
+    #[error("found no controllers for pod {pod:?}")]
+    NoController { pod: String },
+    #[error("no matches for kind {kind:?} in version {api_version:?}")]
+    NotServed { api_version: String, kind: String },
+    #[error("{resource} does not implement the scale subresource")]
+    NoScale { resource: String },
+    #[error("{0}")]
+    Call(#[from] ClientError),
+}
+
+/// How many pods are wanted, and which pods nobody wants in particular.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub(super) pods: i32,
+    pub(super) unmanaged: Vec<String>,
+}
+
+pub(super) struct Scales {
+    client: Client,
+    clock: Clock,
+    sets: Informer,
+    deployments: Informer,
+    others: Vec<Informer>,
+    served: Mutex<Option<(Instant, std::sync::Arc<Discovered>)>>,
+}
+
+/// An owner and how many pods it wants.
+type Scale = (Box<str>, i32);
+
+impl Scales {
+    /// Also names the caches that have to be filled before anybody asks.
+    pub(super) fn new(context: &Context) -> (Self, Vec<Informer>) {
+        let informer = |group: &str, kind: &str, plural: &str| {
+            context.informers.select(&Kind::new(group, "v1", kind, plural, true), Default::default())
+        };
+        let scales = Self {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            sets: informer("apps", "ReplicaSet", "replicasets"),
+            deployments: informer("apps", "Deployment", "deployments"),
+            others: vec![
+                informer("apps", "StatefulSet", "statefulsets"),
+                informer("", "ReplicationController", "replicationcontrollers"),
+            ],
+            served: Mutex::new(None),
+        };
+        let mut informers = vec![scales.sets.clone(), scales.deployments.clone()];
+        informers.extend(scales.others.iter().cloned());
+        (scales, informers)
+    }
+
+    /// How many pods the controllers of these pods want together, each counted once.
+    pub(super) async fn expected(&self, pods: &[Cached<Target>]) -> Result<Expected, ScaleError> {
+        let mut scales: BTreeMap<Box<str>, i32> = BTreeMap::new();
+        let mut unmanaged = Vec::new();
+        for pod in pods {
+            let Some(controller) = pod.meta().controller() else {
+                unmanaged.push(pod.meta().name.to_string());
+                continue;
+            };
+            if scales.contains_key(&controller.uid) {
+                continue;
+            }
+            let no_controller = || ScaleError::NoController { pod: pod.meta().name.to_string() };
+            let (uid, replicas) = self.scale(pod.key(), controller).await?.ok_or_else(no_controller)?;
+            scales.insert(uid, replicas);
+        }
+        Ok(Expected { pods: scales.values().sum(), unmanaged })
+    }
+
+    async fn scale(&self, pod: &Key, controller: &OwnerRef) -> Result<Option<Scale>, ScaleError> {
+        if let Some(scale) = self.cached(pod, controller) {
+            return Ok(Some(scale));
+        }
+        self.asked_for(pod, controller).await
+    }
+
+    /// The owner in a cache. A ReplicaSet that a Deployment controls wants what the Deployment wants.
+    fn cached(&self, pod: &Key, controller: &OwnerRef) -> Option<Scale> {
+        if is_of(&self.sets, controller) {
+            let set = find(&self.sets, pod, controller)?;
+            return match set.meta().controller() {
+                Some(deployment) if is_of(&self.deployments, deployment) => {
+                    find(&self.deployments, pod, deployment).and_then(|found| wanted(&found))
+                }
+                Some(other) if *other.kind == *"Deployment" => None,
+                _ => wanted(&set),
+            };
+        }
+        let informer = self.others.iter().find(|informer| is_of(informer, controller))?;
+        find(informer, pod, controller).and_then(|found| wanted(&found))
+    }
+
+    /// Any other kind says by its scale how many pods it wants.
+    async fn asked_for(&self, pod: &Key, controller: &OwnerRef) -> Result<Option<Scale>, ScaleError> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Scaled {
+            spec: ScaledSpec,
+        }
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct ScaledSpec {
+            replicas: i32,
+        }
+        let (api_version, kind) = (controller.api_version.to_string(), controller.kind.to_string());
+        let served = self.served().await?;
+        let not_served = || ScaleError::NotServed { api_version: api_version.clone(), kind: kind.clone() };
+        let kind = served.kind(&api_version, &kind).ok_or_else(not_served)?;
+        let key = match kind.namespaced() {
+            true => pod.sibling(&*controller.name),
+            false => Key::cluster(&*controller.name),
+        };
+        let Some(scale) = self.client.get_part(kind, &key, Part::Scale).await.optional()? else {
+            let there = self.client.get(kind, &key).await.optional()?.is_some();
+            let resource = if kind.group().is_empty() {
+                kind.plural().to_owned()
+            } else {
+                format!("{}.{}", kind.plural(), kind.group())
+            };
+            return if there { Err(ScaleError::NoScale { resource }) } else { Ok(None) };
+        };
+        let replicas = scale.decode::<Scaled>().unwrap_or_default().spec.replicas;
+        Ok((scale.meta().uid == controller.uid).then(|| (controller.uid.clone(), replicas)))
+    }
+
+    async fn served(&self) -> Result<std::sync::Arc<Discovered>, ClientError> {
+        let now = self.clock.instant();
+        let known = self.served.lock().clone();
+        if let Some((since, served)) = known
+            && now.saturating_duration_since(since) < KNOWN_FOR
+        {
+            return Ok(served);
+        }
+        let served = std::sync::Arc::new(discover(&self.client).await?);
+        *self.served.lock() = Some((now, served.clone()));
+        Ok(served)
+    }
+}
+
+fn is_of(informer: &Informer, owner: &OwnerRef) -> bool {
+    informer.kind().kind() == &*owner.kind && informer.kind().group() == owner.group()
+}
+
+fn find(informer: &Informer, pod: &Key, owner: &OwnerRef) -> Option<Object> {
+    informer.objects().get(&pod.sibling(&*owner.name)).filter(|found| found.meta().uid == owner.uid)
+}
+
+fn wanted(owner: &Object) -> Option<Scale> {
+    let replicas = owner.decode::<Wanting>().ok()?.replicas();
+    Some((owner.meta().uid.clone(), replicas))
+}

@@ -1,0 +1,196 @@
+//! Every five seconds: listen to all nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use setpoint::client::Part;
+use setpoint::object::DecodeError;
+use setpoint::reconcile::Attempting;
+use setpoint::recorder::Reference;
+use setpoint::{
+    Cached, Client, Clock, Edit, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
+    Recorder,
+};
+
+use super::evictor::taint;
+use super::health::{Finding, look};
+use super::pods::Hands;
+use super::roll::{Movement, Roll};
+use super::taints::{Expulsion, expels};
+use super::view::{Lease, Node, counts_for_its_zone, zone_of};
+use super::zones::{Census, Turn};
+use crate::workload::on_node::OnNode;
+use crate::workload::pod::Pod;
+
+/// How long from one look at all nodes to the next.
+const PERIOD: Duration = Duration::from_secs(5);
+/// Where nodes keep their leases.
+const LEASES: &str = "kube-node-lease";
+/// Nodes that are looked at at once.
+const CONCURRENCY: usize = 8;
+
+pub(super) struct Monitor {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) recorder: Recorder,
+    pub(super) nodes: Lister<Node>,
+    pub(super) leases: Lister<Lease>,
+    pub(super) pods: OnNode<Pod>,
+    pub(super) roll: Arc<Roll>,
+    pub(super) hands: Arc<Hands>,
+    pub(super) zones: Queue<Key>,
+}
+
+impl Reconciler for Monitor {
+    type Key = Key;
+
+    /// All nodes are one key: what becomes of one depends on how many are like it.
+    async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
+        let nodes = self.nodes.list(None)?;
+        self.tell(&self.roll.call(&nodes));
+        let looks: Vec<_> = nodes.iter().map(|node| self.look_and_tell(node)).collect();
+        let readiness: Vec<Option<bool>> = stream::iter(looks).buffered(CONCURRENCY).collect().await;
+        let mut census: BTreeMap<String, Census> = BTreeMap::new();
+        for (node, ready) in nodes.iter().zip(readiness) {
+            if let Some(ready) = ready
+                && counts_for_its_zone(node.meta())
+            {
+                census.entry(zone_of(node.meta())).or_default().count(ready);
+            }
+        }
+        self.assess(&nodes, &census).await;
+        Ok(Outcome::CheckAfter(PERIOD))
+    }
+}
+
+impl Monitor {
+    /// Looks at one node; says whether it is ready, if the look went well.
+    async fn look_and_tell(&self, node: &Cached<Node>) -> Option<bool> {
+        match self.look(node).await {
+            Ok(ready) => Some(ready),
+            // The next look tries again.
+            Err(error) => {
+                tracing::warn!(
+                    node = node.key().name(),
+                    error = error.report(),
+                    "cannot follow a node's health"
+                );
+                None
+            }
+        }
+    }
+
+    async fn look(&self, node: &Cached<Node>) -> Result<bool, ReconcileError> {
+        let name = node.key().name();
+        let (known, from_before) = (self.roll.health(name), self.roll.is_from_before(name));
+        let finding = look(node, self.renewed(name)?, known.as_ref(), self.clock.now());
+        if let Some(conditions) = &finding.conditions {
+            let body = Edit::of(node.object()).set(&["status", "conditions"], conditions);
+            let written = self.client.update(&Kind::of::<Node>(), node.key(), Part::Status, &body).await;
+            written.attempting(format!("say that node {name} is silent"))?;
+        }
+        self.roll.found(name, &finding);
+        let ready = finding.after.as_deref() == Some("True");
+        if let Some(after) = &finding.after {
+            self.expel(node, after).await?;
+            self.mark_pods(node, &finding, from_before).await;
+        }
+        Ok(ready)
+    }
+
+    fn renewed(&self, node: &str) -> Result<Option<Timestamp>, DecodeError> {
+        Ok(self.leases.get(&Key::namespaced(LEASES, node))?.and_then(|lease| lease.renewed()))
+    }
+
+    /// Pods have to leave a node that is not ready. One that is tainted already is tainted for the right
+    /// reason at once; another one waits its turn.
+    async fn expel(&self, node: &Cached<Node>, status: &str) -> Result<(), ReconcileError> {
+        let (zone, name) = (zone_of(node.meta()), node.key().name());
+        let Some(why) = Expulsion::for_status(status) else {
+            self.roll.zones(|zones| zones.stop_waiting(&zone, name));
+            return taint(&self.client, &self.clock, node, None).await;
+        };
+        if why.is_on(node) {
+            return Ok(());
+        }
+        if expels(node) {
+            return taint(&self.client, &self.clock, node, Some(why)).await;
+        }
+        // Whether its zone allows it is told when all nodes have been looked at.
+        self.roll.zones(|zones| zones.wait(&zone, name));
+        Ok(())
+    }
+
+    /// The pods of a node that has just ceased to be ready are not ready. Of a node from before nobody
+    /// knows whether all of them were marked.
+    async fn mark_pods(&self, node: &Cached<Node>, finding: &Finding, from_before: bool) {
+        let name = node.key().name();
+        let ready = |status: &Option<String>| status.as_deref() == Some("True");
+        if ready(&finding.after) {
+            return self.roll.set_unmarked(name, false);
+        }
+        let ceased = ready(&finding.before);
+        if ceased {
+            let message = format!("Node {name} status is now: NodeNotReady");
+            self.tell_node(name, &node.meta().uid, "NodeNotReady", message);
+        }
+        if ceased || from_before || self.roll.is_unmarked(name) {
+            let marked = self.mark_all(name).await;
+            if let Err(error) = &marked {
+                tracing::warn!(node = name, error = error.report(), "cannot mark all pods of a node");
+            }
+            self.roll.set_unmarked(name, marked.is_err());
+        }
+    }
+
+    async fn mark_all(&self, node: &str) -> Result<(), ReconcileError> {
+        let mut result = Ok(());
+        for pod in self.pods.pods(node)? {
+            result = result.and(self.hands.mark(&pod).await);
+        }
+        result
+    }
+
+    async fn assess(&self, nodes: &[Cached<Node>], census: &BTreeMap<String, Census>) {
+        let turn = self.roll.assess(census, self.clock.now(), self.clock.instant());
+        if turn == Turn::Blind {
+            tracing::warn!("no node is ready: nobody is made to leave");
+            for node in nodes {
+                if let Err(error) = taint(&self.client, &self.clock, node, None).await {
+                    tracing::warn!(
+                        node = node.key().name(),
+                        error = error.report(),
+                        "cannot take a taint back"
+                    );
+                }
+            }
+        }
+        let zones: BTreeSet<String> = nodes.iter().map(|node| zone_of(node.meta())).collect();
+        zones.into_iter().for_each(|zone| self.zones.add(Key::cluster(zone)));
+    }
+
+    fn tell(&self, movement: &Movement) {
+        for (name, uid) in &movement.come {
+            let message = format!("Node {name} event: Registered Node {name} in Controller");
+            self.tell_node(name, uid, "RegisteredNode", message);
+        }
+        for (name, uid) in &movement.gone {
+            let message = format!("Node {name} event: Removing Node {name} from Controller");
+            self.tell_node(name, uid, "RemovingNode", message);
+        }
+    }
+
+    fn tell_node(&self, name: &str, uid: &str, reason: &str, message: String) {
+        let about = Reference {
+            kind: "Node".to_owned(),
+            api_version: "v1".to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            ..Reference::default()
+        };
+        self.recorder.event_about(about, EventType::Normal, reason, message, BTreeMap::new());
+    }
+}

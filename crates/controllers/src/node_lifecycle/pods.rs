@@ -1,0 +1,85 @@
+//! Pods on nodes that are not ready are not ready.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use setpoint::client::{Optional, Part, Patch};
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Clock, Context, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
+    Reconciler, Recorder,
+};
+
+use super::roll::Roll;
+use super::view::Node;
+use crate::workload::condition::whole_seconds;
+use crate::workload::pod::Pod;
+
+/// Marks pods.
+pub(super) struct Hands {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    kind: Kind,
+}
+
+impl Hands {
+    pub(super) fn new(context: &Context, component: &'static str) -> Self {
+        Self {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            recorder: context.recorder(component),
+            kind: Kind::of::<Pod>(),
+        }
+    }
+
+    /// Marks a pod as not ready, if it is ready.
+    pub(super) async fn mark(&self, pod: &Cached<Pod>) -> Result<(), ReconcileError> {
+        if !pod.is_ready() {
+            return Ok(());
+        }
+        let meta = pod.meta();
+        let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": whole_seconds(self.clock.now())});
+        let patch = json!({
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": {"conditions": [condition]},
+        });
+        let marked = self.client.patch(&self.kind, pod.key(), Part::Status, Patch::strategic(&patch)).await;
+        if marked.optional().attempting(format!("mark pod {} as not ready", pod.key()))?.is_some() {
+            let message = "Node is not ready";
+            self.recorder.event(&self.kind, pod.object(), EventType::Warning, "NodeNotReady", message);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pod has come to a node.
+pub(super) fn is_placed(event: &Event) -> bool {
+    let node = |pod: &Object| pod.view::<Pod>().map(|pod| pod.node.clone()).unwrap_or_default();
+    match event {
+        Event::Added { object, .. } => !node(object).is_empty(),
+        Event::Updated { old, new } => !node(new).is_empty() && node(old) != node(new),
+        Event::Deleted { .. } => false,
+    }
+}
+
+/// Marks pods that come to nodes which are not ready.
+pub(super) struct PodMarker {
+    pub(super) pods: Lister<Pod>,
+    pub(super) nodes: Lister<Node>,
+    pub(super) roll: Arc<Roll>,
+    pub(super) hands: Arc<Hands>,
+}
+
+impl Reconciler for PodMarker {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(pod) = self.pods.get(key)? else { return Ok(Outcome::Settled) };
+        let there = self.nodes.objects().contains(&Key::cluster(&*pod.node));
+        if there && self.roll.is_not_ready(&pod.node) {
+            self.hands.mark(&pod).await?;
+        }
+        Ok(Outcome::Settled)
+    }
+}

@@ -1,0 +1,121 @@
+//! What is known of all nodes, shared by the parts of the controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use setpoint::{Cached, Instant};
+
+use super::health::{Finding, Health};
+use super::view::Node;
+use super::zones::{Census, Turn, Zones};
+
+/// At most one entry per node, and what the zones hold.
+#[derive(Default)]
+pub(super) struct Roll {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<Box<str>, Entry>,
+    zones: Zones,
+    /// The roll has been called before.
+    called: bool,
+}
+
+struct Entry {
+    uid: Box<str>,
+    /// It was there before anybody looked.
+    from_before: bool,
+    health: Option<Health>,
+    /// The status of its readiness.
+    ready: Option<String>,
+    /// Some pods could not be marked as not ready.
+    unmarked: bool,
+}
+
+/// Which nodes have come and gone since the last roll call, each with its uid.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Movement {
+    pub(super) come: Vec<(Box<str>, Box<str>)>,
+    pub(super) gone: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Roll {
+    /// Calls the roll.
+    pub(super) fn call(&self, nodes: &[Cached<Node>]) -> Movement {
+        let mut state = self.state.lock();
+        let mut movement = Movement::default();
+        let from_before = !std::mem::replace(&mut state.called, true);
+        let present: BTreeSet<&str> = nodes.iter().map(|node| node.key().name()).collect();
+        state.nodes.retain(|name, entry| {
+            let here = present.contains(&**name);
+            if !here {
+                movement.gone.push((name.clone(), entry.uid.clone()));
+            }
+            here
+        });
+        for node in nodes {
+            let (name, uid) = (node.key().name(), &node.meta().uid);
+            if !state.nodes.contains_key(name) {
+                let entry =
+                    Entry { uid: uid.clone(), from_before, health: None, ready: None, unmarked: false };
+                state.nodes.insert(name.into(), entry);
+                movement.come.push((name.into(), uid.clone()));
+            }
+        }
+        movement
+    }
+
+    pub(super) fn health(&self, node: &str) -> Option<Health> {
+        self.state.lock().nodes.get(node)?.health.clone()
+    }
+
+    pub(super) fn found(&self, node: &str, finding: &Finding) {
+        if let Some(entry) = self.state.lock().nodes.get_mut(node) {
+            entry.health = Some(finding.health.clone());
+            entry.ready = finding.after.clone();
+        }
+    }
+
+    /// Whether the node is known, and not to be ready.
+    pub(super) fn is_not_ready(&self, node: &str) -> bool {
+        let state = self.state.lock();
+        state.nodes.get(node).and_then(|entry| entry.ready.as_deref()).is_some_and(|ready| ready != "True")
+    }
+
+    /// Whether nobody has looked at the node, which was there before.
+    pub(super) fn is_from_before(&self, node: &str) -> bool {
+        let state = self.state.lock();
+        state.nodes.get(node).is_some_and(|entry| entry.from_before && entry.health.is_none())
+    }
+
+    /// Remembers whether pods of the node are still to be marked.
+    pub(super) fn set_unmarked(&self, node: &str, unmarked: bool) {
+        if let Some(entry) = self.state.lock().nodes.get_mut(node) {
+            entry.unmarked = unmarked;
+        }
+    }
+
+    pub(super) fn is_unmarked(&self, node: &str) -> bool {
+        self.state.lock().nodes.get(node).is_some_and(|entry| entry.unmarked)
+    }
+
+    /// Takes in a census; where nobody was seen before, silence counts from now on.
+    pub(super) fn assess(&self, census: &BTreeMap<String, Census>, now: Timestamp, instant: Instant) -> Turn {
+        let mut state = self.state.lock();
+        let turn = state.zones.assess(census, instant);
+        if turn == Turn::Seeing {
+            for health in state.nodes.values_mut().filter_map(|entry| entry.health.as_mut()) {
+                health.heard = now;
+            }
+        }
+        turn
+    }
+
+    /// Works on the zones.
+    pub(super) fn zones<T>(&self, work: impl FnOnce(&mut Zones) -> T) -> T {
+        work(&mut self.state.lock().zones)
+    }
+}

@@ -1,0 +1,37 @@
+//! One node: taints that keep pods from coming, and labels.
+
+use setpoint::client::Part;
+use setpoint::reconcile::Attempting;
+use setpoint::{Client, Clock, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
+
+use super::labels::missing;
+use super::taints::by_conditions;
+use super::view::Node;
+
+pub(super) struct Tainter {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) nodes: Lister<Node>,
+}
+
+impl Reconciler for Tainter {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Settled) };
+        let taints = by_conditions(&node, self.clock.now());
+        let labels = missing(&node.meta().labels);
+        if taints.is_none() && labels.is_empty() {
+            return Ok(Outcome::Settled);
+        }
+        let mut edited = Edit::of(node.object());
+        if let Some(taints) = taints {
+            edited = edited.set(&["spec", "taints"], &taints);
+        }
+        for (name, value) in labels {
+            edited = edited.set(&["metadata", "labels", name], &value);
+        }
+        let written = self.client.update(&Kind::of::<Node>(), key, Part::Main, &edited).await;
+        written.attempting(format!("taint or label node {key}")).map(|_| Outcome::Settled)
+    }
+}

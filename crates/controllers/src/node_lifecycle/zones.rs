@@ -1,0 +1,169 @@
+//! How bad it is in each zone, and how fast nodes may be tainted there. Pure.
+//!
+//! ```text
+//!  Normal            less than 55% of the nodes, or at most two, are not ready       one node in 10 s
+//!  Partial           more than that: it may be the network, not the nodes            one in 100 s; none in a
+//!                                                                                     zone of up to 50 nodes
+//!  Full              no node of the zone is ready                                     one in 10 s
+//!  Full, everywhere  nobody can be seen: it must be the one who looks                 none
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use setpoint::Instant;
+
+/// The share of nodes from which on a zone is in trouble, in hundredths.
+const UNHEALTHY: usize = 55;
+/// So many nodes may always be down.
+const ALWAYS_NORMAL: usize = 2;
+/// A zone of more nodes than this is large.
+const LARGE: usize = 50;
+/// How long from one node to the next.
+const PACE: Duration = Duration::from_secs(10);
+const SLOW_PACE: Duration = Duration::from_secs(100);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ZoneState {
+    Normal,
+    Partial,
+    Full,
+}
+
+/// How many nodes of a zone are ready, and how many are not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    pub(super) ready: usize,
+    pub(super) not_ready: usize,
+}
+
+/// What changes for all nodes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    None,
+    /// No node is ready any more: what was done in the belief that they are down is taken back.
+    Blind,
+    /// Some node is ready again: from now on silence counts anew.
+    Seeing,
+}
+
+/// All zones. One entry per zone, and in it one per node that waits to be tainted.
+#[derive(Debug, Default)]
+pub(super) struct Zones {
+    zones: BTreeMap<String, Zone>,
+    /// No node at all is ready.
+    blind: bool,
+}
+
+#[derive(Debug, Default)]
+struct Zone {
+    state: Option<ZoneState>,
+    /// How long from one node to the next; `None`: none is tainted.
+    pace: Option<Duration>,
+    /// When the next node may be tainted.
+    next: Option<Instant>,
+    /// The nodes that wait, in order.
+    waiting: BTreeSet<Box<str>>,
+}
+
+impl Census {
+    pub(super) fn count(&mut self, ready: bool) {
+        *if ready { &mut self.ready } else { &mut self.not_ready } += 1;
+    }
+
+    fn size(self) -> usize {
+        self.ready + self.not_ready
+    }
+
+    fn state(self) -> ZoneState {
+        let unhealthy = self.not_ready * 100 >= UNHEALTHY * self.size();
+        match self {
+            Self { ready: 0, not_ready: 1.. } => ZoneState::Full,
+            Self { not_ready, .. } if not_ready > ALWAYS_NORMAL && unhealthy => ZoneState::Partial,
+            _ => ZoneState::Normal,
+        }
+    }
+}
+
+impl Zones {
+    /// Takes in a census of all zones.
+    pub(super) fn assess(&mut self, census: &BTreeMap<String, Census>, now: Instant) -> Turn {
+        self.zones.retain(|name, zone| census.contains_key(name) || !zone.waiting.is_empty());
+        for name in census.keys() {
+            self.zone(name);
+        }
+        let blind = !census.is_empty() && census.values().all(|census| census.state() == ZoneState::Full);
+        if blind && self.blind {
+            return Turn::None;
+        }
+        if blind {
+            self.blind = true;
+            for zone in self.zones.values_mut() {
+                zone.state = Some(ZoneState::Full);
+                zone.pace = None;
+                zone.waiting.clear();
+            }
+            return Turn::Blind;
+        }
+        let turn = if std::mem::take(&mut self.blind) { Turn::Seeing } else { Turn::None };
+        for (name, census) in census {
+            let (zone, state) = (self.zone(name), census.state());
+            if zone.state != Some(state) || turn == Turn::Seeing {
+                zone.enter(state, census.size(), now);
+            }
+        }
+        turn
+    }
+
+    /// A node is to be tainted as soon as its zone allows it.
+    pub(super) fn wait(&mut self, zone: &str, node: &str) {
+        if !self.blind {
+            self.zone(zone).waiting.insert(node.into());
+        }
+    }
+
+    /// A node need not be tainted any more.
+    pub(super) fn stop_waiting(&mut self, zone: &str, node: &str) {
+        if let Some(zone) = self.zones.get_mut(zone) {
+            zone.waiting.remove(node);
+        }
+    }
+
+    /// The next node to taint in a zone, if its time has come.
+    pub(super) fn due(&self, zone: &str, now: Instant) -> Option<Box<str>> {
+        let zone = self.zones.get(zone).filter(|zone| zone.pace.is_some())?;
+        zone.waiting.first().filter(|_| zone.next.is_none_or(|next| next <= now)).cloned()
+    }
+
+    /// A node has been tainted.
+    pub(super) fn tainted(&mut self, zone: &str, node: &str, now: Instant) {
+        let zone = self.zone(zone);
+        zone.waiting.remove(node);
+        zone.next = zone.pace.map(|pace| now + pace);
+    }
+
+    /// How long until the next node of a zone may be tainted, if one waits.
+    pub(super) fn next(&self, zone: &str, now: Instant) -> Option<Duration> {
+        let zone = self.zones.get(zone).filter(|zone| !zone.waiting.is_empty() && zone.pace.is_some())?;
+        Some(zone.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now)))
+    }
+
+    fn zone(&mut self, name: &str) -> &mut Zone {
+        self.zones.entry(name.to_owned()).or_insert_with(|| Zone { pace: Some(PACE), ..Zone::default() })
+    }
+}
+
+impl Zone {
+    fn enter(&mut self, state: ZoneState, size: usize, now: Instant) {
+        let pace = match state {
+            ZoneState::Normal | ZoneState::Full => Some(PACE),
+            ZoneState::Partial => (size > LARGE).then_some(SLOW_PACE),
+        };
+        // Who waits at the old pace waits a whole turn of the new one.
+        if self.pace != pace && self.next.is_some_and(|next| next > now) {
+            self.next = pace.map(|pace| now + pace);
+        }
+        self.pace = pace;
+        self.state = Some(state);
+    }
+}

@@ -1,0 +1,134 @@
+//! Node TTL: the more nodes there are, the longer each may rely on what it knows of secrets.
+//!
+//! Owns: the annotation `node.alpha.kubernetes.io/ttl` of Nodes.
+//! Watches: Nodes.
+//! Writes: Nodes (patch).
+//!
+//! What always holds: the time changes with the number of nodes in steps that overlap, so that a cluster
+//! at the edge of a step does not go back and forth.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use setpoint::client::{Optional, Part, Patch};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
+    Runnable,
+};
+
+use crate::registry::{Access, Entry, Options};
+use crate::workload::encoding::Annotated;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "ttl-controller",
+    aliases: &["ttl"],
+    on_by_default: true,
+    summary: "tells nodes how long they may rely on what they know",
+    watches: &[Access::watch("", "nodes")],
+    writes: &[Access::to("", "nodes", &["patch"])],
+    default_workers: 5,
+    build,
+};
+
+const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
+
+/// The least and the most nodes of each step, and its time in seconds.
+const STEPS: [(usize, usize, u32); 5] =
+    [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
+
+#[derive(serde::Deserialize, Default)]
+#[serde(default)]
+struct Node {
+    metadata: Annotated,
+}
+
+setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
+
+/// Which step the cluster is on.
+#[derive(Debug, Default)]
+struct Step(usize);
+
+impl Step {
+    /// Follows the number of nodes; says whether the step changed.
+    fn follow(&mut self, nodes: usize) -> bool {
+        let before = self.0;
+        while nodes > STEPS[self.0].1 {
+            self.0 += 1;
+        }
+        while nodes < STEPS[self.0].0 {
+            self.0 -= 1;
+        }
+        self.0 != before
+    }
+
+    fn seconds(&self) -> u32 {
+        STEPS[self.0].2
+    }
+}
+
+struct Teller {
+    client: Client,
+    nodes: Lister<Node>,
+    step: Arc<Mutex<Step>>,
+}
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let nodes = context.informers.of::<Node>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("ttlcontroller", &context.runtime, limiter);
+    let step = Arc::new(Mutex::new(Step::default()));
+    let (changed, followed, all) = (queue.clone(), step.clone(), nodes.objects().clone());
+    nodes.add_handler(move |event: &Event| {
+        if followed.lock().follow(all.len()) {
+            all.list(None).into_iter().for_each(|node| changed.add(node.key().clone()));
+        }
+        changed.add(event.object().key().clone());
+    });
+    let teller = Teller { client: context.client.clone(), nodes: nodes.lister(), step };
+    let controller = Controller::new(ENTRY.name, queue, teller)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&nodes);
+    vec![Box::new(controller)]
+}
+
+impl Reconciler for Teller {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Settled) };
+        let wanted = self.step.lock().seconds();
+        if told(&node.metadata.annotations) == Some(wanted) {
+            return Ok(Outcome::Settled);
+        }
+        let annotations = json!({ANNOTATION: wanted.to_string()});
+        let patch = json!({"metadata": {"uid": node.meta().uid, "annotations": annotations}});
+        let patched = self.client.patch(&Kind::of::<Node>(), key, Part::Main, Patch::strategic(&patch)).await;
+        patched.optional().attempting(format!("annotate node {key}")).map(|_| Outcome::Settled)
+    }
+}
+
+fn told(annotations: &BTreeMap<String, String>) -> Option<u32> {
+    annotations.get(ANNOTATION)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_overlap() {
+        let mut step = Step::default();
+        let mut seconds = |nodes: usize| {
+            step.follow(nodes);
+            step.seconds()
+        };
+        let sizes = [1, 100, 101, 90, 89, 101, 500, 501, 450, 449, 5000, 1800, 1799, 0];
+        let expected = [0, 0, 15, 15, 0, 15, 15, 30, 30, 15, 300, 300, 60, 0];
+        assert_eq!(sizes.map(&mut seconds), expected);
+    }
+}

@@ -1,0 +1,136 @@
+//! What to do about a range. Pure.
+
+use std::net::IpAddr;
+
+use jiff::{SignedDuration, Timestamp};
+use setpoint::{Cached, Key, Metadata, Object};
+
+use super::{Condition, Ranges, ServiceCidr};
+
+pub(super) const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+/// How long API servers have to take note that a range is going.
+const GRACE: SignedDuration = SignedDuration::from_secs(10);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Hold it.
+    AddFinalizer,
+    /// Say how it stands.
+    Tell(Condition),
+    /// Let it go.
+    RemoveFinalizer,
+    /// Let it go after this time.
+    Wait(std::time::Duration),
+}
+
+/// The address that an IPAddress stands for, if it was given to a service.
+pub(super) fn address_of(address: &Object) -> Option<IpAddr> {
+    is_given(address.meta()).then(|| address.meta().name.parse().ok()).flatten()
+}
+
+fn is_given(meta: &Metadata) -> bool {
+    meta.label(MANAGED_BY) == Some(ALLOCATOR)
+}
+
+pub(super) fn plan(
+    range: &Cached<ServiceCidr>,
+    ranges: &Ranges,
+    given: &[IpAddr],
+    now: Timestamp,
+) -> Vec<Action> {
+    let Some(deleted) = range.meta().deletion_timestamp else {
+        let hold = (!range.meta().has_finalizer(FINALIZER)).then_some(Action::AddFinalizer);
+        let tell = told(range, "True", "", "Kubernetes Service CIDR is ready");
+        return hold.into_iter().chain(tell).collect();
+    };
+    if !can_go(range, ranges, given) {
+        let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
+        return told(range, "False", "Terminating", message).into_iter().collect();
+    }
+    match std::time::Duration::try_from(GRACE - now.duration_since(deleted)) {
+        Ok(left) if !left.is_zero() => vec![Action::Wait(left)],
+        _ if range.meta().has_finalizer(FINALIZER) => vec![Action::RemoveFinalizer],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether no address would be left without a range.
+fn can_go(range: &Cached<ServiceCidr>, ranges: &Ranges, given: &[IpAddr]) -> bool {
+    let others = || ranges.iter().filter(|(key, _): &(&Key, _)| *key != range.key()).flat_map(|(_, all)| all);
+    let covered = |prefix: super::Prefix| others().any(|other| other.covers(&prefix));
+    if range.prefixes().all(covered) {
+        return true;
+    }
+    let needs = |address: &IpAddr| {
+        let own =
+            range.prefixes().any(|prefix| prefix.is_v4() == address.is_ipv4() && prefix.can_give(*address));
+        own && !others().any(|other| other.can_give(*address))
+    };
+    !given.iter().any(needs)
+}
+
+/// The condition, if it is not told yet.
+fn told(range: &ServiceCidr, status: &str, reason: &str, message: &str) -> Option<Action> {
+    let wanted = Condition {
+        r#type: "Ready".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    (!range.status.conditions.contains(&wanted)).then_some(Action::Tell(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::{at, cached};
+
+    fn range(name: &str, cidrs: &[&str], deleted: Option<i64>, conditions: Value) -> Cached<ServiceCidr> {
+        let finalizers = if deleted.is_some() { json!([FINALIZER]) } else { json!([]) };
+        let metadata = json!({"name": name, "deletionTimestamp": deleted.map(at), "finalizers": finalizers});
+        cached(json!({"metadata": metadata, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}}))
+    }
+
+    #[track_caller]
+    fn check(range: &Cached<ServiceCidr>, others: &[Cached<ServiceCidr>], given: &[&str], expected: &[&str]) {
+        let all: Vec<_> = others.iter().cloned().chain([range.clone()]).collect();
+        let given: Vec<IpAddr> = given.iter().map(|text| text.parse().expect("an address")).collect();
+        let words =
+            plan(range, &super::super::ranges(&all), &given, at(15)).into_iter().map(|action| match action {
+                Action::Tell(condition) => {
+                    format!("tell {} {}", condition.status, condition.reason).trim().to_owned()
+                }
+                Action::Wait(time) => format!("wait {}", time.as_secs()),
+                other => format!("{other:?}"),
+            });
+        assert_eq!(words.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_range_is_held_and_told_ready() {
+        check(&range("a", &["10.0.0.0/24"], None, json!([])), &[], &[], &["AddFinalizer", "tell True"]);
+        let ready =
+            json!([{"type": "Ready", "status": "True", "message": "Kubernetes Service CIDR is ready"}]);
+        check(&range("a", &["10.0.0.0/24"], None, ready), &[], &[], &["AddFinalizer"]);
+    }
+
+    #[test]
+    fn a_range_goes_when_nobody_needs_it_any_more() {
+        let going = range("a", &["10.0.0.0/24", "fd00::/64"], Some(0), json!([]));
+        let just_now = range("a", &["10.0.0.0/24"], Some(10), json!([]));
+        check(&going, &[], &[], &["RemoveFinalizer"]);
+        check(&just_now, &[], &[], &["wait 5"]);
+        check(&going, &[], &["10.0.0.7"], &["tell False Terminating"]);
+        check(&going, &[], &["fd00::7"], &["tell False Terminating"]);
+        check(&going, &[], &["10.0.1.7"], &["RemoveFinalizer"]);
+        let other = range("b", &["10.0.0.0/16"], None, json!([]));
+        check(&going, std::slice::from_ref(&other), &["10.0.0.7"], &["RemoveFinalizer"]);
+        check(&going, &[other], &["fd00::7"], &["tell False Terminating"]);
+    }
+}

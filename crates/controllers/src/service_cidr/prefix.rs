@@ -1,0 +1,87 @@
+//! Ranges of addresses. Pure.
+
+use std::net::IpAddr;
+
+/// A range: all addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Prefix {
+    v4: bool,
+    /// The first address, from the highest bit on.
+    base: u128,
+    bits: u32,
+}
+
+impl Prefix {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let (bits, most) = (bits.parse().ok()?, if address.is_ipv4() { 32 } else { 128 });
+        (bits <= most).then(|| Self { v4: address.is_ipv4(), base: aligned(address) & mask(bits), bits })
+    }
+
+    fn includes(&self, address: IpAddr) -> bool {
+        self.v4 == address.is_ipv4() && aligned(address) & mask(self.bits) == self.base
+    }
+
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let shared = mask(self.bits.min(other.bits));
+        self.v4 == other.v4 && self.base & shared == other.base & shared
+    }
+
+    /// Whether all of another range is in this one.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.overlaps(other) && self.bits <= other.bits
+    }
+
+    /// Whether a service can have this address from this range: the first one of a range, and the last
+    /// one of IPv4, are nobody's.
+    pub(super) fn can_give(&self, address: IpAddr) -> bool {
+        let own = if self.v4 { mask(32) } else { u128::MAX };
+        let last = self.base | (!mask(self.bits) & own);
+        let reserved = aligned(address) == self.base || (self.v4 && aligned(address) == last);
+        self.includes(address) && !reserved
+    }
+
+    pub(super) fn is_v4(&self) -> bool {
+        self.v4
+    }
+}
+
+/// The bits of an address from the highest on, whatever its length.
+fn aligned(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// So many ones, from the highest bit on.
+fn mask(bits: u32) -> u128 {
+    u128::MAX.checked_shl(128 - bits).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_overlap_and_give() {
+        let prefix = |text: &str| Prefix::parse(text).expect("a range");
+        let (wide, narrow, other) = (prefix("10.0.0.0/16"), prefix("10.0.1.0/24"), prefix("10.1.0.0/24"));
+        assert!(
+            wide.covers(&narrow) && wide.covers(&wide) && !narrow.covers(&wide) && narrow.overlaps(&wide)
+        );
+        assert!(
+            !wide.overlaps(&other) && !prefix("::/0").overlaps(&wide) && prefix("0.0.0.0/0").covers(&other)
+        );
+        let gives = |prefix: &Prefix, address: &str| prefix.can_give(address.parse().expect("an address"));
+        assert!(gives(&narrow, "10.0.1.1") && gives(&wide, "10.0.1.0"));
+        assert!(!gives(&narrow, "10.0.1.0") && !gives(&narrow, "10.0.1.255") && !gives(&narrow, "10.0.2.1"));
+        assert!(
+            gives(&prefix("fd00::/64"), "fd00::ffff:ffff:ffff:ffff")
+                && !gives(&prefix("fd00::/64"), "fd00::")
+        );
+        assert_eq!(Prefix::parse("10.0.0.0/33"), None);
+        assert_eq!(Prefix::parse("10.0.0.0"), None);
+    }
+}

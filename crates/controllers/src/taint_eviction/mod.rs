@@ -1,0 +1,90 @@
+//! Taint eviction: pods leave nodes whose taints they do not tolerate.
+//!
+//! Owns: no object; it ends pods.
+//! Watches: Nodes, Pods.
+//! Writes: Pod status (patch), deletes pods.
+//!
+//! ```text
+//!  view.rs         taints of nodes and tolerations of pods as they are read
+//!  toleration.rs   whether, and for how long, a pod stays                     (pure)
+//!  schedule.rs     which pods have to go, and when                            (pure)
+//!  reconcile.rs    look at a pod; delete it when its time has come
+//! ```
+//!
+//! What always holds:
+//! - a pod that does not tolerate all `NoExecute` taints of its node goes at once; one that does for a
+//!   while goes after that while, counted from when it was first noticed;
+//! - a pod says that it was made to go before it is deleted;
+//! - every delete names the uid of the pod that was looked at.
+
+mod reconcile;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod toleration;
+mod view;
+
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Object, Queue, Runnable};
+
+use self::reconcile::Evictor;
+use self::view::{Guest, Host};
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::on_node::OnNode;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "taint-eviction-controller",
+    aliases: &[],
+    on_by_default: true,
+    summary: "deletes pods from nodes whose taints they do not tolerate",
+    watches: &[Access::watch("", "nodes"), Access::watch("", "pods")],
+    writes: &[Access::to("", "pods", &["delete", "get"]), Access::to("", "pods/status", &["patch"]), EVENTS],
+    default_workers: 8,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let nodes = context.informers.of::<Host>();
+    let pods = context.informers.of::<Guest>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("noexec_taint_pod", &context.runtime, limiter);
+
+    let changed = queue.clone();
+    pods.add_handler(move |event: &Event| {
+        // Nothing else about a pod decides whether it stays.
+        let same = matches!(event, Event::Updated { old, new } if guest(old) == guest(new));
+        if !same {
+            changed.add(event.object().key().clone());
+        }
+    });
+    let (changed, on_node) = (queue.clone(), OnNode::<Guest>::of(&pods));
+    nodes.add_handler(move |event: &Event| {
+        let taints = |node: &Object| node.view::<Host>().map(|node| node.taints.clone()).unwrap_or_default();
+        let same = matches!(event, Event::Updated { old, new } if taints(old) == taints(new));
+        if !same {
+            let pods = on_node.pods(event.object().key().name()).unwrap_or_default();
+            pods.into_iter().for_each(|pod| changed.add(pod.key().clone()));
+        }
+    });
+
+    let evictor = Evictor {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        recorder: context.recorder(ENTRY.name),
+        pods: pods.lister(),
+        nodes: nodes.lister(),
+        schedule: Arc::default(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, evictor)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&nodes)
+        .waits_for(&pods);
+    vec![Box::new(controller)]
+}
+
+fn guest(pod: &Object) -> Option<&Guest> {
+    pod.view().ok()
+}

@@ -1,0 +1,46 @@
+//! Whether, and for how long, a pod stays on a tainted node. Pure.
+
+use std::time::Duration;
+
+use super::view::{Taint, Toleration};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    Forever,
+    For(Duration),
+    Not,
+}
+
+/// How long a pod with these tolerations stays on a node with these taints. Of each taint the first
+/// toleration that fits counts, and of all these the shortest.
+pub(super) fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
+    let mut shortest: Option<i64> = None;
+    for taint in taints {
+        let Some(fitting) = tolerations.iter().find(|toleration| toleration.fits(taint)) else {
+            return Stay::Not;
+        };
+        if let Some(seconds) = fitting.toleration_seconds {
+            shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
+        }
+    }
+    match shortest {
+        None => Stay::Forever,
+        Some(seconds) => match u64::try_from(seconds) {
+            Ok(seconds @ 1..) => Stay::For(Duration::from_secs(seconds)),
+            _ => Stay::Not,
+        },
+    }
+}
+
+impl Toleration {
+    fn fits(&self, taint: &Taint) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.effect;
+        let key = self.key.is_empty() || self.key == taint.key;
+        let value = match &*self.operator {
+            "" | "Equal" => self.value == taint.value,
+            "Exists" => true,
+            _ => false,
+        };
+        effect && key && value
+    }
+}

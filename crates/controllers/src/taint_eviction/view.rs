@@ -1,0 +1,77 @@
+//! Taints of nodes and tolerations of pods as they are read.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::workload::encoding::null_is_empty;
+
+/// A node: the taints that make pods go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) taints: Box<[Taint]>,
+}
+
+setpoint::view!(Host of k8s_openapi::api::core::v1::Node);
+
+/// A pod: where it is, and what it tolerates there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Guest {
+    pub(super) node: Box<str>,
+    pub(super) tolerations: Box<[Toleration]>,
+}
+
+setpoint::view!(Guest of k8s_openapi::api::core::v1::Pod);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Taint {
+    pub(super) key: Box<str>,
+    pub(super) value: Box<str>,
+    pub(super) effect: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Toleration {
+    pub(super) key: Box<str>,
+    pub(super) operator: Box<str>,
+    pub(super) value: Box<str>,
+    pub(super) effect: Box<str>,
+    pub(super) toleration_seconds: Option<i64>,
+}
+
+impl<'de> Deserialize<'de> for Host {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Encoded {
+            spec: Spec,
+        }
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Spec {
+            #[serde(deserialize_with = "null_is_empty")]
+            taints: Vec<Taint>,
+        }
+        let taints = Encoded::deserialize(deserializer)?.spec.taints;
+        Ok(Self { taints: taints.into_iter().filter(|taint| *taint.effect == *"NoExecute").collect() })
+    }
+}
+
+impl<'de> Deserialize<'de> for Guest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Encoded {
+            spec: Spec,
+        }
+        #[derive(Deserialize, Default)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Spec {
+            node_name: Box<str>,
+            #[serde(deserialize_with = "null_is_empty")]
+            tolerations: Box<[Toleration]>,
+        }
+        let Spec { node_name, tolerations } = Encoded::deserialize(deserializer)?.spec;
+        Ok(Self { node: node_name, tolerations })
+    }
+}

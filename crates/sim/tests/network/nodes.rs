@@ -1,0 +1,81 @@
+//! Nodes that fall silent, and taints that make pods go.
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use setpoint::client::Part;
+use setpoint_cluster::Parts;
+use setpoint_sim::World;
+
+use crate::land::{create, found, parts, patch, survives, survives_with, until};
+
+/// A pod that stays on a tainted node for a few seconds.
+async fn patient_pod(world: &World) {
+    let tolerate =
+        |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
+    let keys = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready", "mine"];
+    let spec = json!({
+        "nodeName": "n",
+        "containers": [{"name": "c", "image": "i"}],
+        "tolerations": keys.map(tolerate),
+    });
+    // Nobody plays its node: without this it would be gone at once when it is deleted.
+    create(world, "Pod", "p", json!({"metadata": {"finalizers": ["example.com/hold"]}, "spec": spec})).await;
+}
+
+fn is(object: &Value, condition: &str, status: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == condition && one["status"] == status))
+}
+
+fn expelled(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_string() && is(pod, "DisruptionTarget", "True")
+}
+
+fn has_taint(node: &Value, key: &str, effect: &str) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == key && taint["effect"] == effect))
+}
+
+/// A node says that it is ready, and never says anything again.
+fn silence(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        patient_pod(world).await;
+        let ready =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        patch(world, "Pod", "p", Part::Status, ready.clone()).await;
+        patch(world, "Node", "n", Part::Status, ready).await;
+        until(world, "Node", "n", |node| is(node, "Ready", "Unknown")).await;
+        until(world, "Node", "n", |node| has_taint(node, "node.kubernetes.io/unreachable", "NoSchedule"))
+            .await;
+        until(world, "Node", "n", |node| has_taint(node, "node.kubernetes.io/unreachable", "NoExecute"))
+            .await;
+        until(world, "Pod", "p", |pod| is(pod, "Ready", "False") && expelled(pod)).await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn a_silent_node_survives_every_crash_and_every_stale_or_hidden_event() {
+    // Beside it stands one that is heard: where nobody is, nobody is believed to be down.
+    let parts = Parts { nodes: 1, ..parts(&["nodelifecycle", "taint-eviction-controller"]) };
+    survives_with("a silent node", parts, silence);
+}
+
+/// Somebody taints a node.
+fn taint(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        patient_pod(world).await;
+        let taints = json!([{"key": "mine", "effect": "NoExecute"}]);
+        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": taints}})).await;
+        until(world, "Pod", "p", expelled).await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn eviction_by_taint_survives_them() {
+    survives("eviction by taint", &["taint-eviction-controller"], taint);
+}

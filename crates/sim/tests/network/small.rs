@@ -1,0 +1,94 @@
+//! Controllers that do one small thing each.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use serde_json::json;
+use setpoint::client::Part;
+use setpoint_sim::World;
+
+use crate::land::{create, delete, found, kind, parts, patch, survives, until};
+
+/// A role gathers the rules of another one, which changes.
+fn roles(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        let rule =
+            |verb: &str| json!({"rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]});
+        let selectors = json!([{"matchLabels": {"to": "all"}}]);
+        create(world, "ClusterRole", "all", json!({"aggregationRule": {"clusterRoleSelectors": selectors}}))
+            .await;
+        let mut part = rule("get");
+        part["metadata"] = json!({"labels": {"to": "all"}});
+        create(world, "ClusterRole", "part", part).await;
+        until(world, "ClusterRole", "all", |role| role["rules"][0]["verbs"][0] == "get").await;
+        patch(world, "ClusterRole", "part", Part::Main, rule("list")).await;
+        until(world, "ClusterRole", "all", |role| role["rules"][0]["verbs"][0] == "list").await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn aggregated_roles_survive_every_crash_and_every_stale_or_hidden_event() {
+    survives("aggregated roles", &["clusterrole-aggregation"], roles);
+}
+
+/// A range of addresses comes and goes.
+fn range(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        create(world, "ServiceCIDR", "more", json!({"spec": {"cidrs": ["10.77.0.0/24"]}})).await;
+        until(world, "ServiceCIDR", "more", |range| range["status"]["conditions"][0]["status"] == "True")
+            .await;
+        delete(world, "ServiceCIDR", "more").await;
+        world.until(&kind("ServiceCIDR"), &setpoint::Key::cluster("more"), |range| range.is_none()).await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn ranges_of_service_addresses_survive_them() {
+    survives("ranges", &["service-cidr-controller"], range);
+}
+
+fn told(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        let annotation = "node.alpha.kubernetes.io/ttl";
+        until(world, "Node", "n", |node| node["metadata"]["annotations"][annotation] == "0").await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn the_time_to_live_that_nodes_are_told_survives_them() {
+    survives("node ttl", &["ttl"], told);
+}
+
+/// All is said: whoever starts now has nothing to write.
+#[test]
+fn a_restart_in_a_steady_state_writes_nothing() {
+    let controllers = [
+        "clusterrole-aggregation",
+        "service-cidr-controller",
+        "ttl",
+        "nodelifecycle",
+        "disruption",
+        "resourcequota",
+        "taint-eviction-controller",
+    ];
+    World::simulate(1, parts(&controllers), Vec::new(), async |world| {
+        roles(world).await;
+        told(world).await;
+        create(world, "ServiceCIDR", "more", json!({"spec": {"cidrs": ["10.77.0.0/24"]}})).await;
+        create(world, "ResourceQuota", "q", json!({"spec": {"hard": {"count/secrets": "5"}}})).await;
+        create(world, "PodDisruptionBudget", "b", json!({"spec": {"minAvailable": 1, "selector": {}}})).await;
+        world.pass(Duration::from_secs(300)).await;
+        // What happened is told again by whoever looks for the first time; nothing else is written.
+        let before = world.graph().await;
+        let (writes, _) = world.faults().seen();
+        world.restart().await;
+        world.pass(Duration::from_secs(120)).await;
+        assert_eq!(world.faults().seen().0, writes, "{}", world.trace().text());
+        assert!(before.difference(&world.graph().await).is_empty());
+    });
+}

@@ -88,7 +88,7 @@ fn pods_end_before_anything_else_is_deleted() {
             .delete(&crate::land::kind("Pod"), &setpoint::Key::namespaced("old", "p"), &at_once())
             .await
             .unwrap();
-        land.pass(16).await;
+        land.pass(17).await;
         assert!(!land.has("Namespace", "old").await);
     });
 }

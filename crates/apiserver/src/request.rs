@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::Method;
 
 use crate::kind::Verb;
+use crate::names;
 use crate::query::{self, Query};
 use crate::status::Status;
 
@@ -33,6 +34,23 @@ pub struct ResourceTarget {
     pub subresource: Option<String>,
     /// The path goes on after the subresource.
     pub has_more: bool,
+    /// The field selector of a collection, as the client wrote it.
+    pub field_selector: String,
+}
+
+impl ResourceTarget {
+    /// The name of the one object that this can be about: in the path, or selected by it.
+    pub fn named(&self) -> Option<&str> {
+        let selected = || self.selects("metadata.name").filter(|name| names::path_segment(name).is_empty());
+        self.name.as_deref().or_else(selected)
+    }
+
+    /// The value that a field must have to be selected.
+    pub fn selects(&self, field: &str) -> Option<&str> {
+        let mut requirements = self.field_selector.split(',').filter_map(|one| one.split_once('='));
+        let (_, value) = requirements.find(|(name, _)| name.trim() == field)?;
+        Some(value.trim_start_matches('=').trim()).filter(|value| !value.is_empty())
+    }
 }
 
 /// Segments that follow a namespace's name and are subresources of it, not resources in it.
@@ -77,6 +95,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
     let (namespace, parts) = in_namespace(rest)?;
     let [resource, parts @ ..] = parts else { return None };
     let name = parts.first().map(|name| name.to_string());
+    let is_named = name.is_some();
     let verb = match watch_by_path {
         true => Some(Verb::Watch).filter(|_| method == Method::GET),
         false => verb(method, name.is_some(), query),
@@ -90,6 +109,11 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
+        field_selector: if is_named {
+            String::new()
+        } else {
+            query.get("fieldSelector").unwrap_or("").into()
+        },
     })
 }
 

@@ -12,7 +12,7 @@ use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Plugin};
-use crate::auth::{Authenticator, Authorizer, MastersOnly, Rbac, User, bootstrap};
+use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
 use crate::body::Body;
 use crate::custom::definitions::Definitions;
 use crate::json::Json;
@@ -76,7 +76,7 @@ impl Config {
     /// Rights by roles, those that every cluster has among them, instead of masters only.
     #[must_use]
     pub fn with_roles(self) -> Self {
-        let authorizer = Arc::new(Rbac::new(self.store.clone()));
+        let authorizer = Arc::new(NodesAndRoles::new(self.store.clone()));
         Self { authorizer, bootstrap_roles: true, ..self }
     }
 }

@@ -105,7 +105,7 @@ async fn check_binding(review: &Review<'_>, binding: &Value) -> Result<(), Statu
     }
     match review.server.authorizer.role(&role, review.namespace).await {
         Ok(rules) => confirm(review, binding, &rules).await,
-        Err(_) => Err(Status::not_found(crate::status::Named { group: GROUP, resource: plural }, &role.name)),
+        Err(_) => Err(Status::not_found(review.served.named(), &role.name)),
     }
 }
 

@@ -1,22 +1,37 @@
 //! What objects go through between the client's word and validation: an ordered chain of small plugins.
 
+mod certificates;
+mod claim_resize;
+mod default_class;
 mod default_tolerations;
 mod escalation;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
+mod pod_security;
 mod priority;
+mod resource_quota;
+mod runtime_class;
 mod service_account;
 mod storage_protection;
 mod taint_nodes;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+use setpoint_store::ListOptions;
 
+pub use certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
+pub use claim_resize::PersistentVolumeClaimResize;
+pub use default_class::{DefaultIngressClass, DefaultStorageClass};
 pub use default_tolerations::DefaultTolerationSeconds;
 pub use escalation::RoleEscalation;
 pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
+pub use node_restriction::NodeRestriction;
+pub use pod_security::PodSecurity;
 pub use priority::Priority;
+pub use resource_quota::ResourceQuota;
+pub use runtime_class::RuntimeClass;
 pub use service_account::ServiceAccount;
 pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
@@ -79,17 +94,27 @@ pub trait Plugin: Send + Sync + 'static {
     }
 }
 
-/// The plugins of `setpoint up`, in their order.
+/// The plugins that v1.34 has on by default, in its order. [`NodeRestriction`], which follows
+/// [`ServiceAccount`] where it is wanted, is not among them.
 pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(NamespaceLifecycle),
         Box::new(LimitRanger),
         Box::new(ServiceAccount),
         Box::new(TaintNodesByCondition),
+        Box::new(PodSecurity),
         Box::new(Priority),
         Box::new(DefaultTolerationSeconds),
+        Box::new(DefaultStorageClass),
         Box::new(StorageObjectInUseProtection),
+        Box::new(PersistentVolumeClaimResize),
+        Box::new(RuntimeClass),
+        Box::new(CertificateApproval),
+        Box::new(CertificateSigning),
+        Box::new(CertificateSubjectRestriction),
+        Box::new(DefaultIngressClass),
         Box::new(RoleEscalation),
+        Box::new(ResourceQuota),
     ]
 }
 
@@ -111,6 +136,40 @@ impl<'a> Review<'a> {
     /// Whether this is about objects of a core or grouped resource itself, not a part of them.
     pub fn is_for(&self, group: &str, plural: &str) -> bool {
         self.served.kind.group == group && self.served.kind.plural == plural && self.subresource.is_none()
+    }
+
+    /// An object of the cluster, as it is now.
+    pub(crate) async fn find(&self, group: &str, plural: &str, name: &str) -> Result<Option<Value>, Status> {
+        self.find_in(group, plural, None, name).await
+    }
+
+    /// An object of a namespace, or of the cluster.
+    pub(crate) async fn find_in(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, Status> {
+        let registry = self.server.registry.snapshot();
+        let Some(served) = registry.resource(group, "v1", plural) else { return Ok(None) };
+        let found = self.server.store.get(&served.key(namespace, name), None).await;
+        let record = found.map_err(|why| self.server.refusal(why))?;
+        record.map(|record| served.decode(&record)).transpose()
+    }
+
+    /// The objects of a kind, by name.
+    pub(crate) async fn list(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Value>, Status> {
+        let registry = self.server.registry.snapshot();
+        let Some(served) = registry.resource(group, "v1", plural) else { return Ok(Vec::new()) };
+        let page = self.server.store.list(&served.range(namespace), ListOptions::default()).await;
+        let page = page.map_err(|why| self.server.refusal(why))?;
+        page.records.iter().map(|record| served.decode(record)).collect()
     }
 
     /// The refusal of an object. One whose name is still to be generated is named by how that will begin.

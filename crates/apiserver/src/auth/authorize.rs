@@ -132,7 +132,7 @@ impl Attributes<'_> {
             self.verb, target.group
         );
         let named = Named { group: &target.group, resource: &target.resource };
-        Status::forbidden(named, target.name.as_deref().unwrap_or(""), harmless(&why) + &reason)
+        Status::forbidden(named, target.named().unwrap_or(""), harmless(&why) + &reason)
     }
 }
 

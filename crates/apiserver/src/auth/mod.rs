@@ -4,12 +4,14 @@ mod authenticate;
 mod authorize;
 pub(crate) mod bootstrap;
 pub(crate) mod impersonate;
+pub mod node;
 pub mod rbac;
 pub(crate) mod service_account;
 
 pub use authenticate::{Authenticator, TokenFileError};
 pub(crate) use authorize::harmless;
 pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly};
+pub use node::NodesAndRoles;
 pub use rbac::Rbac;
 
 use crate::names;

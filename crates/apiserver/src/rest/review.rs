@@ -165,14 +165,13 @@ async fn may(call: &Call<'_>, user: &User, mut object: Value) -> Value {
 fn target(attributes: &Value) -> ResourceTarget {
     let text = |field: &str| Some(attributes.text(field).to_owned()).filter(|text| !text.is_empty());
     ResourceTarget {
-        verb: None,
         group: attributes.text("group").into(),
         version: text("version").unwrap_or("*".into()),
         namespace: text("namespace"),
         resource: attributes.text("resource").into(),
         name: text("name"),
         subresource: text("subresource"),
-        has_more: false,
+        ..ResourceTarget::default()
     }
 }
 

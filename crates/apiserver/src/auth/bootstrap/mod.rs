@@ -36,6 +36,13 @@ enum Step {
     Replace(Value),
 }
 
+/// What every node may do.
+pub(crate) fn node_rules() -> Vec<Rule> {
+    let node =
+        table::objects().into_iter().find(|own| own.plural == "clusterroles" && own.name == "system:node");
+    node.map(|own| rules(&own.object)).unwrap_or_default()
+}
+
 /// Makes the roles what the table says, at least.
 pub(crate) async fn ensure(server: &ApiServer) -> Result<(), Status> {
     let there = stored(server).await?;

@@ -63,7 +63,7 @@ impl Rule {
     }
 
     fn allows_target(&self, target: &ResourceTarget) -> bool {
-        let name = target.name.as_deref().unwrap_or_default();
+        let name = target.named().unwrap_or_default();
         has_or_all(&self.api_groups, &target.group)
             && self.names_resource(&target.resource, target.subresource.as_deref().unwrap_or_default())
             && (self.resource_names.is_empty() || has(&self.resource_names, name))

@@ -1,0 +1,138 @@
+//! Who may approve and sign requests for certificates, and for whom none is signed.
+
+use base64::Engine;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use x509_parser::prelude::FromDer;
+
+use super::{Operation, Plugin, Review};
+use crate::auth::{Attributes, MASTERS};
+use crate::json::Json;
+use crate::kind::Subresource;
+use crate::request::ResourceTarget;
+use crate::status::Status;
+
+/// Approving takes a right on the signer.
+pub struct CertificateApproval;
+/// Signing takes a right on the signer.
+pub struct CertificateSigning;
+/// Nobody becomes a master by a request.
+pub struct CertificateSubjectRestriction;
+
+const GROUP: &str = "certificates.k8s.io";
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+fn is_for_requests(review: &Review<'_>, operation: Operation, subresource: Option<Subresource>) -> bool {
+    let kind = &review.served.kind;
+    kind.group == GROUP
+        && kind.plural == "certificatesigningrequests"
+        && review.operation == operation
+        && review.subresource == subresource
+}
+
+impl Plugin for CertificateApproval {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        is_for_requests(review, Operation::Update, Some(Subresource::Approval))
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        _: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let signer = old.map_or("", |old| old.at("spec").text("signerName"));
+            if may(review, "approve", signer).await {
+                return Ok(());
+            }
+            let why = format!("user not permitted to approve requests with signerName {signer:?}");
+            Err(review.forbidden(old, why))
+        })
+    }
+}
+
+impl Plugin for CertificateSigning {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        is_for_requests(review, Operation::Update, Some(Subresource::Status))
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        new: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let (Some(new), Some(old)) = (new, old) else { return Ok(()) };
+            let (now, before) = (new.at("status"), old.at("status"));
+            let is_same = |field: &str| now.at(field) == before.at(field);
+            let signer = old.at("spec").text("signerName");
+            if is_same("certificate") && is_same("conditions") || may(review, "sign", signer).await {
+                return Ok(());
+            }
+            let why = format!("user not permitted to sign requests with signerName {signer:?}");
+            Err(review.forbidden(Some(old), why))
+        })
+    }
+}
+
+impl Plugin for CertificateSubjectRestriction {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        is_for_requests(review, Operation::Create, None)
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        request: Option<&'a Value>,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        let verdict = match request {
+            Some(request) => check_subject(request).map_err(|why| review.forbidden(Some(request), why)),
+            None => Ok(()),
+        };
+        Box::pin(std::future::ready(verdict))
+    }
+}
+
+fn check_subject(request: &Value) -> Result<(), String> {
+    let spec = request.at("spec");
+    if spec.text("signerName") != CLIENT_SIGNER {
+        return Ok(());
+    }
+    let groups = organizations(spec.text("request")).map_err(|why| format!("failed to parse CSR: {why}"))?;
+    match groups.iter().any(|group| group == MASTERS) {
+        true => Err(format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")),
+        false => Ok(()),
+    }
+}
+
+/// The organizations of the subject of a request: PEM, in base64.
+fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|why| why.to_string())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|why| why.to_string())?;
+    let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents)
+        .map_err(|why| why.to_string())?;
+    let subject = &request.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(Into::into).collect())
+}
+
+/// Whether the user may do something as a signer: as this one, or as all of its domain.
+async fn may(review: &Review<'_>, verb: &str, signer: &str) -> bool {
+    let domain = signer.split_once('/').map_or(signer, |(domain, _)| domain);
+    for name in [signer.to_owned(), format!("{domain}/*")] {
+        let target = ResourceTarget {
+            group: GROUP.into(),
+            version: "*".into(),
+            resource: "signers".into(),
+            name: Some(name),
+            ..ResourceTarget::default()
+        };
+        let attributes = Attributes { user: review.user, verb, path: "", resource: Some(&target) };
+        if review.server.authorizer.authorize(&attributes).await.is_allowed() {
+            return true;
+        }
+    }
+    false
+}

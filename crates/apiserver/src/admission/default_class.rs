@@ -1,0 +1,104 @@
+//! Claims and ingresses that name no class get the cluster's default one: of several the newest.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{Operation, Plugin, Review};
+use crate::json::{Json, JsonMut};
+use crate::metadata;
+use crate::status::Status;
+
+/// Of claims.
+pub struct DefaultStorageClass;
+/// Of ingresses.
+pub struct DefaultIngressClass;
+
+/// Where classes are, and the annotations that mark a default among them.
+struct Classes {
+    group: &'static str,
+    plural: &'static str,
+    marks: &'static [&'static str],
+}
+
+const STORAGE: Classes = Classes {
+    group: "storage.k8s.io",
+    plural: "storageclasses",
+    marks: &[
+        "storageclass.kubernetes.io/is-default-class",
+        "storageclass.beta.kubernetes.io/is-default-class",
+    ],
+};
+const INGRESS: Classes = Classes {
+    group: "networking.k8s.io",
+    plural: "ingressclasses",
+    marks: &["ingressclass.kubernetes.io/is-default-class"],
+};
+
+impl Plugin for DefaultStorageClass {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create && review.is_for("", "persistentvolumeclaims")
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        claim: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        const ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+        let has_class = claim.at("spec").has("storageClassName") || is_annotated(claim, ANNOTATION);
+        Box::pin(default(review, claim, "storageClassName", has_class, &STORAGE))
+    }
+}
+
+impl Plugin for DefaultIngressClass {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create && review.is_for("networking.k8s.io", "ingresses")
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        ingress: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        const ANNOTATION: &str = "kubernetes.io/ingress.class";
+        let has_class = ingress.at("spec").has("ingressClassName") || is_annotated(ingress, ANNOTATION);
+        Box::pin(default(review, ingress, "ingressClassName", has_class, &INGRESS))
+    }
+}
+
+fn is_annotated(object: &Value, annotation: &str) -> bool {
+    metadata::of(object).at("annotations").has(annotation)
+}
+
+async fn default(
+    review: &Review<'_>,
+    object: &mut Value,
+    field: &str,
+    has_class: bool,
+    classes: &Classes,
+) -> Result<(), Status> {
+    if has_class {
+        return Ok(());
+    }
+    if let Some(name) = newest_default(review, classes).await? {
+        object.object_mut("spec").set(field, name);
+    }
+    Ok(())
+}
+
+async fn newest_default(review: &Review<'_>, classes: &Classes) -> Result<Option<String>, Status> {
+    let all = review.list(classes.group, classes.plural, None).await?;
+    let is_default = |class: &&Value| {
+        let annotations = metadata::of(class).at("annotations");
+        classes.marks.iter().any(|mark| annotations.text(mark) == "true")
+    };
+    // Lists are in the order of names, and of those created in one second the first name counts.
+    let newest = all
+        .iter()
+        .filter(is_default)
+        .rev()
+        .max_by_key(|class| metadata::of(class).text("creationTimestamp").to_owned());
+    Ok(newest.map(|class| metadata::of(class).text("name").to_owned()))
+}

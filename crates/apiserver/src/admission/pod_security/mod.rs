@@ -1,0 +1,195 @@
+//! The pod security standards: which pods a namespace takes, by the labels it carries.
+//!
+//! A level is enforced on pods, and warned of on pods and on everything that makes pods. A namespace whose
+//! enforced level rises is told which of its pods would not be let in any more.
+
+mod checks;
+mod policy;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_store::ListOptions;
+
+use super::{Operation, Plugin, Review};
+use crate::json::Json;
+use crate::kind::Subresource;
+use crate::metadata;
+use crate::status::{Named, Status};
+use policy::{Level, LevelVersion, Policy};
+
+pub struct PodSecurity;
+
+/// As many pods as are looked at when the level of their namespace rises, as in v1.34.
+const PODS_TO_CHECK: usize = 3000;
+
+/// What a request is about, as far as this plugin cares.
+enum Concern {
+    Namespace,
+    Pod,
+    /// Where in such an object its pod template stands.
+    Maker(&'static [&'static str]),
+}
+
+fn concern(review: &Review<'_>) -> Option<Concern> {
+    let kind = &review.served.kind;
+    let is_whole = review.subresource.is_none();
+    let changes_pod =
+        matches!(review.subresource, None | Some(Subresource::EphemeralContainers | Subresource::Resize));
+    Some(match (kind.group.as_str(), kind.plural.as_str()) {
+        ("", "namespaces") if is_whole => Concern::Namespace,
+        ("", "pods") if changes_pod => Concern::Pod,
+        ("", "podtemplates") if is_whole => Concern::Maker(&["template"]),
+        ("batch", "cronjobs") if is_whole => Concern::Maker(&["spec", "jobTemplate", "spec", "template"]),
+        ("", "replicationcontrollers") | ("batch", "jobs") if is_whole => Concern::Maker(TEMPLATE),
+        ("apps", "deployments" | "replicasets" | "daemonsets" | "statefulsets") if is_whole => {
+            Concern::Maker(TEMPLATE)
+        }
+        _ => return None,
+    })
+}
+
+const TEMPLATE: &[&str] = &["spec", "template"];
+
+impl Plugin for PodSecurity {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation != Operation::Delete && concern(review).is_some()
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let (Some(object), Some(concern)) = (object, concern(review)) else { return Ok(()) };
+            match concern {
+                Concern::Namespace => check_namespace(review, object, old).await,
+                Concern::Pod if old.is_some_and(|old| !changes_images(object, old)) => Ok(()),
+                Concern::Pod => {
+                    let policy = policy_of(review).await?;
+                    enforce(review, object, policy.enforce)?;
+                    warn(review, object, policy.warn);
+                    Ok(())
+                }
+                Concern::Maker(path) => {
+                    let policy = policy_of(review).await?;
+                    let template = path.iter().fold(object, |object, field| object.at(field));
+                    warn(review, template, policy.warn);
+                    Ok(())
+                }
+            }
+        })
+    }
+}
+
+/// What the labels of the request's namespace say.
+async fn policy_of(review: &Review<'_>) -> Result<Policy, Status> {
+    let (server, namespace) = (review.server, review.namespace.unwrap_or_default());
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.resource("", "v1", "namespaces") else { return Ok(Policy::default()) };
+    let found = server.store.get(&served.key(None, namespace), None).await;
+    let Some(record) = found.map_err(|why| server.refusal(why))? else { return Ok(Policy::default()) };
+    let facts = crate::facts::Facts::of(&record, served);
+    Ok(Policy::read(|label| facts.label(label)).0)
+}
+
+fn enforce(review: &Review<'_>, pod: &Value, level: LevelVersion) -> Result<(), Status> {
+    let violations = checks::violations(level, pod);
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let why = format!("violates PodSecurity \"{level}\": {}", checks::in_detail(&violations));
+    Err(review.forbidden(Some(pod), why))
+}
+
+fn warn(review: &Review<'_>, pod: &Value, level: LevelVersion) {
+    let violations = checks::violations(level, pod);
+    if !violations.is_empty() {
+        let detail = checks::in_detail(&violations);
+        review.warnings.add(format!("would violate PodSecurity \"{level}\": {detail}"));
+    }
+}
+
+/// Only what containers run changes what a pod may do.
+fn changes_images(new: &Value, old: &Value) -> bool {
+    let images = |pod: &Value, list: &str| {
+        let containers = pod.at("spec").list(list).iter();
+        containers.map(|container| container.text("image").to_owned()).collect::<Vec<_>>()
+    };
+    let in_place = ["containers", "initContainers"].iter().any(|list| images(new, list) != images(old, list));
+    let known = old.at("spec").list("ephemeralContainers");
+    let is_known = |container: &Value| {
+        let same = |other: &&Value| other.text("name") == container.text("name");
+        known.iter().find(same).is_some_and(|other| other.text("image") == container.text("image"))
+    };
+    in_place || !new.at("spec").list("ephemeralContainers").iter().all(is_known)
+}
+
+async fn check_namespace(review: &Review<'_>, namespace: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let read = |namespace: &Value| {
+        let labels = metadata::of(namespace).at("labels").clone();
+        Policy::read(|label| labels.get(label).and_then(Value::as_str).map(str::to_owned))
+    };
+    let (policy, errors) = read(namespace);
+    let before = old.map(read);
+    let are_old = before.as_ref().is_some_and(|(_, old_errors)| *old_errors == errors);
+    if !errors.is_empty() && !are_old {
+        let of = Named::kind(&review.served.kind);
+        return Err(Status::invalid(of, metadata::of(namespace).text("name"), &errors));
+    }
+    let Some((before, _)) = before else { return Ok(()) };
+    let (new, old) = (policy.enforce, before.enforce);
+    let rises = new != old
+        && new.level != Level::Privileged
+        && !(new.version == old.version && new.level <= old.level);
+    if rises {
+        warn_of_pods(review, metadata::of(namespace).text("name"), new).await?;
+    }
+    Ok(())
+}
+
+/// Warns of the pods in a namespace that it would not take any more.
+async fn warn_of_pods(review: &Review<'_>, namespace: &str, level: LevelVersion) -> Result<(), Status> {
+    let server = review.server;
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.resource("", "v1", "pods") else { return Ok(()) };
+    let options = ListOptions { limit: PODS_TO_CHECK, ..ListOptions::default() };
+    let page = server.store.list(&served.range(Some(namespace)), options).await;
+    let page = page.map_err(|why| server.refusal(why))?;
+    // Violations, the first pod that has them, and how many do.
+    let mut found: std::collections::BTreeMap<String, (String, usize)> = std::collections::BTreeMap::new();
+    for record in &page.records {
+        let pod = served.decode(record)?;
+        let violations = checks::violations(level, &pod);
+        if !violations.is_empty() {
+            let reasons: Vec<&str> = violations.iter().map(|violation| violation.reason.as_ref()).collect();
+            let entry = found.entry(reasons.join(", "));
+            let (_, count) = entry.or_insert_with(|| (metadata::of(&pod).text("name").to_owned(), 0));
+            *count += 1;
+        }
+    }
+    let total = page.records.len() + page.remaining;
+    if page.remaining > 0 {
+        review.warnings.add(format!(
+            "new PodSecurity enforce level only checked against the first {} of {total} existing pods",
+            page.records.len()
+        ));
+    }
+    if !found.is_empty() {
+        review.warnings.add(format!(
+            "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{level}\""
+        ));
+    }
+    let mut told: Vec<String> = found
+        .into_iter()
+        .map(|(reasons, (pod, count))| match count {
+            1 => format!("{pod}: {reasons}"),
+            2 => format!("{pod} (and 1 other pod): {reasons}"),
+            _ => format!("{pod} (and {} other pods): {reasons}", count - 1),
+        })
+        .collect();
+    told.sort();
+    told.into_iter().for_each(|warning| review.warnings.add(warning));
+    Ok(())
+}

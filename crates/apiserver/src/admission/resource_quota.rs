@@ -1,0 +1,205 @@
+//! Quotas: what is created counts against the limits of its namespace before it is stored.
+//!
+//! Every quota that is about the object is asked first and charged second, each with a compare-and-swap on
+//! its status: however many creations come at once, no more are let in than there is room for. What was
+//! charged for a creation that fails afterwards is given back by the controller that counts anew.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use setpoint_quota::{Evaluator, Item, Resources, Scopes, must_specify};
+use setpoint_store::{Change, Error, Expect, ListOptions, Record, Write};
+
+use super::{Operation, Plugin, Review};
+use crate::json::{Json, JsonMut};
+use crate::kind::Subresource;
+use crate::metadata;
+use crate::registry::Served;
+use crate::status::Status;
+
+pub struct ResourceQuota;
+
+/// A charge whose quota keeps changing under it is tried this often: so many creations of one namespace
+/// would have to overtake it.
+const ATTEMPTS: usize = 128;
+
+impl Plugin for ResourceQuota {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        let resizes = review.subresource == Some(Subresource::Resize);
+        review.namespace.is_some()
+            && review.operation != Operation::Delete
+            && (review.subresource.is_none() || resizes)
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let Some(object) = object else { return Ok(()) };
+            let (served, quotas) = quotas(review).await?;
+            let kind = &review.served.kind;
+            let Some(evaluator) = Evaluator::of(&kind.group, &kind.plural).filter(|_| !quotas.is_empty())
+            else {
+                return Ok(());
+            };
+            if !counts(review, &evaluator, object, old) {
+                return Ok(());
+            }
+            let demand = Demand::new(review, &evaluator, object, old)?;
+            for record in &quotas {
+                demand.ask(&served.decode(record)?)?;
+            }
+            if !review.dry_run {
+                for record in quotas {
+                    demand.charge(&served, record).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The quotas of the namespace; mostly none.
+async fn quotas(review: &Review<'_>) -> Result<(Arc<Served>, Vec<Arc<Record>>), Status> {
+    let server = review.server;
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.resource("", "v1", "resourcequotas") else {
+        return Err(Status::internal("quotas are not served"));
+    };
+    let page = server.store.list(&served.range(review.namespace), ListOptions::default()).await;
+    Ok((served.clone(), page.map_err(|why| server.refusal(why))?.records))
+}
+
+/// Whether this request can change what is used.
+fn counts(review: &Review<'_>, evaluator: &Evaluator, object: &Value, old: Option<&Value>) -> bool {
+    let Some(old) = old else { return true };
+    let deadline = |pod: &Value| {
+        pod.at("spec").count("activeDeadlineSeconds") >= 0 && pod.at("spec").has("activeDeadlineSeconds")
+    };
+    match evaluator {
+        Evaluator::Pods if review.subresource == Some(Subresource::Resize) => true,
+        Evaluator::Pods => deadline(object) != deadline(old),
+        Evaluator::Services | Evaluator::Claims => true,
+        Evaluator::DeviceClaims | Evaluator::Objects(_) => false,
+    }
+}
+
+/// What a request asks of the quotas.
+struct Demand<'a> {
+    review: &'a Review<'a>,
+    evaluator: &'a Evaluator,
+    object: &'a Value,
+    item: Item,
+    usage: Resources,
+    /// What the object was, and how much more it uses now.
+    before: Option<(Item, Resources)>,
+}
+
+impl<'a> Demand<'a> {
+    fn new(
+        review: &'a Review<'_>,
+        evaluator: &'a Evaluator,
+        object: &'a Value,
+        old: Option<&Value>,
+    ) -> Result<Self, Status> {
+        let now = review.server.now();
+        let read = |object: &Value| evaluator.read(object).map_err(Status::internal);
+        let item = read(object)?;
+        let usage = item.usage(now);
+        let before = match old {
+            None => None,
+            Some(old) => {
+                let old = read(old)?;
+                let more = usage.minus(&old.usage(now));
+                Some((old, positive(&more)))
+            }
+        };
+        Ok(Self { review, evaluator, object, item, usage, before })
+    }
+
+    /// What a quota says to this: how much is used afterwards, if it is about this at all.
+    fn ask(&self, quota: &Value) -> Result<Option<Resources>, Status> {
+        self.plan(quota).map_err(|why| self.review.forbidden(Some(self.object), why))
+    }
+
+    fn plan(&self, quota: &Value) -> Result<Option<Resources>, String> {
+        let name = metadata::of(quota).text("name");
+        let scopes = Scopes::deserialize(quota.at("spec")).unwrap_or_default();
+        let hard = amounts(quota.at("status").at("hard"));
+        let restricted = hard.only(|resource| self.evaluator.counts(resource));
+        if restricted.is_empty() || !self.item.is_in(&scopes) {
+            return Ok(None);
+        }
+        if let (Evaluator::Pods, Some(why)) = (self.evaluator, must_specify(self.object, restricted.names()))
+        {
+            return Err(format!("failed quota: {name}: {why}"));
+        }
+        let used = amounts(quota.at("status").at("used"));
+        if restricted.names().any(|resource| !used.contains(resource)) {
+            let names: Vec<&str> = restricted.names().collect();
+            return Err(format!("status unknown for quota: {name}, resources: {}", names.join(",")));
+        }
+        let more = self.more(&scopes).only(|resource| hard.contains(resource));
+        if more.is_empty() {
+            return Ok(None);
+        }
+        let mut after = used.clone();
+        after.add(&more);
+        let exceeded = after.only(|resource| more.contains(resource)).beyond(&hard);
+        if exceeded.is_empty() {
+            return Ok(Some(after));
+        }
+        let of = |amounts: &Resources| shown(&amounts.only(|resource| exceeded.contains(resource)));
+        Err(format!(
+            "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+            of(&more),
+            of(&used),
+            of(&hard)
+        ))
+    }
+
+    /// What comes on top, for a quota that was about the object before or is about it only now.
+    fn more(&self, scopes: &Scopes) -> Resources {
+        match &self.before {
+            Some((before, more)) if before.is_in(scopes) => more.clone(),
+            _ => positive(&self.usage),
+        }
+    }
+
+    async fn charge(&self, served: &Served, record: Arc<Record>) -> Result<(), Status> {
+        let mut record = record;
+        for _ in 0..ATTEMPTS {
+            let mut quota = served.decode(&record)?;
+            let Some(after) = self.ask(&quota)? else { return Ok(()) };
+            quota.object_mut("status").set("used", json!(after));
+            let change = Change::Put { payload: served.encode(&quota), ttl: None };
+            let expect = Expect::Revision(record.modified);
+            let write = Write { key: record.key.clone(), expect, change };
+            match self.review.server.store.commit(write).await {
+                Ok(_) | Err(Error::Conflict { current: None }) => return Ok(()),
+                Err(Error::Conflict { current: Some(current) }) => record = current,
+                Err(why) => return Err(self.review.server.refusal(why)),
+            }
+        }
+        let name = metadata::of(self.object).text("name");
+        Err(Status::conflict(self.review.served.named(), name, "the quota of the namespace keeps changing"))
+    }
+}
+
+fn amounts(list: &Value) -> Resources {
+    Resources::deserialize(list).unwrap_or_default()
+}
+
+fn positive(amounts: &Resources) -> Resources {
+    amounts.only(|resource| amounts.get(resource).is_some_and(|amount| amount.sign() > 0))
+}
+
+/// `cpu=1,pods=2`
+fn shown(amounts: &Resources) -> String {
+    amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,155 @@
+//! What a runtime class makes of the pods that name it: their overhead, and where they run.
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+
+use super::{Operation, Plugin, Review};
+use crate::json::{Json, JsonMut};
+use crate::status::Status;
+
+pub struct RuntimeClass;
+
+const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+const NO_OVERHEAD: &str =
+    "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+
+impl Plugin for RuntimeClass {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create && review.is_for("", "pods")
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        pod: &'a mut Value,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let Some(class) = class(review, pod).await? else { return Ok(()) };
+            let refuse = |pod: &Value, why: String| Err(review.forbidden(Some(pod), why));
+            let overhead = class.at("overhead").at("podFixed");
+            let own = pod.at("spec").at("overhead");
+            if class.has("overhead") {
+                if own.as_object().is_some_and(|own| !own.is_empty()) && own != overhead {
+                    return refuse(pod, OTHER_OVERHEAD.into());
+                }
+                pod.object_mut("spec").set("overhead", overhead.clone());
+            }
+            match schedule(pod.object_mut("spec"), class.at("scheduling")) {
+                Ok(()) => Ok(()),
+                Err(why) => refuse(pod, why),
+            }
+        })
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        pod: Option<&'a Value>,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let Some(pod) = pod else { return Ok(()) };
+            let own = pod.at("spec").at("overhead");
+            if own.is_null() && pod.at("spec").text("runtimeClassName").is_empty() {
+                return Ok(());
+            }
+            let class = class(review, pod).await?;
+            let overhead = class.as_ref().map_or(&Value::Null, |class| class.at("overhead"));
+            let why = match (overhead.is_null(), own.is_null()) {
+                (true, false) => NO_OVERHEAD,
+                (false, _) if overhead.at("podFixed") != own => OTHER_OVERHEAD,
+                _ => return Ok(()),
+            };
+            Err(review.forbidden(Some(pod), why))
+        })
+    }
+}
+
+/// The class that a pod names.
+async fn class(review: &Review<'_>, pod: &Value) -> Result<Option<Value>, Status> {
+    let name = pod.at("spec").text("runtimeClassName");
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let found = review.find("node.k8s.io", "runtimeclasses", name).await?;
+    let missing = || review.forbidden(Some(pod), format!("pod rejected: RuntimeClass {name:?} not found"));
+    found.ok_or_else(missing).map(Some)
+}
+
+/// Adds to a pod where its class lets it run.
+fn schedule(spec: &mut Value, scheduling: &Value) -> Result<(), String> {
+    let wanted = scheduling.map("nodeSelector").cloned().unwrap_or_else(Map::new);
+    for (key, value) in wanted {
+        let own = spec.at("nodeSelector").at(&key);
+        if !own.is_null() && *own != value {
+            let (value, own) = (value.as_str().unwrap_or_default(), own.as_str().unwrap_or_default());
+            return Err(format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {own}"
+            ));
+        }
+        spec.object_mut("nodeSelector").set(&key, value);
+    }
+    let more = scheduling.list("tolerations");
+    if !more.is_empty() {
+        let all: Vec<Value> = spec.list("tolerations").iter().chain(more).cloned().collect();
+        spec.set("tolerations", merged(&all));
+    }
+    Ok(())
+}
+
+/// The tolerations without those that others take in.
+fn merged(all: &[Value]) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::new();
+    for (at, toleration) in all.iter().enumerate() {
+        let known = merged.iter().any(|other| takes_in(other, toleration));
+        let later = all[at + 1..].iter().any(|other| other != toleration && takes_in(other, toleration));
+        if !known && !later {
+            merged.push(toleration.clone());
+        }
+    }
+    merged
+}
+
+/// Whether one toleration tolerates all that another does.
+fn takes_in(wide: &Value, narrow: &Value) -> bool {
+    if wide == narrow {
+        return true;
+    }
+    let operator = |toleration: &'_ Value| match toleration.text("operator") {
+        "" => "Equal".to_owned(),
+        operator => operator.to_owned(),
+    };
+    let takes_all_keys = wide.text("key").is_empty() && operator(wide) == "Exists";
+    if wide.text("key") != narrow.text("key") && !takes_all_keys {
+        return false;
+    }
+    if wide.text("effect") != narrow.text("effect") && !wide.text("effect").is_empty() {
+        return false;
+    }
+    if wide.text("effect") == "NoExecute"
+        && let Some(seconds) = wide.int("tolerationSeconds")
+        && narrow.int("tolerationSeconds").is_none_or(|narrow| narrow > seconds)
+    {
+        return false;
+    }
+    match operator(wide).as_str() {
+        "Exists" => true,
+        _ => operator(narrow) == "Equal" && wide.text("value") == narrow.text("value"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_toleration_that_another_takes_in_is_left_out() {
+        let all = json!({"operator": "Exists"});
+        let one = json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"});
+        assert_eq!(merged(&[one.clone(), all.clone()]), std::slice::from_ref(&all));
+        assert_eq!(merged(&[all.clone(), one.clone()]), [all]);
+        assert_eq!(merged(&[one.clone(), one.clone()]), [one]);
+    }
+}

@@ -1,0 +1,305 @@
+//! What nodes may do: look after themselves, and read what the pods on them refer to.
+//!
+//! What a pod refers to is looked up in the pods of its namespace when a node asks, not kept in a graph.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_store::{ListOptions, Resource, Store};
+
+use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::rbac::{Rbac, RoleRef, Rule};
+use super::{User, bootstrap};
+use crate::json::Json;
+use crate::request::ResourceTarget;
+
+/// Nodes by what they are, everybody by their roles.
+pub struct NodesAndRoles {
+    store: Arc<dyn Store>,
+    roles: Rbac,
+    /// What every node may do, beside what depends on which node it is.
+    rules: Vec<Rule>,
+}
+
+const GROUP: &str = "system:nodes";
+const PREFIX: &str = "system:node:";
+const LEASES: &str = "kube-node-lease";
+
+/// The name of the node that a user is; `None` for one that is no node.
+pub(crate) fn node_of(user: &User) -> Option<&str> {
+    user.name.strip_prefix(PREFIX).filter(|_| user.is_in(GROUP))
+}
+
+/// What is decided of a node's request, or what it depends on.
+enum Verdict {
+    Allow,
+    Deny(String),
+    /// Allowed if a pod on the node refers to this.
+    IfReferred(Referred),
+    /// Allowed if the object is this node's own by `spec.nodeName`.
+    IfOnNode,
+    /// Whatever the rules for all nodes say.
+    ByRules,
+}
+
+/// What a pod refers to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Referred {
+    Secret,
+    ConfigMap,
+    Claim,
+    Account,
+}
+
+fn deny(reason: &str) -> Verdict {
+    Verdict::Deny(reason.into())
+}
+
+fn judge(node: &str, verb: &str, target: &ResourceTarget) -> Verdict {
+    let part = target.subresource.as_deref().unwrap_or_default();
+    let name = target.named().unwrap_or_default();
+    match (target.group.as_str(), target.resource.as_str()) {
+        ("", "secrets") => readable(verb, part, target, Referred::Secret),
+        ("", "configmaps") => readable(verb, part, target, Referred::ConfigMap),
+        ("", "persistentvolumeclaims") => match (part, verb) {
+            ("status", "update" | "patch") | ("", "get") => named(name, Referred::Claim),
+            ("status", _) => deny("can only get/update/patch this type"),
+            ("", _) => deny("can only get individual resources of this type"),
+            _ => deny("cannot get subresource"),
+        },
+        ("", "persistentvolumes") | ("resource.k8s.io", "resourceclaims") => {
+            Verdict::Deny(no_relationship(node))
+        }
+        ("storage.k8s.io", "volumeattachments") if verb == "get" && part.is_empty() => Verdict::IfOnNode,
+        ("storage.k8s.io", "volumeattachments") => deny("can only get individual resources of this type"),
+        ("", "serviceaccounts") => match (verb, part) {
+            ("get", "") => readable(verb, part, target, Referred::Account),
+            ("create", "token") if !name.is_empty() => named(name, Referred::Account),
+            ("create", "token") => deny("can only create tokens for individual service accounts"),
+            ("create", _) if !name.is_empty() => deny("can only create token subresource of serviceaccount"),
+            _ => deny("can only create tokens for individual service accounts"),
+        },
+        ("coordination.k8s.io", "leases") => lease(node, verb, name, target),
+        ("storage.k8s.io", "csinodes") => csi_node(node, verb, name, part),
+        ("", "nodes") => own_node(node, verb, name, part),
+        ("", "pods") => pod(node, verb, part, target),
+        _ => Verdict::ByRules,
+    }
+}
+
+fn readable(verb: &str, part: &str, target: &ResourceTarget, referred: Referred) -> Verdict {
+    match verb {
+        _ if !matches!(verb, "get" | "list" | "watch") => deny("can only read resources of this type"),
+        _ if !part.is_empty() => deny("cannot read subresource"),
+        _ if target.namespace.is_none() => deny("can only read namespaced object of this type"),
+        _ => named(target.named().unwrap_or_default(), referred),
+    }
+}
+
+fn named(name: &str, referred: Referred) -> Verdict {
+    if name.is_empty() { deny("No Object name found") } else { Verdict::IfReferred(referred) }
+}
+
+fn lease(node: &str, verb: &str, name: &str, target: &ResourceTarget) -> Verdict {
+    if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
+        return deny("can only get, create, update, patch, or delete a node lease");
+    }
+    if target.namespace.as_deref() != Some(LEASES) {
+        return Verdict::Deny(format!("can only access leases in the {LEASES:?} system namespace"));
+    }
+    match verb == "create" || name == node {
+        true => Verdict::Allow,
+        false => deny("can only access node lease with the same name as the requesting node"),
+    }
+}
+
+fn csi_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
+    match verb {
+        "get" | "create" | "update" | "patch" | "delete" if !part.is_empty() => {
+            deny("cannot authorize CSINode subresources")
+        }
+        "create" => Verdict::Allow,
+        "get" | "update" | "patch" | "delete" if name == node => Verdict::Allow,
+        "get" | "update" | "patch" | "delete" => {
+            deny("can only access CSINode with the same name as the requesting node")
+        }
+        _ => deny("can only get, create, update, patch, or delete a CSINode"),
+    }
+}
+
+/// Which node may be written is for admission to say.
+fn own_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
+    match (part, verb) {
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Verdict::Allow,
+        ("", "get" | "list" | "watch") if name == node => Verdict::Allow,
+        ("", "get" | "list" | "watch") => {
+            Verdict::Deny(format!("node '{node}' cannot read '{name}', only its own Node object"))
+        }
+        _ => deny(""),
+    }
+}
+
+fn pod(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
+    match (part, verb) {
+        ("", "get") if target.name.is_none() => deny("No Object name found"),
+        ("", "get") => Verdict::IfOnNode,
+        ("", "list" | "watch") if target.selects("spec.nodeName") == Some(node) => Verdict::Allow,
+        ("", "list" | "watch") if target.named().is_some() => Verdict::IfOnNode,
+        ("", "list" | "watch") => deny("can only list/watch pods with spec.nodeName field selector"),
+        ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Verdict::Allow,
+        _ => deny(""),
+    }
+}
+
+fn no_relationship(node: &str) -> String {
+    format!("no relationship found between node '{node}' and this object")
+}
+
+impl NodesAndRoles {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { roles: Rbac::new(store.clone()), store, rules: bootstrap::node_rules() }
+    }
+
+    async fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Decision {
+        let allowed = Decision::Allow { reason: String::new() };
+        let verdict = match attributes.resource {
+            Some(target) => judge(node, attributes.verb, target),
+            None => Verdict::ByRules,
+        };
+        let is_allowed = match (verdict, attributes.resource) {
+            (Verdict::Allow, _) => true,
+            (Verdict::Deny(reason), _) => return Decision::Deny { reason },
+            (Verdict::IfReferred(referred), Some(target)) => self.is_referred(node, referred, target).await,
+            (Verdict::IfOnNode, Some(target)) => self.is_on_node(node, target).await,
+            _ => {
+                let by_rules = self.rules.iter().any(|rule| rule.allows(attributes));
+                return if by_rules { allowed } else { Decision::Deny { reason: String::new() } };
+            }
+        };
+        if is_allowed { allowed } else { Decision::Deny { reason: no_relationship(node) } }
+    }
+
+    /// Whether a pod on the node refers to this.
+    async fn is_referred(&self, node: &str, referred: Referred, target: &ResourceTarget) -> bool {
+        let (namespace, name) = (target.namespace.as_deref().unwrap_or_default(), target.named());
+        let pods = Resource::new("pods").under(format!("{namespace}/"));
+        let Ok(page) = self.store.list(&pods, ListOptions::default()).await else { return false };
+        // Most pods are on other nodes; the bytes tell so without reading them.
+        let mentioning = page.records.iter().filter(|record| mentions(&record.value, node));
+        mentioning.filter_map(|record| serde_json::from_slice::<Value>(&record.value).ok()).any(|pod| {
+            let spec = pod.at("spec");
+            spec.text("nodeName") == node
+                && refers(spec, pod.at("metadata").text("name"), referred, name.unwrap_or_default())
+        })
+    }
+
+    async fn is_on_node(&self, node: &str, target: &ResourceTarget) -> bool {
+        let stored_as = match target.group.as_str() {
+            "" => target.resource.clone(),
+            group => format!("{group}/{}", target.resource),
+        };
+        let name = target.named().unwrap_or_default();
+        let path =
+            target.namespace.as_ref().map_or(name.to_owned(), |namespace| format!("{namespace}/{name}"));
+        let found = self.store.get(&Resource::new(stored_as).key(path), None).await;
+        let object =
+            found.ok().flatten().and_then(|record| serde_json::from_slice::<Value>(&record.value).ok());
+        object.is_some_and(|object| object.at("spec").text("nodeName") == node)
+    }
+}
+
+fn mentions(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+/// Whether the spec of a pod refers to something of this name.
+fn refers(spec: &Value, pod: &str, referred: Referred, name: &str) -> bool {
+    match referred {
+        Referred::Account => spec.text("serviceAccountName") == name,
+        Referred::Claim => spec.list("volumes").iter().any(|volume| {
+            let ephemeral = volume.has("ephemeral") && format!("{pod}-{}", volume.text("name")) == name;
+            volume.at("persistentVolumeClaim").text("claimName") == name || ephemeral
+        }),
+        Referred::Secret => {
+            spec.list("imagePullSecrets").iter().any(|secret| secret.text("name") == name)
+                || mentions_by(
+                    spec,
+                    &["secret", "secretRef", "secretKeyRef", "nodePublishSecretRef", "azureFile"],
+                    name,
+                )
+        }
+        Referred::ConfigMap => mentions_by(spec, &["configMap", "configMapRef", "configMapKeyRef"], name),
+    }
+}
+
+/// Whether under one of these fields, however deep, something of this name is referred to.
+fn mentions_by(value: &Value, fields: &[&str], name: &str) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(|item| mentions_by(item, fields, name)),
+        Value::Object(entries) => entries.iter().any(|(field, value)| {
+            let is_it = fields.contains(&field.as_str())
+                && (value.text("name") == name || value.text("secretName") == name);
+            is_it || mentions_by(value, fields, name)
+        }),
+        _ => false,
+    }
+}
+
+impl Authorizer for NodesAndRoles {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
+        let Some(node) = node_of(attributes.user) else { return self.roles.authorize(attributes) };
+        Box::pin(async move {
+            let decision = self.decide(node, attributes).await;
+            if decision.is_allowed() {
+                return decision;
+            }
+            let by_roles = self.roles.authorize(attributes).await;
+            if by_roles.is_allowed() || !by_roles.reason().is_empty() { by_roles } else { decision }
+        })
+    }
+
+    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+        self.roles.rules(user, namespace)
+    }
+
+    fn role<'a>(
+        &'a self,
+        role: &'a RoleRef,
+        namespace: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        self.roles.role(role, namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_refers_to_what_it_mounts_reads_and_runs_as() {
+        let spec = json!({
+            "serviceAccountName": "robot",
+            "imagePullSecrets": [{"name": "registry"}],
+            "volumes": [
+                {"name": "a", "secret": {"secretName": "s1"}},
+                {"name": "b", "projected": {"sources": [{"secret": {"name": "s2"}}, {"configMap": {"name": "c1"}}]}},
+                {"name": "c", "persistentVolumeClaim": {"claimName": "v1"}},
+                {"name": "d", "ephemeral": {}},
+            ],
+            "containers": [{
+                "env": [{"valueFrom": {"secretKeyRef": {"name": "s3"}}}],
+                "envFrom": [{"configMapRef": {"name": "c2"}}],
+            }],
+        });
+        let refers = |referred, name: &str| refers(&spec, "p", referred, name);
+        for name in ["registry", "s1", "s2", "s3"] {
+            assert!(refers(Referred::Secret, name), "{name}");
+        }
+        assert!(refers(Referred::ConfigMap, "c1") && refers(Referred::ConfigMap, "c2"));
+        assert!(refers(Referred::Claim, "v1") && refers(Referred::Claim, "p-d"));
+        assert!(refers(Referred::Account, "robot"));
+        assert!(!refers(Referred::Secret, "c1") && !refers(Referred::ConfigMap, "s1"));
+    }
+}

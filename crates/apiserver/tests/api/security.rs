@@ -1,0 +1,183 @@
+//! Which pods a namespace takes, what classes make of objects, and who gets which certificate.
+
+use serde_json::{Value, json};
+use setpoint_apiserver::User;
+
+use crate::client::Api;
+
+fn pod(name: &str, context: Value) -> Value {
+    let container = json!({"name": "c", "image": "i", "securityContext": context});
+    json!({"metadata": {"name": name}, "spec": {"containers": [container]}})
+}
+
+/// A namespace with these labels, and the account that its pods run as.
+async fn namespace(api: &Api, name: &str, labels: Value) -> String {
+    let labels: serde_json::Map<String, Value> = labels
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(mode, level)| (format!("pod-security.kubernetes.io/{mode}"), level.clone()))
+        .collect();
+    api.post("/api/v1/namespaces", json!({"metadata": {"name": name, "labels": labels}})).await.created();
+    let path = format!("/api/v1/namespaces/{name}");
+    api.post(&format!("{path}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await.created();
+    path
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_refuses_pods_beyond_its_level_and_warns_of_their_makers() {
+    let api = Api::start().await;
+    let path = namespace(&api, "n", json!({"enforce": "baseline"})).await;
+    let pods = format!("{path}/pods");
+    let refused = api.post(&pods, pod("a", json!({"privileged": true}))).await;
+    let violation = "privileged (container \"c\" must not set securityContext.privileged=true)";
+    let message = format!("pods \"a\" is forbidden: violates PodSecurity \"baseline:latest\": {violation}");
+    assert_eq!(refused.refusal(), (403, "Forbidden", message.as_str()));
+    api.post(&pods, pod("a", json!({}))).await.created();
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("x", json!({"privileged": true}))["spec"]});
+    let deployment = json!({
+        "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    });
+    let created = api.post("/apis/apps/v1/namespaces/n/deployments", deployment).await;
+    assert_eq!(created.code, 201);
+    assert_eq!(created.warnings.len(), 1);
+    assert!(created.warnings[0].contains("would violate PodSecurity"), "{:?}", created.warnings);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rising_level_names_the_pods_it_would_refuse() {
+    let api = Api::start().await;
+    let path = namespace(&api, "n", json!({})).await;
+    for name in ["a", "b"] {
+        api.post(&format!("{path}/pods"), pod(name, json!({"privileged": true}))).await.created();
+    }
+    let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    let changed = api.merge(&path, labels).await;
+    assert_eq!(changed.code, 200);
+    let expected = [
+        "299 - \"existing pods in namespace \\\"n\\\" violate the new PodSecurity enforce level \\\"baseline:latest\\\"\"",
+        "299 - \"a (and 1 other pod): privileged\"",
+    ];
+    assert_eq!(changed.warnings, expected);
+    let wrong = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce-version": "1.2"}}});
+    let refused = api.merge(&path, wrong).await.expect(422);
+    let field = "metadata.labels[pod-security.kubernetes.io/enforce-version]";
+    assert_eq!(refused["details"]["causes"][0]["field"], field);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_names_no_class_gets_the_newest_default() {
+    let api = Api::start().await;
+    let class = |name: &str| {
+        let annotations = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+        json!({"metadata": {"name": name, "annotations": annotations}, "provisioner": "p"})
+    };
+    api.post("/apis/storage.k8s.io/v1/storageclasses", class("old")).await.created();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    api.post("/apis/storage.k8s.io/v1/storageclasses", class("new")).await.created();
+    let claim = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        })
+    };
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    assert_eq!(api.post(claims, claim("a")).await.created()["spec"]["storageClassName"], "new");
+    let mut none = claim("b");
+    none["spec"]["storageClassName"] = "".into();
+    assert_eq!(api.post(claims, none).await.created()["spec"]["storageClassName"], "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_grows_only_where_its_class_lets_it() {
+    let api = Api::start().await;
+    let class = json!({"metadata": {"name": "fixed"}, "provisioner": "p"});
+    api.post("/apis/storage.k8s.io/v1/storageclasses", class).await.created();
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = json!({
+        "metadata": {"name": "a"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fixed",
+            "volumeName": "v",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    api.post(claims, claim).await.created();
+    api.merge(&format!("{claims}/a/status"), json!({"status": {"phase": "Bound"}})).await.ok();
+    let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    let refused = api.merge(&format!("{claims}/a"), more.clone()).await;
+    assert!(
+        refused.refusal().2.contains("only dynamically provisioned pvc can be resized"),
+        "{}",
+        refused.text
+    );
+    let path = "/apis/storage.k8s.io/v1/storageclasses/fixed";
+    api.merge(path, json!({"allowVolumeExpansion": true})).await.ok();
+    api.merge(&format!("{claims}/a"), more).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_class_sets_overhead_and_place() {
+    let api = Api::start().await;
+    api.default_service_account().await;
+    let class = json!({
+        "metadata": {"name": "vm"},
+        "handler": "vm",
+        "overhead": {"podFixed": {"cpu": "100m"}},
+        "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm", "operator": "Exists"}]},
+    });
+    api.post("/apis/node.k8s.io/v1/runtimeclasses", class).await.created();
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut wanted = pod("a", json!({}));
+    wanted["spec"]["runtimeClassName"] = "vm".into();
+    let created = api.post(pods, wanted.clone()).await.created();
+    assert_eq!(created["spec"]["overhead"], json!({"cpu": "100m"}));
+    assert_eq!(created["spec"]["nodeSelector"], json!({"vm": "yes"}));
+    let tolerations = created["spec"]["tolerations"].as_array().unwrap();
+    assert!(tolerations.contains(&json!({"key": "vm", "operator": "Exists"})), "{tolerations:?}");
+    wanted["metadata"]["name"] = "b".into();
+    wanted["spec"]["overhead"] = json!({"cpu": "1"});
+    assert_eq!(api.post(pods, wanted.clone()).await.code, 403);
+    wanted["spec"]["runtimeClassName"] = "none".into();
+    let refused = api.post(pods, wanted).await;
+    let message = "pods \"b\" is forbidden: pod rejected: RuntimeClass \"none\" not found";
+    assert_eq!(refused.refusal(), (403, "Forbidden", message));
+    let mut bare = pod("c", json!({}));
+    bare["spec"]["overhead"] = json!({"cpu": "1"});
+    assert_eq!(api.post(pods, bare).await.code, 403, "overhead without a class");
+}
+
+/// A node may see its own pods and what they use, and no other node's.
+#[tokio::test(start_paused = true)]
+async fn a_node_reads_what_its_own_pods_refer_to() {
+    let mut api = Api::start_with_roles().await;
+    api.default_service_account().await;
+    for name in ["mine", "other"] {
+        let secret = json!({"metadata": {"name": name}});
+        api.post("/api/v1/namespaces/default/secrets", secret).await.created();
+    }
+    let mut running = pod("p", json!({}));
+    running["spec"]["nodeName"] = "n1".into();
+    running["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "mine"}}]);
+    api.post("/api/v1/namespaces/default/pods", running).await.created();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for (node, path, code) in [
+        ("n1", format!("{secrets}/mine"), 200),
+        ("n1", format!("{secrets}/other"), 403),
+        ("n1", secrets.to_owned(), 403),
+        ("n2", format!("{secrets}/mine"), 403),
+        ("n1", "/api/v1/namespaces/default/pods/p".into(), 200),
+        ("n2", "/api/v1/namespaces/default/pods/p".into(), 403),
+        ("n1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1".into(), 200),
+        ("n1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2".into(), 403),
+        ("n1", "/api/v1/nodes/n1".into(), 404),
+        ("n1", "/api/v1/nodes/n2".into(), 403),
+    ] {
+        api.user = User::authenticated(format!("system:node:{node}"), "", vec!["system:nodes".into()]);
+        let answer = api.get(&path).await;
+        assert_eq!(answer.code, code, "{node} {path}: {}", answer.text);
+    }
+}

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::kinds::priorityclass;
+use crate::kinds::flowcontrol::bootstrap;
+use crate::kinds::{apiservice, priorityclass};
 use crate::registry::Gvr;
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -18,6 +19,9 @@ pub(crate) fn all(address: &str, port: u16) -> Vec<(Gvr, Value)> {
     add("", "namespaces", SYSTEM_NAMESPACES.map(|name| json!({"metadata": {"name": name}})).into());
     add("", "services", vec![own_service(address, port)]);
     add("scheduling.k8s.io", "priorityclasses", priorityclass::system_classes().collect());
+    add("apiregistration.k8s.io", "apiservices", apiservice::local_services().collect());
+    add("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", bootstrap::priority_levels());
+    add("flowcontrol.apiserver.k8s.io", "flowschemas", bootstrap::flow_schemas());
     all
 }
 

@@ -5,7 +5,7 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
-use super::{foreign_kind, kind_verbs, sorted_subresources, verb_names};
+use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::JsonMut;
@@ -16,7 +16,7 @@ const MEDIA_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 /// The core group, or all others.
 pub(super) fn document(registry: &Registry, core: bool) -> Value {
-    let groups = registry.groups().filter(|(name, _)| name.is_empty() == core);
+    let groups = by_priority(registry).into_iter().filter(|(name, _)| name.is_empty() == core);
     let items: Vec<Value> = groups.map(|(name, group)| item(name, group)).collect();
     json!({
         "kind": "APIGroupDiscoveryList",

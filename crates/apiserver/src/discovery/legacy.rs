@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{foreign_kind, kind_verbs, sorted_subresources, verb_names};
+use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::json::JsonMut;
 use crate::kind::{Kind, Subresource};
 use crate::registry::Registry;
@@ -16,7 +16,7 @@ pub(super) fn core_versions() -> Value {
 }
 
 pub(super) fn groups(registry: &Registry) -> Value {
-    let named = registry.groups().filter(|(name, _)| !name.is_empty());
+    let named = by_priority(registry).into_iter().filter(|(name, _)| !name.is_empty());
     let groups: Vec<Value> = named.filter_map(|(name, _)| bare_group(registry, name)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }

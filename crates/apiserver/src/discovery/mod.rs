@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::kind::{Kind, Subresource, Verb};
+use crate::kinds::apiservice::group_priority;
 use crate::negotiate::{self, Output, Shape};
 use crate::query::Query;
+use crate::registry::{Group, Registry};
 use crate::request::Target;
 use crate::rest::respond;
 use crate::server::Server;
@@ -118,6 +120,13 @@ fn kind_verbs(kind: &Kind) -> Vec<&'static str> {
     let is_told =
         |verb: &&Verb| !custom.is_terminating || !matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
     kind.verbs.iter().filter(is_told).map(|verb| verb.name()).collect()
+}
+
+/// The groups in the order that clients prefer them in: by weight, then by name.
+fn by_priority(registry: &Registry) -> Vec<(&str, &Group)> {
+    let mut groups: Vec<_> = registry.groups().collect();
+    groups.sort_by_key(|(name, _)| std::cmp::Reverse(group_priority(name)));
+    groups
 }
 
 fn verb_names(verbs: &[Verb]) -> Vec<&'static str> {

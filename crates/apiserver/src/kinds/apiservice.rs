@@ -1,31 +1,174 @@
-//! APIServices: who answers for a version of a group.
+//! APIServices: who answers for a version of a group, and which group comes before which.
 
-use serde_json::Value;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use super::API_REGISTRATION;
-use crate::json::JsonMut;
+use super::{API_REGISTRATION, entry};
+use crate::auth::User;
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
-use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::metadata;
+use crate::names;
+use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::table::Column;
+use crate::validation::{complain, dns_subdomain};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         categories: vec!["api-extensions".into()],
         subresources: vec![Subresource::Status],
-        ..entry(&API_REGISTRATION, "APIService", "apiservices", APIService)
+        columns: vec![
+            Column::name(),
+            Column::text("Service", SERVICE, |service, _| shown_service(service).into()),
+            Column::text("Available", "Whether this service is available.", |service, _| {
+                availability(service).into()
+            }),
+            Column::age(),
+        ],
+        ..entry(&API_REGISTRATION, "APIService", "apiservices", ApiService)
     }
 }
 
-struct APIService;
+const SERVICE: &str = "The reference to the service that hosts this API endpoint.";
 
-impl Strategy for APIService {
-    fn prepare_for_create(&self, object: &mut Value) {
-        object.unset("status");
+/// The versions of the built-in groups, with the weight of the group and that of the version in it.
+const PRIORITIES: [(&str, &str, i64, i64); 22] = [
+    ("", "v1", 18000, 1),
+    ("apps", "v1", 17800, 15),
+    ("events.k8s.io", "v1", 17750, 15),
+    ("authentication.k8s.io", "v1", 17700, 15),
+    ("authorization.k8s.io", "v1", 17600, 15),
+    ("autoscaling", "v1", 17500, 15),
+    ("autoscaling", "v2", 17500, 30),
+    ("batch", "v1", 17400, 15),
+    ("certificates.k8s.io", "v1", 17300, 15),
+    ("networking.k8s.io", "v1", 17200, 15),
+    ("policy", "v1", 17100, 15),
+    ("rbac.authorization.k8s.io", "v1", 17000, 15),
+    ("storage.k8s.io", "v1", 16800, 15),
+    ("admissionregistration.k8s.io", "v1", 16700, 15),
+    ("apiextensions.k8s.io", "v1", 16700, 15),
+    ("scheduling.k8s.io", "v1", 16600, 15),
+    ("coordination.k8s.io", "v1", 16500, 15),
+    ("node.k8s.io", "v1", 16300, 15),
+    ("discovery.k8s.io", "v1", 16200, 15),
+    ("resource.k8s.io", "v1", 16200, 21),
+    ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
+    // The group of APIServices itself has none of them, but comes first.
+    ("apiregistration.k8s.io", "", 20000, 0),
+];
+/// The weight of a group of custom resources.
+const CUSTOM_GROUP: i64 = 1000;
+
+/// How much weight a group has: the heaviest come first where groups are listed.
+pub fn group_priority(group: &str) -> i64 {
+    let known = PRIORITIES.iter().find(|(known, ..)| *known == group);
+    known.map_or(CUSTOM_GROUP, |(_, _, priority, _)| *priority)
+}
+
+/// The services of the built-in groups, which the server answers for itself.
+pub fn local_services() -> impl Iterator<Item = Value> {
+    PRIORITIES.iter().filter(|(_, version, ..)| !version.is_empty()).map(
+        |(group, version, of_group, of_version)| {
+            let mut spec =
+                json!({"version": version, "groupPriorityMinimum": of_group, "versionPriority": of_version});
+            if !group.is_empty() {
+                spec.set("group", *group);
+            }
+            let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"});
+            json!({"metadata": {"name": format!("{version}.{group}"), "labels": labels}, "spec": spec})
+        },
+    )
+}
+
+fn shown_service(service: &Value) -> String {
+    let reference = service.at("spec").at("service");
+    match reference.is_null() {
+        true => "Local".into(),
+        false => format!("{}/{}", reference.text("namespace"), reference.text("name")),
+    }
+}
+
+fn availability(service: &Value) -> String {
+    let mut conditions = service.at("status").list("conditions").iter();
+    match conditions.find(|condition| condition.text("type") == "Available") {
+        None => "Unknown".into(),
+        Some(condition) => match (condition.text("status"), condition.text("reason")) {
+            (status @ "True", _) | (status, "") => status.into(),
+            (status, reason) => format!("{status} ({reason})"),
+        },
+    }
+}
+
+struct ApiService;
+
+impl Strategy for ApiService {
+    fn default(&self, service: &mut Value) {
+        if let Some(reference) = service.at_mut("spec").and_then(|spec| spec.at_mut("service")) {
+            reference.or_insert("port", 443);
+        }
+    }
+
+    fn prepare_for_create(&self, service: &mut Value) {
+        service.set("status", json!({}));
+    }
+
+    /// What the server answers for itself is available at once.
+    fn stamp(&self, service: &mut Value, old: Option<&Value>, _: &User, now: Timestamp) {
+        if old.is_some() || service.at("spec").has("service") {
+            return;
+        }
+        let available = json!({
+            "type": "Available",
+            "status": "True",
+            "lastTransitionTime": metadata::seconds(now),
+            "reason": "Local",
+            "message": "Local APIServices are always available",
+        });
+        service.set("status", json!({"conditions": [available]}));
+    }
+
+    fn validate(&self, service: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check(service, &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = metadata::validate(new, false, NameRule::PathSegment);
+        check(new, &mut errors);
+        errors
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        restore_all_but_status(new, old);
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        let path = Path::root("status");
+        let path = path.child("conditions");
+        for (index, condition) in new.at("status").list("conditions").iter().enumerate() {
+            let status = condition.text("status");
+            if !["True", "False", "Unknown"].contains(&status) {
+                let path = path.index(index);
+                errors.not_supported(&path.child("status"), status, &["True", "False", "Unknown"]);
+            }
+        }
+        errors
+    }
+
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["spec"], &["metadata"]],
+        })
     }
 
     fn counts_generations(&self) -> bool {
@@ -34,5 +177,141 @@ impl Strategy for APIService {
 
     fn unconditional_update(&self) -> bool {
         false
+    }
+
+    fn names(&self) -> NameRule {
+        NameRule::PathSegment
+    }
+}
+
+fn check(service: &Value, errors: &mut Errors) {
+    let (spec, path) = (service.at("spec"), Path::root("spec"));
+    let (group, version) = (spec.text("group"), spec.text("version"));
+    check_name(service.at("metadata").text("name"), &format!("{version}.{group}"), errors);
+    let group_path = path.child("group");
+    match group {
+        "" if version == "v1" => {}
+        "" => errors.required(&group_path, "only v1 may have an empty group and it better be legacy kube"),
+        group => dns_subdomain(group, &group_path, errors),
+    }
+    complain(names::dns_1035_label(version), version, &path.child("version"), errors);
+    for (field, limit) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
+        let priority = spec.count(field);
+        if !(1..=limit).contains(&priority) {
+            let detail = format!("must be positive and less than {limit}");
+            errors.invalid(&path.child(field), priority, detail);
+        }
+    }
+    match spec.has("service") {
+        true => check_remote(spec, &path, errors),
+        false => check_local(spec, &path, errors),
+    }
+}
+
+/// The name says which version of which group it is.
+fn check_name(name: &str, expected: &str, errors: &mut Errors) {
+    if !name.is_empty() && names::path_segment(name).is_empty() && name != expected {
+        let path = Path::root("metadata");
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
+        errors.invalid(&path.child("name"), name, detail);
+    }
+}
+
+fn check_local(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let bundle = spec.text("caBundle");
+    if !bundle.is_empty() {
+        let padding = bundle.bytes().rev().take_while(|byte| *byte == b'=').count();
+        let size = format!("{} bytes", bundle.len() / 4 * 3 - padding);
+        errors.invalid(&path.child("caBundle"), size, "local APIServices may not have a caBundle");
+    }
+    if spec.flag("insecureSkipTLSVerify") {
+        let detail = "local APIServices may not have insecureSkipTLSVerify";
+        errors.invalid(&path.child("insecureSkipTLSVerify"), true, detail);
+    }
+}
+
+fn check_remote(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (reference, reference_path) = (spec.at("service"), path.child("service"));
+    for field in ["namespace", "name"] {
+        if reference.text(field).is_empty() {
+            errors.required(&reference_path.child(field), "");
+        }
+    }
+    let port = reference.count("port");
+    if !(1..=65535).contains(&port) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.invalid(&reference_path.child("port"), port, detail);
+    }
+    if spec.flag("insecureSkipTLSVerify") && !spec.text("caBundle").is_empty() {
+        let detail = "may not be true if caBundle is present";
+        errors.invalid(&path.child("insecureSkipTLSVerify"), true, detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(service: &Value) -> Vec<String> {
+        let errors = ApiService.validate(service);
+        errors.0.iter().map(|error| format!("{:?} {}", error.reason, error.field)).collect()
+    }
+
+    fn service(change: impl FnOnce(&mut Value)) -> Value {
+        let mut service = json!({"metadata": {"name": "v1.a.io"}, "spec": {
+            "group": "a.io", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}});
+        change(service.object_mut("spec"));
+        service
+    }
+
+    #[test]
+    fn the_servers_own_services_are_fine() {
+        for service in local_services() {
+            assert!(complaints(&service).is_empty(), "{service}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_named_by_version_and_group() {
+        assert!(complaints(&service(|_| ())).is_empty());
+        assert_eq!(complaints(&service(|spec| spec.set("version", "v2"))), ["Invalid metadata.name"]);
+        assert_eq!(
+            complaints(&service(|spec| {
+                spec.set("group", "");
+                spec.set("version", "2");
+                spec.set("groupPriorityMinimum", 20001);
+                spec.set("versionPriority", 0);
+            })),
+            [
+                "Invalid metadata.name",
+                "Required spec.group",
+                "Invalid spec.version",
+                "Invalid spec.groupPriorityMinimum",
+                "Invalid spec.versionPriority",
+            ]
+        );
+    }
+
+    #[test]
+    fn trust_is_for_services_elsewhere() {
+        let local = service(|spec| {
+            spec.set("caBundle", "eHg=");
+            spec.set("insecureSkipTLSVerify", true);
+        });
+        assert_eq!(complaints(&local), ["Invalid spec.caBundle", "Invalid spec.insecureSkipTLSVerify"]);
+        let remote = service(|spec| spec.set("service", json!({"port": 0})));
+        assert_eq!(
+            complaints(&remote),
+            ["Required spec.service.namespace", "Required spec.service.name", "Invalid spec.service.port"]
+        );
+    }
+
+    #[test]
+    fn a_local_service_is_available_at_once() {
+        let mut local = service(|_| ());
+        ApiService.stamp(&mut local, None, &User::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!((shown_service(&local), availability(&local)), ("Local".into(), "True".into()));
+        let remote = service(|spec| spec.set("service", json!({"namespace": "n", "name": "s"})));
+        assert_eq!((shown_service(&remote), availability(&remote)), ("n/s".into(), "Unknown".into()));
     }
 }

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use super::pod::validation::scheduling::check_tolerations;
 use super::pod::warnings::old_node_label;
-use super::{NODE, entry, metadata, resources};
+use super::{NODE, entry, resources};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
+use crate::metadata;
 use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
 use crate::validation::labels;
@@ -37,16 +38,13 @@ impl Strategy for RuntimeClass {
 
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
-        metadata::new(class, &mut errors);
         check(class, &mut errors);
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::whole(new, Scope::Cluster, NameRule::Subdomain, &mut errors);
+        let mut errors = metadata::validate(new, false, NameRule::Subdomain);
         check(new, &mut errors);
-        metadata::change(new, &mut errors);
         let handler = |class: &Value| Value::from(class.text("handler"));
         immutable(&handler(new), &handler(old), &Path::root("handler"), &mut errors);
         errors

@@ -122,6 +122,23 @@ pub fn strict_cidr(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// An address with the length of its network's prefix, both in the standard form.
+pub fn interface(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    let Some((address, prefix)) = parse_cidr_parts(text) else {
+        let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+        return errors.invalid(path, text, detail);
+    };
+    let (address, prefix) = match address {
+        // An IPv4 address inside an IPv6 one is IPv4.
+        IpAddr::V6(inner) if inner.to_ipv4_mapped().is_some() => (unmapped(inner), prefix.saturating_sub(96)),
+        address => (address, prefix),
+    };
+    let canonical = format!("{address}/{prefix}");
+    if canonical != text {
+        errors.invalid(path, text, format!("must be in canonical form ({canonical:?})"));
+    }
+}
+
 /// Whether a network has an address in it.
 pub fn contains(network: Network, address: IpAddr) -> bool {
     network.address.is_ipv4() == address.is_ipv4() && masked(address, network.prefix) == network.address

@@ -1,6 +1,6 @@
 //! ValidatingAdmissionPolicies: rules that requests have to keep.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ADMISSION_REGISTRATION;
 use super::matching::{FAILURE_POLICIES, check_conditions, check_resources, default_resources};
@@ -88,7 +88,7 @@ impl Strategy for ValidatingAdmissionPolicy {
     }
 
     fn prepare_for_create(&self, policy: &mut Value) {
-        policy.unset("status");
+        policy.set("status", json!({}));
     }
 
     fn validate(&self, policy: &Value) -> Errors {
@@ -297,7 +297,6 @@ fn check_status(status: &Value, errors: &mut Errors) {
 mod tests {
     use super::*;
     use crate::kinds::check;
-    use serde_json::json;
 
     fn policy(change: impl FnOnce(&mut Value)) -> Value {
         let rule = json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]});

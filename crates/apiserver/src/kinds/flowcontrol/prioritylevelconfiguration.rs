@@ -1,34 +1,304 @@
-//! PriorityLevelConfigurations.
+//! PriorityLevelConfigurations: shares of the server.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::FLOW_CONTROL;
-use crate::json::JsonMut;
+use super::{EXEMPT, FLOW_CONTROL, bootstrap, check_status, is_same};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
-use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::kinds::{entry, metadata};
+use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::table::Column;
+use crate::validation::in_range;
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::Status],
-        ..entry(
-            &FLOW_CONTROL,
-            "PriorityLevelConfiguration",
-            "prioritylevelconfigurations",
-            PriorityLevelConfiguration,
-        )
+        columns: vec![
+            Column::name(),
+            Column::text("Type", "Whether the level is limited.", |level, _| {
+                level.at("spec").text("type").into()
+            }),
+            Column::text("NominalConcurrencyShares", SHARES, |level, _| shares(level.at("spec"))),
+            Column::text("Queues", "How many queues the level has.", |level, _| queuing(level, "queues")),
+            Column::text("HandSize", "How many queues a flow is spread over.", |level, _| {
+                queuing(level, "handSize")
+            }),
+            Column::text("QueueLengthLimit", "How many requests wait in a queue at most.", |level, _| {
+                queuing(level, "queueLengthLimit")
+            }),
+            Column::age(),
+        ],
+        ..entry(&FLOW_CONTROL, "PriorityLevelConfiguration", "prioritylevelconfigurations", PriorityLevel)
     }
 }
 
-struct PriorityLevelConfiguration;
+const SHARES: &str = "How much of the server the level gets, in proportion to the others.";
+const ROUND_TRIP: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
+const MAX_QUEUES: i64 = 10_000_000;
+/// The bits of the hash that spreads flows over queues.
+const HASH_BITS: u32 = 60;
 
-impl Strategy for PriorityLevelConfiguration {
-    fn prepare_for_create(&self, object: &mut Value) {
-        object.unset("status");
+fn number_or_none(value: &Value) -> Value {
+    if value.is_null() { "<none>".into() } else { value.clone() }
+}
+
+fn shares(spec: &Value) -> Value {
+    number_or_none(spec.at("limited").at("nominalConcurrencyShares"))
+}
+
+fn queuing(level: &Value, field: &str) -> Value {
+    number_or_none(level.at("spec").at("limited").at("limitResponse").at("queuing").at(field))
+}
+
+struct PriorityLevel;
+
+impl Strategy for PriorityLevel {
+    fn default(&self, level: &mut Value) {
+        let Some(spec) = level.at_mut("spec") else { return };
+        for (field, shares) in [("limited", 30), ("exempt", 0)] {
+            if let Some(configuration) = spec.at_mut(field) {
+                configuration.or_insert("nominalConcurrencyShares", shares);
+                configuration.or_insert("lendablePercent", 0);
+            }
+        }
+        let response = spec.at_mut("limited").and_then(|limited| limited.at_mut("limitResponse"));
+        if let Some(queuing) = response.and_then(|response| response.at_mut("queuing")) {
+            queuing.or_int("handSize", 8);
+            queuing.or_int("queues", 64);
+            queuing.or_int("queueLengthLimit", 50);
+        }
+    }
+
+    fn prepare_for_create(&self, level: &mut Value) {
+        level.set("status", json!({}));
+    }
+
+    fn validate(&self, level: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(level, &mut errors);
+        check(level, &mut errors);
+        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Cluster, NameRule::Subdomain, &mut errors);
+        check(new, &mut errors);
+        errors
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        restore_all_but_status(new, old);
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check_status(new, &mut errors);
+        errors
+    }
+
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["metadata"], &["spec"]],
+        })
+    }
+}
+
+fn check(level: &Value, errors: &mut Errors) {
+    if level.at("metadata").at("annotations").has(ROUND_TRIP) {
+        let path = Path::root("metadata");
+        errors.forbidden(&path.child("annotations"), format!("annotation '{ROUND_TRIP}' is forbidden"));
+    }
+    let (name, spec) = (level.at("metadata").text("name"), level.at("spec"));
+    check_spec(spec, name, errors);
+    check_fixed(spec, name, errors);
+    check_status(level, errors);
+}
+
+fn check_fixed(spec: &Value, name: &str, errors: &mut Errors) {
+    let Some(fixed) = bootstrap::fixed(bootstrap::priority_levels(), name) else { return };
+    let mut compared = spec.clone();
+    let but = if name == EXEMPT { " except the 'spec.exempt' field" } else { "" };
+    if name == EXEMPT {
+        compared.restore("exempt", &fixed);
+    }
+    if !is_same(&fixed, &compared) {
+        let detail = format!("spec of '{name}'{but} must equal the fixed value");
+        errors.invalid(&Path::root("spec"), spec.clone(), detail);
+    }
+}
+
+fn check_spec(spec: &Value, name: &str, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let level_type = spec.text("type");
+    if (name == EXEMPT) != (level_type == "Exempt") {
+        let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
+        errors.invalid(&path.child("type"), level_type, detail);
+    }
+    match level_type {
+        "Exempt" => {
+            if spec.has("limited") {
+                errors.forbidden(&path.child("limited"), "must be nil if the type is not Limited");
+            }
+            if spec.has("exempt") {
+                check_share(spec.at("exempt"), &path.child("exempt"), errors);
+                check_lending(spec.at("exempt"), &path.child("exempt"), errors);
+            }
+        }
+        "Limited" => {
+            if spec.has("exempt") {
+                errors.forbidden(&path.child("exempt"), "must be nil if the type is Limited");
+            }
+            match spec.has("limited") {
+                false => errors.required(&path.child("limited"), "must not be empty when type is Limited"),
+                true => check_limited(spec.at("limited"), &path.child("limited"), errors),
+            }
+        }
+        other => errors.not_supported(&path.child("type"), other, &["Exempt", "Limited"]),
+    }
+}
+
+fn check_share(configuration: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let field = "nominalConcurrencyShares";
+    if let Some(shares) = configuration.int(field).filter(|shares| *shares < 0) {
+        errors.invalid(&path.child(field), shares, "must be a non-negative integer");
+    }
+}
+
+fn check_lending(configuration: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(percent) = configuration.int("lendablePercent") {
+        in_range(percent, 0, 100, &path.child("lendablePercent"), errors);
+    }
+}
+
+fn check_limited(limited: &Value, path: &Path<'_>, errors: &mut Errors) {
+    check_share(limited, path, errors);
+    check_response(limited.at("limitResponse"), &path.child("limitResponse"), errors);
+    check_lending(limited, path, errors);
+    let field = "borrowingLimitPercent";
+    if let Some(percent) = limited.int(field).filter(|percent| *percent < 0) {
+        errors.invalid(&path.child(field), percent, "if specified, must be a non-negative integer");
+    }
+}
+
+fn check_response(response: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let queuing = path.child("queuing");
+    match (response.text("type"), response.has("queuing")) {
+        ("Reject", true) => {
+            errors.forbidden(&queuing, "must be nil if limited.limitResponse.type is not Limited");
+        }
+        ("Reject", false) => {}
+        ("Queue", false) => {
+            errors.required(&queuing, "must not be empty if limited.limitResponse.type is Limited");
+        }
+        ("Queue", true) => check_queuing(response.at("queuing"), &queuing, errors),
+        (other, _) => errors.not_supported(&path.child("type"), other, &["Queue", "Reject"]),
+    }
+}
+
+fn check_queuing(queuing: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let positive = |field: &str, errors: &mut Errors| {
+        let number = queuing.count(field);
+        if number <= 0 {
+            errors.invalid(&path.child(field), number, "must be positive");
+        }
+        number
+    };
+    positive("queueLengthLimit", errors);
+    let queues = positive("queues", errors);
+    if queues > MAX_QUEUES {
+        errors.invalid(&path.child("queues"), queues, format!("must not be greater than {MAX_QUEUES}"));
+    }
+    let hand = positive("handSize", errors);
+    if hand <= 0 {
+        return;
+    }
+    if hand > queues {
+        let detail = format!("should not be greater than queues ({queues})");
+        errors.invalid(&path.child("handSize"), hand, detail);
+    } else if entropy_bits(queues, hand) > HASH_BITS {
+        let detail = format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {HASH_BITS}"
+        );
+        errors.invalid(&path.child("handSize"), hand, detail);
+    }
+}
+
+/// The bits it takes to deal a hand from a deck: those of the deck for every card.
+fn entropy_bits(deck: i64, hand: i64) -> u32 {
+    (((deck as f64).log2() * hand as f64).ceil()) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check as checking;
+
+    fn limited(limited: Value) -> Value {
+        json!({"spec": {"type": "Limited", "limited": limited}})
+    }
+
+    #[test]
+    fn a_level_is_limited_and_says_what_happens_then() {
+        checking::create(&PriorityLevel, limited(json!({"limitResponse": {"type": "Reject"}})), &[]);
+        checking::create(
+            &PriorityLevel,
+            limited(json!({"limitResponse": {"type": "Queue", "queuing": {}}})),
+            &[],
+        );
+        checking::create(&PriorityLevel, json!({"spec": {"type": "Limited"}}), &["Required spec.limited"]);
+        checking::create(&PriorityLevel, json!({"spec": {"type": "Exempt"}}), &["Invalid spec.type"]);
+        checking::create(&PriorityLevel, json!({"spec": {"type": "X"}}), &["NotSupported spec.type"]);
+        checking::create(
+            &PriorityLevel,
+            limited(json!({"nominalConcurrencyShares": -1, "lendablePercent": 101, "limitResponse": {}})),
+            &[
+                "Invalid spec.limited.nominalConcurrencyShares",
+                "NotSupported spec.limited.limitResponse.type",
+                "Invalid spec.limited.lendablePercent",
+            ],
+        );
+    }
+
+    #[test]
+    fn hands_are_dealt_from_the_queues() {
+        let queues =
+            |queuing: Value| limited(json!({"limitResponse": {"type": "Queue", "queuing": queuing}}));
+        let path = "Invalid spec.limited.limitResponse.queuing";
+        checking::create(
+            &PriorityLevel,
+            queues(json!({"queues": 4, "handSize": 5})),
+            &[&format!("{path}.handSize")],
+        );
+        checking::create(
+            &PriorityLevel,
+            queues(json!({"queues": 1024, "handSize": 7})),
+            &[&format!("{path}.handSize")],
+        );
+        checking::create(
+            &PriorityLevel,
+            queues(json!({"queues": -1, "handSize": -1, "queueLengthLimit": -1})),
+            &[&format!("{path}.queueLengthLimit"), &format!("{path}.queues"), &format!("{path}.handSize")],
+        );
+    }
+
+    #[test]
+    fn the_servers_own_levels_are_fine_and_the_fixed_ones_stay() {
+        for level in bootstrap::priority_levels() {
+            checking::create(&PriorityLevel, level, &[]);
+        }
+        let mut fixed = bootstrap::priority_levels().remove(0);
+        fixed["spec"]["limited"]["nominalConcurrencyShares"] = json!(6);
+        checking::create(&PriorityLevel, fixed, &["Invalid spec"]);
+        let mut exempt = bootstrap::priority_levels().remove(1);
+        exempt["spec"]["exempt"]["nominalConcurrencyShares"] = json!(6);
+        checking::create(&PriorityLevel, exempt, &[]);
     }
 }

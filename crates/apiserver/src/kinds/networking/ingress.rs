@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{NETWORKING, check_object_reference};
 use crate::field::{Errors, Path};
@@ -72,7 +72,7 @@ struct Ingress;
 
 impl Strategy for Ingress {
     fn prepare_for_create(&self, ingress: &mut Value) {
-        ingress.unset("status");
+        ingress.set("status", json!({"loadBalancer": {}}));
     }
 
     fn validate(&self, ingress: &Value) -> Errors {
@@ -340,7 +340,6 @@ fn warn_of_addresses(ingress: &Value, warnings: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::kinds::check;
-    use serde_json::json;
 
     fn ingress(path: Value, host: &str) -> Value {
         json!({"spec": {"rules": [{"host": host, "http": {"paths": [path]}}]}})

@@ -1,14 +1,78 @@
-//! DeviceClasses.
+//! DeviceClasses: sorts of devices, and how they are set up.
+
+use serde_json::Value;
 
 use super::RESOURCE;
+use super::claim::{MAX_CONFIGS, MAX_SELECTORS, check_configuration, check_selector};
+use super::naming::check_each;
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
-use crate::kinds::entry;
+use crate::kinds::{entry, metadata};
 use crate::strategy::Strategy;
+use crate::table::Column;
 
 pub fn kind() -> Kind {
-    Kind { scope: Scope::Cluster, ..entry(&RESOURCE, "DeviceClass", "deviceclasses", DeviceClass) }
+    Kind {
+        scope: Scope::Cluster,
+        columns: vec![Column::name(), Column::age()],
+        ..entry(&RESOURCE, "DeviceClass", "deviceclasses", DeviceClass)
+    }
 }
 
 struct DeviceClass;
 
-impl Strategy for DeviceClass {}
+impl Strategy for DeviceClass {
+    fn prepare_for_create(&self, class: &mut Value) {
+        class.object_mut("spec").unset("extendedResourceName");
+    }
+
+    fn validate(&self, class: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(class, &mut errors);
+        check(class.at("spec"), &mut errors);
+        errors
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        new.object_mut("spec").unset("extendedResourceName");
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        check(new.at("spec"), &mut errors);
+        errors
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+}
+
+fn check(spec: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    check_each(spec.list("selectors"), MAX_SELECTORS, &path.child("selectors"), errors, check_selector);
+    check_each(spec.list("config"), MAX_CONFIGS, &path.child("config"), errors, check_configuration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check as checking;
+    use serde_json::json;
+
+    #[test]
+    fn a_class_selects_and_sets_up() {
+        checking::create(&DeviceClass, json!({"spec": {}}), &[]);
+        checking::create(
+            &DeviceClass,
+            json!({"spec": {"selectors": [{}], "config": [{}, {"opaque": {"driver": "d.io", "parameters": 1}}]}}),
+            &[
+                "Required spec.selectors[0].cel",
+                "Required spec.config[0].opaque",
+                "Invalid spec.config[1].opaque.parameters",
+            ],
+        );
+    }
+}

@@ -1,18 +1,92 @@
-//! ResourceClaimTemplates.
+//! ResourceClaimTemplates: claims that are made anew for every pod.
 
-use super::RESOURCE;
-use crate::kind::Kind;
-use crate::kinds::entry;
-use crate::strategy::Strategy;
+use serde_json::Value;
+
+use super::{RESOURCE, claim};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::kind::{Kind, Scope};
+use crate::kinds::{entry, metadata};
+use crate::strategy::{NameRule, Strategy};
+use crate::table::Column;
+use crate::validation::immutable;
+use crate::validation::labels::{annotations, labels};
 
 pub fn kind() -> Kind {
-    Kind { ..entry(&RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", ResourceClaimTemplate) }
+    Kind {
+        columns: vec![Column::name(), Column::age()],
+        ..entry(&RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", ResourceClaimTemplate)
+    }
 }
 
 struct ResourceClaimTemplate;
 
 impl Strategy for ResourceClaimTemplate {
+    fn default(&self, template: &mut Value) {
+        if let Some(spec) = template.at_mut("spec").and_then(|spec| spec.at_mut("spec")) {
+            claim::default(spec);
+        }
+    }
+
+    fn prepare_for_create(&self, template: &mut Value) {
+        claim::drop_disabled(template.object_mut("spec").object_mut("spec"));
+    }
+
+    fn validate(&self, template: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(template, &mut errors);
+        check(template.at("spec"), &mut errors);
+        errors
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        claim::drop_disabled(new.object_mut("spec").object_mut("spec"));
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        // Twice, as v1.34 does.
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        check(new.at("spec"), &mut errors);
+        metadata::change(new, &mut errors);
+        immutable(new.at("spec"), old.at("spec"), &Path::root("spec"), &mut errors);
+        check(new.at("spec"), &mut errors);
+        errors
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn counts_generations(&self) -> bool {
         false
+    }
+}
+
+fn check(spec: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let metadata_path = path.child("metadata");
+    annotations(spec.at("metadata"), &metadata_path, errors);
+    labels(spec.at("metadata"), "labels", &metadata_path, errors);
+    claim::check(spec.at("spec"), &path.child("spec"), errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check as checking;
+    use serde_json::json;
+
+    #[test]
+    fn a_template_is_checked_as_the_claims_made_of_it() {
+        let request = |count: i64| json!({"name": "a", "exactly": {"deviceClassName": "c", "count": count}});
+        let template = |count: i64| json!({"spec": {"metadata": {"labels": {"a": "b"}}, "spec": {"devices": {"requests": [request(count)]}}}});
+        checking::create(&ResourceClaimTemplate, template(2), &[]);
+        checking::create(
+            &ResourceClaimTemplate,
+            template(-1),
+            &["Invalid spec.spec.devices.requests[0].exactly.count"],
+        );
+        checking::update(&ResourceClaimTemplate, template(3), &template(2), &["Invalid spec"]);
     }
 }

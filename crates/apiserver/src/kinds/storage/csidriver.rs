@@ -99,6 +99,10 @@ impl Strategy for CSIDriver {
         errors
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn counts_generations(&self) -> bool {
         false
     }

@@ -53,6 +53,10 @@ impl Strategy for CSINode {
         errors
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn counts_generations(&self) -> bool {
         false
     }

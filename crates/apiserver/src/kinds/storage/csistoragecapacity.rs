@@ -10,24 +10,12 @@ use crate::kinds::pod::warnings::old_node_label;
 use crate::kinds::{entry, metadata};
 use crate::quantity::Quantity;
 use crate::strategy::{NameRule, Strategy};
-use crate::table::Column;
 use crate::validation::labels::{self, Values};
 use crate::validation::{IMMUTABLE, NEGATIVE, dns_subdomain};
 
 pub fn kind() -> Kind {
-    Kind {
-        columns: vec![
-            Column::name(),
-            Column::text("StorageClassName", CLASS, |capacity, _| capacity.text("storageClassName").into()),
-            Column::text("Capacity", "How many bytes are left, where that is known.", |capacity, _| {
-                if capacity.has("capacity") { capacity.text("capacity").into() } else { "<unset>".into() }
-            }),
-        ],
-        ..entry(&STORAGE, "CSIStorageCapacity", "csistoragecapacities", CSIStorageCapacity)
-    }
+    entry(&STORAGE, "CSIStorageCapacity", "csistoragecapacities", CSIStorageCapacity)
 }
-
-const CLASS: &str = "The class of volumes whose capacity this is.";
 
 struct CSIStorageCapacity;
 

@@ -79,6 +79,10 @@ impl Strategy for StorageClass {
         errors
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn counts_generations(&self) -> bool {
         false
     }

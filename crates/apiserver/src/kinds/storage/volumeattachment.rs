@@ -1,6 +1,6 @@
 //! VolumeAttachments: a volume that is to be at a node.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{STORAGE, bytes_of};
 use crate::field::{Errors, Path};
@@ -51,7 +51,7 @@ struct VolumeAttachment;
 
 impl Strategy for VolumeAttachment {
     fn prepare_for_create(&self, attachment: &mut Value) {
-        attachment.unset("status");
+        attachment.set("status", json!({"attached": false}));
     }
 
     fn validate(&self, attachment: &Value) -> Errors {
@@ -84,6 +84,10 @@ impl Strategy for VolumeAttachment {
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         self.validate_update(new, old)
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
     }
 
     fn counts_generations(&self) -> bool {
@@ -158,7 +162,6 @@ fn check_new(spec: &Value, errors: &mut Errors) {
 mod tests {
     use super::*;
     use crate::kinds::check as checking;
-    use serde_json::json;
 
     fn attachment(volume: &str) -> Value {
         json!({"spec": {"attacher": "a.io", "nodeName": "n", "source": {"persistentVolumeName": volume}}})

@@ -50,6 +50,10 @@ impl Strategy for VolumeAttributesClass {
         errors
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn counts_generations(&self) -> bool {
         false
     }

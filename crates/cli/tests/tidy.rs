@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 /// Which rooms each room may depend on. `tests` may reach further: see [`TEST_REACH`].
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("cron", &[]),
     ("quantity", &[]),
     ("quota", &["quantity"]),
     ("token", &[]),
     ("store", &["clock"]),
-    ("apiserver", &["clock", "quantity", "quota", "store", "token"]),
+    ("apiserver", &["clock", "cron", "quantity", "quota", "store", "token"]),
     ("setpoint", &["clock"]),
-    ("controllers", &["quantity", "quota", "setpoint", "token"]),
+    ("controllers", &["cron", "quantity", "quota", "setpoint", "token"]),
     ("scheduler", &["quantity", "setpoint"]),
     ("node", &["setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),

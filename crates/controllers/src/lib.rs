@@ -4,7 +4,11 @@
 //!  registry.rs   the one list: names, what each watches and writes, how it is built
 //!  workload/     what controllers that keep replicas share
 //!  replicaset/   as many pods of a template as are wanted: the exemplar, read it first
+//!  replication_controller/  the same, for its elder
 //!  deployment/   from one template to the next, within bounds
+//!  job/          pods that run to their end, each counted once
+//!  cronjob/      Jobs, started when they are due
+//!  ttl_after_finished/  Jobs that go a while after they have ended
 //!  garbage_collector/  dependents go with their owners
 //!  namespace/    a deleted namespace goes with all that is in it
 //!  pod_gc/       pods that nobody else removes
@@ -27,6 +31,7 @@
 //! - a settled world makes no writes.
 
 mod cluster_role_aggregation;
+mod cronjob;
 mod deployment;
 mod discovery;
 mod disruption;
@@ -34,6 +39,7 @@ mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
 mod garbage_collector;
+mod job;
 mod namespace;
 mod node_lifecycle;
 mod node_ttl;
@@ -41,11 +47,13 @@ mod own_writes;
 mod pod_gc;
 pub mod registry;
 mod replicaset;
+mod replication_controller;
 mod resource_quota;
 mod root_ca;
 mod service_account;
 mod service_cidr;
 mod taint_eviction;
+mod ttl_after_finished;
 mod workload;
 
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};

@@ -14,7 +14,11 @@ use crate::service_account::tokens::jwt::TokenSigner;
 /// Every controller, in the order in which they are started.
 pub const REGISTRY: &[Entry] = &[
     crate::replicaset::ENTRY,
+    crate::replication_controller::ENTRY,
     crate::deployment::ENTRY,
+    crate::job::ENTRY,
+    crate::cronjob::ENTRY,
+    crate::ttl_after_finished::ENTRY,
     crate::garbage_collector::ENTRY,
     crate::namespace::ENTRY,
     crate::pod_gc::ENTRY,

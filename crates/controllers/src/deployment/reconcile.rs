@@ -18,6 +18,7 @@ use super::rollback::Rollback;
 use super::status;
 use super::view::{Deployment, DeploymentStatus};
 use crate::replicaset::ReplicaSet;
+use crate::workload::claims::recheck;
 use crate::workload::pod_control::namespace_is_terminating;
 use crate::workload::template::{HASH_LABEL, PodTemplate, with_label};
 
@@ -71,7 +72,7 @@ impl Deployments {
         let_go: &[Cached<ReplicaSet>],
     ) -> Result<Outcome, ReconcileError> {
         if !adopt.is_empty() {
-            self.recheck(deployment).await?;
+            recheck(&self.client, &self.kind, deployment.object()).await?;
         }
         let owner = controller_ref(&self.kind, deployment.meta());
         for set in adopt {
@@ -88,22 +89,6 @@ impl Deployments {
         }
         // What was gone already wakes nobody.
         Ok(Outcome::Requeue)
-    }
-
-    /// Makes sure, past the cache, that the Deployment is still there and not being deleted.
-    async fn recheck(&self, deployment: &Cached<Deployment>) -> Result<(), ReconcileError> {
-        let key = deployment.key();
-        let fresh =
-            self.client.get(&self.kind, key).await.attempting("recheck the Deployment before an adoption")?;
-        if fresh.meta().uid != deployment.meta().uid {
-            return Err(ReconcileError::retry(format!(
-                "adopt sets for {key}: another Deployment has its name"
-            )));
-        }
-        if fresh.meta().is_being_deleted() {
-            return Err(ReconcileError::retry(format!("adopt sets for {key}: it has just been deleted")));
-        }
-        Ok(())
     }
 
     async fn sync(&self, deployment: &Cached<Deployment>, sync: Sync) -> Result<Outcome, ReconcileError> {

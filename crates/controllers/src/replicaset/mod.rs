@@ -20,6 +20,8 @@
 //! - a pod that another controller controls is never touched;
 //! - a set that is being deleted creates, deletes, adopts and releases nothing;
 //! - status follows the writes, because it tells how they went;
+//! - what is said of sets here holds for every kind that wants so many pods of a template
+//!   ([`Replicated`]);
 //! - what changes a number in the status is told at once, and ever more rarely while it keeps changing.
 
 mod observe;
@@ -47,7 +49,7 @@ use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
 
-pub(crate) use self::view::{REPLICA_FAILURE, ReplicaSet, ReplicaSetStatus};
+pub(crate) use self::view::{REPLICA_FAILURE, ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, Replicated};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "replicaset-controller",
@@ -65,27 +67,45 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
-    let sets = context.informers.of::<ReplicaSet>();
+    keeper::<ReplicaSet>(context, options, &ENTRY, Names { queue: "replicaset", component: ENTRY.name })
+}
+
+/// By what names a keeper of replicas is known beside its own.
+pub(crate) struct Names {
+    /// Of its queue, in metrics.
+    pub(crate) queue: &'static str,
+    /// As the source of events.
+    pub(crate) component: &'static str,
+}
+
+/// A controller of any kind that wants so many pods of a template.
+pub(crate) fn keeper<R: Replicated>(
+    context: &Context,
+    options: &Options,
+    entry: &Entry,
+    names: Names,
+) -> Vec<Box<dyn Runnable>> {
+    let sets = context.informers.of::<R>();
     let pods = context.informers.of::<Pod>();
-    let queue =
-        Queue::with_rate_limiter("replicaset", &context.runtime, limiter::eager(&context.runtime.clock));
-    let expectations = Arc::new(Expectations::new(context.runtime.clock.clone()));
-    let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
+    let clock = &context.runtime.clock;
+    let queue = Queue::with_rate_limiter(names.queue, &context.runtime, limiter::eager(clock));
+    let expectations = Arc::new(Expectations::new(clock.clone()));
+    let pace = Arc::new(Pace::new(clock.clone()));
 
     let wake = Arc::new(Wake {
         queue: queue.clone(),
         expectations: expectations.clone(),
         pace: pace.clone(),
-        sets: Owners::new(sets.lister()),
+        sets: Owners::<R>::new(sets.lister()),
     });
     let on_set = wake.clone();
     sets.add_handler(move |event: &setpoint::Event| on_set.set_changed(event));
     pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
 
-    let reconciler = ReplicaSets {
+    let reconciler = ReplicaSets::<R> {
         client: context.client.clone(),
-        clock: context.runtime.clock.clone(),
-        kind: Kind::of::<ReplicaSet>(),
+        clock: clock.clone(),
+        kind: Kind::of::<R>(),
         observer: Observer {
             listed: sets.lister(),
             sets: Dependents::of(&sets),
@@ -94,10 +114,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         },
         expectations,
         pace,
-        hands: PodControl::new(context, Kind::of::<ReplicaSet>(), ENTRY.name),
+        hands: PodControl::new(context, Kind::of::<R>(), names.component),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
+    let controller = Controller::new(entry.name, queue, reconciler)
+        .workers(options.workers(entry))
         .persistent()
         .waits_for(&sets)
         .waits_for(&pods);

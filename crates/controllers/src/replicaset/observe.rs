@@ -6,13 +6,13 @@ use std::sync::Arc;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Expectations, Key, Lister};
 
-use super::ReplicaSet;
+use super::Replicated;
 use crate::workload::dependents::Dependents;
 use crate::workload::pod::{Pod, is_active};
 
-pub(super) struct Observer {
-    pub(super) listed: Lister<ReplicaSet>,
-    pub(super) sets: Dependents<ReplicaSet>,
+pub(super) struct Observer<R> {
+    pub(super) listed: Lister<R>,
+    pub(super) sets: Dependents<R>,
     pub(super) pods: Dependents<Pod>,
     pub(super) expectations: Arc<Expectations<Key>>,
 }
@@ -32,21 +32,21 @@ pub(super) struct Observed {
     pub(super) caught_up: bool,
 }
 
-impl Observer {
-    pub(super) fn set(&self, key: &Key) -> Result<Option<Cached<ReplicaSet>>, DecodeError> {
+impl<R: Replicated> Observer<R> {
+    pub(super) fn set(&self, key: &Key) -> Result<Option<Cached<R>>, DecodeError> {
         self.listed.get(key)
     }
 
-    pub(super) fn observe(&self, set: &Cached<ReplicaSet>) -> Result<Observed, DecodeError> {
+    pub(super) fn observe(&self, set: &Cached<R>) -> Result<Observed, DecodeError> {
         // Asked before the pods are listed: what is observed after the list must not count for it.
         let caught_up = self.expectations.satisfied(set.key());
         let mut pods = self.pods.claimable_by(set.meta())?;
         pods.retain(is_active);
-        let neighbours = if pods.len() > set.spec.wanted() { self.neighbours(set)? } else { Crowds::new() };
+        let neighbours = if pods.len() > set.spec().wanted() { self.neighbours(set)? } else { Crowds::new() };
         Ok(Observed { pods, neighbours, caught_up })
     }
 
-    fn neighbours(&self, set: &Cached<ReplicaSet>) -> Result<Crowds, DecodeError> {
+    fn neighbours(&self, set: &Cached<R>) -> Result<Crowds, DecodeError> {
         let mut crowds = Crowds::new();
         let Some(owner) = set.meta().controller() else { return Ok(crowds) };
         for sibling in self.sets.controlled_by(&owner.uid)? {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use setpoint::Cached;
 use setpoint::owner::{Claim, claim};
 
-use super::ReplicaSet;
+use super::Replicated;
 use super::observe::{Crowds, Observed};
 use super::rank::first_to_go;
 use crate::workload::pod::Pod;
@@ -32,20 +32,20 @@ pub(super) enum Action {
     Delete { pods: Vec<Cached<Pod>> },
 }
 
-pub(super) fn plan(set: &Cached<ReplicaSet>, observed: &Observed, now: Timestamp) -> Plan {
+pub(super) fn plan<R: Replicated>(set: &Cached<R>, observed: &Observed, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     plan.claim_pods(set, &observed.pods);
     if observed.caught_up && !set.meta().is_being_deleted() {
-        plan.scale(set.spec.wanted(), observed, now);
+        plan.scale(set.spec().wanted(), observed, now);
     }
     plan
 }
 
 impl Plan {
-    fn claim_pods(&mut self, set: &Cached<ReplicaSet>, pods: &[Cached<Pod>]) {
+    fn claim_pods<R: Replicated>(&mut self, set: &Cached<R>, pods: &[Cached<Pod>]) {
         let mut recheck_owner = true;
         for pod in pods {
-            match claim(set.meta(), &set.spec.selector, pod.meta()) {
+            match claim(set.meta(), set.selector(), pod.meta()) {
                 Claim::Owned => self.pods.push(pod.clone()),
                 Claim::Adopt => {
                     self.actions.push(Action::Adopt { pod: pod.clone(), recheck_owner });

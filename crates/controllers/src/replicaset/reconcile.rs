@@ -15,7 +15,8 @@ use setpoint::{
 use super::observe::Observer;
 use super::plan::{Action, plan};
 use super::status::{Failed, next_check, status};
-use super::{ReplicaSet, ReplicaSetStatus};
+use super::{ReplicaSetStatus, Replicated};
+use crate::workload::claims::recheck;
 use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
@@ -23,11 +24,11 @@ use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 /// How many pods are created at first; if that goes well, twice as many, and so on.
 const SLOW_START: usize = 1;
 
-pub(super) struct ReplicaSets {
+pub(super) struct ReplicaSets<R> {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) kind: Kind,
-    pub(super) observer: Observer,
+    pub(super) observer: Observer<R>,
     pub(super) expectations: Arc<Expectations<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
     pub(super) hands: PodControl,
@@ -48,7 +49,7 @@ struct Failure {
     source: ClientError,
 }
 
-impl Reconciler for ReplicaSets {
+impl<R: Replicated> Reconciler for ReplicaSets<R> {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
@@ -65,7 +66,7 @@ impl Reconciler for ReplicaSets {
         let now = self.clock.now();
         let failure = applied.failure.as_ref().map(|failure| (failure.failed, &*failure.message));
         let status = status(&set, &plan.pods, failure, now);
-        if status != set.status {
+        if status != *set.status() {
             self.write_status(&set, &status).await?;
         }
         if let Some(failure) = applied.failure {
@@ -81,16 +82,16 @@ impl Reconciler for ReplicaSets {
     }
 }
 
-impl ReplicaSets {
+impl<R: Replicated> ReplicaSets<R> {
     /// Carries out a plan. A claim that fails ends it, because what follows counts on the claim.
-    async fn apply(&self, set: &Cached<ReplicaSet>, actions: Vec<Action>) -> Result<Applied, ReconcileError> {
+    async fn apply(&self, set: &Cached<R>, actions: Vec<Action>) -> Result<Applied, ReconcileError> {
         let owner = controller_ref(&self.kind, set.meta());
         let mut applied = Applied::default();
         for action in actions {
             match action {
                 Action::Adopt { pod, recheck_owner } => {
                     if recheck_owner {
-                        self.recheck(set).await?;
+                        recheck(&self.client, &self.kind, set.object()).await?;
                     }
                     let adopted = self.hands.adopt(&owner, pod.object()).await;
                     applied.lost_a_claim |= !adopted.attempting(format!("adopt pod {}", pod.key()))?;
@@ -106,29 +107,10 @@ impl ReplicaSets {
         Ok(applied)
     }
 
-    /// Makes sure, past the cache, that the set is still there and not being deleted.
-    async fn recheck(&self, set: &Cached<ReplicaSet>) -> Result<(), ReconcileError> {
-        let fresh =
-            self.client.get(&self.kind, set.key()).await.attempting("recheck the set before an adoption")?;
-        if fresh.meta().uid != set.meta().uid {
-            return Err(ReconcileError::retry(format!(
-                "adopt pods for {}: another set has its name",
-                set.key()
-            )));
-        }
-        if fresh.meta().is_being_deleted() {
-            return Err(ReconcileError::retry(format!(
-                "adopt pods for {}: it has just been deleted",
-                set.key()
-            )));
-        }
-        Ok(())
-    }
-
-    async fn create(&self, set: &Cached<ReplicaSet>, owner: &OwnerRef, count: usize) -> Option<Failure> {
+    async fn create(&self, set: &Cached<R>, owner: &OwnerRef, count: usize) -> Option<Failure> {
         let key = set.key();
         self.expectations.expect_creations(key, count);
-        let template = &set.spec.template;
+        let template = &set.spec().template;
         let started =
             slow_start(count, SLOW_START, |_| self.hands.create(set.object(), owner, template)).await;
         // What was not created will not be observed.
@@ -137,7 +119,7 @@ impl ReplicaSets {
         Some(Failure { failed: Failed::Create, message: source.to_string(), source })
     }
 
-    async fn delete(&self, set: &Cached<ReplicaSet>, pods: &[Cached<Pod>]) -> Option<Failure> {
+    async fn delete(&self, set: &Cached<R>, pods: &[Cached<Pod>]) -> Option<Failure> {
         let key = set.key();
         self.expectations.expect_deletions(key, pods.iter().map(|pod| pod.meta().uid.to_string()));
         let deletions = pods.iter().map(|pod| async {
@@ -152,13 +134,9 @@ impl ReplicaSets {
         Some(Failure { failed: Failed::Delete, message: format!("unable to delete pods: {source}"), source })
     }
 
-    async fn write_status(
-        &self,
-        set: &Cached<ReplicaSet>,
-        status: &ReplicaSetStatus,
-    ) -> Result<(), ReconcileError> {
+    async fn write_status(&self, set: &Cached<R>, status: &ReplicaSetStatus) -> Result<(), ReconcileError> {
         let body = Edit::of(set.object()).set(&["status"], status);
         let written = self.client.update(&self.kind, set.key(), Part::Status, &body).await;
-        written.map(drop).attempting(format!("update the status of replicaset {}", set.key()))
+        written.map(drop).attempting(format!("update the status of {} {}", self.kind.kind(), set.key()))
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use setpoint::Cached;
 
 use super::view::REPLICA_FAILURE;
-use super::{ReplicaSet, ReplicaSetStatus};
+use super::{ReplicaSetStatus, Replicated};
 use crate::workload::condition::{self, Condition};
 use crate::workload::pod::Pod;
 
@@ -34,24 +34,24 @@ impl Failed {
 }
 
 /// The status of a set that has these pods, after writes that failed or did not.
-pub(super) fn status(
-    set: &Cached<ReplicaSet>,
+pub(super) fn status<R: Replicated>(
+    set: &Cached<R>,
     pods: &[Cached<Pod>],
     failure: Option<(Failed, &str)>,
     now: Timestamp,
 ) -> ReplicaSetStatus {
-    let template_labels = &set.spec.template.metadata.labels;
+    let template_labels = &set.spec().template.metadata.labels;
     let fully_labelled = |pod: &&Cached<Pod>| {
         template_labels.iter().all(|(key, value)| pod.meta().labels.get(key) == Some(value))
     };
-    let available = |pod: &&Cached<Pod>| pod.is_available(set.spec.min_ready(), now);
+    let available = |pod: &&Cached<Pod>| pod.is_available(set.spec().min_ready(), now);
     ReplicaSetStatus {
         replicas: count(pods.iter()),
         fully_labeled_replicas: count(pods.iter().filter(fully_labelled)),
         ready_replicas: count(pods.iter().filter(|pod| pod.is_ready())),
         available_replicas: count(pods.iter().filter(available)),
         observed_generation: set.meta().generation,
-        conditions: conditions(&set.status.conditions, failure, now),
+        conditions: conditions(&set.status().conditions, failure, now),
     }
 }
 
@@ -69,13 +69,13 @@ fn conditions(current: &[Condition], failure: Option<(Failed, &str)>, now: Times
 }
 
 /// When the next pod becomes available by the passing of time alone, if one will.
-pub(super) fn next_check(
-    set: &Cached<ReplicaSet>,
+pub(super) fn next_check<R: Replicated>(
+    set: &Cached<R>,
     status: &ReplicaSetStatus,
     pods: &[Cached<Pod>],
     now: Timestamp,
 ) -> Option<Duration> {
-    let min_ready = set.spec.min_ready();
+    let min_ready = set.spec().min_ready();
     if min_ready.is_zero() || status.ready_replicas == status.available_replicas {
         return None;
     }

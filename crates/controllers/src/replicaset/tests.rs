@@ -205,7 +205,7 @@ mod planning {
             Model { app: "theirs", ..Model::named("b") },
             Model::named("c"),
         ];
-        let plan = plan(&cached(json), &observed(&pods), at(NOW));
+        let plan = plan(&cached::<ReplicaSet>(json), &observed(&pods), at(NOW));
         assert_eq!((words(&plan), names(&plan.pods)), (vec![], vec!["c".to_owned()]));
     }
 }

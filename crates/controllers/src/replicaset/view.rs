@@ -55,6 +55,22 @@ impl Owner for ReplicaSet {
     }
 }
 
+/// A kind that wants so many pods of a template: a ReplicaSet, or its elder.
+pub(crate) trait Replicated: Owner {
+    fn spec(&self) -> &ReplicaSetSpec;
+    fn status(&self) -> &ReplicaSetStatus;
+}
+
+impl Replicated for ReplicaSet {
+    fn spec(&self) -> &ReplicaSetSpec {
+        &self.spec
+    }
+
+    fn status(&self) -> &ReplicaSetStatus {
+        &self.status
+    }
+}
+
 /// The condition of a set whose pods cannot be created or deleted.
 pub(crate) const REPLICA_FAILURE: &str = "ReplicaFailure";
 

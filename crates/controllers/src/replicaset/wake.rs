@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use setpoint::{Event, Expectations, Key, Object, Queue};
 
-use super::ReplicaSet;
+use super::Replicated;
 use crate::workload::owners::Owners;
 use crate::workload::pace::Pace;
 
-pub(super) struct Wake {
+pub(super) struct Wake<R> {
     pub(super) queue: Queue<Key>,
     pub(super) expectations: Arc<Expectations<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
-    pub(super) sets: Owners<ReplicaSet>,
+    pub(super) sets: Owners<R>,
 }
 
-impl Wake {
+impl<R: Replicated> Wake<R> {
     pub(super) fn set_changed(&self, event: &Event) {
         let replaced = matches!(event, Event::Updated { old, new } if old.meta().uid != new.meta().uid);
         if replaced || matches!(event, Event::Deleted { .. }) {

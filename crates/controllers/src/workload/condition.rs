@@ -13,6 +13,9 @@ pub(crate) struct Condition {
     /// Some kinds tell when the condition was last confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_update_time: Option<Timestamp>,
+    /// Others, when it was last looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_probe_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_transition_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -34,6 +37,7 @@ impl Condition {
             r#type: r#type.into(),
             status: status.into(),
             last_update_time: None,
+            last_probe_time: None,
             last_transition_time: Some(whole_seconds(now)),
             reason: reason.into(),
             message: message.into(),
@@ -43,6 +47,11 @@ impl Condition {
     /// The same condition, telling when it was last confirmed.
     pub(crate) fn updated(self, now: Timestamp) -> Self {
         Self { last_update_time: Some(whole_seconds(now)), ..self }
+    }
+
+    /// The same condition, telling when it was last looked at.
+    pub(crate) fn probed(self, now: Timestamp) -> Self {
+        Self { last_probe_time: Some(whole_seconds(now)), ..self }
     }
 
     pub(crate) fn is_true(&self) -> bool {

@@ -5,6 +5,7 @@
 //!  template.rs     a pod template: kept encoded, compared, hashed, made into pods
 //!  owners.rs       from a dependent to its owner, and to those who would adopt it
 //!  dependents.rs   from an owner to its dependents, and to orphans
+//!  claims.rs       what an owner takes on and lets go
 //!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
 //!  on_node.rs      from a node to the pods on it
 //!  disruption_target.rs  how a pod says that it was made to go (pure)
@@ -15,6 +16,7 @@
 //! ```
 
 pub(crate) mod amount;
+pub(crate) mod claims;
 pub(crate) mod condition;
 pub(crate) mod dependents;
 pub(crate) mod disruption_target;

@@ -80,7 +80,7 @@ fn ready_long_enough(since: Timestamp, min_ready: Duration, now: Timestamp) -> b
 
 /// Whether the pod runs, or will: it has not ended and nobody has asked for its end.
 pub(crate) fn is_active(pod: &Cached<Pod>) -> bool {
-    !matches!(pod.phase, Phase::Succeeded | Phase::Failed) && !pod.meta().is_being_deleted()
+    !pod.phase.has_ended() && !pod.meta().is_being_deleted()
 }
 
 impl<'de> Deserialize<'de> for Pod {
@@ -208,7 +208,12 @@ impl Encoded<'_> {
 }
 
 impl Phase {
-    fn named(name: &str) -> Self {
+    /// Whether a pod of this phase has ended, well or badly.
+    pub(crate) fn has_ended(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
         match name {
             "Running" => Self::Running,
             "Unknown" => Self::Unknown,

@@ -17,7 +17,7 @@ const REPEATS: usize = 2;
 
 /// The longest name of an object, and the longest of one whose last five characters are random.
 const MAX_NAME: usize = 253;
-const MAX_GENERATED_BASE: usize = 58;
+pub(crate) const MAX_GENERATED_BASE: usize = 58;
 const SUFFIX: usize = 5;
 
 /// The hands of a controller whose owners have pods. Cheap to clone.
@@ -48,9 +48,19 @@ impl PodControl {
         owner_ref: &OwnerRef,
         template: &PodTemplate,
     ) -> Result<(), ClientError> {
-        let prefix = name_prefix(&owner.meta().name);
-        let name = generated_name(&prefix, &self.rng);
-        let body = template.pod(&name, &prefix, owner_ref);
+        self.create_named(owner, owner_ref, template, &name_prefix(&owner.meta().name)).await
+    }
+
+    /// The same, for a pod whose name begins otherwise than its owner's.
+    pub(crate) async fn create_named(
+        &self,
+        owner: &Object,
+        owner_ref: &OwnerRef,
+        template: &PodTemplate,
+        prefix: &str,
+    ) -> Result<(), ClientError> {
+        let name = generated_name(prefix, &self.rng);
+        let body = template.pod(&name, prefix, owner_ref);
         let namespace = owner.key().namespace();
         let (created, repeated) = until_answered(|| self.client.create(&self.pods, namespace, &body)).await;
         match created {
@@ -62,7 +72,7 @@ impl PodControl {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
             }
             Err(error) => {
-                let error = about(error, &name, &prefix);
+                let error = about(error, &name, prefix);
                 if !namespace_is_terminating(&error) {
                     self.record(
                         owner,

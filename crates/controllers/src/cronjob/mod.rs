@@ -1,0 +1,105 @@
+//! CronJob: Jobs, started when they are due.
+//!
+//! Owns: the Jobs that a CronJob controls; `status` of CronJobs.
+//! Watches: CronJobs, Jobs.
+//! Writes: creates and deletes Jobs; CronJob status (update).
+//!
+//! ```text
+//!  timing.rs     when a Job was due, and when the next one is                        (pure)
+//!  plan.rs       what has ended, what is to be started, what is to be forgotten      (pure)
+//!  reconcile.rs  observe, plan, apply, then status and history
+//! ```
+//!
+//! What always holds:
+//! - the name of a Job follows from the time it is due, so that starting it twice starts one;
+//! - of many missed times only the latest is made up for;
+//! - a Job is taken for missing only when a look past the cache agrees.
+
+mod plan;
+mod reconcile;
+mod timing;
+mod view;
+
+use setpoint::queue::limiter;
+use setpoint::{Clock, Context, Controller, Event, Key, Kind, Object, Queue, Runnable};
+
+use self::reconcile::CronJobs;
+use self::timing::next_in;
+use self::view::CronJob;
+use crate::job::Job;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::dependents::Dependents;
+use crate::workload::owners::Owners;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "cronjob-controller",
+    aliases: &["cronjob"],
+    on_by_default: true,
+    summary: "starts a CronJob's Jobs when they are due",
+    watches: &[Access::watch("batch", "cronjobs"), Access::watch("batch", "jobs")],
+    writes: &[
+        Access::to("batch", "jobs", &["create", "delete"]),
+        Access::to("batch", "cronjobs/status", &["update"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let cron_jobs = context.informers.of::<CronJob>();
+    let jobs = context.informers.of::<Job>();
+    let clock = context.runtime.clock.clone();
+    let queue = Queue::with_rate_limiter("cronjob", &context.runtime, limiter::eager(&clock));
+
+    let (on_cron_job, changed_at) = (queue.clone(), clock.clone());
+    cron_jobs.add_handler(move |event: &Event| cron_job_changed(&on_cron_job, &changed_at, event));
+    let (on_job, owners) = (queue.clone(), Owners::<CronJob>::new(cron_jobs.lister()));
+    jobs.add_handler(move |event: &Event| job_changed(&on_job, &owners, event));
+
+    let reconciler = CronJobs {
+        client: context.client.clone(),
+        recorder: context.recorder(ENTRY.name),
+        clock,
+        kind: Kind::of::<CronJob>(),
+        jobs_kind: Kind::of::<Job>(),
+        listed: cron_jobs.lister(),
+        jobs: Dependents::of(&jobs),
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&cron_jobs)
+        .waits_for(&jobs);
+    vec![Box::new(controller)]
+}
+
+/// A new schedule counts from its next time on; any other change is looked at now.
+fn cron_job_changed(queue: &Queue<Key>, clock: &Clock, event: &Event) {
+    let delay = match event {
+        Event::Updated { old, new } => rescheduled(old, new, clock),
+        _ => None,
+    };
+    let key = event.object().key().clone();
+    match delay {
+        Some(delay) => queue.add_after(key, delay),
+        None => queue.add(key),
+    }
+}
+
+/// How long until the next time of a new schedule, if it is a new one.
+fn rescheduled(old: &Object, new: &Object, clock: &Clock) -> Option<std::time::Duration> {
+    let (before, after) =
+        (&old.view::<CronJob>().ok()?.spec, setpoint::Cached::<CronJob>::new(new.clone()).ok()?);
+    let same = before.schedule == after.spec.schedule && before.time_zone == after.spec.time_zone;
+    let schedule = if same { None } else { after.spec.parse_schedule().ok() };
+    schedule.map(|schedule| next_in(&after, &schedule, clock.now()))
+}
+
+fn job_changed(queue: &Queue<Key>, owners: &Owners<CronJob>, event: &Event) {
+    for state in event.states() {
+        if let Some(cron_job) = owners.of(state) {
+            queue.add(cron_job.key().clone());
+        }
+    }
+}

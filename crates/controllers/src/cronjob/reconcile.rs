@@ -1,0 +1,313 @@
+//! Observe, plan, apply, then status and history.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use setpoint::client::{Delete, Optional, Part, Propagation};
+use setpoint::owner::controller_ref;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, Labels, Lister, Object, Outcome,
+    OwnerRef, ReconcileError, Reconciler, Recorder,
+};
+
+use super::plan::{Never, NotNow, Start, excess, job_name, roster, start};
+use super::timing::next_in;
+use super::view::{CronJob, CronJobStatus, JobRef};
+use crate::job::Job;
+use crate::workload::dependents::Dependents;
+use crate::workload::pod_control::namespace_is_terminating;
+use crate::workload::template::with_label;
+
+/// Tells a Job for which time it was started.
+const SCHEDULED_TIME: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+pub(super) struct CronJobs {
+    pub(super) client: Client,
+    pub(super) recorder: Recorder,
+    pub(super) clock: Clock,
+    pub(super) kind: Kind,
+    pub(super) jobs_kind: Kind,
+    pub(super) listed: Lister<CronJob>,
+    pub(super) jobs: Dependents<Job>,
+}
+
+impl Reconciler for CronJobs {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(cron_job) = self.listed.get(key)? else { return Ok(Outcome::Settled) };
+        let jobs = self.jobs.controlled_by(&cron_job.meta().uid)?;
+        let Some(mut status) = self.call_roll(&cron_job, &jobs).await? else {
+            return Ok(Outcome::Requeue);
+        };
+        let started = self.start(&cron_job, &mut status).await;
+        if status != cron_job.status {
+            self.write_status(&cron_job, &status).await?;
+        }
+        // What goes has been told of before.
+        self.clear_history(&cron_job, &jobs).await?;
+        started
+    }
+}
+
+impl CronJobs {
+    /// The status as its Jobs leave it; nothing, if the cache is known to be behind.
+    async fn call_roll(
+        &self,
+        cron_job: &Cached<CronJob>,
+        jobs: &[Cached<Job>],
+    ) -> Result<Option<CronJobStatus>, ReconcileError> {
+        let roster = roster(cron_job, jobs);
+        let mut status = roster.status;
+        if !roster.unexpected.is_empty() {
+            let fresh = self.client.get(&self.kind, cron_job.key()).await;
+            let fresh = fresh.attempting(format!("look at cronjob {} past the cache", cron_job.key()))?;
+            let fresh = Cached::<CronJob>::new(fresh)?;
+            for job in &roster.unexpected {
+                if fresh.status.lists(&job.meta().uid) {
+                    return Ok(None);
+                }
+                let message =
+                    format!("Saw a job that the controller did not create or forgot: {}", job.meta().name);
+                self.record(cron_job, EventType::Warning, "UnexpectedJob", message);
+            }
+        }
+        for missing in &roster.missing {
+            let key = cron_job.key().sibling(&*missing.name);
+            let found = self.client.get(&self.jobs_kind, &key).await.optional();
+            if found.attempting(format!("look for job {key} past the cache"))?.is_none() {
+                status.strike(&missing.uid);
+                let message = format!("Active job went missing: {}", missing.name);
+                self.record(cron_job, EventType::Normal, "MissingJob", message);
+            }
+        }
+        for job in &roster.ended {
+            let (name, end) = (&job.meta().name, job.finished_as().unwrap_or_default());
+            let message = format!("Saw completed job: {name}, condition: {end}");
+            self.record(cron_job, EventType::Normal, "SawCompletedJob", message);
+        }
+        Ok(Some(status))
+    }
+
+    /// Starts a Job if one is due.
+    async fn start(
+        &self,
+        cron_job: &Cached<CronJob>,
+        status: &mut CronJobStatus,
+    ) -> Result<Outcome, ReconcileError> {
+        let now = self.clock.now();
+        let decision = start(cron_job, status, now);
+        let considered = !matches!(decision, Start::Never(Never::AtRest | Never::UnknownTimeZone(_)));
+        if considered && cron_job.spec.zone_in_schedule() {
+            let message = format!(
+                "CRON_TZ or TZ used in schedule {:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                cron_job.spec.schedule
+            );
+            self.record(cron_job, EventType::Warning, "UnsupportedSchedule", message);
+        }
+        match decision {
+            Start::Never(why) => {
+                self.record_never(cron_job, why);
+                Ok(Outcome::Settled)
+            }
+            Start::NotNow { why, next } => {
+                self.record_not_now(cron_job, why);
+                Ok(Outcome::CheckAfter(next))
+            }
+            Start::Now { time, too_many_missed, replace } => {
+                if too_many_missed {
+                    let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+                    self.record(cron_job, EventType::Warning, "TooManyMissedTimes", message.into());
+                }
+                self.replace(cron_job, &replace, status).await?;
+                self.start_job(cron_job, time, status).await
+            }
+        }
+    }
+
+    fn record_never(&self, cron_job: &Cached<CronJob>, why: Never) {
+        match why {
+            Never::AtRest => {}
+            Never::UnknownTimeZone(zone) => {
+                let message = format!("invalid timeZone: {zone:?}: unknown time zone {zone}");
+                self.record(cron_job, EventType::Warning, "UnknownTimeZone", message);
+            }
+            Never::BadSchedule(reason, message) => self.record(cron_job, EventType::Warning, reason, message),
+        }
+    }
+
+    fn record_not_now(&self, cron_job: &Cached<CronJob>, why: Option<NotNow>) {
+        match why {
+            None => {}
+            Some(NotNow::TooLate { time }) => {
+                let time = time.strftime("%a, %d %b %Y %H:%M:%S +0000");
+                let message = format!("Missed scheduled time to start a job: {time}");
+                self.record(cron_job, EventType::Warning, "MissSchedule", message);
+            }
+            Some(NotNow::AlreadyActive) => {
+                let message =
+                    "Not starting job because prior execution is running and concurrency policy is Forbid";
+                self.record(cron_job, EventType::Normal, "JobAlreadyActive", message.into());
+            }
+        }
+    }
+
+    /// Removes the Jobs that still run.
+    async fn replace(
+        &self,
+        cron_job: &Cached<CronJob>,
+        jobs: &[JobRef],
+        status: &mut CronJobStatus,
+    ) -> Result<(), ReconcileError> {
+        for job in jobs {
+            let key = cron_job.key().sibling(&*job.name);
+            self.delete(cron_job, &key, &job.uid).await.attempting(format!("replace job {key}"))?;
+            status.strike(&job.uid);
+        }
+        Ok(())
+    }
+
+    async fn start_job(
+        &self,
+        cron_job: &Cached<CronJob>,
+        time: Timestamp,
+        status: &mut CronJobStatus,
+    ) -> Result<Outcome, ReconcileError> {
+        let name = job_name(&cron_job.meta().name, time);
+        let owner = controller_ref(&self.kind, cron_job.meta());
+        let body = NewJob::of(cron_job, &name, time, owner);
+        let job = match self.client.create(&self.jobs_kind, cron_job.key().namespace(), &body).await {
+            Ok(job) => {
+                self.record(cron_job, EventType::Normal, "SuccessfulCreate", format!("Created job {name}"));
+                job
+            }
+            Err(error) if error.is_already_exists() => {
+                match self.find_ours(cron_job, &name).await? {
+                    // Somebody else's Job has the name, and they look after it.
+                    None => return Ok(Outcome::Settled),
+                    Some(job) => job,
+                }
+            }
+            Err(error) => {
+                if !namespace_is_terminating(&error) {
+                    let message = format!("Error creating job: {error}");
+                    self.record(cron_job, EventType::Warning, "FailedCreate", message);
+                }
+                return Err(error.into_reconcile_error(format!("create job {name} for {}", cron_job.key())));
+            }
+        };
+        if !status.lists(&job.meta().uid) {
+            status.active.push(JobRef::to(job.meta()));
+        }
+        status.last_schedule_time = Some(time);
+        Ok(Outcome::CheckAfter(self.next_in(cron_job)))
+    }
+
+    /// The Job of a name, if it is the CronJob's: made before a crash, or unknown to the cache.
+    async fn find_ours(
+        &self,
+        cron_job: &Cached<CronJob>,
+        name: &str,
+    ) -> Result<Option<Object>, ReconcileError> {
+        let key = cron_job.key().sibling(name);
+        let job = self.client.get(&self.jobs_kind, &key).await.attempting(format!("look at job {key}"))?;
+        Ok(Some(job).filter(|job| job.meta().is_controlled_by(&cron_job.meta().uid)))
+    }
+
+    fn next_in(&self, cron_job: &Cached<CronJob>) -> Duration {
+        let schedule = cron_job.spec.parse_schedule();
+        schedule.map_or(Duration::ZERO, |schedule| next_in(cron_job, &schedule, self.clock.now()))
+    }
+
+    async fn clear_history(
+        &self,
+        cron_job: &Cached<CronJob>,
+        jobs: &[Cached<Job>],
+    ) -> Result<(), ReconcileError> {
+        for job in excess(cron_job, jobs).into_iter().filter(|job| !job.meta().is_being_deleted()) {
+            let deleted = self.delete(cron_job, job.key(), &job.meta().uid).await;
+            deleted.attempting(format!("delete job {}, which is history", job.key()))?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, cron_job: &Cached<CronJob>, job: &Key, uid: &str) -> Result<(), ClientError> {
+        let delete = Delete { propagation: Some(Propagation::Background), ..Delete::of_uid(uid) };
+        match self.client.delete(&self.jobs_kind, job, &delete).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => {
+                self.record(cron_job, EventType::Warning, "FailedDelete", format!("Deleted job: {error}"));
+                Err(error)
+            }
+            Ok(()) => {
+                self.record(
+                    cron_job,
+                    EventType::Normal,
+                    "SuccessfulDelete",
+                    format!("Deleted job {}", job.name()),
+                );
+                Ok(())
+            }
+        }
+    }
+
+    async fn write_status(
+        &self,
+        cron_job: &Cached<CronJob>,
+        status: &CronJobStatus,
+    ) -> Result<(), ReconcileError> {
+        let body = Edit::of(cron_job.object()).set(&["status"], status);
+        let written = self.client.update(&self.kind, cron_job.key(), Part::Status, &body).await;
+        written.map(drop).attempting(format!("update the status of cronjob {}", cron_job.key()))
+    }
+
+    fn record(&self, cron_job: &Cached<CronJob>, event_type: EventType, reason: &str, message: String) {
+        self.recorder.event(&self.kind, cron_job.object(), event_type, reason, message);
+    }
+}
+
+/// The body of a new Job.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewJob<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: NewMetadata<'a>,
+    spec: &'a RawValue,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewMetadata<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
+    annotations: Labels,
+    owner_references: [OwnerRef; 1],
+}
+
+impl<'a> NewJob<'a> {
+    fn of(cron_job: &'a CronJob, name: &'a str, time: Timestamp, owner: OwnerRef) -> Self {
+        let template = &cron_job.spec.job_template;
+        let scheduled = match cron_job.spec.zone() {
+            Some(zone) if cron_job.spec.time_zone.is_some() => {
+                time.to_zoned(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string().replace("+00:00", "Z")
+            }
+            _ => time.to_string(),
+        };
+        Self {
+            api_version: "batch/v1",
+            kind: "Job",
+            metadata: NewMetadata {
+                name,
+                labels: &template.metadata.labels,
+                annotations: with_label(&template.metadata.annotations, SCHEDULED_TIME, &scheduled),
+                owner_references: [owner],
+            },
+            spec: &template.spec,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! When a Job was due, and when the next one is. Pure.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use setpoint::Cached;
+use setpoint_cron::Schedule;
+
+use super::view::CronJob;
+
+/// So much later than due: clocks differ a little.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// More missed times than these are told as too many.
+const MANY: i64 = 100;
+
+/// A schedule that names no two different times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("time difference between two schedules is less than 1 second")]
+pub(super) struct NeverDue;
+
+/// What a schedule says between the last start and now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Past {
+    /// Where the look back begins.
+    since: Timestamp,
+    /// The last time that a Job was due.
+    latest: Option<Timestamp>,
+    missed: Missed,
+}
+
+/// How many times were let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missed {
+    None,
+    Few,
+    Many,
+}
+
+/// A time that a Job is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) time: Timestamp,
+    pub(super) missed: Missed,
+}
+
+/// The latest time that a Job was due and has not been started, if there is one. What is older than the
+/// starting deadline is not looked at.
+pub(super) fn due(
+    cron_job: &Cached<CronJob>,
+    schedule: &Schedule,
+    now: Timestamp,
+) -> Result<Option<Due>, NeverDue> {
+    let deadline = cron_job.spec.starting_deadline_seconds.map(SignedDuration::from_secs);
+    let not_before = deadline.and_then(|deadline| now.checked_sub(deadline).ok());
+    let since = started(cron_job).max(not_before.unwrap_or(Timestamp::MIN));
+    let past = look_back(since, schedule, now)?;
+    Ok(past.latest.map(|time| Due { time, missed: past.missed }))
+}
+
+/// How long until the next Job is due.
+pub(super) fn next_in(cron_job: &Cached<CronJob>, schedule: &Schedule, now: Timestamp) -> Duration {
+    let from = match look_back(started(cron_job), schedule, now) {
+        Ok(Past { latest: Some(latest), .. }) => latest,
+        Ok(Past { since, missed: Missed::None, .. }) => since,
+        _ => now,
+    };
+    let next = schedule.next(from).map_or(SignedDuration::ZERO, |next| next.duration_since(now));
+    Duration::try_from(next).unwrap_or_default() + MARGIN
+}
+
+/// When a Job was last started; before the first, when the CronJob was made.
+fn started(cron_job: &Cached<CronJob>) -> Timestamp {
+    let created = cron_job.meta().creation_timestamp;
+    cron_job.status.last_schedule_time.or(created).unwrap_or(Timestamp::MIN)
+}
+
+fn look_back(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Past, NeverDue> {
+    let first = schedule.next(since).ok_or(NeverDue)?;
+    if now < first {
+        return Ok(Past { since, latest: None, missed: Missed::None });
+    }
+    let second = schedule.next(first).ok_or(NeverDue)?;
+    if now < second {
+        return Ok(Past { since, latest: Some(first), missed: Missed::None });
+    }
+    let period = second.duration_since(first).as_secs();
+    if period < 1 {
+        return Err(NeverDue);
+    }
+    let missed = now.duration_since(first).as_secs() / period + 1;
+    // Two periods back from now the irregular ones are found, and `@every` keeps its beat.
+    let back = SignedDuration::from_secs((missed - 2).saturating_mul(period));
+    let mut time = first.checked_add(back).ok().and_then(|from| schedule.next(from));
+    let mut latest = None;
+    while let Some(passed) = time.filter(|time| *time <= now) {
+        latest = Some(passed);
+        time = schedule.next(passed);
+    }
+    Ok(Past { since, latest, missed: if missed > MANY { Missed::Many } else { Missed::Few } })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    fn cron_job(schedule: &str, last: Option<&str>, deadline: Option<i64>) -> Cached<CronJob> {
+        cached(json!({
+            "metadata": {"name": "c", "creationTimestamp": "2025-01-01T00:00:30Z"},
+            "spec": {"schedule": schedule, "startingDeadlineSeconds": deadline, "jobTemplate": {"spec": {}}},
+            "status": {"lastScheduleTime": last},
+        }))
+    }
+
+    #[track_caller]
+    fn check(cron_job: &Cached<CronJob>, now: &str, expected: &str) {
+        let schedule = cron_job.spec.parse_schedule().unwrap();
+        let now = now.parse().unwrap();
+        let told = match due(cron_job, &schedule, now) {
+            Err(NeverDue) => "never".into(),
+            Ok(None) => "nothing".into(),
+            Ok(Some(Due { time, missed })) => format!("{time} {missed:?}"),
+        };
+        let next = next_in(cron_job, &schedule, now).as_secs();
+        assert_eq!(format!("{told}, next in {next}"), expected, "{:?} at {now}", cron_job.spec.schedule);
+    }
+
+    #[test]
+    fn the_latest_time_is_due_and_those_before_it_are_missed() {
+        let minutely = cron_job("* * * * *", None, None);
+        check(&minutely, "2025-01-01T00:00:45Z", "nothing, next in 15");
+        check(&minutely, "2025-01-01T00:01:00Z", "2025-01-01T00:01:00Z None, next in 60");
+        check(&minutely, "2025-01-01T00:05:30Z", "2025-01-01T00:05:00Z Few, next in 30");
+        check(&minutely, "2025-01-01T03:05:30Z", "2025-01-01T03:05:00Z Many, next in 30");
+        let started = cron_job("* * * * *", Some("2025-01-01T00:05:00Z"), None);
+        check(&started, "2025-01-01T00:05:30Z", "nothing, next in 30");
+        let irregular = cron_job("30 6-16/4 * * 1-5", Some("2025-01-03T14:30:00Z"), None);
+        check(&irregular, "2025-01-05T12:00:00Z", "nothing, next in 66600");
+    }
+
+    #[test]
+    fn what_is_older_than_the_deadline_is_not_looked_at() {
+        let late = cron_job("0 * * * *", None, Some(60));
+        check(&late, "2025-01-01T05:00:30Z", "2025-01-01T05:00:00Z None, next in 3570");
+        check(&late, "2025-01-01T05:02:00Z", "nothing, next in 3480");
+    }
+
+    #[test]
+    fn some_schedules_are_never_due() {
+        let never = cron_job("59 23 31 2 *", None, None);
+        check(&never, "2025-01-01T05:00:30Z", "never, next in 0");
+    }
+}

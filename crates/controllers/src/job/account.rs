@@ -1,0 +1,206 @@
+//! Counting a Job's pods, each exactly once. Pure.
+//!
+//! A pod that has ended stays until its finalizer is removed. It is first noted in the status by its
+//! uid, then its finalizer is removed, then the note becomes a number. A crash between any two of
+//! these leaves enough behind to go on: a note without a finalizer is counted, a finalizer with a note
+//! is removed, and a finalizer without a note is noted.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::assess::{Assessment, Ending};
+use super::failure_policy::{Verdict, verdict};
+use super::pod::Member;
+use super::view::{JobStatus, SUSPENDED, Uncounted, end_type, target_type};
+use crate::workload::condition::{Condition, whole_seconds};
+
+/// The most pods that are noted at once: about 20 KB of uids.
+const MOST_NOTED: usize = 500;
+
+/// What became of a Job's pods in this step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) active: i32,
+    pub(super) ready: i32,
+    pub(super) terminating: i32,
+}
+
+/// The status before finalizers are removed, and whose are.
+pub(super) struct Account<'a> {
+    pub(super) status: JobStatus,
+    /// These have been noted, or need not be.
+    pub(super) release: Vec<&'a Member>,
+    /// These still wait for being counted, those to be released among them.
+    pub(super) waiting: BTreeSet<Box<str>>,
+    /// Whether the Job can be told to be over once they are released.
+    pub(super) is_last: bool,
+}
+
+/// A Job stops for a while, or goes on; told by events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Suspended,
+    Resumed,
+}
+
+impl Turn {
+    /// The event's reason and message.
+    pub(super) fn told(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Suspended => ("Suspended", "Job suspended"),
+            Self::Resumed => ("Resumed", "Job resumed"),
+        }
+    }
+}
+
+/// Tells in the status whether the Job is suspended; what changed, if anything did.
+pub(super) fn turn(status: &mut JobStatus, suspended: bool, now: Timestamp) -> Option<Turn> {
+    let (truth, reason, message, turn) = match suspended {
+        true => ("True", "JobSuspended", "Job suspended", Turn::Suspended),
+        false => ("False", "JobResumed", "Job resumed", Turn::Resumed),
+    };
+    if !status.ensure(Condition::new(SUSPENDED, truth, reason, message, now).probed(now)) {
+        return None;
+    }
+    if turn == Turn::Resumed {
+        // The deadline counts from when it goes on.
+        status.start_time = Some(whole_seconds(now));
+    }
+    Some(turn)
+}
+
+/// Notes what has ended. `ending`: how the Job is over, if it is and all its pods are told to end.
+pub(super) fn account<'a>(
+    assessment: &Assessment<'a>,
+    mut status: JobStatus,
+    counts: Counts,
+    ending: Option<&Ending>,
+    now: Timestamp,
+) -> Account<'a> {
+    status.active = counts.active;
+    status.ready = Some(counts.ready);
+    status.terminating = Some(counts.terminating);
+    let waiting: BTreeSet<Box<str>> =
+        assessment.pods.iter().filter(|pod| pod.waits()).map(|pod| pod.uid().into()).collect();
+    count_released(&mut status, &waiting);
+
+    let (release, is_last) = note(assessment, &mut status, ending);
+    if let Some(ending) = ending.filter(|ending| !ending.announced) {
+        let Ending { well, reason, message, .. } = ending;
+        status.conditions.push(Condition::new(target_type(*well), "True", reason, message, now).probed(now));
+    }
+    Account { status, release, waiting, is_last }
+}
+
+/// Notes pods until there are enough for one status; tells which are released and whether these are all.
+fn note<'a>(
+    assessment: &Assessment<'a>,
+    status: &mut JobStatus,
+    ending: Option<&Ending>,
+) -> (Vec<&'a Member>, bool) {
+    let noted = assessment.job.status.uncounted_terminated_pods.clone().unwrap_or_default();
+    let mut pods: Vec<_> = assessment.pods.iter().filter(|pod| pod.waits()).collect();
+    if assessment.indexed.is_some() {
+        pods.sort_by_key(|pod| pod.pod.index);
+    }
+    let (mut release, mut indexes, mut is_last) = (Vec::new(), Vec::new(), true);
+    for pod in pods.into_iter().filter(|pod| can_be_released(assessment, pod, ending.is_some())) {
+        release.push(pod);
+        match fate(assessment, pod, &noted, ending) {
+            Fate::Index(index) => indexes.push(index),
+            Fate::Succeeded => status.uncounted().succeeded.push(pod.uid().into()),
+            Fate::Failed => status.uncounted().failed.push(pod.uid().into()),
+            Fate::Counted => {}
+        }
+        let Uncounted { succeeded, failed } = status.uncounted();
+        if indexes.len() + succeeded.len() + failed.len() >= MOST_NOTED {
+            is_last = false;
+            break;
+        }
+    }
+    if let Some(indexed) = &assessment.indexed {
+        let succeeded = indexed.succeeded.with(indexes);
+        status.succeeded = i32::try_from(succeeded.len()).unwrap_or(i32::MAX);
+        status.completed_indexes = succeeded.to_string();
+        status.failed_indexes = indexed.failed.as_ref().map(ToString::to_string);
+    }
+    status.uncounted();
+    (release, is_last)
+}
+
+/// Whether a pod need not stay: it has ended and is noted, or its Job is over or being deleted.
+fn can_be_released(assessment: &Assessment<'_>, pod: &Member, over: bool) -> bool {
+    let job = assessment.job;
+    if job.meta().is_being_deleted() || over || pod.has_succeeded() {
+        return true;
+    }
+    let awaits_replacement = || {
+        let index = pod.pod.index?;
+        let last = assessment.indexed.as_ref()?.replaceable.get(&index)?;
+        Some(last.uid() == pod.uid())
+    };
+    pod.has_failed(job.spec.replaces_only_failed()) && awaits_replacement() != Some(true)
+}
+
+/// As what a released pod counts.
+enum Fate {
+    /// As the success of an index, which is its own note.
+    Index(usize),
+    Succeeded,
+    Failed,
+    /// It is noted already, or does not count.
+    Counted,
+}
+
+fn fate(assessment: &Assessment<'_>, pod: &Member, noted: &Uncounted, ending: Option<&Ending>) -> Fate {
+    let noted_as = |uids: &[Box<str>]| uids.iter().any(|uid| **uid == *pod.uid());
+    if pod.has_succeeded() && !noted_as(&noted.failed) {
+        return match &assessment.indexed {
+            Some(indexed) => match pod.pod.index {
+                Some(index) if assessment.is_valid(pod) && !indexed.told.contains(index) => {
+                    Fate::Index(index)
+                }
+                _ => Fate::Counted,
+            },
+            None if noted_as(&noted.succeeded) => Fate::Counted,
+            None => Fate::Succeeded,
+        };
+    }
+    // When a Job fails, all that has not ended by then has failed with it.
+    let failed =
+        pod.has_failed(assessment.job.spec.replaces_only_failed()) || ending.is_some_and(|end| !end.well);
+    let counts = || verdict(assessment.job.spec.pod_failure_policy.as_ref(), &pod.pod) != Verdict::Ignore;
+    if failed && !noted_as(&noted.failed) && assessment.is_valid(pod) && counts() {
+        return Fate::Failed;
+    }
+    Fate::Counted
+}
+
+/// Turns the notes of pods that wait no longer into numbers.
+pub(super) fn count_released(status: &mut JobStatus, waiting: &BTreeSet<Box<str>>) {
+    let Uncounted { succeeded, failed } = status.uncounted();
+    let count = |uids: &mut Vec<Box<str>>| {
+        let before = uids.len();
+        uids.retain(|uid| waiting.contains(uid));
+        i32::try_from(before - uids.len()).unwrap_or(i32::MAX)
+    };
+    let (succeeded, failed) = (count(succeeded), count(failed));
+    status.succeeded = status.succeeded.saturating_add(succeeded);
+    status.failed = status.failed.saturating_add(failed);
+}
+
+/// Tells that the Job is over, if all its pods have ended and been counted; says whether it is.
+pub(super) fn finish(status: &mut JobStatus, ending: &Ending, now: Timestamp) -> bool {
+    let Uncounted { succeeded, failed } = status.uncounted();
+    if !succeeded.is_empty() || !failed.is_empty() || status.terminating.is_some_and(|left| left > 0) {
+        return false;
+    }
+    let Ending { well, reason, message, .. } = ending;
+    let end = Condition::new(end_type(*well), "True", reason, message, now).probed(now);
+    if *well {
+        status.completion_time = end.last_transition_time;
+    }
+    status.ensure(end);
+    true
+}

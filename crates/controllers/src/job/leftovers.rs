@@ -1,0 +1,71 @@
+//! Pods that wait for being counted though nobody counts them any more: they are let go.
+//!
+//! A Job that ends or is deleted has counted its pods, or nobody will ask. What still waits by then is
+//! an orphan, or was created while the Job went.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use setpoint::client::{Optional, Part, Patch};
+use setpoint::indexer::Indexer;
+use setpoint::reconcile::Attempting;
+use setpoint::{Client, ClientError, Key, Kind, Object, Outcome, ReconcileError, Reconciler};
+
+use super::view::{Job, TRACKING};
+use crate::workload::owners::Owners;
+
+pub(super) struct Leftovers {
+    pub(super) hands: Releasing,
+    pub(super) pods: Arc<Indexer>,
+    pub(super) jobs: Owners<Job>,
+}
+
+impl Reconciler for Leftovers {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        if let Some(pod) = self.pods.get(key).filter(|pod| self.is_leftover(pod)) {
+            self.hands.release(&pod).await.attempting(format!("let go of pod {key}, which no Job counts"))?;
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Leftovers {
+    /// Whether nobody will count the pod: it has no Job, or one that is over.
+    fn is_leftover(&self, pod: &Object) -> bool {
+        if !pod.meta().has_finalizer(TRACKING) {
+            return false;
+        }
+        let Some(controller) = pod.meta().controller() else { return true };
+        if (&*controller.api_version, &*controller.kind) != ("batch/v1", "Job") {
+            return false;
+        }
+        self.jobs.of(pod).is_none_or(|job| job.is_finished() && !job.is_managed_elsewhere())
+    }
+}
+
+/// Removes the finalizer by which pods wait for being counted. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Releasing {
+    client: Client,
+    pods: Kind,
+}
+
+impl Releasing {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, pods: Kind::of::<super::pod::JobPod>() }
+    }
+
+    /// Lets a pod go; one that is gone needs it no more.
+    pub(super) async fn release(&self, pod: &Object) -> Result<(), ClientError> {
+        let patch =
+            json!({"metadata": {"uid": pod.meta().uid, "$deleteFromPrimitiveList/finalizers": [TRACKING]}});
+        let released = self.client.patch(&self.pods, pod.key(), Part::Main, Patch::strategic(&patch)).await;
+        match released.optional() {
+            // About the uid: the pod is gone and another one has its name.
+            Err(error) if error.is_conflict() => Ok(()),
+            released => released.map(drop),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Job: pods that run to their end, as many as are wanted, each counted exactly once.
+//!
+//! Owns: the pods that a Job controls; `status` of Jobs.
+//! Watches: Jobs, Pods.
+//! Writes: creates and deletes pods; adopts, releases and untracks them (patch); Job status (update).
+//!
+//! ```text
+//!  wake.rs            a change of a Job or a pod → the Jobs to look at, the leftovers to let go
+//!  observe.rs         listers → Observed
+//!  pod.rs             a pod as a Job sees it
+//!  assess.rs          what has ended, what is left, whether the Job is over  (pure)
+//!  indexes.rs         sets of completion indexes                             (pure)
+//!  failure_policy.rs  what the failure of a pod means                        (pure)
+//!  success_policy.rs  when some indexes are enough                           (pure)
+//!  backoff.rs         how long to wait after failures                        (pure)
+//!  plan.rs            which pods to start and which to remove                (pure)
+//!  bodies.rs          what pods are made of                                  (pure)
+//!  account.rs         counting pods, each exactly once                       (pure)
+//!  memory.rs          what was done that the cache may not show yet
+//!  leftovers.rs       pods that nobody counts any more
+//!  reconcile.rs       observe, assess, plan, apply, then count
+//! ```
+//!
+//! What always holds:
+//! - `succeeded` and `failed` together count every pod that ended once, by its uid: a pod stays (by its
+//!   finalizer) until the status has noted it, and the note becomes a number only when it need not stay;
+//! - a Job is not looked at while the cache shows an older one than was written last;
+//! - nothing is created or removed while earlier creates and deletes have not shown up in the cache;
+//! - a Job is over only once none of its pods runs, or is about to end, or waits for being counted;
+//! - once it is announced how a Job ends, it ends so.
+
+mod account;
+mod assess;
+mod backoff;
+mod bodies;
+mod failure_policy;
+mod indexes;
+mod leftovers;
+mod memory;
+mod observe;
+mod plan;
+mod pod;
+mod reconcile;
+mod success_policy;
+#[cfg(test)]
+mod tests;
+mod view;
+mod wake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::backoff::Backoff;
+use setpoint::queue::limiter::PerKey;
+use setpoint::{Context, Controller, Expectations, Key, Kind, Queue, Runnable};
+
+use self::backoff::Records;
+use self::leftovers::{Leftovers, Releasing};
+use self::memory::Memory;
+use self::observe::Observer;
+use self::pod::JobPod;
+use self::reconcile::Jobs;
+use self::wake::Wake;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::dependents::Dependents;
+use crate::workload::owners::Owners;
+use crate::workload::pace::Pace;
+use crate::workload::pod_control::PodControl;
+
+pub(crate) use self::view::Job;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "job-controller",
+    aliases: &["job"],
+    on_by_default: true,
+    summary: "runs a Job's pods to their end and counts them",
+    watches: &[Access::watch("batch", "jobs"), Access::watch("", "pods")],
+    writes: &[
+        Access::to("", "pods", &["create", "delete", "patch"]),
+        Access::to("batch", "jobs/status", &["update"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let jobs = context.informers.of::<Job>();
+    let pods = context.informers.of::<JobPod>();
+    let clock = &context.runtime.clock;
+    let (queue, leftovers) = (queue(context, "job"), queue(context, "job_orphan_pod"));
+    let expectations = Arc::new(Expectations::new(clock.clone()));
+    let (memory, records) = (Arc::new(Memory::default()), Arc::new(Records::default()));
+    let pace = Arc::new(Pace::new(clock.clone()));
+
+    let wake = Arc::new(Wake {
+        queue: queue.clone(),
+        leftovers: leftovers.clone(),
+        expectations: expectations.clone(),
+        memory: memory.clone(),
+        records: records.clone(),
+        pace: pace.clone(),
+        jobs: Owners::new(jobs.lister()),
+        pods: Dependents::of(&pods),
+    });
+    let on_job = wake.clone();
+    jobs.add_handler(move |event: &setpoint::Event| on_job.job_changed(event));
+    pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
+
+    let releasing = Releasing::new(context.client.clone());
+    let reconciler = Jobs {
+        client: context.client.clone(),
+        recorder: context.recorder(ENTRY.name),
+        clock: clock.clone(),
+        kind: Kind::of::<Job>(),
+        observer: Observer {
+            jobs: jobs.lister(),
+            pods: Dependents::of(&pods),
+            expectations: expectations.clone(),
+            memory: memory.clone(),
+        },
+        expectations,
+        memory,
+        records,
+        pace,
+        hands: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
+        releasing: releasing.clone(),
+    };
+    let letting_go =
+        Leftovers { hands: releasing, pods: pods.objects().clone(), jobs: Owners::new(jobs.lister()) };
+    let workers = options.workers(&ENTRY);
+    let counting = Controller::new(ENTRY.name, queue, reconciler).workers(workers).persistent();
+    let leftovers = Controller::new("job-orphan-pods", leftovers, letting_go).workers(workers).persistent();
+    vec![
+        Box::new(counting.waits_for(&jobs).waits_for(&pods)),
+        Box::new(leftovers.waits_for(&jobs).waits_for(&pods)),
+    ]
+}
+
+/// A queue whose failures wait for a second, two, four, …, at most a minute.
+fn queue(context: &Context, name: &'static str) -> Queue<Key> {
+    let limiter = PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)));
+    Queue::with_rate_limiter(name, &context.runtime, Arc::new(limiter))
+}

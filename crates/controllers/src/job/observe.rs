@@ -1,0 +1,41 @@
+//! What the caches say about a Job. No client.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Expectations, Key, Lister};
+
+use super::memory::Memory;
+use super::pod::JobPod;
+use super::view::Job;
+use crate::workload::dependents::Dependents;
+
+pub(super) struct Observer {
+    pub(super) jobs: Lister<Job>,
+    pub(super) pods: Dependents<JobPod>,
+    pub(super) expectations: Arc<Expectations<Key>>,
+    pub(super) memory: Arc<Memory>,
+}
+
+pub(super) struct Observed {
+    /// The pods that the Job controls, and the orphans of its namespace.
+    pub(super) pods: Vec<Cached<JobPod>>,
+    /// Those of them that have been counted already.
+    pub(super) released: BTreeSet<Box<str>>,
+    /// Whether the cache shows all that was created and deleted for this Job.
+    pub(super) caught_up: bool,
+}
+
+impl Observer {
+    pub(super) fn job(&self, key: &Key) -> Result<Option<Cached<Job>>, DecodeError> {
+        self.jobs.get(key)
+    }
+
+    pub(super) fn observe(&self, job: &Cached<Job>) -> Result<Observed, DecodeError> {
+        // Asked before the pods are listed: what is observed after the list must not count for it.
+        let caught_up = self.expectations.satisfied(job.key());
+        let released = self.memory.released(job.key());
+        Ok(Observed { pods: self.pods.claimable_by(job.meta())?, released, caught_up })
+    }
+}

@@ -1,0 +1,157 @@
+//! Which pods a Job starts and which it removes. Pure.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use setpoint::Cached;
+
+use super::assess::{Assessment, Indexed};
+use super::backoff::remaining_for_index;
+use super::indexes::Indexes;
+use super::pod::Member;
+use crate::workload::pod::{Pod, Readiness};
+
+/// The most pods that are created or deleted in one step.
+const MOST: usize = 500;
+
+/// What is to be done about a Job's pods.
+pub(super) enum Step<'a> {
+    /// The Job is over: what still runs is told to end, and stays until it is counted.
+    End,
+    /// Nothing may be created or deleted now.
+    Hold,
+    /// These go, uncounted.
+    Remove(Vec<&'a Member>),
+    /// So many more start.
+    Create { count: usize },
+    /// Pods of these indexes start.
+    CreateIndexes(Vec<usize>),
+    /// More start after this time.
+    Wait(Duration),
+    /// All is as it should be.
+    Keep,
+}
+
+pub(super) fn plan<'a>(assessment: &Assessment<'a>, caught_up: bool, now: Timestamp) -> Step<'a> {
+    if assessment.ending.is_some() {
+        return Step::End;
+    }
+    if !caught_up || assessment.job.meta().is_being_deleted() {
+        return Step::Hold;
+    }
+    let active = assessment.active.len();
+    if assessment.job.spec.is_suspended() {
+        return removal(assessment, active, usize::MAX);
+    }
+    let wanted = wanted(assessment);
+    match removal(assessment, active.saturating_sub(wanted), MOST) {
+        Step::Keep => start(assessment, wanted, now),
+        removal => removal,
+    }
+}
+
+/// How many pods shall run.
+fn wanted(assessment: &Assessment<'_>) -> usize {
+    let spec = &assessment.job.spec;
+    let wanted = match spec.completions {
+        // Once one has succeeded the others finish, and no more start.
+        None if assessment.succeeded > 0 => return assessment.active.len(),
+        None => spec.parallelism,
+        Some(completions) => completions.saturating_sub(assessment.succeeded).min(spec.parallelism),
+    };
+    usize::try_from(wanted).unwrap_or(0)
+}
+
+/// Removes at least so many, and every pod that is one too many of its index.
+fn removal<'a>(assessment: &Assessment<'a>, at_least: usize, at_most: usize) -> Step<'a> {
+    let (mut removed, mut left) = match assessment.indexed {
+        Some(_) => superfluous(assessment),
+        None => (Vec::new(), assessment.active.clone()),
+    };
+    if removed.len() < at_least {
+        sort_by_rank(&mut left);
+        removed.extend(left.into_iter().take(at_least - removed.len()));
+    }
+    removed.truncate(at_most);
+    if removed.is_empty() { Step::Keep } else { Step::Remove(removed) }
+}
+
+/// The active pods of a Job with indexes: those that have no valid index, or not alone, and the rest.
+fn superfluous<'a>(assessment: &Assessment<'a>) -> (Vec<&'a Member>, Vec<&'a Member>) {
+    let (mut pods, mut removed): (Vec<_>, Vec<_>) =
+        assessment.active.iter().copied().partition(|pod| assessment.is_valid(pod));
+    let mut left = Vec::new();
+    sort_by_rank(&mut pods);
+    pods.sort_by_key(|pod| pod.pod.index);
+    for same in pods.chunk_by(|one, other| one.pod.index == other.pod.index) {
+        if let [superfluous @ .., last] = same {
+            removed.extend(superfluous);
+            left.push(*last);
+        }
+    }
+    (removed, left)
+}
+
+/// Those that have come the least far go first.
+fn sort_by_rank(pods: &mut [&Member]) {
+    pods.sort_by_cached_key(|member| {
+        let meta = member.pod.meta();
+        let facts = Cached::<Pod>::new(member.pod.object().clone());
+        let facts = facts.as_deref().cloned().unwrap_or_default();
+        let ready_since = match facts.readiness {
+            Readiness::Ready { since } => since,
+            Readiness::NotReady => None,
+        };
+        (
+            (!facts.node.is_empty(), facts.phase, facts.readiness != Readiness::NotReady),
+            (ready_since.is_some(), Reverse(ready_since), Reverse(facts.restarts)),
+            (Reverse(meta.creation_timestamp), meta.uid.clone()),
+        )
+    });
+}
+
+fn start<'a>(assessment: &Assessment<'a>, wanted: usize, now: Timestamp) -> Step<'a> {
+    let spec = &assessment.job.spec;
+    let terminating = if spec.replaces_only_failed() { assessment.terminating } else { 0 };
+    let terminating = usize::try_from(terminating).unwrap_or(0);
+    let missing = wanted.saturating_sub(terminating).saturating_sub(assessment.active.len());
+    if missing == 0 {
+        return Step::Keep;
+    }
+    // With a limit of their own, indexes wait by their own failures.
+    if spec.backoff_limit_per_index.is_none()
+        && let Some(wait) = assessment.record.remaining(now)
+    {
+        return Step::Wait(wait);
+    }
+    let count = missing.min(MOST);
+    match &assessment.indexed {
+        None => Step::Create { count },
+        Some(indexed) => start_indexes(indexed, pending(assessment, indexed, count), now),
+    }
+}
+
+/// The first indexes that have not ended and have no pod.
+fn pending(assessment: &Assessment<'_>, indexed: &Indexed<'_>, count: usize) -> Vec<usize> {
+    let spec = &assessment.job.spec;
+    let occupied = assessment
+        .pods
+        .iter()
+        .filter(|pod| pod.is_active() || (spec.replaces_only_failed() && pod.is_terminating()));
+    let occupied: Indexes = occupied.filter_map(|pod| pod.pod.index).collect();
+    let mut settled = indexed.succeeded.union(&occupied);
+    if let Some(failed) = &indexed.failed {
+        settled = settled.union(failed);
+    }
+    settled.first_missing(count, spec.indexes())
+}
+
+fn start_indexes<'a>(indexed: &Indexed<'_>, pending: Vec<usize>, now: Timestamp) -> Step<'a> {
+    let wait = |index: &usize| indexed.replaceable.get(index).and_then(|pod| remaining_for_index(pod, now));
+    let (due, waiting): (Vec<_>, Vec<_>) = pending.into_iter().partition(|index| wait(index).is_none());
+    if !due.is_empty() {
+        return Step::CreateIndexes(due);
+    }
+    waiting.iter().filter_map(wait).min().map_or(Step::Keep, Step::Wait)
+}

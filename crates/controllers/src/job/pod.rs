@@ -1,0 +1,338 @@
+//! A pod as a Job sees it: whether it has ended, how, and when.
+
+use std::borrow::Cow;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use setpoint::Cached;
+
+use super::view::TRACKING;
+use crate::workload::pod::Phase;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct JobPod {
+    pub(super) phase: Phase,
+    pub(super) is_ready: bool,
+    /// The completion index, if it has a valid one.
+    pub(super) index: Option<usize>,
+    /// How many pods of its index failed before it, those that count and those that do not.
+    pub(super) index_failures: i32,
+    pub(super) index_ignored_failures: i32,
+    /// The restarts of all its containers together.
+    pub(super) restarts: i32,
+    /// When it ended, as far as its status tells.
+    finished: Option<Timestamp>,
+    /// The containers that ended with a failure, and then the init containers.
+    pub(super) exits: Box<[Exit]>,
+    /// Types and statuses.
+    pub(super) conditions: Box<[(Box<str>, Box<str>)]>,
+}
+
+setpoint::view!(JobPod of k8s_openapi::api::core::v1::Pod);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exit {
+    pub(super) container: Box<str>,
+    pub(super) code: i32,
+}
+
+/// A pod of a Job, and what the Job knows about it beyond the cache.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) pod: Cached<JobPod>,
+    /// Whether it waits for being counted, as far as the cache shows.
+    pub(super) tracked: bool,
+    /// Whether it has been counted, though the cache does not show it yet.
+    pub(super) counted: bool,
+}
+
+impl Member {
+    pub(super) fn of(pod: Cached<JobPod>, counted: bool) -> Self {
+        let tracked = pod.meta().has_finalizer(TRACKING);
+        Self { pod, tracked, counted }
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        &self.pod.meta().uid
+    }
+
+    /// Whether it still has to be counted.
+    pub(super) fn waits(&self) -> bool {
+        self.tracked && !self.counted
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        !self.pod.phase.has_ended() && !self.pod.meta().is_being_deleted()
+    }
+
+    pub(super) fn is_terminating(&self) -> bool {
+        !self.pod.phase.has_ended() && self.pod.meta().is_being_deleted()
+    }
+
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.pod.phase == Phase::Succeeded
+    }
+
+    /// Whether it counts as failed: pods that are told to end do, unless only failed ones are replaced.
+    pub(super) fn has_failed(&self, only_when_ended: bool) -> bool {
+        match self.pod.phase {
+            Phase::Failed => true,
+            Phase::Succeeded => false,
+            _ => !only_when_ended && self.pod.meta().is_being_deleted(),
+        }
+    }
+
+    /// When it ended: as its containers tell, or when it stopped being ready, or when it was told to end.
+    pub(super) fn finished_at(&self) -> Option<Timestamp> {
+        let meta = self.pod.meta();
+        let told_to_end = || {
+            let grace = SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0));
+            meta.deletion_timestamp.and_then(|by| by.checked_sub(grace).ok())
+        };
+        self.pod.finished.or_else(told_to_end).or(meta.creation_timestamp)
+    }
+
+    pub(super) fn all_index_failures(&self) -> i32 {
+        self.pod.index_failures.saturating_add(self.pod.index_ignored_failures)
+    }
+}
+
+impl<'de> Deserialize<'de> for JobPod {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Encoded::deserialize(deserializer)?.facts())
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Encoded<'a> {
+    #[serde(borrow)]
+    metadata: EncodedMetadata<'a>,
+    #[serde(borrow)]
+    spec: EncodedSpec<'a>,
+    #[serde(borrow)]
+    status: EncodedStatus<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EncodedMetadata<'a> {
+    #[serde(borrow)]
+    annotations: Option<EncodedAnnotations<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EncodedAnnotations<'a> {
+    #[serde(rename = "batch.kubernetes.io/job-completion-index", borrow)]
+    index: Option<Cow<'a, str>>,
+    #[serde(rename = "batch.kubernetes.io/job-index-failure-count", borrow)]
+    failures: Option<Cow<'a, str>>,
+    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count", borrow)]
+    ignored_failures: Option<Cow<'a, str>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EncodedSpec<'a> {
+    #[serde(borrow)]
+    init_containers: Option<Vec<EncodedInitContainer<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EncodedInitContainer<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    restart_policy: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EncodedStatus<'a> {
+    #[serde(borrow)]
+    phase: Cow<'a, str>,
+    #[serde(borrow)]
+    conditions: Option<Vec<EncodedCondition<'a>>>,
+    #[serde(borrow)]
+    container_statuses: Option<Vec<EncodedContainerStatus<'a>>>,
+    #[serde(borrow)]
+    init_container_statuses: Option<Vec<EncodedContainerStatus<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EncodedCondition<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EncodedContainerStatus<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    restart_count: i32,
+    state: Option<EncodedState>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EncodedState {
+    terminated: Option<EncodedTerminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EncodedTerminated {
+    exit_code: i32,
+    finished_at: Option<Timestamp>,
+}
+
+impl EncodedContainerStatus<'_> {
+    fn terminated(&self) -> Option<&EncodedTerminated> {
+        self.state.as_ref()?.terminated.as_ref()
+    }
+
+    fn exit(&self) -> Option<Exit> {
+        let code = self.terminated()?.exit_code;
+        (code != 0).then(|| Exit { container: self.name.as_ref().into(), code })
+    }
+}
+
+impl Encoded<'_> {
+    fn facts(&self) -> JobPod {
+        let annotations = self.metadata.annotations.as_ref();
+        let count =
+            |text: Option<&Cow<'_, str>>| text.and_then(|text| text.parse().ok()).filter(|n: &i32| *n >= 0);
+        let conditions = self.status.conditions.iter().flatten();
+        JobPod {
+            phase: Phase::named(&self.status.phase),
+            is_ready: self.ready_condition().is_some_and(|ready| ready.status == "True"),
+            index: annotations.and_then(|all| all.index.as_ref()?.parse().ok()),
+            index_failures: count(annotations.and_then(|all| all.failures.as_ref())).unwrap_or(0),
+            index_ignored_failures: count(annotations.and_then(|all| all.ignored_failures.as_ref()))
+                .unwrap_or(0),
+            restarts: self.statuses().map(|status| status.restart_count).fold(0, i32::saturating_add),
+            finished: self.containers_finished().or_else(|| self.stopped_being_ready()),
+            exits: self.statuses().filter_map(EncodedContainerStatus::exit).collect(),
+            conditions: conditions
+                .map(|one| (one.r#type.as_ref().into(), one.status.as_ref().into()))
+                .collect(),
+        }
+    }
+
+    fn statuses(&self) -> impl Iterator<Item = &EncodedContainerStatus<'_>> {
+        let Self { status, .. } = self;
+        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
+    }
+
+    fn ready_condition(&self) -> Option<&EncodedCondition<'_>> {
+        self.status.conditions.iter().flatten().find(|condition| condition.r#type == "Ready")
+    }
+
+    fn stopped_being_ready(&self) -> Option<Timestamp> {
+        self.ready_condition().filter(|ready| ready.status == "False")?.last_transition_time
+    }
+
+    /// When the last container ended, or the last sidecar; nothing while one of them runs.
+    fn containers_finished(&self) -> Option<Timestamp> {
+        let containers = last_end(None, self.status.container_statuses.iter().flatten());
+        let statuses = self.status.init_container_statuses.iter().flatten();
+        last_end(containers, statuses.filter(|status| self.is_sidecar(&status.name)))
+    }
+
+    fn is_sidecar(&self, name: &str) -> bool {
+        let mut init_containers = self.spec.init_containers.iter().flatten();
+        init_containers.any(|container| container.name == name && container.restart_policy == "Always")
+    }
+}
+
+fn last_end<'a>(
+    known: Option<Timestamp>,
+    statuses: impl Iterator<Item = &'a EncodedContainerStatus<'a>>,
+) -> Option<Timestamp> {
+    let mut last = known;
+    for status in statuses {
+        last = last.max(Some(status.terminated()?.finished_at?));
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::{at, cached};
+
+    fn member(pod: Value) -> Member {
+        Member::of(cached(pod), false)
+    }
+
+    #[test]
+    fn the_end_of_a_pod_is_told_by_whoever_knows_best() {
+        let check = |what: &str, pod: Value, expected: Option<i64>| {
+            assert_eq!(member(pod).finished_at(), expected.map(at), "{what}");
+        };
+        let ended = |second: i64| json!({"state": {"terminated": {"finishedAt": at(second), "exitCode": 0}}});
+        let not_ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": at(7)}]);
+        check("nothing known", json!({"metadata": {"name": "a"}}), None);
+        check("creation", json!({"metadata": {"name": "a", "creationTimestamp": at(1)}}), Some(1));
+        check(
+            "told to end",
+            json!({"metadata": {"name": "a", "deletionTimestamp": at(40), "deletionGracePeriodSeconds": 30}}),
+            Some(10),
+        );
+        check("not ready", json!({"metadata": {"name": "a"}, "status": {"conditions": not_ready}}), Some(7));
+        check(
+            "containers",
+            json!({"metadata": {"name": "a"}, "status": {
+                "conditions": not_ready, "containerStatuses": [ended(3), ended(5), ended(4)]}}),
+            Some(5),
+        );
+        check(
+            "one still runs",
+            json!({"metadata": {"name": "a"}, "status": {
+                "conditions": not_ready, "containerStatuses": [ended(3), {"state": {"running": {}}}]}}),
+            Some(7),
+        );
+        let mut sidecar = ended(9);
+        sidecar["name"] = json!("log");
+        check(
+            "a sidecar ends last",
+            json!({"metadata": {"name": "a"},
+                "spec": {"initContainers": [{"name": "log", "restartPolicy": "Always"}]},
+                "status": {"containerStatuses": [ended(3)], "initContainerStatuses": [sidecar, {"name": "once"}]}}),
+            Some(9),
+        );
+    }
+
+    #[test]
+    fn only_valid_numbers_count() {
+        let index = |text: &str| {
+            let annotations = json!({"batch.kubernetes.io/job-completion-index": text,
+                "batch.kubernetes.io/job-index-failure-count": text});
+            let member = member(json!({"metadata": {"name": "a", "annotations": annotations}}));
+            (member.pod.index, member.pod.index_failures)
+        };
+        assert_eq!(index("3"), (Some(3), 3));
+        assert_eq!(index("-1"), (None, 0));
+        assert_eq!(index("x"), (None, 0));
+        assert_eq!(index("4294967296").1, 0);
+    }
+
+    #[test]
+    fn a_pod_that_is_told_to_end_has_failed_unless_only_the_ended_count() {
+        let told = |phase: &str| {
+            member(json!({"metadata": {"name": "a", "deletionTimestamp": at(1)}, "status": {"phase": phase}}))
+        };
+        assert!(told("Running").has_failed(false) && !told("Running").has_failed(true));
+        assert!(told("Failed").has_failed(true) && !told("Succeeded").has_failed(false));
+        assert!(told("Running").is_terminating() && !told("Failed").is_terminating());
+    }
+}

@@ -1,0 +1,243 @@
+//! A Job as its controller reads and writes it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use setpoint::LabelSelector;
+
+use super::failure_policy::FailurePolicy;
+use super::success_policy::SuccessPolicy;
+use crate::workload::condition::{self, Condition};
+use crate::workload::encoding::{is_zero, one};
+use crate::workload::owners::Owner;
+use crate::workload::template::PodTemplate;
+
+/// What a Job's pods wait for before they go: that they have been counted.
+pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// The controller that manages a Job that does not say otherwise.
+const OURSELVES: &str = "kubernetes.io/job-controller";
+
+pub(super) const SUSPENDED: &str = "Suspended";
+pub(super) const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
+pub(super) const FAILURE_TARGET: &str = "FailureTarget";
+const COMPLETE: &str = "Complete";
+const FAILED: &str = "Failed";
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Job {
+    pub(super) spec: JobSpec,
+    #[serde(default)]
+    pub(super) status: JobStatus,
+}
+
+setpoint::view!(Job of k8s_openapi::api::batch::v1::Job);
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct JobSpec {
+    #[serde(default = "one")]
+    pub(super) parallelism: i32,
+    #[serde(default)]
+    pub(super) completions: Option<i32>,
+    #[serde(default)]
+    pub(super) active_deadline_seconds: Option<i64>,
+    #[serde(default)]
+    pub(super) pod_failure_policy: Option<FailurePolicy>,
+    #[serde(default)]
+    pub(super) success_policy: Option<SuccessPolicy>,
+    #[serde(default = "six")]
+    pub(super) backoff_limit: i32,
+    #[serde(default)]
+    pub(super) backoff_limit_per_index: Option<i32>,
+    #[serde(default)]
+    pub(super) max_failed_indexes: Option<i32>,
+    pub(super) selector: LabelSelector,
+    pub(super) template: PodTemplate,
+    #[serde(default)]
+    pub(super) completion_mode: CompletionMode,
+    #[serde(default)]
+    pub(super) suspend: Option<bool>,
+    #[serde(default)]
+    pod_replacement_policy: Option<Box<str>>,
+    #[serde(default)]
+    managed_by: Option<Box<str>>,
+    #[serde(default)]
+    ttl_seconds_after_finished: Option<i32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) enum CompletionMode {
+    #[default]
+    NonIndexed,
+    Indexed,
+    /// A mode of a later version.
+    #[serde(untagged)]
+    Unknown(Box<str>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct JobStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) start_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) completion_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) active: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) succeeded: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) failed: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) terminating: Option<i32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) completed_indexes: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failed_indexes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uncounted_terminated_pods: Option<Uncounted>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ready: Option<i32>,
+}
+
+/// Pods (by uid) that have ended and still wait for being counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Uncounted {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) succeeded: Vec<Box<str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) failed: Vec<Box<str>>,
+}
+
+fn six() -> i32 {
+    6
+}
+
+impl Owner for Job {
+    fn selector(&self) -> &LabelSelector {
+        &self.spec.selector
+    }
+}
+
+impl Job {
+    /// Whether it has ended, well or badly.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.status.finished().is_some()
+    }
+
+    /// Whether it has ended well.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        self.status.holds(COMPLETE)
+    }
+
+    /// When it ended, if it has.
+    pub(crate) fn finished_at(&self) -> Option<Timestamp> {
+        self.status.finished()?.last_transition_time
+    }
+
+    /// As what it ended, in a word.
+    pub(crate) fn finished_as(&self) -> Option<&str> {
+        self.status.finished().map(|condition| &*condition.r#type)
+    }
+
+    pub(crate) fn ttl_seconds_after_finished(&self) -> Option<i32> {
+        self.spec.ttl_seconds_after_finished
+    }
+
+    /// When it began, if it has.
+    pub(crate) fn start_time(&self) -> Option<Timestamp> {
+        self.status.start_time
+    }
+
+    pub(crate) fn completion_time(&self) -> Option<Timestamp> {
+        self.status.completion_time
+    }
+
+    /// Whether another controller manages it.
+    pub(super) fn is_managed_elsewhere(&self) -> bool {
+        self.spec.managed_by.as_deref().is_some_and(|manager| manager != OURSELVES)
+    }
+}
+
+impl JobSpec {
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspend == Some(true)
+    }
+
+    pub(super) fn is_indexed(&self) -> bool {
+        self.completion_mode == CompletionMode::Indexed
+    }
+
+    /// How many indexes there are; a Job without indexes has none.
+    pub(super) fn indexes(&self) -> usize {
+        let completions = if self.is_indexed() { self.completions } else { None };
+        completions.and_then(|completions| usize::try_from(completions).ok()).unwrap_or(0)
+    }
+
+    /// Whether pods are replaced only once they have failed, not as soon as they are told to end.
+    pub(super) fn replaces_only_failed(&self) -> bool {
+        self.pod_replacement_policy.as_deref() == Some("Failed") || self.pod_failure_policy.is_some()
+    }
+
+    /// Whether the pods' containers are started again where they run.
+    pub(super) fn restarts_on_failure(&self) -> bool {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct PodSpec<'a> {
+            #[serde(borrow)]
+            restart_policy: Option<std::borrow::Cow<'a, str>>,
+        }
+        let spec: PodSpec<'_> = serde_json::from_str(self.template.spec.get()).unwrap_or_default();
+        spec.restart_policy.as_deref() == Some("OnFailure")
+    }
+}
+
+impl JobStatus {
+    /// Whether a condition of this type is true.
+    pub(super) fn holds(&self, r#type: &str) -> bool {
+        condition::find(&self.conditions, r#type).is_some_and(Condition::is_true)
+    }
+
+    fn finished(&self) -> Option<&Condition> {
+        let ended = |one: &&Condition| matches!(&*one.r#type, COMPLETE | FAILED) && one.is_true();
+        self.conditions.iter().find(ended)
+    }
+
+    pub(super) fn uncounted(&mut self) -> &mut Uncounted {
+        self.uncounted_terminated_pods.get_or_insert_default()
+    }
+
+    /// Sets a condition in its place, or, unless it is false, adds it; tells whether anything changed.
+    pub(super) fn ensure(&mut self, new: Condition) -> bool {
+        match self.conditions.iter_mut().find(|known| known.r#type == new.r#type) {
+            Some(known)
+                if (&known.status, &known.reason, &known.message)
+                    == (&new.status, &new.reason, &new.message) =>
+            {
+                false
+            }
+            Some(known) => {
+                *known = new;
+                true
+            }
+            None if new.status == "False" => false,
+            None => {
+                self.conditions.push(new);
+                true
+            }
+        }
+    }
+}
+
+/// The condition that tells how a Job ended.
+pub(super) fn end_type(well: bool) -> &'static str {
+    if well { COMPLETE } else { FAILED }
+}
+
+/// The condition that tells how a Job is going to end, as soon as its pods have.
+pub(super) fn target_type(well: bool) -> &'static str {
+    if well { SUCCESS_CRITERIA_MET } else { FAILURE_TARGET }
+}

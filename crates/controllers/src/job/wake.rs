@@ -1,0 +1,148 @@
+//! Which Jobs, and which leftover pods, a change concerns.
+
+use std::sync::Arc;
+
+use setpoint::{Event, Expectations, Key, Object, Queue};
+
+use super::backoff::Records;
+use super::memory::Memory;
+use super::pod::JobPod;
+use super::view::{Job, TRACKING};
+use crate::workload::dependents::Dependents;
+use crate::workload::owners::Owners;
+use crate::workload::pace::Pace;
+
+pub(super) struct Wake {
+    pub(super) queue: Queue<Key>,
+    /// Pods that wait for being counted though nobody counts them any more.
+    pub(super) leftovers: Queue<Key>,
+    pub(super) expectations: Arc<Expectations<Key>>,
+    pub(super) memory: Arc<Memory>,
+    pub(super) records: Arc<Records>,
+    pub(super) pace: Arc<Pace<Key>>,
+    pub(super) jobs: Owners<Job>,
+    pub(super) pods: Dependents<JobPod>,
+}
+
+impl Wake {
+    pub(super) fn job_changed(&self, event: &Event) {
+        match event {
+            Event::Added { object, .. } => self.queue.add(object.key().clone()),
+            Event::Updated { old, new } if old.meta().uid != new.meta().uid => {
+                self.job_gone(old);
+                self.queue.add(new.key().clone());
+            }
+            Event::Updated { old, new } => self.job_updated(old, new),
+            Event::Deleted { last, .. } => self.job_gone(last),
+        }
+    }
+
+    fn job_updated(&self, old: &Object, new: &Object) {
+        let key = new.key();
+        if new.view::<Job>().is_ok_and(Job::is_finished) {
+            self.records.forget(key);
+            return self.wake_leftovers(new);
+        }
+        if old.meta().generation == new.meta().generation {
+            self.look(key);
+        } else {
+            self.queue.add(key.clone());
+        }
+    }
+
+    fn job_gone(&self, job: &Object) {
+        self.expectations.forget(job.key());
+        self.memory.forget(job.key());
+        self.records.forget(job.key());
+        self.wake_leftovers(job);
+        self.queue.add(job.key().clone());
+    }
+
+    pub(super) fn pod_changed(&self, event: &Event) {
+        match event {
+            Event::Added { object, .. } => self.pod_added(object),
+            Event::Updated { old, new } if old.meta().uid != new.meta().uid => {
+                self.pod_deleted(old, true);
+                self.pod_added(new);
+            }
+            Event::Updated { old, new } if !old.same_version(new) => self.pod_updated(old, new),
+            Event::Updated { .. } => {}
+            Event::Deleted { last, .. } => self.pod_deleted(last, true),
+        }
+    }
+
+    fn pod_added(&self, pod: &Object) {
+        if pod.meta().is_being_deleted() {
+            // It was there before this process, on its way out: no creation of ours.
+            return self.pod_deleted(pod, false);
+        }
+        if pod.meta().controller().is_none() {
+            return self.orphan_changed(pod, true);
+        }
+        if let Some(job) = self.jobs.of(pod) {
+            self.expectations.creation_observed(job.key());
+            self.look(job.key());
+        }
+    }
+
+    fn pod_updated(&self, old: &Object, new: &Object) {
+        if new.meta().is_being_deleted() {
+            // A Job replaces a pod as soon as it is told to end, not when it has ended.
+            return self.pod_deleted(new, false);
+        }
+        let handed_over = old.meta().controller() != new.meta().controller();
+        for state in handed_over.then_some(old).into_iter().chain([new]) {
+            if let Some(job) = self.jobs.of(state) {
+                if !new.meta().has_finalizer(TRACKING) {
+                    self.memory.release_observed(job.key(), &new.meta().uid);
+                }
+                self.look(job.key());
+            }
+        }
+        if new.meta().controller().is_none() {
+            self.orphan_changed(new, handed_over || old.meta().labels != new.meta().labels);
+        }
+    }
+
+    /// A pod is gone, or told to go.
+    fn pod_deleted(&self, pod: &Object, gone: bool) {
+        let tracked = pod.meta().has_finalizer(TRACKING);
+        match self.jobs.of(pod).filter(|job| !job.is_finished()) {
+            Some(job) => {
+                self.expectations.deletion_observed(job.key(), &pod.meta().uid);
+                if gone || !tracked {
+                    self.memory.release_observed(job.key(), &pod.meta().uid);
+                }
+                self.look(job.key());
+            }
+            None if tracked && is_ours(pod) => self.leftovers.add(pod.key().clone()),
+            None => {}
+        }
+    }
+
+    fn orphan_changed(&self, pod: &Object, adoptable: bool) {
+        if pod.meta().has_finalizer(TRACKING) {
+            self.leftovers.add(pod.key().clone());
+        }
+        if adoptable {
+            self.jobs.selecting(pod).iter().for_each(|job| self.look(job));
+        }
+    }
+
+    fn wake_leftovers(&self, job: &Object) {
+        let pods = self.pods.controlled_by(&job.meta().uid).unwrap_or_default();
+        for pod in pods.iter().filter(|pod| pod.meta().has_finalizer(TRACKING)) {
+            self.leftovers.add(pod.key().clone());
+        }
+    }
+
+    /// Many changes in a row are looked at together.
+    fn look(&self, job: &Key) {
+        self.queue.add_after(job.clone(), self.pace.delay(job));
+    }
+}
+
+/// Whether no other kind of controller has the pod.
+fn is_ours(pod: &Object) -> bool {
+    pod.meta().controller().is_none_or(|owner| &*owner.kind == "Job")
+}

@@ -1,0 +1,32 @@
+//! ReplicationController: a ReplicaSet's elder, whose selector is a map of labels.
+//!
+//! Owns, watches and writes what a ReplicaSet's controller does, for its own kind. It is that
+//! controller, over another kind: this room holds no behaviour of its own.
+
+mod view;
+
+use setpoint::{Context, Runnable};
+
+use self::view::ReplicationController;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::replicaset::{Names, keeper};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "replicationcontroller-controller",
+    aliases: &["replicationcontroller"],
+    on_by_default: true,
+    summary: "keeps as many pods of a template as a ReplicationController wants",
+    watches: &[Access::watch("", "replicationcontrollers"), Access::watch("", "pods")],
+    writes: &[
+        Access::to("", "pods", &["create", "delete", "patch"]),
+        Access::to("", "replicationcontrollers/status", &["update"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let names = Names { queue: "replicationmanager", component: "replication-controller" };
+    keeper::<ReplicationController>(context, options, &ENTRY, names)
+}

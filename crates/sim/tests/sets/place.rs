@@ -1,0 +1,75 @@
+//! A whole cluster with two nodes, and what a user does in it.
+
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use setpoint::client::{Part, Patch};
+use setpoint::{Key, Kind, View};
+use setpoint_cluster::Parts;
+use setpoint_sim::{History, Scenario, World, check_all};
+
+pub(crate) type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
+
+/// What must hold after every single change.
+pub(crate) type Always = fn(&History) -> Result<(), String>;
+
+/// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
+fn combinations() -> usize {
+    let raised = std::env::var("SETPOINT_SIM_COMBINATIONS").ok();
+    raised.and_then(|text| text.parse().ok()).unwrap_or(5)
+}
+
+/// What every cluster needs so that pods run: accounts for them, and nodes that are told to be ready.
+const UPKEEP: &[&str] = &["nodelifecycle", "serviceaccount"];
+
+pub(crate) fn parts(controllers: &[&str]) -> Parts {
+    Parts {
+        controllers: setpoint_controllers::selected(&[controllers, UPKEEP].concat())
+            .expect("known controllers"),
+        controller_options: Default::default(),
+        scheduler: true,
+        nodes: 2,
+    }
+}
+
+/// Every write crashed before and after, every event hidden or stale, then combinations: the same graph
+/// with the same counts.
+#[track_caller]
+pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script, always: Always) {
+    let scenario = Scenario { name, parts: parts(controllers), script, always };
+    let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
+    println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
+}
+
+pub(crate) fn anything(_: &History) -> Result<(), String> {
+    Ok(())
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::namespaced("default", name)
+}
+
+pub(crate) async fn create<K: View>(world: &World, name: &str, mut body: Value) {
+    body["metadata"]["name"] = json!(name);
+    world.create(&Kind::of::<K>(), Some("default"), body).await;
+}
+
+pub(crate) async fn patch<K: View>(world: &World, name: &str, patch: Value) {
+    let patch = Patch::Merge(patch.to_string().into());
+    let patched = world.client().patch(&Kind::of::<K>(), &key(name), Part::Main, patch).await;
+    patched.unwrap_or_else(|error| panic!("cannot patch {name}: {error}"));
+}
+
+/// Waits until `settled` holds for an object.
+pub(crate) async fn until<K: View>(world: &World, name: &str, settled: impl Fn(&Value) -> bool) {
+    world.until(&Kind::of::<K>(), &key(name), |object| object.is_some_and(&settled)).await;
+}
+
+pub(crate) fn holds(object: &Value, condition: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == condition && one["status"] == "True"))
+}
+
+/// A number of the status; 0 where it says nothing.
+pub(crate) fn count(object: &Value, field: &str) -> u64 {
+    object["status"][field].as_u64().unwrap_or(0)
+}

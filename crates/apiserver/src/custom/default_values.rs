@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::meta::{self, Malformed};
 use super::props::{Props, is_meta_field};
+use super::rules::Rules;
 use super::{prune, validate};
 use crate::field::{Errors, Path};
 
@@ -18,7 +19,7 @@ fn walk(schema: &Props, path: &Path<'_>, is_resource: bool, in_metadata: bool, e
     let is_resource = is_resource || schema.embedded_resource;
     let in_metadata = in_metadata && !schema.embedded_resource;
     if let Some(default) = &schema.default {
-        check_default(default, schema, &path.child("default"), in_metadata, errors);
+        check_default(default, schema, &path.child("default"), is_resource, in_metadata, errors);
     }
     if let Some(item) = schema.item() {
         walk(item, &path.child("items"), false, in_metadata, errors);
@@ -30,7 +31,14 @@ fn walk(schema: &Props, path: &Path<'_>, is_resource: bool, in_metadata: bool, e
     }
 }
 
-fn check_default(default: &Value, schema: &Props, path: &Path<'_>, in_metadata: bool, errors: &mut Errors) {
+fn check_default(
+    default: &Value,
+    schema: &Props,
+    path: &Path<'_>,
+    is_resource: bool,
+    in_metadata: bool,
+    errors: &mut Errors,
+) {
     let mut pruned = default.clone();
     if !in_metadata {
         prune::prune(&mut pruned, schema, schema.embedded_resource);
@@ -51,6 +59,13 @@ fn check_default(default: &Value, schema: &Props, path: &Path<'_>, in_metadata: 
     meta::validate_embedded(&settled, schema, &at, schema.embedded_resource, &mut found);
     if found.is_empty() {
         found = validate::validate(&at, default, schema);
+    }
+    if let Some(rules) = Rules::of(schema, is_resource).filter(|_| found.is_empty()) {
+        // As a value that stays, and as one that is new.
+        found = rules.check(&at, default, Some(default)).0;
+        if found.is_empty() {
+            found = rules.check(&at, default, None).0;
+        }
     }
     errors.extend(found);
 }

@@ -15,6 +15,7 @@
 
 mod columns;
 mod correlate;
+pub(crate) mod declared;
 pub(crate) mod decode;
 pub(crate) mod default_values;
 mod defaults;
@@ -30,6 +31,7 @@ pub(crate) mod names;
 pub(crate) mod number;
 pub mod props;
 pub(crate) mod prune;
+pub(crate) mod rules;
 pub(crate) mod scale;
 mod shape;
 mod strategy;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::props::Props;
+use super::rules::{self, Rules};
 use super::scale::{self, ScalePaths};
 use super::{defaults, lists, meta, validate};
-use crate::field::{Errors, Path};
+use crate::field::{Errors, FieldError, Path, Reason};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::names;
@@ -21,6 +22,7 @@ pub(super) struct CustomStrategy {
     status: Option<Props>,
     has_status: bool,
     scale: Option<ScalePaths>,
+    rules: Option<Rules>,
 }
 
 impl CustomStrategy {
@@ -32,7 +34,8 @@ impl CustomStrategy {
         scale: Option<ScalePaths>,
     ) -> Self {
         let status = schema.properties.get("status").cloned();
-        Self { api_version, kind, schema, status, has_status, scale }
+        let rules = Rules::of(&schema, true);
+        Self { api_version, kind, schema, status, has_status, scale, rules }
     }
 
     /// What is wrong with kind and version. Nothing else is looked at where they are.
@@ -45,6 +48,17 @@ impl CustomStrategy {
             }
         }
         errors
+    }
+
+    /// The rules of the schema, unless there is something worse already.
+    fn check_rules(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
+        let Some(rules) = &self.rules else { return };
+        if !rules::blocks(errors) {
+            return errors.extend(rules.check("", object, old).0);
+        }
+        let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        let (reason, field) = (Reason::Invalid, "<nil>".into());
+        errors.0.push(FieldError { reason, field, value: Some(Value::Null), detail: detail.into() });
     }
 
     fn check_scale(&self, object: &Value, with_spec: bool, errors: &mut Errors) {
@@ -97,6 +111,7 @@ impl Strategy for CustomStrategy {
         self.check_scale(object, true, &mut errors);
         meta::validate_embedded(object, &self.schema, "", false, &mut errors);
         lists::validate(object, &self.schema, "", &mut errors);
+        self.check_rules(object, None, &mut errors);
         errors
     }
 
@@ -115,6 +130,7 @@ impl Strategy for CustomStrategy {
         self.check_scale(new, true, &mut errors);
         meta::validate_embedded(new, &self.schema, "", false, &mut errors);
         self.check_lists(new, old, &mut errors);
+        self.check_rules(new, Some(old), &mut errors);
         errors
     }
 
@@ -137,6 +153,7 @@ impl Strategy for CustomStrategy {
         }
         self.check_scale(new, false, &mut errors);
         self.check_lists(new, old, &mut errors);
+        self.check_rules(new, Some(old), &mut errors);
         errors
     }
 
@@ -160,7 +177,12 @@ impl Strategy for CustomStrategy {
         let mut added: Vec<&str> = metadata::finalizers(new).filter(|name| !before.contains(name)).collect();
         added.sort_unstable();
         added.dedup();
-        added.into_iter().flat_map(finalizer_warnings).collect()
+        let mut warnings: Vec<String> = added.into_iter().flat_map(finalizer_warnings).collect();
+        if let (Some(rules), Some(old)) = (&self.rules, old) {
+            // What was wrong already and stays so.
+            warnings.extend(rules.check("", new, Some(old)).1);
+        }
+        warnings
     }
 }
 

@@ -222,3 +222,72 @@ async fn custom_kinds_are_described() {
     assert_eq!(v2["definitions"]["com.e.v1.Foo"]["properties"]["spec"], json!({}));
     assert_eq!(v2["definitions"]["com.e.v1.FooList"]["required"], json!(["items"]));
 }
+
+/// A definition whose spec has these properties and rules.
+fn ruled(properties: Value, rules: Value) -> Value {
+    let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
+    definition(json!({"type": "object", "properties": {"spec": spec}}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_breaks_a_rule_is_refused_with_what_the_rule_says() {
+    let rules = json!([
+        {"rule": "self.n > 5", "message": "too small"},
+        {"rule": "self.n < 9", "messageExpression": "'%d is too large'.format([self.n])", "reason": "FieldValueForbidden", "fieldPath": ".n"},
+    ]);
+    let api = with(ruled(json!({"n": {"type": "integer"}}), rules)).await;
+    let causes = async |n: i64| {
+        let answer = api.post(FOOS, foo("a", json!({"n": n}))).await;
+        let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
+        causes
+            .iter()
+            .map(|cause| {
+                format!("{} {}", cause["field"].as_str().unwrap(), cause["message"].as_str().unwrap())
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(causes(1).await, [r#"spec Invalid value: "object": too small"#]);
+    assert_eq!(causes(9).await, ["spec.n Forbidden: 9 is too large"]);
+    assert_eq!(causes(6).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_over_old_and_new_is_for_updates() {
+    let rules = json!([{"rule": "self.n >= oldSelf.n", "message": "no shrink"}]);
+    let api = with(ruled(json!({"n": {"type": "integer"}}), rules)).await;
+    api.post(FOOS, foo("a", json!({"n": 5}))).await.created();
+    api.merge(&format!("{FOOS}/a"), json!({"spec": {"n": 6}})).await.ok();
+    assert_eq!(api.merge(&format!("{FOOS}/a"), json!({"spec": {"n": 1}})).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_was_broken_before_may_stay_broken_where_nothing_changes() {
+    let api = with(ruled(json!({"n": {"type": "integer"}, "m": {"type": "integer"}}), json!([]))).await;
+    api.post(FOOS, foo("a", json!({"n": 1, "m": 1}))).await.created();
+    let path =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/n/x-kubernetes-validations";
+    let patch = json!([{"op": "add", "path": path, "value": [{"rule": "self > 5"}]}]);
+    api.patch("json", &format!("{DEFINITIONS}/foos.e.com"), patch).await.ok();
+    let answer = api.merge(&format!("{FOOS}/a"), json!({"spec": {"m": 2}})).await;
+    assert_eq!((answer.code, answer.warnings.len()), (200, 1), "{}", answer.text);
+    assert_eq!(api.merge(&format!("{FOOS}/a"), json!({"spec": {"n": 2}})).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_with_a_rule_that_makes_no_sense_is_refused() {
+    let api = Api::start().await;
+    for (rule, why) in [
+        ("self.zz == 1", "undefined field 'zz'"),
+        ("self.l ==", "Syntax error"),
+        ("self.l.size()", "cel expression must evaluate to a bool"),
+        (
+            "self.l.all(x, self.l.all(y, x.matches(y)))",
+            "estimated rule cost exceeds budget by factor of more than 100x",
+        ),
+    ] {
+        let properties = json!({"l": {"type": "array", "items": {"type": "string"}}});
+        let answer = api.post(DEFINITIONS, ruled(properties, json!([{"rule": rule}]))).await;
+        assert_eq!(answer.code, 422, "{rule}");
+        assert!(answer.refusal().2.contains(why), "{rule}: {}", answer.text);
+    }
+}

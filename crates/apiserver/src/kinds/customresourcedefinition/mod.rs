@@ -1,5 +1,6 @@
 //! Definitions of custom kinds. What becomes of them is in [`crate::custom`].
 
+mod rules;
 mod schema;
 mod validation;
 mod written;

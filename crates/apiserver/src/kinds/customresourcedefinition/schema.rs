@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::rules::{Count, RuleChecks};
 use crate::custom::props::{Items, OrBool, Props, Rule, is_meta_field};
 use crate::custom::{default_values, field_path as paths, structural};
 use crate::field::{Errors, Path};
@@ -11,6 +12,8 @@ use crate::field::{Errors, Path};
 pub(super) struct Checks {
     /// The status has an endpoint of its own, for which it is cut out of the schema.
     pub has_status: bool,
+    /// The schema is the one that was accepted before, so its rules may cost what they did.
+    pub is_unchanged: bool,
 }
 
 /// Where a path of a selectable field leads.
@@ -32,15 +35,22 @@ pub(super) fn check(schema: &Props, checks: Checks, path: &Path<'_>, errors: &mu
         found.forbidden(&path.child("openAPIV3Schema.nullable"), "nullable cannot be true at the root");
     }
     let unsupported = structural::unsupported(schema);
+    let mut rules = RuleChecks::new(checks.is_unchanged);
+    let mut count = None;
     if unsupported.is_none() {
         let mut structure = structural::check(schema, &at);
         if structure.is_empty() {
             structure = default_values::check(schema, &at);
+            count = structure.is_empty().then_some(Count::ONE);
         }
         found.extend(structure);
     }
-    let place = Place { path: &at, is_root: true, in_metadata: false, no_defaults: None };
-    check_schema(schema, place, &mut found);
+    let place =
+        Place { path: &at, is_root: true, in_metadata: false, no_defaults: None, no_old: None, count };
+    let mut schema_errors = Errors::default();
+    check_schema(schema, place, &mut schema_errors, &mut rules);
+    found.extend(schema_errors);
+    found.extend(rules.finish(&at));
     if let Some(why) = unsupported.filter(|_| found.is_empty()) {
         found.invalid(&at, "", why);
     }
@@ -55,11 +65,20 @@ struct Place<'p> {
     in_metadata: bool,
     /// Why there may be no defaults here.
     no_defaults: Option<&'p str>,
+    /// The part around it whose items cannot be told apart, so that nothing in it has an old value.
+    no_old: Option<&'p Path<'p>>,
+    /// How often values of this schema can occur; nothing where rules are not looked at.
+    count: Option<Count>,
 }
 
 impl<'p> Place<'p> {
     fn below(self, path: &'p Path<'p>) -> Self {
         Self { path, is_root: false, ..self }
+    }
+
+    /// Below a schema whose values hold so many of these.
+    fn counted(self, schema: &Props) -> Self {
+        Self { count: self.count.map(|count| count.within(schema)), ..self }
     }
 }
 
@@ -100,21 +119,26 @@ fn check_root(schema: &Props, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_schema(schema: &Props, place: Place<'_>, errors: &mut Errors) {
+fn check_schema(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
     let path = place.path;
+    let before = errors.0.len();
     check_standard(schema, place, errors);
     if schema.unique_items {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         errors.forbidden(&path.child("uniqueItems"), detail);
     }
-    check_fields(schema, place, errors);
-    check_alternatives(schema, place, errors);
+    check_fields(schema, place, errors, rules);
+    check_alternatives(schema, place, errors, rules);
+    let items = path.child("items");
+    let mut below = place.below(&items).counted(schema);
+    if schema.list_type.as_deref() != Some("map") {
+        below.no_old = below.no_old.or(Some(path));
+    }
     match &schema.items {
-        Some(Items::One(item)) => check_schema(item, place.below(&path.child("items")), errors),
+        Some(Items::One(item)) => check_schema(item, below, errors, rules),
         Some(Items::Each(each)) => {
-            let items = path.child("items");
             for (index, item) in each.iter().enumerate() {
-                check_schema(item, place.below(&items.index(index)), errors);
+                check_schema(item, below.below(&items.index(index)), errors, rules);
             }
         }
         None => {}
@@ -126,9 +150,14 @@ fn check_schema(schema: &Props, place: Place<'_>, errors: &mut Errors) {
     check_map_type(schema, path, errors);
     check_list_type(schema, path, errors);
     check_list_keys(schema, path, errors);
-    let rules = path.child("x-kubernetes-validations");
+    let validations = path.child("x-kubernetes-validations");
     for (index, rule) in schema.validations.iter().enumerate() {
-        check_rule(rule, schema, &rules.index(index), errors);
+        check_rule(rule, schema, &validations.index(index), errors);
+    }
+    // What is said of rules over a wrong schema helps nobody.
+    if let Some(count) = place.count.filter(|_| errors.0.len() == before && !schema.validations.is_empty()) {
+        let no_old = place.no_old.map(ToString::to_string);
+        rules.check(schema, place.is_root, count, no_old.as_deref(), &validations);
     }
 }
 
@@ -167,7 +196,7 @@ fn check_standard(schema: &Props, place: Place<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_fields(schema: &Props, place: Place<'_>, errors: &mut Errors) {
+fn check_fields(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
     let path = place.path;
     if let Some(additional) = &schema.additional_properties {
         let at = path.child("additionalProperties");
@@ -175,42 +204,43 @@ fn check_fields(schema: &Props, place: Place<'_>, errors: &mut Errors) {
             errors.forbidden(&at, "additionalProperties and properties are mutual exclusive");
         }
         if let Some(additional) = additional.schema() {
-            let mut below = place.below(&at);
+            let mut below = place.below(&at).counted(schema);
             if place.in_metadata {
                 below.no_defaults = Some("inside additionalProperties applying to object metadata");
             }
-            check_schema(additional, below, errors);
+            check_schema(additional, below, errors, rules);
         }
     }
     let properties = path.child("properties");
     for (name, property) in &schema.properties {
         let at = properties.key(name);
         let why = format!("in top-level {name}");
-        let mut below = place.below(&at);
+        let mut below = place.below(&at).counted(schema);
         if (place.is_root || schema.embedded_resource) && is_meta_field(name) {
             below.in_metadata = true;
             if place.is_root {
                 below.no_defaults = Some(&why);
             }
         }
-        check_schema(property, below, errors);
+        check_schema(property, below, errors, rules);
     }
 }
 
-fn check_alternatives(schema: &Props, place: Place<'_>, errors: &mut Errors) {
+fn check_alternatives(schema: &Props, place: Place<'_>, errors: &mut Errors, rules: &mut RuleChecks) {
     let path = place.path;
+    let place = Place { count: None, ..place };
     if let Some(not) = &schema.not {
-        check_schema(not, place.below(&path.child("not")), errors);
+        check_schema(not, place.below(&path.child("not")), errors, rules);
     }
     for (field, parts) in [("allOf", &schema.all_of), ("oneOf", &schema.one_of), ("anyOf", &schema.any_of)] {
         let at = path.child(field);
         for (index, part) in parts.iter().enumerate() {
-            check_schema(part, place.below(&at.index(index)), errors);
+            check_schema(part, place.below(&at.index(index)), errors, rules);
         }
     }
     let definitions = path.child("definitions");
     for (name, part) in &schema.definitions {
-        check_schema(part, place.below(&definitions.key(name)), errors);
+        check_schema(part, place.below(&definitions.key(name)), errors, rules);
     }
 }
 

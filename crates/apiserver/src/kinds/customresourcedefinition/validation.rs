@@ -23,7 +23,7 @@ pub(super) fn create(definition: &Value) -> Errors {
         let detail = r#"must be spec.names.plural+"."+spec.group"#;
         errors.invalid(&Path::root("metadata").child("name"), name, detail);
     }
-    check_spec(spec, &mut errors);
+    check_spec(spec, None, &mut errors);
     check_rest(definition, None, &mut errors);
     errors
 }
@@ -31,7 +31,7 @@ pub(super) fn create(definition: &Value) -> Errors {
 pub(super) fn update(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::default();
     let (spec, old_spec) = (new.at("spec"), old.at("spec"));
-    check_spec(spec, &mut errors);
+    check_spec(spec, Some(old_spec), &mut errors);
     let path = Path::root("spec");
     let names = path.child("names");
     let mut immutable = |field: &str, path: &Path<'_>, new: &Value, old: &Value| {
@@ -67,7 +67,14 @@ fn check_rest(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-fn check_spec(spec: &Value, errors: &mut Errors) {
+/// Whether a version has the schema that it had.
+fn is_unchanged(version: &Value, old: Option<&Value>) -> bool {
+    let before = old.into_iter().flat_map(|old| old.list("versions"));
+    let mut same = before.filter(|before| before.text("name") == version.text("name"));
+    same.next().is_some_and(|before| before.at("schema") == version.at("schema"))
+}
+
+fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = Path::root("spec");
     let written = Spec::of(spec);
     check_group(spec.text("group"), &path.child("group"), errors);
@@ -79,7 +86,7 @@ fn check_spec(spec: &Value, errors: &mut Errors) {
         }
     }
     for (index, version) in written.versions.iter().enumerate() {
-        check_version(&written, version, &versions.index(index), errors);
+        check_version(&written, version, old, &versions.index(index), errors);
     }
     check_uniqueness(&written, &versions, errors);
     let names = path.child("names");
@@ -87,7 +94,8 @@ fn check_spec(spec: &Value, errors: &mut Errors) {
         validation::required(spec.at("names"), field, &names, errors);
     }
     check_names(spec.at("names"), &names, errors);
-    let checks = Checks { has_status: written.has_any_status() };
+    let first = spec.list("versions").first().unwrap_or(&Value::Null);
+    let checks = Checks { has_status: written.has_any_status(), is_unchanged: is_unchanged(first, old) };
     check_parts(&written.shared, checks, "validation", &path, errors);
     check_conversion(
         spec.at("conversion"),
@@ -108,14 +116,21 @@ fn check_group(group: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_version(spec: &Spec<'_>, version: &Version<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn check_version(
+    spec: &Spec<'_>,
+    version: &Version<'_>,
+    old: Option<&Value>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let name = version.value.text("name");
     let complaints = names::dns_1035_label(name);
     if !complaints.is_empty() {
         errors.invalid(&path.child("name"), name, complaints.join(","));
     }
     check_deprecation(version.value, &path.child("deprecationWarning"), errors);
-    let checks = Checks { has_status: spec.has_status(version) };
+    let is_unchanged = is_unchanged(version.value, old);
+    let checks = Checks { has_status: spec.has_status(version), is_unchanged };
     check_parts(&version.own, checks, "schema", path, errors);
 }
 

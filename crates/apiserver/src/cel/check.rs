@@ -1,0 +1,371 @@
+//! Type checking: what every part of an expression is, and which function each call means.
+
+use std::collections::BTreeMap;
+
+use super::ast::{Expr, Fold, Kind, Literal};
+use super::declarations::overloads;
+use super::lexer::Mistake;
+use super::types::{Found, Type};
+
+/// An expression whose types are known.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) expr: Expr,
+    pub(super) ty: Type,
+    /// The type of each part, by its number.
+    pub(super) types: BTreeMap<usize, Type>,
+    /// The signatures that a call may mean, by its number: positions among those of its function.
+    pub(super) overloads: BTreeMap<usize, Vec<usize>>,
+    /// The variables of the environment that are used.
+    pub(super) used: Vec<String>,
+}
+
+pub(super) fn check(mut expr: Expr, variables: &BTreeMap<String, Type>) -> Result<Checked, Vec<Mistake>> {
+    let mut checker = Checker {
+        variables,
+        scopes: Vec::new(),
+        found: Found::default(),
+        types: BTreeMap::new(),
+        overloads: BTreeMap::new(),
+        used: Vec::new(),
+        mistakes: Vec::new(),
+    };
+    checker.check(&mut expr);
+    if !checker.mistakes.is_empty() {
+        return Err(checker.mistakes);
+    }
+    let types = checker.types.iter().map(|(id, ty)| (*id, checker.found.resolve(ty, true))).collect();
+    let ty = checker.found.resolve(&checker.types[&expr.id], true);
+    Ok(Checked { expr, ty, types, overloads: checker.overloads, used: checker.used })
+}
+
+struct Checker<'v> {
+    variables: &'v BTreeMap<String, Type>,
+    scopes: Vec<(String, Type)>,
+    found: Found,
+    types: BTreeMap<usize, Type>,
+    overloads: BTreeMap<usize, Vec<usize>>,
+    used: Vec<String>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Checker<'_> {
+    fn mistake(&mut self, at: usize, message: String) -> Type {
+        self.mistakes.push(Mistake { at, message });
+        Type::Error
+    }
+
+    fn check(&mut self, expr: &mut Expr) -> Type {
+        let (id, at) = (expr.id, expr.at);
+        let ty = match &mut expr.kind {
+            Kind::Literal(literal) => literal_type(literal),
+            Kind::Ident(name) => {
+                let name = name.clone();
+                self.ident(at, &name)
+            }
+            Kind::Select { operand, field, is_test } => {
+                let (field, is_test) = (field.clone(), *is_test);
+                let operand = self.check(operand);
+                self.select(at, &operand, &field, is_test)
+            }
+            Kind::Call { .. } => self.call(expr),
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Fold(fold) => self.fold(fold),
+        };
+        self.types.insert(id, ty.clone());
+        ty
+    }
+
+    fn ident(&mut self, at: usize, name: &str) -> Type {
+        if let Some((_, ty)) = self.scopes.iter().rev().find(|(local, _)| local == name) {
+            return ty.clone();
+        }
+        if let Some(ty) = self.variables.get(name) {
+            if !self.used.iter().any(|used| used == name) {
+                self.used.push(name.to_owned());
+            }
+            return ty.clone();
+        }
+        match type_named(name) {
+            Some(ty) => Type::Type(std::sync::Arc::new(ty)),
+            None => self.mistake(at, format!("undeclared reference to '{name}' (in container '')")),
+        }
+    }
+
+    fn select(&mut self, at: usize, operand: &Type, field: &str, is_test: bool) -> Type {
+        let operand = self.found.resolve(operand, false);
+        let (inner, is_optional) = match &operand {
+            Type::Optional(of) => ((**of).clone(), true),
+            other => (other.clone(), false),
+        };
+        let ty = match &inner {
+            Type::Dyn | Type::Error => inner.clone(),
+            Type::Param(_) => {
+                self.found.assign(&Type::Dyn, &inner);
+                Type::Dyn
+            }
+            Type::Map(_, value) => (**value).clone(),
+            Type::Object(object) => match object.fields.get(field) {
+                Some(declared) => declared.ty.clone(),
+                None => return self.mistake(at, format!("undefined field '{field}'")),
+            },
+            _ => return self.mistake(at, format!("type '{operand}' does not support field selection")),
+        };
+        match (is_test, is_optional) {
+            (true, _) => Type::Bool,
+            (false, true) => Type::optional(ty),
+            (false, false) => ty,
+        }
+    }
+
+    fn list(&mut self, elements: &mut [(Expr, bool)]) -> Type {
+        let mut item: Option<Type> = None;
+        for (element, is_optional) in elements.iter_mut() {
+            let at = element.at;
+            let mut ty = self.check(element);
+            if *is_optional {
+                ty = self.unwrapped(at, &ty);
+            }
+            item = Some(self.joined(item, &ty, at));
+        }
+        Type::list(item.unwrap_or_else(|| self.found.fresh()))
+    }
+
+    /// The items of one list have one type.
+    fn joined(&mut self, before: Option<Type>, ty: &Type, at: usize) -> Type {
+        let Some(before) = before else { return ty.clone() };
+        match self.found.join(&before, ty) {
+            Some(joined) => joined,
+            None => {
+                let (before, ty) = (self.found.resolve(&before, true), self.found.resolve(ty, true));
+                let message = format!("expected type '{before}' but found '{ty}'");
+                self.mistake(at, message)
+            }
+        }
+    }
+
+    fn unwrapped(&mut self, at: usize, ty: &Type) -> Type {
+        match self.found.resolve(ty, false) {
+            Type::Optional(of) => (*of).clone(),
+            Type::Dyn => Type::Dyn,
+            other => {
+                let message = format!("expected type 'optional_type({other})' but found '{other}'");
+                self.mistake(at, message)
+            }
+        }
+    }
+
+    fn map(&mut self, entries: &mut [(Expr, Expr, bool)]) -> Type {
+        let (mut key, mut value): (Option<Type>, Option<Type>) = (None, None);
+        for (key_expr, value_expr, is_optional) in entries.iter_mut() {
+            let (key_at, value_at) = (key_expr.at, value_expr.at);
+            let key_type = self.check(key_expr);
+            key = Some(self.joined(key, &key_type, key_at));
+            let mut value_type = self.check(value_expr);
+            if *is_optional {
+                value_type = self.unwrapped(value_at, &value_type);
+            }
+            value = Some(self.joined(value, &value_type, value_at));
+        }
+        let key = key.unwrap_or_else(|| self.found.fresh());
+        let value = value.unwrap_or_else(|| self.found.fresh());
+        Type::map(key, value)
+    }
+
+    fn fold(&mut self, fold: &mut Fold) -> Type {
+        let range_at = fold.range.at;
+        let range = self.check(&mut fold.range);
+        let init = self.check(&mut fold.init);
+        let (first, second) = self.elements(range_at, &range, fold.var2.is_some());
+        let outer = self.scopes.len();
+        self.scopes.push((fold.accu.clone(), init.clone()));
+        self.scopes.push((fold.var.clone(), first));
+        if let Some(var2) = &fold.var2 {
+            self.scopes.push((var2.clone(), second));
+        }
+        let condition_at = fold.condition.at;
+        let condition = self.check(&mut fold.condition);
+        self.expect(condition_at, &condition, &Type::Bool);
+        let step_at = fold.step.at;
+        let step = self.check(&mut fold.step);
+        self.expect(step_at, &step, &init);
+        self.scopes.truncate(outer + 1);
+        let result = self.check(&mut fold.result);
+        self.scopes.truncate(outer);
+        self.found.resolve(&result, false)
+    }
+
+    /// What a fold goes over.
+    fn elements(&mut self, at: usize, range: &Type, has_two: bool) -> (Type, Type) {
+        match self.found.resolve(range, false) {
+            Type::List(item) if has_two => (Type::Int, (*item).clone()),
+            Type::List(item) => ((*item).clone(), Type::Dyn),
+            Type::Map(key, value) => ((*key).clone(), (*value).clone()),
+            Type::Dyn | Type::Error => (Type::Dyn, Type::Dyn),
+            param @ Type::Param(_) => {
+                self.found.assign(&Type::Dyn, &param);
+                (Type::Dyn, Type::Dyn)
+            }
+            other => {
+                let message = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                (self.mistake(at, message), Type::Error)
+            }
+        }
+    }
+
+    fn expect(&mut self, at: usize, found: &Type, expected: &Type) {
+        if !self.found.assign(found, expected) {
+            let (found, expected) = (self.found.resolve(found, true), self.found.resolve(expected, true));
+            self.mistake(at, format!("expected type '{expected}' but found '{found}'"));
+        }
+    }
+
+    fn call(&mut self, expr: &mut Expr) -> Type {
+        self.settle_qualified(expr);
+        let (id, at) = (expr.id, expr.at);
+        let Kind::Call { target, function, args } = &mut expr.kind else { return Type::Error };
+        let function = function.clone();
+        if function == "_?._" {
+            return self.optional_select(at, args);
+        }
+        let is_method = target.is_some();
+        let mut types: Vec<Type> = Vec::with_capacity(args.len() + 1);
+        types.extend(target.as_mut().map(|target| self.check(target)));
+        types.extend(args.iter_mut().map(|arg| self.check(arg)));
+        self.resolve_call(id, at, &function, is_method, &types)
+    }
+
+    /// A call on what looks like a value may be one of a function with a dotted name.
+    fn settle_qualified(&mut self, expr: &mut Expr) {
+        let Kind::Call { target: Some(target), function, .. } = &mut expr.kind else { return };
+        let Some(path) = dotted(target) else { return };
+        let first = path.split('.').next().unwrap_or_default();
+        let is_variable =
+            self.scopes.iter().any(|(name, _)| name == first) || self.variables.contains_key(first);
+        let qualified = format!("{path}.{function}");
+        if is_variable || overloads(&qualified).is_empty() {
+            return;
+        }
+        let Kind::Call { target, function, .. } = &mut expr.kind else { return };
+        *target = None;
+        *function = qualified;
+    }
+
+    fn optional_select(&mut self, at: usize, args: &mut [Expr]) -> Type {
+        let [operand, field] = args else { return Type::Error };
+        let operand = self.check(operand);
+        self.check(field);
+        let Kind::Literal(Literal::String(field)) = &field.kind else { return Type::Error };
+        match self.select(at, &operand, field, false) {
+            already @ Type::Optional(_) => already,
+            ty => Type::optional(ty),
+        }
+    }
+
+    fn resolve_call(
+        &mut self,
+        id: usize,
+        at: usize,
+        function: &str,
+        is_method: bool,
+        types: &[Type],
+    ) -> Type {
+        let all = overloads(function);
+        if all.is_empty() {
+            return self.mistake(at, format!("undeclared reference to '{function}' (in container '')"));
+        }
+        let (mut fitting, mut result): (Vec<usize>, Option<Type>) = (Vec::new(), None);
+        let before = self.found.clone();
+        for (index, overload) in all.iter().enumerate() {
+            if overload.is_method != is_method || overload.params.len() != types.len() {
+                continue;
+            }
+            let fresh = [self.found.fresh(), self.found.fresh()];
+            let mut attempt = self.found.clone();
+            let fits = overload
+                .params
+                .iter()
+                .zip(types)
+                .all(|(param, ty)| attempt.assign(ty, &Found::instantiate(param, &fresh)));
+            if !fits {
+                continue;
+            }
+            let this = attempt.resolve(&Found::instantiate(&overload.result, &fresh), false);
+            fitting.push(index);
+            result = match result {
+                None => {
+                    self.found = attempt;
+                    Some(this)
+                }
+                Some(before) if before == this => Some(before),
+                // Which of several is meant is known only when it is evaluated.
+                Some(_) => Some(Type::Dyn),
+            };
+        }
+        if fitting.len() > 1 {
+            // Nothing can be said of parameters that several signatures would fill in differently.
+            let keeps = result.clone();
+            self.found.keep_numbers_of(before);
+            result = keeps.map(|ty| if contains_param(&ty) { Type::Dyn } else { ty });
+        }
+        match result {
+            Some(result) => {
+                self.overloads.insert(id, fitting);
+                result
+            }
+            None => {
+                let shown: Vec<String> =
+                    types.iter().map(|ty| self.found.resolve(ty, true).to_string()).collect();
+                let shown = match (is_method, shown.split_first()) {
+                    (true, Some((target, args))) => format!("{target}.({})", args.join(", ")),
+                    _ => format!("({})", shown.join(", ")),
+                };
+                self.mistake(at, format!("found no matching overload for '{function}' applied to '{shown}'"))
+            }
+        }
+    }
+}
+
+fn contains_param(ty: &Type) -> bool {
+    match ty {
+        Type::Param(_) => true,
+        Type::List(of) | Type::Optional(of) | Type::Type(of) => contains_param(of),
+        Type::Map(key, value) => contains_param(key) || contains_param(value),
+        _ => false,
+    }
+}
+
+/// `a.b.c` of an expression that is nothing else.
+fn dotted(expr: &Expr) -> Option<String> {
+    match &expr.kind {
+        Kind::Ident(name) => Some(name.clone()),
+        Kind::Select { operand, field, is_test: false } => Some(format!("{}.{field}", dotted(operand)?)),
+        _ => None,
+    }
+}
+
+fn literal_type(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint(_) => Type::Uint,
+        Literal::Double(_) => Type::Double,
+        Literal::String(_) => Type::String,
+        Literal::Bytes(_) => Type::Bytes,
+    }
+}
+
+/// The types that expressions can name.
+pub(super) fn type_named(name: &str) -> Option<Type> {
+    Some(match name {
+        "bool" | "int" | "uint" | "double" | "string" | "bytes" | "null_type" => Type::parse(name),
+        "list" => Type::list(Type::Dyn),
+        "map" => Type::map(Type::Dyn, Type::Dyn),
+        "type" => Type::Type(std::sync::Arc::new(Type::Dyn)),
+        _ => return None,
+    })
+}

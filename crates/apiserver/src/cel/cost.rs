@@ -1,0 +1,95 @@
+//! What a call costs when it is made, as v1.34 counts it.
+
+use super::value::Val;
+
+/// The cost of looking at one letter.
+pub(super) const LETTER: f64 = 0.1;
+/// The cost of one letter of a pattern, for each that it is held against.
+pub(super) const PATTERN_LETTER: f64 = 0.25;
+
+fn letters(value: &Val, factor: f64) -> u64 {
+    (value.size() as f64 * factor).ceil() as u64
+}
+
+fn pattern(text: &Val, pattern: &Val) -> u64 {
+    let text = ((1.0 + text.size() as f64) * LETTER).ceil() as u64;
+    text.saturating_mul(letters(pattern, PATTERN_LETTER))
+}
+
+pub(super) fn of_call(function: &str, args: &[Val], result: &Val) -> u64 {
+    match (function, args) {
+        ("check", _) => 350_000,
+        ("fieldSelector" | "labelSelector", [_, selector]) => {
+            let requirements = (selector.size() as f64 * 0.5).ceil();
+            10 + letters(selector, LETTER) + (requirements * 50.0).ceil() as u64
+        }
+        ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", [value, ..]) => traversal(value),
+        ("url" | "lowerAscii" | "upperAscii" | "substring" | "trim", [value, ..]) => letters(value, LETTER),
+        ("replace" | "split", [value, ..]) => letters(value, 2.0 * LETTER),
+        ("join", _) => letters(result, 2.0 * LETTER),
+        ("find" | "findAll", [text, by, ..]) => pattern(text, by),
+        ("cidr" | "isIP" | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver", [value, ..]) => {
+            letters(value, LETTER)
+        }
+        ("ip", [Val::Cidr(..)]) => 1,
+        ("ip", [value]) => letters(value, LETTER),
+        ("ip.isCanonical", [value]) => letters(value, 2.0 * LETTER),
+        ("containsIP", [range, other]) => {
+            let own = (2.0 * range.size() as f64 * LETTER).ceil() as u64;
+            own + if other.as_str().is_some() { letters(other, LETTER) } else { 0 }
+        }
+        ("containsCIDR", [range, other]) => {
+            let own = (2.0 * range.size() as f64 * LETTER).ceil() as u64 + letters(range, LETTER) + 1;
+            own + if other.as_str().is_some() { letters(other, LETTER) } else { 0 }
+        }
+        ("validate", [_, text]) => {
+            let text = ((1.0 + text.size() as f64) * LETTER).ceil() as u64;
+            text * (128.0 * PATTERN_LETTER).ceil() as u64
+        }
+        (
+            "_==_",
+            [
+                Val::Quantity(_)
+                | Val::Ip(_)
+                | Val::Cidr(..)
+                | Val::Format(_)
+                | Val::Url(_)
+                | Val::Semver(_)
+                | Val::Foreign(_),
+                _,
+            ],
+        ) => 1,
+        ("startsWith" | "endsWith", [value, _]) => letters(value, LETTER),
+        ("bytes" | "string", [value @ (Val::String(_) | Val::Bytes(_))])
+            if result.type_name() != value.type_name() =>
+        {
+            letters(value, LETTER)
+        }
+        ("strings.quote" | "format", [value, ..]) => letters(value, LETTER),
+        ("@in", [_, list @ Val::List(_)]) => list.size(),
+        ("_==_" | "_!=_", [a, b]) => smaller(a, b),
+        ("_<_" | "_<=_" | "_>_" | "_>=_", [a @ (Val::String(_) | Val::Bytes(_)), b]) => smaller(a, b),
+        ("_+_", [a @ (Val::String(_) | Val::Bytes(_)), b]) => {
+            ((a.size() + b.size()) as f64 * LETTER).ceil() as u64
+        }
+        ("matches", [text, by]) => pattern(text, by),
+        ("contains", [text, part]) => letters(text, LETTER).saturating_mul(letters(part, LETTER)),
+        _ => 1,
+    }
+}
+
+fn smaller(a: &Val, b: &Val) -> u64 {
+    (a.size().min(b.size()) as f64 * LETTER).ceil() as u64
+}
+
+fn traversal(value: &Val) -> u64 {
+    match value {
+        Val::String(text) => (text.len() as f64 * LETTER) as u64,
+        Val::Bytes(bytes) => (bytes.len() as f64 * LETTER) as u64,
+        Val::List(list) => list.items.iter().map(traversal).sum(),
+        Val::Map(entries) => {
+            entries.iter().map(|(key, value)| traversal(&key.val()) + traversal(value)).sum()
+        }
+        _ => 1,
+    }
+}

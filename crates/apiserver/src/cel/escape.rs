@@ -1,0 +1,74 @@
+//! Names of properties that expressions cannot write are written otherwise: `a-b` is `a__dash__b`.
+
+const KEYWORDS: [&str; 20] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+];
+
+/// The name as expressions write it; `None` if they cannot.
+pub fn escape(name: &str) -> Option<String> {
+    if KEYWORDS.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let starts_well =
+        name.starts_with(|letter: char| letter.is_ascii_alphabetic() || "_.-/".contains(letter));
+    if !starts_well {
+        return None;
+    }
+    let mut escaped = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(letter) = rest.chars().next() {
+        if let Some(tail) = rest.strip_prefix("__") {
+            escaped.push_str("__underscores__");
+            rest = tail;
+            continue;
+        }
+        match letter {
+            '.' => escaped.push_str("__dot__"),
+            '-' => escaped.push_str("__dash__"),
+            '/' => escaped.push_str("__slash__"),
+            letter if letter.is_ascii_alphanumeric() || letter == '_' => escaped.push(letter),
+            _ => return None,
+        }
+        rest = &rest[letter.len_utf8()..];
+    }
+    Some(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped() {
+        for (name, escaped) in [
+            ("a", Some("a")),
+            ("a-b", Some("a__dash__b")),
+            ("a.b/c", Some("a__dot__b__slash__c")),
+            ("a__b", Some("a__underscores__b")),
+            ("namespace", Some("__namespace__")),
+            ("1a", None),
+            ("a b", None),
+        ] {
+            assert_eq!(escape(name).as_deref(), escaped, "{name}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Evaluation, with what it costs: every step is counted as v1.34 counts it, and too many end it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ast::{Expr, Fold, Kind, Literal};
+use super::libraries;
+use super::value::{Key, Val};
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvalError {
+    #[error("{0}")]
+    Failed(String),
+    #[error("operation cancelled: actual cost limit exceeded")]
+    TooExpensive,
+}
+
+impl EvalError {
+    pub(super) fn no_overload() -> Self {
+        Self::Failed("no such overload".into())
+    }
+}
+
+/// The values of the variables of an expression.
+pub type Variables = BTreeMap<&'static str, Val>;
+
+/// The value of an expression, and what it cost.
+pub(super) fn evaluate(expr: &Expr, variables: &Variables, limit: u64) -> (Result<Val, EvalError>, u64) {
+    let mut run = Run { variables, locals: Vec::new(), cost: 0, limit };
+    let value = run.eval(expr);
+    (value, run.cost)
+}
+
+struct Run<'v> {
+    variables: &'v Variables,
+    locals: Vec<(Arc<str>, Val)>,
+    cost: u64,
+    limit: u64,
+}
+
+type Evaluated = Result<Val, EvalError>;
+
+impl Run<'_> {
+    fn pay(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit { Err(EvalError::TooExpensive) } else { Ok(()) }
+    }
+
+    fn eval(&mut self, expr: &Expr) -> Evaluated {
+        match &expr.kind {
+            Kind::Literal(literal) => Ok(constant(literal)),
+            Kind::Ident(name) => self.ident(name),
+            Kind::Select { operand, field, is_test } => self.select(operand, field, *is_test),
+            Kind::Call { target, function, args } => self.call(target.as_deref(), function, args),
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Fold(fold) => self.fold(fold),
+        }
+    }
+
+    fn ident(&mut self, name: &str) -> Evaluated {
+        self.pay(1)?;
+        if let Some((_, value)) = self.locals.iter().rev().find(|(local, _)| **local == *name) {
+            return Ok(value.clone());
+        }
+        match self.variables.get(name) {
+            Some(value) => Ok(value.clone()),
+            None if super::check::type_named(name).is_some() => Ok(Val::Type(name.into())),
+            None => Err(EvalError::Failed(format!("no such attribute(s): {name}"))),
+        }
+    }
+
+    fn select(&mut self, operand: &Expr, field: &str, is_test: bool) -> Evaluated {
+        let value = self.eval(operand)?;
+        if is_test {
+            return Ok(Val::Bool(has(&value, field)?));
+        }
+        self.pay(1)?;
+        if let Val::Optional(inner) = &value {
+            return match inner {
+                None => Ok(Val::NONE),
+                Some(inner) => Ok(found(inner, &Key::String(field.into()))),
+            };
+        }
+        get(&value, field)
+    }
+
+    fn list(&mut self, elements: &[(Expr, bool)]) -> Evaluated {
+        let mut items = Vec::with_capacity(elements.len());
+        for (element, is_optional) in elements {
+            match self.eval(element)? {
+                Val::Optional(value) if *is_optional => items.extend(value.map(|value| (*value).clone())),
+                value => items.push(value),
+            }
+        }
+        self.pay(LIST_COST)?;
+        Ok(Val::list(items))
+    }
+
+    fn map(&mut self, entries: &[(Expr, Expr, bool)]) -> Evaluated {
+        let mut map = BTreeMap::new();
+        for (key, value, is_optional) in entries {
+            let key = self.eval(key)?;
+            let key = key.key().ok_or_else(|| EvalError::Failed("unsupported key type".into()))?;
+            let value = match self.eval(value)? {
+                Val::Optional(None) if *is_optional => continue,
+                Val::Optional(Some(value)) if *is_optional => (*value).clone(),
+                value => value,
+            };
+            if map.insert(key.clone(), value).is_some() {
+                return Err(EvalError::Failed(format!("insert failed: key {key} already exists")));
+            }
+        }
+        self.pay(MAP_COST)?;
+        Ok(Val::Map(Arc::new(map)))
+    }
+
+    fn call(&mut self, target: Option<&Expr>, function: &str, args: &[Expr]) -> Evaluated {
+        match (function, args) {
+            ("_&&_", [left, right]) => return self.logical(left, right, false),
+            ("_||_", [left, right]) => return self.logical(left, right, true),
+            ("_?_:_", [condition, then, otherwise]) => {
+                return match self.eval(condition)? {
+                    Val::Bool(true) => self.eval(then),
+                    Val::Bool(false) => self.eval(otherwise),
+                    _ => Err(EvalError::no_overload()),
+                };
+            }
+            ("@not_strictly_false", [arg]) => {
+                let value = self.eval(arg);
+                if value == Err(EvalError::TooExpensive) {
+                    return value;
+                }
+                self.pay(1)?;
+                return Ok(Val::Bool(value != Ok(Val::Bool(false))));
+            }
+            ("_?._", [operand, field]) => return self.optional_select(operand, field),
+            _ => {}
+        }
+        let mut values = Vec::with_capacity(args.len() + 1);
+        for arg in target.into_iter().chain(args) {
+            values.push(self.eval(arg)?);
+        }
+        let result = libraries::call(function, target.is_some(), &values)?;
+        self.pay(super::cost::of_call(function, &values, &result))?;
+        Ok(result)
+    }
+
+    /// One side that settles the matter does so, whatever becomes of the other.
+    fn logical(&mut self, left: &Expr, right: &Expr, settles: bool) -> Evaluated {
+        let first = self.eval(left);
+        match first {
+            Ok(Val::Bool(value)) if value == settles => return first,
+            Err(EvalError::TooExpensive) => return first,
+            _ => {}
+        }
+        let second = self.eval(right);
+        match (&first, &second) {
+            (_, Ok(Val::Bool(value))) if *value == settles => second,
+            (_, Err(EvalError::TooExpensive)) => second,
+            (Ok(Val::Bool(_)), Ok(Val::Bool(_))) => Ok(Val::Bool(!settles)),
+            (Err(_), _) => first,
+            (_, Err(_)) => second,
+            _ => Err(EvalError::no_overload()),
+        }
+    }
+
+    fn optional_select(&mut self, operand: &Expr, field: &Expr) -> Evaluated {
+        let value = self.eval(operand)?;
+        self.pay(1)?;
+        let Kind::Literal(Literal::String(field)) = &field.kind else { return Err(EvalError::no_overload()) };
+        let key = Key::String(field.as_str().into());
+        match &value {
+            Val::Optional(None) => Ok(Val::NONE),
+            Val::Optional(Some(inner)) => Ok(found(inner, &key)),
+            value => Ok(found(value, &key)),
+        }
+    }
+
+    fn fold(&mut self, fold: &Fold) -> Evaluated {
+        let range = self.eval(&fold.range)?;
+        let init = self.eval(&fold.init)?;
+        let pairs = elements(&range, fold.var2.is_some())?;
+        let outer = self.locals.len();
+        self.locals.push((fold.accu.as_str().into(), init));
+        let result = self.steps(fold, pairs, outer);
+        let result = result.and_then(|()| {
+            self.locals.truncate(outer + 1);
+            self.eval(&fold.result)
+        });
+        self.locals.truncate(outer);
+        result
+    }
+
+    fn steps(&mut self, fold: &Fold, pairs: Vec<(Val, Val)>, accu: usize) -> Result<(), EvalError> {
+        let (var, var2): (Arc<str>, Option<Arc<str>>) =
+            (fold.var.as_str().into(), fold.var2.as_deref().map(Into::into));
+        let mut failure = None;
+        for (first, second) in pairs {
+            self.locals.truncate(accu + 1);
+            self.locals.push((var.clone(), first));
+            if let Some(var2) = &var2 {
+                self.locals.push((var2.clone(), second));
+            }
+            match self.eval(&fold.condition)? {
+                Val::Bool(true) => {}
+                _ => break,
+            }
+            if self.appends(&fold.step, accu)? {
+                continue;
+            }
+            match self.eval(&fold.step) {
+                Ok(next) => {
+                    failure = None;
+                    self.locals[accu].1 = next;
+                }
+                Err(EvalError::TooExpensive) => return Err(EvalError::TooExpensive),
+                // A later element may settle what this one could not: `exists`, `all`.
+                Err(why) if is_logical(&fold.step) => failure = failure.or(Some(why)),
+                Err(why) => return Err(why),
+            }
+        }
+        match (failure, &self.locals[accu].1) {
+            (Some(why), value) if !settles(&fold.step, value) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gathers an element in place, where the step is `result + [element]` with or without a condition.
+    fn appends(&mut self, step: &Expr, accu: usize) -> Result<bool, EvalError> {
+        let Kind::Call { function, args, .. } = &step.kind else { return Ok(false) };
+        let (condition, sum) = match (function.as_str(), args.as_slice()) {
+            ("_?_:_", [condition, sum, otherwise]) if is_accu(otherwise) => (Some(condition), sum),
+            ("_+_", _) => (None, step),
+            _ => return Ok(false),
+        };
+        let Kind::Call { function, args, .. } = &sum.kind else { return Ok(false) };
+        let ("_+_", [left, right]) = (function.as_str(), args.as_slice()) else { return Ok(false) };
+        let Kind::List(elements) = &right.kind else { return Ok(false) };
+        if !is_accu(left) || !matches!(self.locals[accu].1, Val::List(_)) {
+            return Ok(false);
+        }
+        if let Some(condition) = condition {
+            match self.eval(condition)? {
+                Val::Bool(true) => {}
+                Val::Bool(false) => {
+                    self.pay(1)?;
+                    return Ok(true);
+                }
+                _ => return Err(EvalError::no_overload()),
+            }
+        }
+        let added = self.list(elements)?;
+        self.pay(1 + 1)?;
+        if let (Val::List(all), Val::List(added)) = (&mut self.locals[accu].1, added) {
+            Arc::make_mut(all).items.extend(added.items.iter().cloned());
+        }
+        Ok(true)
+    }
+}
+
+const LIST_COST: u64 = 10;
+const MAP_COST: u64 = 30;
+
+fn is_accu(expr: &Expr) -> bool {
+    matches!(&expr.kind, Kind::Ident(name) if name == super::parser::ACCU)
+}
+
+fn is_logical(step: &Expr) -> bool {
+    matches!(&step.kind, Kind::Call { function, .. } if function == "_&&_" || function == "_||_")
+}
+
+/// Whether a value is one that no other element can change.
+fn settles(step: &Expr, value: &Val) -> bool {
+    match &step.kind {
+        Kind::Call { function, .. } if function == "_&&_" => *value == Val::Bool(false),
+        Kind::Call { function, .. } if function == "_||_" => *value == Val::Bool(true),
+        _ => false,
+    }
+}
+
+fn constant(literal: &Literal) -> Val {
+    match literal {
+        Literal::Null => Val::Null,
+        Literal::Bool(on) => Val::Bool(*on),
+        Literal::Int(number) => Val::Int(*number),
+        Literal::Uint(number) => Val::Uint(*number),
+        Literal::Double(number) => Val::Double(*number),
+        Literal::String(text) => Val::text(text.as_str()),
+        Literal::Bytes(bytes) => Val::Bytes(bytes.as_slice().into()),
+    }
+}
+
+fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
+    match value {
+        Val::Map(entries) => Ok(entries.contains_key(&Key::String(field.into()))),
+        Val::Optional(None) => Ok(false),
+        Val::Optional(Some(inner)) => has(inner, field),
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+pub(super) fn get(value: &Val, field: &str) -> Evaluated {
+    match value {
+        Val::Map(entries) => match entries.get(&Key::String(field.into())) {
+            Some(value) => Ok(value.clone()),
+            None => Err(EvalError::Failed(format!("no such key: {field}"))),
+        },
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+/// What is at a key, if anything is.
+pub(super) fn found(value: &Val, key: &Key) -> Val {
+    match value {
+        Val::Map(entries) => entries.get(key).cloned().map_or(Val::NONE, Val::some),
+        _ => Val::NONE,
+    }
+}
+
+fn elements(range: &Val, has_two: bool) -> Result<Vec<(Val, Val)>, EvalError> {
+    match range {
+        Val::List(list) if has_two => {
+            Ok((0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone())).collect())
+        }
+        Val::List(list) => Ok(list.items.iter().map(|item| (item.clone(), Val::Null)).collect()),
+        Val::Map(entries) => Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect()),
+        _ => Err(EvalError::no_overload()),
+    }
+}

@@ -1,0 +1,132 @@
+//! Lists and sets.
+
+use std::sync::Arc;
+
+use super::{Outcome, failed};
+use crate::cel::eval::EvalError;
+use crate::cel::value::{Val, compare};
+
+pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
+    Some(match (function, args) {
+        ("isSorted", [Val::List(list)]) => {
+            let is_sorted = list
+                .items
+                .windows(2)
+                .all(|pair| compare(&pair[0], &pair[1]).is_none_or(|order| order.is_le()));
+            Ok(Val::Bool(is_sorted))
+        }
+        ("sum", [Val::List(list)]) => sum(&list.items),
+        ("min" | "max", [Val::List(list)]) => extreme(&list.items, function == "min"),
+        ("indexOf", [Val::List(list), item]) => {
+            Ok(place(list.items.iter().position(|candidate| candidate == item)))
+        }
+        ("lastIndexOf", [Val::List(list), item]) => {
+            Ok(place(list.items.iter().rposition(|candidate| candidate == item)))
+        }
+        ("slice", [Val::List(list), Val::Int(from), Val::Int(to)]) => slice(&list.items, *from, *to),
+        ("flatten", [Val::List(list)]) => Ok(Val::list(flattened(&list.items, 1))),
+        ("flatten", [Val::List(_), Val::Int(depth)]) if *depth < 0 => {
+            Err(failed("level must be non-negative"))
+        }
+        ("flatten", [Val::List(list), Val::Int(depth)]) => Ok(Val::list(flattened(&list.items, *depth))),
+        ("distinct", [Val::List(list)]) => {
+            let mut items: Vec<Val> = Vec::new();
+            for item in &list.items {
+                if !items.contains(item) {
+                    items.push(item.clone());
+                }
+            }
+            Ok(Val::list(items))
+        }
+        ("reverse", [Val::List(list)]) => Ok(Val::list(list.items.iter().rev().cloned().collect())),
+        ("sort", [Val::List(list)]) => Ok(sorted(list.items.iter().map(|item| (item, item)))),
+        ("@sortByAssociatedKeys", [Val::List(list), Val::List(keys)]) => {
+            Ok(sorted(keys.items.iter().zip(&list.items)))
+        }
+        ("lists.range", [Val::Int(count)]) => match count {
+            0..=MOST => Ok(Val::list((0..*count).map(Val::Int).collect())),
+            _ => Err(failed(format!("lists.range: {count} is out of range"))),
+        },
+        ("sets.contains", [Val::List(list), Val::List(part)]) => {
+            Ok(Val::Bool(part.items.iter().all(|item| list.items.contains(item))))
+        }
+        ("sets.equivalent", [Val::List(a), Val::List(b)]) => Ok(Val::Bool(
+            a.items.iter().all(|item| b.items.contains(item))
+                && b.items.iter().all(|item| a.items.contains(item)),
+        )),
+        ("sets.intersects", [Val::List(a), Val::List(b)]) => {
+            Ok(Val::Bool(a.items.iter().any(|item| b.items.contains(item))))
+        }
+        ("cel.@mapInsert", [Val::Map(map), Val::Map(more)]) => {
+            let mut all = map.clone();
+            for (key, value) in &**more {
+                if Arc::make_mut(&mut all).insert(key.clone(), value.clone()).is_some() {
+                    return Some(Err(failed(format!("insert failed: key {key} already exists"))));
+                }
+            }
+            Ok(Val::Map(all))
+        }
+        ("cel.@mapInsert", [Val::Map(map), key, value]) => {
+            let Some(key) = key.key() else { return Some(Err(EvalError::no_overload())) };
+            let mut all = map.clone();
+            Arc::make_mut(&mut all).insert(key, value.clone());
+            Ok(Val::Map(all))
+        }
+        _ => return None,
+    })
+}
+
+/// No list that an expression makes up is longer.
+const MOST: i64 = 100_000;
+
+fn place(found: Option<usize>) -> Val {
+    Val::Int(found.map_or(-1, |at| at as i64))
+}
+
+fn sum(items: &[Val]) -> Outcome {
+    let mut items = items.iter();
+    let Some(first) = items.next() else { return Ok(Val::Int(0)) };
+    let mut total = first.clone();
+    for item in items {
+        total = super::call("_+_", false, &[total, item.clone()])?;
+    }
+    Ok(total)
+}
+
+fn extreme(items: &[Val], is_least: bool) -> Outcome {
+    let mut items = items.iter();
+    let name = if is_least { "min" } else { "max" };
+    let mut best = items.next().ok_or_else(|| failed(format!("{name} called on empty list")))?;
+    for item in items {
+        let order = compare(item, best).ok_or_else(EvalError::no_overload)?;
+        if order.is_lt() && is_least || order.is_gt() && !is_least {
+            best = item;
+        }
+    }
+    Ok(best.clone())
+}
+
+fn slice(items: &[Val], from: i64, to: i64) -> Outcome {
+    let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
+    match range.and_then(|(from, to)| items.get(from..to)) {
+        Some(part) => Ok(Val::list(part.to_vec())),
+        None => Err(failed(format!("cannot slice({from}, {to}), list is length {}", items.len()))),
+    }
+}
+
+fn flattened(items: &[Val], depth: i64) -> Vec<Val> {
+    let mut flat = Vec::new();
+    for item in items {
+        match item {
+            Val::List(inner) if depth > 0 => flat.extend(flattened(&inner.items, depth - 1)),
+            other => flat.push(other.clone()),
+        }
+    }
+    flat
+}
+
+fn sorted<'v>(pairs: impl Iterator<Item = (&'v Val, &'v Val)>) -> Val {
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
+    Val::list(pairs.into_iter().map(|(_, item)| item.clone()).collect())
+}

@@ -1,0 +1,50 @@
+//! What the functions do. Types are checked beforehand; values whose types are known only now may still not
+//! fit, and then there is no such function.
+
+mod conversions;
+mod formats;
+mod lists;
+mod network;
+mod operators;
+mod optionals;
+mod quantities;
+pub(super) mod semver;
+pub(super) mod strings;
+mod times;
+pub(super) mod url;
+
+use super::eval::EvalError;
+use super::value::Val;
+
+type Outcome = Result<Val, EvalError>;
+/// What some functions do; nothing for those that are another library's.
+type Library = fn(&str, &[Val]) -> Option<Outcome>;
+
+fn failed(why: impl Into<String>) -> EvalError {
+    EvalError::Failed(why.into())
+}
+
+/// What a call comes to. The target of a method is the first argument.
+pub(super) fn call(function: &str, is_method: bool, args: &[Val]) -> Outcome {
+    if let (true, Some(Val::Foreign(foreign))) = (is_method, args.first()) {
+        return foreign.call(function, &args[1..]).map_err(EvalError::Failed);
+    }
+    let libraries: [Library; 10] = [
+        operators::call,
+        conversions::call,
+        strings::call,
+        lists::call,
+        optionals::call,
+        times::call,
+        network::call,
+        quantities::call,
+        url::call,
+        semver::call,
+    ];
+    for library in libraries {
+        if let Some(outcome) = library(function, args) {
+            return outcome;
+        }
+    }
+    formats::call(function, args).unwrap_or_else(|| Err(EvalError::no_overload()))
+}

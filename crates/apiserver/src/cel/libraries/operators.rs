@@ -1,0 +1,159 @@
+//! Arithmetic, comparison, membership, indexes.
+
+use std::sync::Arc;
+
+use super::{Outcome, failed};
+use crate::cel::eval::{self, EvalError};
+use crate::cel::value::{Identity, List, Val, compare};
+
+pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
+    Some(match (function, args) {
+        ("!_", [Val::Bool(on)]) => Ok(Val::Bool(!on)),
+        ("-_", [Val::Int(number)]) => number.checked_neg().map(Val::Int).ok_or_else(overflow),
+        ("-_", [Val::Double(number)]) => Ok(Val::Double(-number)),
+        ("_==_", [a, b]) => Ok(Val::Bool(a == b)),
+        ("_!=_", [a, b]) => Ok(Val::Bool(a != b)),
+        ("_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) => ordered(function, a, b),
+        ("_+_", [a, b]) => add(a, b),
+        ("_-_", [a, b]) => subtract(a, b),
+        ("_*_", [Val::Int(a), Val::Int(b)]) => a.checked_mul(*b).map(Val::Int).ok_or_else(overflow),
+        ("_*_", [Val::Uint(a), Val::Uint(b)]) => {
+            a.checked_mul(*b).map(Val::Uint).ok_or_else(unsigned_overflow)
+        }
+        ("_*_", [Val::Double(a), Val::Double(b)]) => Ok(Val::Double(a * b)),
+        ("_/_", [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)]) => Err(failed("division by zero")),
+        ("_/_", [Val::Int(a), Val::Int(b)]) => a.checked_div(*b).map(Val::Int).ok_or_else(overflow),
+        ("_/_", [Val::Uint(a), Val::Uint(b)]) => Ok(Val::Uint(a / b)),
+        ("_/_", [Val::Double(a), Val::Double(b)]) => Ok(Val::Double(a / b)),
+        ("_%_", [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)]) => Err(failed("modulus by zero")),
+        ("_%_", [Val::Int(a), Val::Int(b)]) => a.checked_rem(*b).map(Val::Int).ok_or_else(overflow),
+        ("_%_", [Val::Uint(a), Val::Uint(b)]) => Ok(Val::Uint(a % b)),
+        ("@in", [item, Val::List(list)]) => Ok(Val::Bool(list.items.contains(item))),
+        ("@in", [key, Val::Map(entries)]) => {
+            Ok(Val::Bool(key.key().is_some_and(|key| entries.contains_key(&key))))
+        }
+        ("_[_]", [Val::Optional(inner), key]) => Ok(at_optional(inner.as_deref(), key)),
+        ("_[_]", [container, key]) => at(container, key),
+        ("_[?_]", [Val::Optional(inner), key]) => Ok(at_optional(inner.as_deref(), key)),
+        ("_[?_]", [container, key]) => Ok(at_optional(Some(container), key)),
+        ("size", [value @ (Val::String(_) | Val::Bytes(_) | Val::List(_) | Val::Map(_))]) => {
+            Ok(Val::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
+        }
+        _ => return None,
+    })
+}
+
+fn overflow() -> EvalError {
+    failed("integer overflow")
+}
+
+fn unsigned_overflow() -> EvalError {
+    failed("unsigned integer overflow")
+}
+
+fn ordered(function: &str, a: &Val, b: &Val) -> Outcome {
+    let order = compare(a, b);
+    if order.is_none() && !matches!((a, b), (Val::Double(_), _) | (_, Val::Double(_))) {
+        return Err(EvalError::no_overload());
+    }
+    Ok(Val::Bool(order.is_some_and(|order| match function {
+        "_<_" => order.is_lt(),
+        "_<=_" => order.is_le(),
+        "_>_" => order.is_gt(),
+        _ => order.is_ge(),
+    })))
+}
+
+fn add(a: &Val, b: &Val) -> Outcome {
+    match (a, b) {
+        (Val::Int(a), Val::Int(b)) => a.checked_add(*b).map(Val::Int).ok_or_else(overflow),
+        (Val::Uint(a), Val::Uint(b)) => a.checked_add(*b).map(Val::Uint).ok_or_else(unsigned_overflow),
+        (Val::Double(a), Val::Double(b)) => Ok(Val::Double(a + b)),
+        (Val::String(a), Val::String(b)) => Ok(Val::text([&**a, &**b].concat())),
+        (Val::Bytes(a), Val::Bytes(b)) => Ok(Val::Bytes([&**a, &**b].concat().into())),
+        (Val::List(a), Val::List(b)) => Ok(Val::List(Arc::new(concatenated(a, b)))),
+        (Val::Duration(a), Val::Duration(b)) => {
+            a.checked_add(*b).map(Val::Duration).ok_or_else(|| failed("duration overflow"))
+        }
+        (Val::Timestamp(time), Val::Duration(by)) | (Val::Duration(by), Val::Timestamp(time)) => {
+            super::times::shifted(*time, *by)
+        }
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+/// Sets and maps take in what they do not have; maps take over what they have.
+fn concatenated(a: &List, b: &List) -> List {
+    let mut items = a.items.clone();
+    match &a.identity {
+        Identity::Position => items.extend(b.items.iter().cloned()),
+        Identity::Whole => {
+            for item in &b.items {
+                if !items.contains(item) {
+                    items.push(item.clone());
+                }
+            }
+        }
+        Identity::Keys(keys) => {
+            let of = |item: &Val| -> Vec<Option<Val>> {
+                keys.iter().map(|key| eval::get(item, key).ok()).collect()
+            };
+            for item in &b.items {
+                match items.iter().position(|old| of(old) == of(item)) {
+                    Some(at) => items[at] = item.clone(),
+                    None => items.push(item.clone()),
+                }
+            }
+        }
+    }
+    List { items, identity: a.identity.clone() }
+}
+
+fn subtract(a: &Val, b: &Val) -> Outcome {
+    match (a, b) {
+        (Val::Int(a), Val::Int(b)) => a.checked_sub(*b).map(Val::Int).ok_or_else(overflow),
+        (Val::Uint(a), Val::Uint(b)) => a.checked_sub(*b).map(Val::Uint).ok_or_else(unsigned_overflow),
+        (Val::Double(a), Val::Double(b)) => Ok(Val::Double(a - b)),
+        (Val::Duration(a), Val::Duration(b)) => {
+            a.checked_sub(*b).map(Val::Duration).ok_or_else(|| failed("duration overflow"))
+        }
+        (Val::Timestamp(time), Val::Duration(by)) => super::times::shifted(*time, by.saturating_neg()),
+        (Val::Timestamp(a), Val::Timestamp(b)) => {
+            let difference = a.as_nanosecond() - b.as_nanosecond();
+            i64::try_from(difference).map(Val::Duration).map_err(|_| failed("timestamp overflow"))
+        }
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+fn at(container: &Val, key: &Val) -> Outcome {
+    match container {
+        Val::Map(entries) => {
+            let found = key.key().and_then(|key| entries.get(&key).cloned());
+            found.ok_or_else(|| failed(format!("no such key: {}", shown(key))))
+        }
+        Val::List(list) => {
+            let index = index(key).ok_or_else(EvalError::no_overload)?;
+            let found = usize::try_from(index).ok().and_then(|index| list.items.get(index));
+            found.cloned().ok_or_else(|| failed(format!("index out of bounds: {index}")))
+        }
+        _ => Err(EvalError::no_overload()),
+    }
+}
+
+fn index(key: &Val) -> Option<i64> {
+    match key {
+        Val::Int(number) => Some(*number),
+        Val::Uint(number) => i64::try_from(*number).ok(),
+        Val::Double(number) if number.fract() == 0.0 => Some(*number as i64),
+        _ => None,
+    }
+}
+
+fn at_optional(container: Option<&Val>, key: &Val) -> Val {
+    container.and_then(|container| at(container, key).ok()).map_or(Val::NONE, Val::some)
+}
+
+fn shown(key: &Val) -> String {
+    key.key().map_or_else(|| "?".into(), |key| key.to_string())
+}

@@ -1,0 +1,222 @@
+//! Texts.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use regex::Regex;
+
+use super::{Outcome, failed};
+use crate::cel::eval::EvalError;
+use crate::cel::value::Val;
+use crate::custom::number;
+
+pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
+    Some(match (function, args) {
+        ("matches", [Val::String(text), Val::String(pattern)]) => {
+            compiled(pattern).map(|pattern| Val::Bool(pattern.is_match(text)))
+        }
+        ("contains", [Val::String(text), Val::String(part)]) => Ok(Val::Bool(text.contains(&**part))),
+        ("startsWith", [Val::String(text), Val::String(part)]) => Ok(Val::Bool(text.starts_with(&**part))),
+        ("endsWith", [Val::String(text), Val::String(part)]) => Ok(Val::Bool(text.ends_with(&**part))),
+        ("find", [Val::String(text), Val::String(pattern)]) => {
+            compiled(pattern).map(|pattern| Val::text(pattern.find(text).map_or("", |found| found.as_str())))
+        }
+        ("findAll", [Val::String(text), Val::String(pattern)]) => find_all(text, pattern, -1),
+        ("findAll", [Val::String(text), Val::String(pattern), Val::Int(most)]) => {
+            find_all(text, pattern, *most)
+        }
+        ("charAt", [Val::String(text), Val::Int(index)]) => char_at(text, *index),
+        ("indexOf", [Val::String(text), Val::String(part)]) => index_of(text, part, 0),
+        ("indexOf", [Val::String(text), Val::String(part), Val::Int(from)]) => index_of(text, part, *from),
+        ("lastIndexOf", [Val::String(text), Val::String(part)]) => last_index_of(text, part, None),
+        ("lastIndexOf", [Val::String(text), Val::String(part), Val::Int(to)]) => {
+            last_index_of(text, part, Some(*to))
+        }
+        ("lowerAscii", [Val::String(text)]) => Ok(Val::text(text.to_ascii_lowercase())),
+        ("upperAscii", [Val::String(text)]) => Ok(Val::text(text.to_ascii_uppercase())),
+        ("replace", [Val::String(text), Val::String(old), Val::String(new)]) => {
+            Ok(Val::text(text.replace(&**old, new)))
+        }
+        ("replace", [Val::String(text), Val::String(old), Val::String(new), Val::Int(most)]) => {
+            Ok(Val::text(match usize::try_from(*most) {
+                Ok(most) => text.replacen(&**old, new, most),
+                Err(_) => text.replace(&**old, new),
+            }))
+        }
+        ("split", [Val::String(text), Val::String(separator)]) => Ok(split(text, separator, -1)),
+        ("split", [Val::String(text), Val::String(separator), Val::Int(most)]) => {
+            Ok(split(text, separator, *most))
+        }
+        ("substring", [Val::String(text), Val::Int(from)]) => substring(text, *from, None),
+        ("substring", [Val::String(text), Val::Int(from), Val::Int(to)]) => substring(text, *from, Some(*to)),
+        ("trim", [Val::String(text)]) => Ok(Val::text(text.trim())),
+        ("join", [Val::List(list)]) => join(&list.items, ""),
+        ("join", [Val::List(list), Val::String(separator)]) => join(&list.items, separator),
+        ("strings.quote", [Val::String(text)]) => Ok(Val::text(format!("{text:?}"))),
+        ("format", [Val::String(text), Val::List(values)]) => format(text, &values.items),
+        _ => return None,
+    })
+}
+
+pub(in crate::cel) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}
+
+pub(in crate::cel) fn to_base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+fn compiled(pattern: &str) -> Result<Regex, EvalError> {
+    Regex::new(pattern).map_err(|_| failed(format!("error parsing regexp: {pattern:?}")))
+}
+
+fn find_all(text: &str, pattern: &str, most: i64) -> Outcome {
+    let pattern = compiled(pattern)?;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    Ok(Val::list(pattern.find_iter(text).take(most).map(|found| Val::text(found.as_str())).collect()))
+}
+
+fn char_at(text: &str, index: i64) -> Outcome {
+    let letters = text.chars().count();
+    match usize::try_from(index) {
+        Ok(index) if index == letters => Ok(Val::text("")),
+        Ok(index) if index < letters => Ok(Val::text(text.chars().skip(index).take(1).collect::<String>())),
+        _ => Err(failed(format!("index out of range: {index}"))),
+    }
+}
+
+fn index_of(text: &str, part: &str, from: i64) -> Outcome {
+    let letters: Vec<char> = text.chars().collect();
+    let wanted: Vec<char> = part.chars().collect();
+    let start = usize::try_from(from)
+        .ok()
+        .filter(|start| *start <= letters.len())
+        .ok_or_else(|| failed(format!("index out of range: {from}")))?;
+    let found = (start..=letters.len()).find(|at| letters[*at..].starts_with(&wanted));
+    Ok(Val::Int(found.map_or(-1, |at| at as i64)))
+}
+
+fn last_index_of(text: &str, part: &str, to: Option<i64>) -> Outcome {
+    let letters: Vec<char> = text.chars().collect();
+    let wanted: Vec<char> = part.chars().collect();
+    let last = match to {
+        None => letters.len(),
+        Some(to) => usize::try_from(to)
+            .ok()
+            .filter(|last| *last <= letters.len())
+            .ok_or_else(|| failed(format!("index out of range: {to}")))?,
+    };
+    let found = (0..=last).rev().find(|at| letters[*at..].starts_with(&wanted));
+    Ok(Val::Int(found.map_or(-1, |at| at as i64)))
+}
+
+fn split(text: &str, separator: &str, most: i64) -> Val {
+    let parts: Vec<String> = match (separator, usize::try_from(most)) {
+        (_, Ok(0)) => Vec::new(),
+        ("", Ok(most)) => {
+            let mut parts: Vec<String> = text.chars().take(most - 1).map(String::from).collect();
+            let rest: String = text.chars().skip(most - 1).collect();
+            parts.extend(Some(rest).filter(|rest| !rest.is_empty()));
+            parts
+        }
+        ("", Err(_)) => text.chars().map(String::from).collect(),
+        (separator, Ok(most)) => text.splitn(most, separator).map(Into::into).collect(),
+        (separator, Err(_)) => text.split(separator).map(Into::into).collect(),
+    };
+    Val::list(parts.into_iter().map(Val::text).collect())
+}
+
+fn substring(text: &str, from: i64, to: Option<i64>) -> Outcome {
+    let letters: Vec<char> = text.chars().collect();
+    let place = |index: i64| usize::try_from(index).ok().filter(|index| *index <= letters.len());
+    let start = place(from).ok_or_else(|| failed(format!("index out of range: {from}")))?;
+    let end = match to {
+        None => letters.len(),
+        Some(to) => place(to).ok_or_else(|| failed(format!("index out of range: {to}")))?,
+    };
+    match letters.get(start..end) {
+        Some(part) => Ok(Val::text(part.iter().collect::<String>())),
+        None => Err(failed(format!("invalid substring range. start: {start}, end: {end}"))),
+    }
+}
+
+fn join(items: &[Val], separator: &str) -> Outcome {
+    let texts: Option<Vec<&str>> = items.iter().map(Val::as_str).collect();
+    texts.map(|texts| Val::text(texts.join(separator))).ok_or_else(EvalError::no_overload)
+}
+
+/// `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b`, `%%`, with a precision.
+fn format(text: &str, values: &[Val]) -> Outcome {
+    let mut result = String::new();
+    let mut values = values.iter();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            result.push(letter);
+            continue;
+        }
+        let mut precision = None;
+        let mut verb = letters.next();
+        if verb == Some('.') {
+            let mut digits = String::new();
+            verb = letters.next();
+            while let Some(digit) = verb.filter(char::is_ascii_digit) {
+                digits.push(digit);
+                verb = letters.next();
+            }
+            precision = digits.parse::<usize>().ok().filter(|precision| *precision <= 1000);
+        }
+        match verb {
+            Some('%') => result.push('%'),
+            Some(verb) => {
+                let value = values.next().ok_or_else(|| failed("index out of range"))?;
+                result.push_str(&formatted(verb, precision, value)?);
+            }
+            None => return Err(failed("unexpected end of string")),
+        }
+    }
+    Ok(Val::text(result))
+}
+
+fn formatted(verb: char, precision: Option<usize>, value: &Val) -> Result<String, EvalError> {
+    let digits = precision.unwrap_or(6);
+    Ok(match (verb, value) {
+        ('s', value) => shown(value),
+        ('d', Val::Int(number)) => number.to_string(),
+        ('d', Val::Uint(number)) => number.to_string(),
+        ('f', Val::Double(number)) => format!("{number:.digits$}"),
+        ('f', Val::Int(number)) => format!("{:.digits$}", *number as f64),
+        ('e', Val::Double(number)) => format!("{number:.digits$e}"),
+        ('x', Val::Int(number)) => format!("{number:x}"),
+        ('X', Val::Int(number)) => format!("{number:X}"),
+        ('x', Val::String(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        ('X', Val::String(text)) => text.bytes().map(|byte| format!("{byte:02X}")).collect(),
+        ('o', Val::Int(number)) => format!("{number:o}"),
+        ('b', Val::Int(number)) => format!("{number:b}"),
+        ('b', Val::Bool(on)) => u8::from(*on).to_string(),
+        _ => {
+            return Err(failed(format!("could not format value of type {} with %{verb}", value.type_name())));
+        }
+    })
+}
+
+fn shown(value: &Val) -> String {
+    match value {
+        Val::String(text) => text.to_string(),
+        Val::Null => "null".into(),
+        Val::Double(double) => number::shown(*double),
+        Val::Type(name) => name.to_string(),
+        Val::Duration(nanoseconds) => format!("{}s", number::shown(*nanoseconds as f64 / 1e9)),
+        Val::Timestamp(time) => time.to_string(),
+        Val::List(list) => format!("[{}]", list.items.iter().map(shown).collect::<Vec<_>>().join(", ")),
+        Val::Map(entries) => {
+            let entries: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{key}: {}", shown(value))).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => match other.to_json() {
+            serde_json::Value::String(text) => text,
+            json => json.to_string(),
+        },
+    }
+}

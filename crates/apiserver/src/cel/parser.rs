@@ -1,0 +1,610 @@
+//! From words to expressions, with macros written out the way v1.34 does: costs count what they come to.
+
+use super::ast::{Expr, Fold, Kind, Literal};
+use super::lexer::{self, Mistake, Token, Word};
+
+/// Expressions nest this deep at most, as in v1.34; the parser's own stack stays small.
+const DEEPEST: usize = 250;
+/// The variable that folds gather their results in.
+pub(super) const ACCU: &str = "@result";
+const EXPECTED: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+
+pub(super) fn parse(text: &str) -> Result<Expr, Mistake> {
+    let words = lexer::words(text)?;
+    let mut parser = Parser { words, at: 0, next_id: 0, depth: 0 };
+    let expr = parser.ternary()?;
+    match parser.peek() {
+        Token::End => Ok(expr),
+        other => {
+            let message = format!("Syntax error: extraneous input '{}' expecting <EOF>", shown(other));
+            Err(Mistake { at: parser.place(), message })
+        }
+    }
+}
+
+struct Parser {
+    words: Vec<Word>,
+    at: usize,
+    next_id: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> &Token {
+        &self.words[self.at.min(self.words.len() - 1)].token
+    }
+
+    fn place(&self) -> usize {
+        self.words[self.at.min(self.words.len() - 1)].at
+    }
+
+    fn next(&mut self) -> Token {
+        let token = self.peek().clone();
+        self.at += 1;
+        token
+    }
+
+    fn eat(&mut self, symbol: &str) -> bool {
+        let is_next = matches!(self.peek(), Token::Symbol(next) if *next == symbol);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn expect(&mut self, symbol: &str) -> Result<(), Mistake> {
+        if self.eat(symbol) {
+            return Ok(());
+        }
+        let found = shown(self.peek());
+        let message = format!("Syntax error: mismatched input '{found}' expecting '{symbol}'");
+        Err(Mistake { at: self.place(), message })
+    }
+
+    fn expr(&mut self, at: usize, kind: Kind) -> Expr {
+        self.next_id += 1;
+        Expr { id: self.next_id, at, kind }
+    }
+
+    fn call(&mut self, at: usize, function: &str, args: Vec<Expr>) -> Expr {
+        self.expr(at, Kind::Call { target: None, function: function.into(), args })
+    }
+
+    fn ident(&mut self, at: usize, name: &str) -> Expr {
+        self.expr(at, Kind::Ident(name.into()))
+    }
+
+    fn literal(&mut self, at: usize, literal: Literal) -> Expr {
+        self.expr(at, Kind::Literal(literal))
+    }
+
+    fn ternary(&mut self) -> Result<Expr, Mistake> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            let message = format!("expression recursion limit exceeded: {DEEPEST}");
+            return Err(Mistake { at: self.place(), message });
+        }
+        let condition = self.or()?;
+        let at = self.place();
+        let expr = if self.eat("?") {
+            let then = self.or()?;
+            self.expect(":")?;
+            let otherwise = self.ternary()?;
+            self.call(at, "_?_:_", vec![condition, then, otherwise])
+        } else {
+            condition
+        };
+        self.depth -= 1;
+        Ok(expr)
+    }
+
+    fn or(&mut self) -> Result<Expr, Mistake> {
+        let first = self.and()?;
+        self.balanced("||", "_||_", first, Self::and)
+    }
+
+    fn and(&mut self) -> Result<Expr, Mistake> {
+        let first = self.relation()?;
+        self.balanced("&&", "_&&_", first, Self::relation)
+    }
+
+    /// Terms of one operator, as a tree that is no deeper than it must be.
+    fn balanced(
+        &mut self,
+        symbol: &str,
+        function: &str,
+        first: Expr,
+        term: fn(&mut Self) -> Result<Expr, Mistake>,
+    ) -> Result<Expr, Mistake> {
+        let (mut terms, mut places) = (vec![first], Vec::new());
+        loop {
+            let at = self.place();
+            if !self.eat(symbol) {
+                break;
+            }
+            terms.push(term(self)?);
+            places.push(at);
+        }
+        Ok(self.balance(function, terms, &places))
+    }
+
+    fn balance(&mut self, function: &str, mut terms: Vec<Expr>, places: &[usize]) -> Expr {
+        if terms.len() == 1 {
+            return terms.remove(0);
+        }
+        let middle = (terms.len() - 1).div_ceil(2);
+        let right = terms.split_off(middle);
+        let at = places[middle - 1];
+        let left = self.balance(function, terms, &places[..middle - 1]);
+        let right = self.balance(function, right, &places[middle..]);
+        self.call(at, function, vec![left, right])
+    }
+
+    fn relation(&mut self) -> Result<Expr, Mistake> {
+        let mut left = self.sum()?;
+        loop {
+            let at = self.place();
+            let function = match self.peek() {
+                Token::Symbol("<") => "_<_",
+                Token::Symbol("<=") => "_<=_",
+                Token::Symbol(">") => "_>_",
+                Token::Symbol(">=") => "_>=_",
+                Token::Symbol("==") => "_==_",
+                Token::Symbol("!=") => "_!=_",
+                Token::Ident(name) if name == "in" => "@in",
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            let right = self.sum()?;
+            left = self.call(at, function, vec![left, right]);
+        }
+    }
+
+    fn sum(&mut self) -> Result<Expr, Mistake> {
+        let mut left = self.product()?;
+        loop {
+            let at = self.place();
+            let function = match self.peek() {
+                Token::Symbol("+") => "_+_",
+                Token::Symbol("-") => "_-_",
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            let right = self.product()?;
+            left = self.call(at, function, vec![left, right]);
+        }
+    }
+
+    fn product(&mut self) -> Result<Expr, Mistake> {
+        let mut left = self.unary()?;
+        loop {
+            let at = self.place();
+            let function = match self.peek() {
+                Token::Symbol("*") => "_*_",
+                Token::Symbol("/") => "_/_",
+                Token::Symbol("%") => "_%_",
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            let right = self.unary()?;
+            left = self.call(at, function, vec![left, right]);
+        }
+    }
+
+    fn unary(&mut self) -> Result<Expr, Mistake> {
+        let at = self.place();
+        for (symbol, function) in [("!", "!_"), ("-", "-_")] {
+            let mut count = 0;
+            while self.eat(symbol) {
+                count += 1;
+            }
+            if count == 0 {
+                continue;
+            }
+            if symbol == "-"
+                && let Some(literal) = self.negative(count, at)
+            {
+                return self.members(literal);
+            }
+            let operand = self.member()?;
+            return Ok(match count % 2 {
+                0 => operand,
+                _ => self.call(at, function, vec![operand]),
+            });
+        }
+        self.member()
+    }
+
+    /// A number with its sign is a literal.
+    fn negative(&mut self, count: usize, at: usize) -> Option<Expr> {
+        let is_negative = count % 2 == 1;
+        let literal = match self.peek() {
+            Token::Int(number) if is_negative => Literal::Int(number.checked_neg().unwrap_or(*number)),
+            Token::Double(number) if is_negative => Literal::Double(-number),
+            _ => return None,
+        };
+        self.at += 1;
+        Some(self.literal(at, literal))
+    }
+
+    fn member(&mut self) -> Result<Expr, Mistake> {
+        let primary = self.primary()?;
+        self.members(primary)
+    }
+
+    fn members(&mut self, mut operand: Expr) -> Result<Expr, Mistake> {
+        loop {
+            let at = self.place();
+            if self.eat(".") {
+                let is_optional = self.eat("?");
+                let name_at = self.place();
+                let name = self.name()?;
+                if is_optional {
+                    let field = self.literal(name_at, Literal::String(name));
+                    operand = self.call(at, "_?._", vec![operand, field]);
+                } else if self.eat("(") {
+                    let args = self.args(")")?;
+                    operand = self.method(at, operand, name, args)?;
+                } else {
+                    let kind = Kind::Select { operand: Box::new(operand), field: name, is_test: false };
+                    operand = self.expr(at, kind);
+                }
+            } else if self.eat("[") {
+                let function = if self.eat("?") { "_[?_]" } else { "_[_]" };
+                let index = self.ternary()?;
+                self.expect("]")?;
+                operand = self.call(at, function, vec![operand, index]);
+            } else {
+                return Ok(operand);
+            }
+        }
+    }
+
+    fn name(&mut self) -> Result<String, Mistake> {
+        let at = self.place();
+        match self.next() {
+            Token::Ident(name) | Token::Quoted(name) => Ok(name),
+            other => {
+                let message = format!("Syntax error: no viable alternative at input '.{}'", shown(&other));
+                Err(Mistake { at, message })
+            }
+        }
+    }
+
+    fn args(&mut self, end: &str) -> Result<Vec<Expr>, Mistake> {
+        let mut args = Vec::new();
+        if self.eat(end) {
+            return Ok(args);
+        }
+        loop {
+            args.push(self.ternary()?);
+            if !self.eat(",") {
+                self.expect(end)?;
+                return Ok(args);
+            }
+            if self.eat(end) {
+                return Ok(args);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Result<Expr, Mistake> {
+        let at = self.place();
+        let literal = match self.next() {
+            Token::Int(number) if number == i64::MIN => {
+                return Err(Mistake { at, message: "invalid int literal".into() });
+            }
+            Token::Int(number) => Literal::Int(number),
+            Token::Uint(number) => Literal::Uint(number),
+            Token::Double(number) => Literal::Double(number),
+            Token::String(text) => Literal::String(text),
+            Token::Bytes(bytes) => Literal::Bytes(bytes),
+            Token::Ident(name) => match name.as_str() {
+                "true" => Literal::Bool(true),
+                "false" => Literal::Bool(false),
+                "null" => Literal::Null,
+                _ if RESERVED.contains(&name.as_str()) => {
+                    return Err(Mistake { at, message: format!("reserved identifier: {name}") });
+                }
+                _ => return self.named(at, name),
+            },
+            Token::Symbol(".") => {
+                let name = self.name()?;
+                return self.named(at, name);
+            }
+            Token::Symbol("(") => {
+                let inside = self.ternary()?;
+                self.expect(")")?;
+                return Ok(inside);
+            }
+            Token::Symbol("[") => return self.list(at),
+            Token::Symbol("{") => return self.map(at),
+            other => {
+                let (found, expecting) = (shown(&other), EXPECTED);
+                let message = match other {
+                    Token::End => format!("Syntax error: mismatched input '{found}' expecting {expecting}"),
+                    _ => format!("Syntax error: extraneous input '{found}' expecting {expecting}"),
+                };
+                return Err(Mistake { at, message });
+            }
+        };
+        Ok(self.literal(at, literal))
+    }
+
+    fn named(&mut self, at: usize, name: String) -> Result<Expr, Mistake> {
+        if !self.eat("(") {
+            return Ok(self.ident(at, &name));
+        }
+        let open = self.at;
+        let mut args = self.args(")")?;
+        if name == "has" && args.len() == 1 {
+            let arg = args.remove(0);
+            return match arg.kind {
+                Kind::Select { operand, field, .. } => {
+                    Ok(self.expr(arg.at, Kind::Select { operand, field, is_test: true }))
+                }
+                _ => Err(Mistake {
+                    at: self.words[open].at,
+                    message: "invalid argument to has() macro".into(),
+                }),
+            };
+        }
+        Ok(self.call(at, &name, args))
+    }
+
+    fn list(&mut self, at: usize) -> Result<Expr, Mistake> {
+        let mut elements = Vec::new();
+        loop {
+            if self.eat("]") {
+                return Ok(self.expr(at, Kind::List(elements)));
+            }
+            let is_optional = self.eat("?");
+            elements.push((self.ternary()?, is_optional));
+            if !self.eat(",") {
+                self.expect("]")?;
+                return Ok(self.expr(at, Kind::List(elements)));
+            }
+        }
+    }
+
+    fn map(&mut self, at: usize) -> Result<Expr, Mistake> {
+        let mut entries = Vec::new();
+        loop {
+            if self.eat("}") {
+                return Ok(self.expr(at, Kind::Map(entries)));
+            }
+            let is_optional = self.eat("?");
+            let key = self.ternary()?;
+            self.expect(":")?;
+            entries.push((key, self.ternary()?, is_optional));
+            if !self.eat(",") {
+                self.expect("}")?;
+                return Ok(self.expr(at, Kind::Map(entries)));
+            }
+        }
+    }
+
+    /// A method, or what a macro of that name comes to.
+    fn method(&mut self, at: usize, target: Expr, name: String, args: Vec<Expr>) -> Result<Expr, Mistake> {
+        let count = args.len();
+        let is_macro = matches!(
+            (name.as_str(), count),
+            (
+                "all" | "exists" | "exists_one" | "existsOne" | "filter" | "optMap" | "optFlatMap" | "sortBy",
+                2
+            ) | ("map", 2 | 3)
+                | (
+                    "all" | "exists" | "existsOne" | "transformList" | "transformMap" | "transformMapEntry",
+                    3
+                )
+                | ("transformList" | "transformMap" | "transformMapEntry", 4)
+        );
+        if !is_macro {
+            return Ok(self.expr(at, Kind::Call { target: Some(Box::new(target)), function: name, args }));
+        }
+        let has_two = name.starts_with("transform")
+            || count == 3 && matches!(name.as_str(), "all" | "exists" | "existsOne");
+        let mut args = args.into_iter();
+        let mut vars = Vec::new();
+        for _ in 0..if has_two { 2 } else { 1 } {
+            let var = args.next().ok_or(Mistake { at, message: "argument must be a simple name".into() })?;
+            match var.kind {
+                Kind::Ident(name) => vars.push(name),
+                _ => return Err(Mistake { at: var.at, message: "argument must be a simple name".into() }),
+            }
+        }
+        let rest: Vec<Expr> = args.collect();
+        Ok(self.expand(at, target, &name, vars, rest))
+    }
+
+    fn expand(
+        &mut self,
+        at: usize,
+        target: Expr,
+        name: &str,
+        vars: Vec<String>,
+        mut rest: Vec<Expr>,
+    ) -> Expr {
+        let body = rest.pop().unwrap_or_else(|| target.clone());
+        let filter = rest.pop();
+        match name {
+            "all" => {
+                let (init, accu) = (self.literal(at, Literal::Bool(true)), self.ident(at, ACCU));
+                let condition = self.call(at, "@not_strictly_false", vec![accu]);
+                let accu = self.ident(at, ACCU);
+                let step = self.call(at, "_&&_", vec![accu, body]);
+                self.fold(at, target, vars, init, condition, step)
+            }
+            "exists" => {
+                let (init, accu) = (self.literal(at, Literal::Bool(false)), self.ident(at, ACCU));
+                let not = self.call(at, "!_", vec![accu]);
+                let condition = self.call(at, "@not_strictly_false", vec![not]);
+                let accu = self.ident(at, ACCU);
+                let step = self.call(at, "_||_", vec![accu, body]);
+                self.fold(at, target, vars, init, condition, step)
+            }
+            "exists_one" | "existsOne" => {
+                let (init, accu, one) = (
+                    self.literal(at, Literal::Int(0)),
+                    self.ident(at, ACCU),
+                    self.literal(at, Literal::Int(1)),
+                );
+                let more = self.call(at, "_+_", vec![accu, one]);
+                let accu = self.ident(at, ACCU);
+                let step = self.call(at, "_?_:_", vec![body, more, accu]);
+                let mut fold = self.gather(at, target, vars, init, step);
+                let (accu, one) = (self.ident(at, ACCU), self.literal(at, Literal::Int(1)));
+                let result = self.call(at, "_==_", vec![accu, one]);
+                if let Kind::Fold(fold) = &mut fold.kind {
+                    fold.result = result;
+                }
+                fold
+            }
+            "filter" => {
+                let item = self.ident(at, &vars[0]);
+                self.gather_list(at, target, vars, item, Some(body))
+            }
+            "optMap" | "optFlatMap" => self.optional_map(at, target, vars, body, name == "optMap"),
+            "transformMap" | "transformMapEntry" => {
+                let init = self.expr(at, Kind::Map(Vec::new()));
+                let accu = self.ident(at, ACCU);
+                let more = match name {
+                    "transformMap" => {
+                        let key = self.ident(at, &vars[0]);
+                        self.call(at, "cel.@mapInsert", vec![accu, key, body])
+                    }
+                    _ => self.call(at, "cel.@mapInsert", vec![accu, body]),
+                };
+                let step = self.filtered(at, more, filter);
+                self.gather(at, target, vars, init, step)
+            }
+            "sortBy" => {
+                let keys = self.gather_list(at, target.clone(), vars, body, None);
+                let call = Kind::Call {
+                    target: Some(Box::new(target)),
+                    function: "@sortByAssociatedKeys".into(),
+                    args: vec![keys],
+                };
+                self.expr(at, call)
+            }
+            _ => self.gather_list(at, target, vars, body, filter),
+        }
+    }
+
+    fn gather_list(
+        &mut self,
+        at: usize,
+        target: Expr,
+        vars: Vec<String>,
+        item: Expr,
+        filter: Option<Expr>,
+    ) -> Expr {
+        let (init, accu) = (self.expr(at, Kind::List(Vec::new())), self.ident(at, ACCU));
+        let one = self.expr(at, Kind::List(vec![(item, false)]));
+        let more = self.call(at, "_+_", vec![accu, one]);
+        let step = self.filtered(at, more, filter);
+        self.gather(at, target, vars, init, step)
+    }
+
+    fn filtered(&mut self, at: usize, more: Expr, filter: Option<Expr>) -> Expr {
+        match filter {
+            None => more,
+            Some(filter) => {
+                let accu = self.ident(at, ACCU);
+                self.call(at, "_?_:_", vec![filter, more, accu])
+            }
+        }
+    }
+
+    /// A fold over all elements.
+    fn gather(&mut self, at: usize, range: Expr, vars: Vec<String>, init: Expr, step: Expr) -> Expr {
+        let condition = self.literal(at, Literal::Bool(true));
+        self.fold(at, range, vars, init, condition, step)
+    }
+
+    fn fold(
+        &mut self,
+        at: usize,
+        range: Expr,
+        vars: Vec<String>,
+        init: Expr,
+        condition: Expr,
+        step: Expr,
+    ) -> Expr {
+        let result = self.ident(at, ACCU);
+        let mut vars = vars.into_iter();
+        let fold = Fold {
+            var: vars.next().unwrap_or_default(),
+            var2: vars.next(),
+            range,
+            accu: ACCU.into(),
+            init,
+            condition,
+            step,
+            result,
+        };
+        self.expr(at, Kind::Fold(Box::new(fold)))
+    }
+
+    /// What is in an optional, under a name of its own.
+    fn optional_map(&mut self, at: usize, target: Expr, vars: Vec<String>, body: Expr, wraps: bool) -> Expr {
+        let method = |parser: &mut Self, target: Expr, name: &str| {
+            let call = Kind::Call { target: Some(Box::new(target)), function: name.into(), args: Vec::new() };
+            parser.expr(at, call)
+        };
+        let has_value = method(self, target.clone(), "hasValue");
+        let value = method(self, target, "value");
+        let range = self.expr(at, Kind::List(Vec::new()));
+        let condition = self.literal(at, Literal::Bool(false));
+        let step = self.ident(at, &vars[0]);
+        let fold = Fold {
+            var: "#unused".into(),
+            var2: None,
+            range,
+            accu: vars[0].clone(),
+            init: value,
+            condition,
+            step,
+            result: body,
+        };
+        let bound = self.expr(at, Kind::Fold(Box::new(fold)));
+        let some = if wraps { self.call(at, "optional.of", vec![bound]) } else { bound };
+        let none = self.call(at, "optional.none", Vec::new());
+        self.call(at, "_?_:_", vec![has_value, some, none])
+    }
+}
+
+const RESERVED: [&str; 20] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+];
+
+fn shown(token: &Token) -> String {
+    match token {
+        Token::Ident(name) => name.clone(),
+        Token::Quoted(name) => format!("`{name}`"),
+        Token::Int(number) => number.to_string(),
+        Token::Uint(number) => format!("{number}u"),
+        Token::Double(number) => number.to_string(),
+        Token::String(text) => format!("'{text}'"),
+        Token::Bytes(_) => "b''".into(),
+        Token::Symbol(symbol) => (*symbol).into(),
+        Token::End => "<EOF>".into(),
+    }
+}

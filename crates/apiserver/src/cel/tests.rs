@@ -1,0 +1,156 @@
+//! Expressions, what they come to and what is said of those that come to nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+
+fn declared(ty: Type) -> Arc<Declared> {
+    Arc::new(Declared::plain(ty))
+}
+
+fn environment() -> Environment {
+    let fields = [
+        ("name", Declared::plain(Type::String)),
+        ("count", Declared::plain(Type::Int)),
+        ("ratio", Declared::plain(Type::Double)),
+        (
+            "tags",
+            Declared {
+                element: Some(declared(Type::String)),
+                max_elements: 10,
+                ..Declared::plain(Type::list(Type::String))
+            },
+        ),
+        ("labels", Declared::plain(Type::map(Type::String, Type::String))),
+    ];
+    let fields: BTreeMap<String, Declared> =
+        fields.into_iter().map(|(name, field)| (name.into(), field)).collect();
+    let object = Arc::new(Object { name: "self".into(), fields });
+    Environment::new().with("self", declared(Type::Object(object))).with("any", declared(Type::Dyn))
+}
+
+fn variables() -> Variables {
+    let json = json!({"name": "web-1", "count": 3, "ratio": 0.5, "tags": ["a", "b"], "labels": {"x": "1"}});
+    let declared = environment().variables["self"].clone();
+    let any = Val::of_json(&json!({"list": [1, 2, 3], "text": "t"}));
+    Variables::from([("self", Val::typed(&json, &declared)), ("any", any)])
+}
+
+fn value(text: &str) -> Result<Val, EvalError> {
+    let program = environment().compile(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+    program.evaluate(&variables(), CALL_LIMIT).0
+}
+
+#[test]
+fn expressions_hold() {
+    for text in [
+        "1 + 2 * 3 == 7",
+        "-2 - 3 == -5 && 7 % 4 == 3",
+        "self.count > 2 && self.ratio < 1.0",
+        "self.count > 2.5",
+        "self.name.startsWith('web') && self.name.matches('^[a-z]+-[0-9]$')",
+        "has(self.name) && !has(self.labels.y) && self.labels['x'] == '1'",
+        "self.tags.all(t, t.size() == 1) && self.tags.exists(t, t == 'b')",
+        "self.tags.exists_one(t, t == 'a') && self.tags.map(t, t + '!') == ['a!', 'b!']",
+        "self.tags.filter(t, t != 'a') == ['b'] && self.tags.map(t, t == 'b', t) == ['b']",
+        "'a' in self.tags && 'x' in self.labels && !('z' in self.tags)",
+        "self.count == 3 ? true : false",
+        "type(self.count) == int && type('a') == string",
+        "any.list.sum() == 6 && any.list.max() == 3 && any.list.isSorted()",
+        "[1, 2, 3].indexOf(2) == 1 && [3, 1, 2].sort() == [1, 2, 3] && [1, 1].distinct() == [1]",
+        "'a,b'.split(',') == ['a', 'b'] && ['a', 'b'].join('-') == 'a-b'",
+        "'Hello'.lowerAscii() == 'hello' && 'abc'.substring(1) == 'bc' && 'abc'.replace('b', 'x') == 'axc'",
+        "'%s has %d'.format([dyn('a'), dyn(3)]) == 'a has 3'",
+        "int('3') == 3 && string(3) == '3' && double('1.5') == 1.5 && uint(3) == 3u",
+        "duration('1h') > duration('59m') && timestamp('2024-01-02T03:04:05Z').getFullYear() == 2024",
+        "timestamp('2024-01-01T00:00:00Z') + duration('24h') == timestamp('2024-01-02T00:00:00Z')",
+        "self.?name.hasValue() && !any.?absent.hasValue() && any.?absent.orValue('d') == 'd'",
+        "optional.of(1).optMap(x, x + 1).value() == 2",
+        "isIP('10.0.0.1') && !isIP('x') && ip('::1').isLoopback() && cidr('10.0.0.0/8').containsIP('10.1.2.3')",
+        "url('https://a.com:80/p?x=1').getPort() == '80' && isURL('/path') && !isURL('../x')",
+        "quantity('1Gi').isGreaterThan(quantity('1G')) && quantity('50k').asInteger() == 50000",
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && isSemver('1.2.3-alpha+b')",
+        "!format.dns1123Label().validate('abc').hasValue() && format.dns1123Label().validate('ABC').hasValue()",
+        "sets.contains([1, 2, 3], [2]) && sets.intersects([1], [1, 2]) && sets.equivalent([1, 2], [2, 1, 1])",
+        "'foo123bar'.find('[0-9]+') == '123' && 'a1b2'.findAll('[0-9]') == ['1', '2']",
+        "[1, 2].all(i, v, i < v) && {'a': 1}.transformMap(k, v, v + 1) == {'a': 2}",
+        "{'a': 1, 'b': 2}.all(k, k != 'c') && {'a': 1}.size() == 1",
+        "(1 / 0 > 0) || true",
+        "[0, 2].exists(x, 4 / x == 2)",
+        "self.tags + ['c'] == ['a', 'b', 'c']",
+        "dyn(1) == 1.0",
+        "b'abc' == bytes('abc') && r'\\d' == '\\\\d'",
+    ] {
+        assert_eq!(value(text), Ok(Val::Bool(true)), "{text}");
+    }
+}
+
+#[test]
+fn what_has_no_value_says_why() {
+    for (text, why) in [
+        ("1 / 0 == 1", "division by zero"),
+        ("any.nope == 1", "no such key: nope"),
+        ("self.tags[5] == 'x'", "index out of bounds: 5"),
+        ("any.text + 1 == 2", "no such overload"),
+        ("quantity('x').sign() == 1", "quantities must match the regular expression"),
+    ] {
+        let found = value(text).unwrap_err().to_string();
+        assert!(found.starts_with(why), "{text}: {found}");
+    }
+}
+
+#[test]
+fn mistakes_are_shown_where_they_are() {
+    for (text, expected) in [
+        ("self.zz == 1", "ERROR: <input>:1:5: undefined field 'zz'\n | self.zz == 1\n | ....^"),
+        ("nope", "ERROR: <input>:1:1: undeclared reference to 'nope' (in container '')\n | nope\n | ^"),
+        (
+            "self.count == 'a'",
+            "ERROR: <input>:1:12: found no matching overload for '_==_' applied to '(int, string)'\n | self.count == 'a'\n | ...........^",
+        ),
+        (
+            "self.a ==",
+            "ERROR: <input>:1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n | self.a ==\n | .........^",
+        ),
+    ] {
+        assert_eq!(environment().compile(text).unwrap_err().to_string(), expected);
+    }
+    for text in
+        ["[1, 'a'].size() == 2", "self.name.nope()", "1 + 'a' == 2", "self.count.all(x, true)", "has(self)"]
+    {
+        assert!(environment().compile(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn costs_are_those_of_v1_34() {
+    for (text, estimated, actual) in [
+        ("true", 0, 0),
+        ("self.count > 2", 3, 3),
+        ("self.name.startsWith('web')", 3, 3),
+        ("[1, 2, 3].all(x, x > 0)", 10 + 3 * 5 + 1, 10 + 3 * 5 + 1),
+        ("self.tags.all(t, true)", 2 + 10 * 3 + 1, 2 + 2 * 3 + 1),
+    ] {
+        let program = environment().compile(text).unwrap();
+        assert_eq!(program.max_cost(), estimated, "{text}: the most");
+        assert_eq!(program.evaluate(&variables(), CALL_LIMIT).1, actual, "{text}");
+    }
+}
+
+#[test]
+fn an_evaluation_ends_when_its_budget_is_spent() {
+    let text = "lists.range(1000).all(x, lists.range(1000).all(y, x * y >= 0))";
+    let (value, cost) = environment().compile(text).unwrap().evaluate(&variables(), CALL_LIMIT);
+    assert_eq!(value, Err(EvalError::TooExpensive));
+    assert!(cost <= CALL_LIMIT + 100);
+}
+
+#[test]
+fn what_an_expression_uses_is_known() {
+    let program = environment().compile("self.count == 1 || [1].exists(any, any == 1)").unwrap();
+    assert!(program.uses("self") && !program.uses("any"));
+    assert_eq!(*program.output(), Type::Bool);
+}

@@ -1,0 +1,303 @@
+//! The types of expressions, and when a value of one type may stand where another is expected.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::value::Identity;
+
+/// A type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Type {
+    /// Known only when the expression is evaluated.
+    Dyn,
+    /// What an expression has that is wrong; nothing more is said about it.
+    Error,
+    Null,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    Duration,
+    Timestamp,
+    List(Arc<Type>),
+    Map(Arc<Type>, Arc<Type>),
+    /// An object of known fields.
+    Object(Arc<Object>),
+    /// A type of a library: `kubernetes.URL`.
+    Opaque(Arc<str>),
+    Optional(Arc<Type>),
+    /// The type of a type.
+    Type(Arc<Type>),
+    /// A type still to be found: of a function's declaration, or of an empty list.
+    Param(u32),
+}
+
+/// An object of known fields, with how large its parts can be.
+#[derive(Debug, Default)]
+pub struct Object {
+    pub name: String,
+    pub fields: BTreeMap<String, Declared>,
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+/// A type as a schema declares it: with how many elements its values can have, and how few bytes.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    pub ty: Type,
+    /// Of a list or a map; of a string or bytes, the length.
+    pub max_elements: u64,
+    pub min_size: u64,
+    /// What a list or the values of a map consist of.
+    pub element: Option<Arc<Declared>>,
+    /// What the items of a list are known by.
+    pub identity: Identity,
+}
+
+impl Declared {
+    /// A type about whose values nothing is known.
+    pub fn plain(ty: Type) -> Self {
+        Self { ty, max_elements: u64::MAX, min_size: 1, element: None, identity: Identity::Position }
+    }
+
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        match &self.ty {
+            Type::Object(object) => object.fields.get(name),
+            _ => None,
+        }
+    }
+}
+
+impl Type {
+    pub fn list(item: Self) -> Self {
+        Self::List(Arc::new(item))
+    }
+
+    pub fn map(key: Self, value: Self) -> Self {
+        Self::Map(Arc::new(key), Arc::new(value))
+    }
+
+    pub fn optional(of: Self) -> Self {
+        Self::Optional(Arc::new(of))
+    }
+
+    pub fn opaque(name: &str) -> Self {
+        Self::Opaque(name.into())
+    }
+
+    pub(super) fn is_dyn_or_error(&self) -> bool {
+        matches!(self, Self::Dyn | Self::Error)
+    }
+
+    /// Values of one size.
+    pub(super) fn is_scalar(&self) -> bool {
+        match self {
+            Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,
+            Self::Optional(of) => of.is_scalar(),
+            _ => false,
+        }
+    }
+
+    /// Reads a type as declarations write it: `list(A)`.
+    pub(super) fn parse(text: &str) -> Self {
+        let text = text.trim();
+        if let Some((name, inside)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+            let parts = split(inside);
+            let part = |at: usize| parts.get(at).map_or(Self::Dyn, |part| Self::parse(part));
+            return match name {
+                "list" => Self::list(part(0)),
+                "map" => Self::map(part(0), part(1)),
+                "optional" => Self::optional(part(0)),
+                _ => Self::Type(Arc::new(part(0))),
+            };
+        }
+        match text {
+            "dyn" => Self::Dyn,
+            "null_type" => Self::Null,
+            "bool" => Self::Bool,
+            "int" => Self::Int,
+            "uint" => Self::Uint,
+            "double" => Self::Double,
+            "string" => Self::String,
+            "bytes" => Self::Bytes,
+            "duration" => Self::Duration,
+            "timestamp" => Self::Timestamp,
+            "A" => Self::Param(0),
+            "B" => Self::Param(1),
+            name => Self::opaque(name),
+        }
+    }
+}
+
+/// Splits at the commas that are in no parentheses.
+pub(super) fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = text[start..].trim();
+    if !last.is_empty() {
+        parts.push(last);
+    }
+    parts
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dyn => f.write_str("dyn"),
+            Self::Error => f.write_str("!error!"),
+            Self::Null => f.write_str("null"),
+            Self::Bool => f.write_str("bool"),
+            Self::Int => f.write_str("int"),
+            Self::Uint => f.write_str("uint"),
+            Self::Double => f.write_str("double"),
+            Self::String => f.write_str("string"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Duration => f.write_str("google.protobuf.Duration"),
+            Self::Timestamp => f.write_str("google.protobuf.Timestamp"),
+            Self::List(item) => write!(f, "list({item})"),
+            Self::Map(key, value) => write!(f, "map({key}, {value})"),
+            Self::Object(object) => f.write_str(&object.name),
+            Self::Opaque(name) => f.write_str(name),
+            Self::Optional(of) => write!(f, "optional_type({of})"),
+            Self::Type(of) => write!(f, "type({of})"),
+            Self::Param(number) => write!(f, "_var{number}"),
+        }
+    }
+}
+
+/// What type parameters have been found to be.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    types: BTreeMap<u32, Type>,
+    next: u32,
+}
+
+/// Parameters of declarations have small numbers; those of one call get fresh ones from here on.
+const FIRST_FRESH: u32 = 16;
+
+impl Found {
+    pub(super) fn fresh(&mut self) -> Type {
+        self.next += 1;
+        Type::Param(FIRST_FRESH + self.next)
+    }
+
+    /// Forgets what was found since, but not which parameters have been given out.
+    pub(super) fn keep_numbers_of(&mut self, before: Self) {
+        self.types = before.types;
+    }
+
+    /// The type with all that is known of its parameters; what is not known is dynamic if `to_dyn`.
+    pub(super) fn resolve(&self, ty: &Type, to_dyn: bool) -> Type {
+        let part = |of: &Arc<Type>| Arc::new(self.resolve(of, to_dyn));
+        match ty {
+            Type::Param(number) => match self.types.get(number) {
+                Some(found) => self.resolve(found, to_dyn),
+                None if to_dyn => Type::Dyn,
+                None => ty.clone(),
+            },
+            Type::List(item) => Type::List(part(item)),
+            Type::Map(key, value) => Type::Map(part(key), part(value)),
+            Type::Optional(of) => Type::Optional(part(of)),
+            Type::Type(of) => Type::Type(part(of)),
+            other => other.clone(),
+        }
+    }
+
+    /// The type with the parameters of a declaration replaced by those of one call.
+    pub(super) fn instantiate(ty: &Type, fresh: &[Type]) -> Type {
+        let part = |of: &Arc<Type>| Arc::new(Self::instantiate(of, fresh));
+        match ty {
+            Type::Param(number) => fresh.get(*number as usize).cloned().unwrap_or(Type::Dyn),
+            Type::List(item) => Type::List(part(item)),
+            Type::Map(key, value) => Type::Map(part(key), part(value)),
+            Type::Optional(of) => Type::Optional(part(of)),
+            Type::Type(of) => Type::Type(part(of)),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether a value of one type may stand where another is expected; notes what that says of parameters.
+    pub(super) fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        let saved = self.clone();
+        let fits = self.unify(from, to);
+        if !fits {
+            *self = saved;
+        }
+        fits
+    }
+
+    fn unify(&mut self, from: &Type, to: &Type) -> bool {
+        let (from, to) = (self.resolve(from, false), self.resolve(to, false));
+        match (&from, &to) {
+            (Type::Param(a), Type::Param(b)) if a == b => true,
+            (_, Type::Param(number)) => self.bind(*number, &from),
+            (Type::Param(number), _) => self.bind(*number, &to),
+            (from, to) if from.is_dyn_or_error() || to.is_dyn_or_error() => true,
+            (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.unify(a, b),
+            (Type::Map(a, b), Type::Map(c, d)) => self.unify(a, c) && self.unify(b, d),
+            (Type::Type(_), Type::Type(_)) => true,
+            // Null stands for an absent object or value of a library.
+            (Type::Null, Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp) => true,
+            (from, to) => from == to,
+        }
+    }
+
+    fn bind(&mut self, number: u32, ty: &Type) -> bool {
+        if self.occurs(number, ty) {
+            return false;
+        }
+        self.types.insert(number, ty.clone());
+        true
+    }
+
+    fn occurs(&self, number: u32, ty: &Type) -> bool {
+        match ty {
+            Type::Param(other) => *other == number,
+            Type::List(of) | Type::Optional(of) | Type::Type(of) => self.occurs(number, of),
+            Type::Map(key, value) => self.occurs(number, key) || self.occurs(number, value),
+            _ => false,
+        }
+    }
+
+    /// The type of what is one of two: the more general of them; `None` if neither is.
+    pub(super) fn join(&mut self, first: &Type, second: &Type) -> Option<Type> {
+        if self.assign(second, first) {
+            let (first, second) = (self.resolve(first, false), self.resolve(second, false));
+            return Some(if second == Type::Dyn { second } else { first });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_found_out() {
+        let mut found = Found::default();
+        let item = found.fresh();
+        assert!(found.assign(&Type::list(Type::Int), &Type::list(item.clone())));
+        assert_eq!(found.resolve(&item, true), Type::Int);
+        assert!(!found.assign(&Type::String, &item));
+        assert!(found.assign(&Type::Dyn, &item));
+        assert_eq!(Type::parse("map(string, list(A))").to_string(), "map(string, list(_var0))");
+    }
+}

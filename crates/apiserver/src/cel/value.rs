@@ -1,0 +1,369 @@
+//! The values of expressions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value as Json;
+use setpoint_quantity::Quantity;
+
+use super::libraries::semver::Semver;
+use super::libraries::url::Url;
+use super::types::{Declared, Type};
+
+/// A value. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum Val {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Arc<str>),
+    Bytes(Arc<[u8]>),
+    /// In nanoseconds.
+    Duration(i64),
+    Timestamp(Timestamp),
+    List(Arc<List>),
+    Map(Arc<BTreeMap<Key, Val>>),
+    Type(Arc<str>),
+    Optional(Option<Arc<Val>>),
+    Url(Arc<Url>),
+    Quantity(Box<Quantity>),
+    Ip(IpAddr),
+    Cidr(IpAddr, u8),
+    Semver(Arc<Semver>),
+    /// A named format.
+    Format(&'static str),
+    /// A value of somebody else's.
+    Foreign(Arc<dyn Foreign>),
+}
+
+/// A value that somebody else looks after: an authorizer, a decision.
+pub trait Foreign: fmt::Debug + Send + Sync {
+    /// `kubernetes.authorization.Authorizer`.
+    fn type_name(&self) -> &str;
+
+    /// What a method of it comes to.
+    fn call(&self, function: &str, args: &[Val]) -> Result<Val, String>;
+}
+
+/// A list, and what its items are known by where it is more than a sequence.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    pub items: Vec<Val>,
+    pub identity: Identity,
+}
+
+/// What items of a list are known by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Identity {
+    /// Where they stand.
+    #[default]
+    Position,
+    /// Themselves: a set.
+    Whole,
+    /// Some of their fields.
+    Keys(Arc<[String]>),
+}
+
+/// A key of a map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    String(Arc<str>),
+}
+
+impl Val {
+    pub fn text(text: impl Into<Arc<str>>) -> Self {
+        Self::String(text.into())
+    }
+
+    pub fn list(items: Vec<Self>) -> Self {
+        Self::List(Arc::new(List { items, identity: Identity::Position }))
+    }
+
+    pub fn map(entries: impl IntoIterator<Item = (Key, Self)>) -> Self {
+        Self::Map(Arc::new(entries.into_iter().collect()))
+    }
+
+    pub fn some(value: Self) -> Self {
+        Self::Optional(Some(Arc::new(value)))
+    }
+
+    pub const NONE: Self = Self::Optional(None);
+
+    /// A value about whose type nothing is known.
+    pub fn of_json(json: &Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(on) => Self::Bool(*on),
+            Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(number), _) => Self::Int(number),
+                (None, number) => Self::Double(number.unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Self::text(text.as_str()),
+            Json::Array(items) => Self::list(items.iter().map(Self::of_json).collect()),
+            Json::Object(fields) => Self::map(
+                fields.iter().map(|(name, value)| (Key::String(name.as_str().into()), Self::of_json(value))),
+            ),
+        }
+    }
+
+    /// A value of a type. What does not fit it is read for what it is.
+    pub fn typed(json: &Json, declared: &Declared) -> Self {
+        match (json, &declared.ty) {
+            (Json::Number(number), Type::Double) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
+            (Json::Number(number), Type::Uint) => Self::Uint(number.as_u64().unwrap_or_default()),
+            (Json::Number(number), Type::Int) => Self::Int(
+                number.as_i64().or_else(|| number.as_f64().map(|number| number as i64)).unwrap_or(0),
+            ),
+            (Json::String(text), ty) => Self::typed_text(text, ty),
+            (Json::Array(items), Type::List(_)) => {
+                let read = |item: &Json| match &declared.element {
+                    Some(element) => Self::typed(item, element),
+                    None => Self::of_json(item),
+                };
+                let identity = declared.identity.clone();
+                Self::List(Arc::new(List { items: items.iter().map(read).collect(), identity }))
+            }
+            (Json::Object(fields), Type::Map(..)) => {
+                let read = |value: &Json| match &declared.element {
+                    Some(element) => Self::typed(value, element),
+                    None => Self::of_json(value),
+                };
+                Self::map(fields.iter().map(|(name, value)| (Key::String(name.as_str().into()), read(value))))
+            }
+            (Json::Object(fields), Type::Object(object)) => {
+                let known = fields.iter().filter_map(|(name, value)| {
+                    let name = super::escape::escape(name)?;
+                    let field = object.fields.get(&name)?;
+                    Some((Key::String(name.into()), Self::typed(value, field)))
+                });
+                Self::map(known)
+            }
+            _ => Self::of_json(json),
+        }
+    }
+
+    fn typed_text(text: &str, ty: &Type) -> Self {
+        let plain = || Self::text(text);
+        match ty {
+            Type::Bytes => super::libraries::strings::from_base64(text)
+                .map_or_else(plain, |bytes| Self::Bytes(bytes.into())),
+            Type::Duration => super::duration::parse(text).map_or_else(plain, Self::Duration),
+            Type::Timestamp => match text.parse::<Timestamp>() {
+                Ok(time) => Self::Timestamp(time),
+                Err(_) => format!("{text}T00:00:00Z").parse().map_or_else(|_| plain(), Self::Timestamp),
+            },
+            _ => plain(),
+        }
+    }
+
+    /// The name of its type.
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::String(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::Timestamp(_) => "google.protobuf.Timestamp",
+            Self::List(_) => "list",
+            Self::Map(_) => "map",
+            Self::Type(_) => "type",
+            Self::Optional(_) => "optional_type",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(..) => "net.CIDR",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Foreign(foreign) => foreign.type_name(),
+        }
+    }
+
+    /// How large it is to those who reckon costs.
+    pub(super) fn size(&self) -> u64 {
+        let size = match self {
+            Self::String(text) => text.chars().count(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::List(list) => list.items.len(),
+            Self::Map(entries) => entries.len(),
+            Self::Ip(address) => {
+                if address.is_ipv4() {
+                    4
+                } else {
+                    16
+                }
+            }
+            Self::Cidr(address, _) => {
+                if address.is_ipv4() {
+                    4
+                } else {
+                    16
+                }
+            }
+            Self::Optional(Some(value)) => return value.size(),
+            _ => 1,
+        };
+        size as u64
+    }
+
+    pub(super) fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<Key> {
+        Some(match self {
+            Self::Bool(on) => Key::Bool(*on),
+            Self::Int(number) => Key::Int(*number),
+            Self::Uint(number) => Key::Uint(*number),
+            Self::String(text) => Key::String(text.clone()),
+            Self::Double(number) if number.fract() == 0.0 => Key::Int(*number as i64),
+            _ => return None,
+        })
+    }
+
+    /// Whether it is what a value of its type is that nobody has set.
+    pub(super) fn is_zero(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bool(on) => !on,
+            Self::Int(number) => *number == 0,
+            Self::Uint(number) => *number == 0,
+            Self::Double(number) => *number == 0.0,
+            Self::Duration(nanoseconds) => *nanoseconds == 0,
+            Self::Optional(value) => value.is_none(),
+            Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == 0,
+            _ => false,
+        }
+    }
+
+    /// A value that needs no types to be read.
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Null | Self::Optional(None) => Json::Null,
+            Self::Bool(on) => (*on).into(),
+            Self::Int(number) => (*number).into(),
+            Self::Uint(number) => (*number).into(),
+            Self::Double(number) => (*number).into(),
+            Self::String(text) => text.as_ref().into(),
+            Self::Duration(nanoseconds) => super::duration::shown(*nanoseconds).into(),
+            Self::Timestamp(time) => time.to_string().into(),
+            Self::Bytes(bytes) => super::libraries::strings::to_base64(bytes).into(),
+            Self::List(list) => list.items.iter().map(Self::to_json).collect(),
+            Self::Map(entries) => {
+                Json::Object(entries.iter().map(|(key, value)| (key.to_string(), value.to_json())).collect())
+            }
+            Self::Optional(Some(value)) => value.to_json(),
+            other => format!("{other:?}").into(),
+        }
+    }
+}
+
+impl Key {
+    pub(super) fn val(&self) -> Val {
+        match self {
+            Self::Bool(on) => Val::Bool(*on),
+            Self::Int(number) => Val::Int(*number),
+            Self::Uint(number) => Val::Uint(*number),
+            Self::String(text) => Val::String(text.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(on) => write!(f, "{on}"),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Uint(number) => write!(f, "{number}"),
+            Self::String(text) => f.write_str(text),
+        }
+    }
+}
+
+impl PartialEq for Val {
+    fn eq(&self, other: &Self) -> bool {
+        if let Some(order) = compare_numbers(self, other) {
+            return order == Some(std::cmp::Ordering::Equal);
+        }
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::String(a), Self::String(b)) => a == b,
+            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Duration(a), Self::Duration(b)) => a == b,
+            (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
+            (Self::List(a), Self::List(b)) => equal_lists(a, b),
+            (Self::Map(a), Self::Map(b)) => a == b,
+            (Self::Type(a), Self::Type(b)) => a == b,
+            (Self::Optional(a), Self::Optional(b)) => a == b,
+            (Self::Url(a), Self::Url(b)) => a == b,
+            (Self::Quantity(a), Self::Quantity(b)) => a == b,
+            (Self::Ip(a), Self::Ip(b)) => a == b,
+            (Self::Cidr(a, x), Self::Cidr(b, y)) => a == b && x == y,
+            (Self::Semver(a), Self::Semver(b)) => a == b,
+            (Self::Format(a), Self::Format(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// Lists whose items are known by more than their place are equal in any order.
+fn equal_lists(a: &List, b: &List) -> bool {
+    if a.items.len() != b.items.len() {
+        return false;
+    }
+    match a.identity {
+        Identity::Position => a.items == b.items,
+        _ => {
+            a.items.iter().all(|item| b.items.contains(item))
+                && b.items.iter().all(|item| a.items.contains(item))
+        }
+    }
+}
+
+/// The order of two numbers of whatever types; `None` if one is no number.
+pub(super) fn compare_numbers(a: &Val, b: &Val) -> Option<Option<std::cmp::Ordering>> {
+    let wide = |value: &Val| match value {
+        Val::Int(number) => Some(i128::from(*number)),
+        Val::Uint(number) => Some(i128::from(*number)),
+        _ => None,
+    };
+    let float = |value: &Val| match value {
+        Val::Double(number) => Some(*number),
+        other => wide(other).map(|number| number as f64),
+    };
+    if let (Some(a), Some(b)) = (wide(a), wide(b)) {
+        return Some(Some(a.cmp(&b)));
+    }
+    let (a, b) = (float(a)?, float(b)?);
+    Some(a.partial_cmp(&b))
+}
+
+/// The order of two values of one type; `None` where there is none.
+pub(super) fn compare(a: &Val, b: &Val) -> Option<std::cmp::Ordering> {
+    if let Some(order) = compare_numbers(a, b) {
+        return order;
+    }
+    match (a, b) {
+        (Val::Bool(a), Val::Bool(b)) => Some(a.cmp(b)),
+        (Val::String(a), Val::String(b)) => Some(a.cmp(b)),
+        (Val::Bytes(a), Val::Bytes(b)) => Some(a.cmp(b)),
+        (Val::Duration(a), Val::Duration(b)) => Some(a.cmp(b)),
+        (Val::Timestamp(a), Val::Timestamp(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}

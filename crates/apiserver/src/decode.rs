@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::negotiate::{self, Input};
 use crate::rest::Call;
-use crate::schema::{FieldValidation, Format, Target, decode};
+use crate::schema::{FieldValidation, Format, Target, decode, syntax, yaml};
 use crate::status::Status;
 
 /// The object in the body of a request, of the served kind, with its defaults.
@@ -29,7 +29,7 @@ pub(crate) fn document(
     let decoded = decoded.map_err(|failure| Status::bad_request(failure.message))?;
     if validation == FieldValidation::Warn {
         for warning in decoded.warnings {
-            call.warnings.add(warning);
+            call.warnings.add(warning.trim_start_matches(yaml::UNMARSHAL));
         }
     }
     Ok(decoded.object)
@@ -39,8 +39,11 @@ pub(crate) fn document(
 pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
     let mut target =
         Target::built_in(DELETE_OPTIONS).ok_or_else(|| Status::internal("no schema of DeleteOptions"))?;
-    if says_meta_version(call.body) {
-        (target.group, target.version) = ("meta.k8s.io".into(), "v1".into());
+    if negotiate::input(call.headers)? == Input::Json {
+        let stated = stated(call.body).map_err(Status::unknown)?;
+        if stated.api_version == "meta.k8s.io/v1" {
+            (target.group, target.version) = ("meta.k8s.io".into(), "v1".into());
+        }
     }
     // What is wrong with the options is not the object's fault, so v1.34 has no reason for it.
     document(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
@@ -49,15 +52,26 @@ pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
     })
 }
 
-/// Options may be of the group that they are defined in, beside those of every other.
-fn says_meta_version(body: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Stated<'a> {
-        #[serde(borrow, default)]
-        api_version: std::borrow::Cow<'a, str>,
+/// What a body says it is.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Stated {
+    api_version: String,
+    kind: String,
+}
+
+/// What a body says it is, if that can be options: those may be of the group that they are defined in, beside
+/// every other.
+fn stated(body: &[u8]) -> Result<Stated, String> {
+    syntax::check(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
+    let stated: Stated = serde_json::from_slice(body).unwrap_or_default();
+    match stated.kind.as_str() {
+        "" | "DeleteOptions" => Ok(stated),
+        kind => Err(format!(
+            "no kind {kind:?} is registered for version {:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            stated.api_version
+        )),
     }
-    serde_json::from_slice::<Stated<'_>>(body).is_ok_and(|stated| stated.api_version == "meta.k8s.io/v1")
 }
 
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";

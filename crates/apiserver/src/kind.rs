@@ -84,8 +84,20 @@ pub enum Subresource {
     Resize,
     /// Service accounts: tokens made on request.
     Token,
+    Attach,
+    Exec,
+    Log,
+    PortForward,
+    Proxy,
     /// Certificate requests: the conditions that approve or deny them.
     Approval,
+}
+
+impl Subresource {
+    /// Not a part of an object, but a way to what it stands for.
+    pub const fn is_connection(self) -> bool {
+        matches!(self, Self::Attach | Self::Exec | Self::Log | Self::PortForward | Self::Proxy)
+    }
 }
 
 /// A field that lists and watches can select by: its path as clients write it, and its value.
@@ -106,6 +118,19 @@ impl Kind {
     /// `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// What v1.34 calls the type of its objects in messages: `*core.Pod`.
+    pub(crate) fn go_type(&self) -> String {
+        if self.custom.is_some() {
+            return "*unstructured.Unstructured".into();
+        }
+        let package = match self.group.as_str() {
+            // Events of both groups are one type.
+            "" | "events.k8s.io" => "core",
+            group => group.split_once('.').map_or(group, |(first, _)| first),
+        };
+        format!("*{package}.{}", self.kind)
     }
 
     pub fn is_namespaced(&self) -> bool {

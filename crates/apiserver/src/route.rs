@@ -150,8 +150,9 @@ fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Resp
 
 fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subresource>, Status> {
     let Some(name) = &target.subresource else { return Ok(None) };
-    let known =
-        Subresource::named(name).filter(|subresource| served.kind.has(*subresource) && !target.has_more);
+    let known = Subresource::named(name).filter(|subresource| served.kind.has(*subresource));
+    // Only what is behind a proxy has paths of its own.
+    let known = known.filter(|subresource| !target.has_more || *subresource == Subresource::Proxy);
     known.map(Some).ok_or_else(|| match (&served.kind.custom, &target.name) {
         (Some(_), Some(object)) => Status::not_found(served.named(), object),
         _ => Status::no_such_resource(),
@@ -217,6 +218,11 @@ impl Subresource {
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Resize => "resize",
             Self::Token => "token",
+            Self::Attach => "attach",
+            Self::Exec => "exec",
+            Self::Log => "log",
+            Self::PortForward => "portforward",
+            Self::Proxy => "proxy",
             Self::Approval => "approval",
         }
     }
@@ -231,6 +237,11 @@ impl Subresource {
             Self::EphemeralContainers,
             Self::Resize,
             Self::Token,
+            Self::Attach,
+            Self::Exec,
+            Self::Log,
+            Self::PortForward,
+            Self::Proxy,
             Self::Approval,
         ];
         all.into_iter().find(|subresource| subresource.name() == name)

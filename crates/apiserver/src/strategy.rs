@@ -133,6 +133,11 @@ pub trait Strategy: Send + Sync + 'static {
         DefaultPropagation::Background
     }
 
+    /// What those are told who delete without naming a policy, where that may surprise them.
+    fn warning_of_default_propagation(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What a create of this kind does: most kinds store an object.
     fn creation(&self) -> Creation {
         Creation::Object

@@ -90,7 +90,7 @@ fn response_kind(kind: &Kind) -> Value {
 }
 
 fn subresource(kind: &Kind, part: Subresource) -> Value {
-    let response_kind = match foreign_kind(part) {
+    let response_kind = match foreign_kind(kind, part) {
         Some((group, version, name)) => json!({ "group": group, "version": version, "kind": name }),
         None => response_kind(kind),
     };

@@ -80,7 +80,7 @@ fn subresource(kind: &Kind, part: Subresource) -> Value {
         "kind": kind.kind,
         "verbs": verb_names(part.verbs()),
     });
-    if let Some((group, version, foreign)) = foreign_kind(part) {
+    if let Some((group, version, foreign)) = foreign_kind(kind, part) {
         resource.set("kind", foreign);
         for (field, text) in [("group", group), ("version", version)] {
             if !text.is_empty() {

@@ -104,8 +104,20 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 /// The group, version and kind of what a subresource takes, where it is not the kind's own.
-fn foreign_kind(subresource: Subresource) -> Option<(&'static str, &'static str, &'static str)> {
+fn foreign_kind(kind: &Kind, subresource: Subresource) -> Option<(&'static str, &'static str, &'static str)> {
     match subresource {
+        Subresource::Attach => Some(("", "", "PodAttachOptions")),
+        Subresource::Exec => Some(("", "", "PodExecOptions")),
+        Subresource::PortForward => Some(("", "", "PodPortForwardOptions")),
+        Subresource::Proxy => Some((
+            "",
+            "",
+            match kind.kind.as_str() {
+                "Node" => "NodeProxyOptions",
+                "Service" => "ServiceProxyOptions",
+                _ => "PodProxyOptions",
+            },
+        )),
         Subresource::Scale => Some(("autoscaling", "v1", "Scale")),
         Subresource::Eviction => Some(("policy", "v1", "Eviction")),
         Subresource::Binding => Some(("", "", "Binding")),

@@ -2,13 +2,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::configmap::{DATA_BYTES, check_immutable, decoded_size};
 use super::{CORE, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope};
+use crate::schema::{go, syntax};
 use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
 use crate::validation::{complain, immutable, too_long, words};
@@ -117,8 +118,16 @@ fn check_json(data: &Value, key: &str, errors: &mut Errors) {
         return errors.required(&path, "");
     };
     let bytes = STANDARD.decode(text).unwrap_or_default();
-    if let Err(why) = serde_json::from_slice::<Map<String, Value>>(&bytes) {
-        errors.invalid(&path, "<secret contents redacted>", why.to_string());
+    let problem = syntax::check(&bytes).err().or_else(|| match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(_) | Value::Null) => None,
+        Ok(other) => Some(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go::kind_of(&other)
+        )),
+        Err(why) => Some(why.to_string()),
+    });
+    if let Some(problem) = problem {
+        errors.invalid(&path, "<secret contents redacted>", problem);
     }
 }
 

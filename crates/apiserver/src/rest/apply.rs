@@ -97,7 +97,7 @@ fn check_duplicates(call: &Call<'_>, validation: FieldValidation) -> Result<(), 
         if validation == FieldValidation::Strict {
             return Err(Status::bad_request(format!("error strict decoding YAML: {duplicate}")));
         }
-        call.warnings.add(duplicate);
+        call.warnings.add(duplicate.trim_start_matches(yaml::UNMARSHAL));
     }
     Ok(())
 }

@@ -31,7 +31,14 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, Status> {
 /// The options in the body, or without one in the query.
 pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     let body = if call.body.is_empty() { None } else { Some(decode::delete_options(call)?) };
-    DeleteOptions::parse(body, call.query)
+    let options = DeleteOptions::parse(body, call.query)?;
+    if options.propagation.is_none()
+        && options.orphan_dependents.is_none()
+        && let Some(warning) = call.served.kind.strategy.warning_of_default_propagation()
+    {
+        call.warnings.add(warning);
+    }
+    Ok(options)
 }
 
 /// What became of an object that was to be deleted.

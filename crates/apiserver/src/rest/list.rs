@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use crate::json::JsonMut;
 use crate::negotiate::Shape;
 use crate::options::{ListOptions, VersionMatch};
 use crate::registry::Served;
+use crate::schema::syntax;
 use crate::selector::Choice;
 use crate::server::Server;
 use crate::status::Status;
@@ -74,7 +76,7 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
         Shape::PartialMetadataList => transform::partial_list(call.output, metadata, objects),
         Shape::PartialMetadata => {
             let message = "you requested PartialObjectMetadata, but the requested object is a list";
-            return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.list_kind())));
+            return Err(Status::not_acceptable(format!("{message} ({}List)", call.served.kind.go_type())));
         }
         Shape::Object => transform::list(call.served, metadata, objects),
     };
@@ -240,7 +242,8 @@ impl Start {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::decode(&options.continue_token).map_err(Status::bad_request)?;
+            let token = Token::decode(&options.continue_token)
+                .map_err(|why| Status::bad_request(format!("invalid continue token: {why}")))?;
             let at = (token.revision >= 0).then_some(token.revision as Revision);
             return Ok(Self { at, after: Some(token.start), not_older_than: None });
         }
@@ -292,7 +295,8 @@ pub(crate) async fn wait_for(server: &Server, revision: Revision) -> Result<(), 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Where a list goes on.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Token {
     #[serde(rename = "v")]
     version: String,
@@ -303,6 +307,11 @@ struct Token {
     start: String,
 }
 
+/// Reads what other encoders wrote, whatever is left over in the last letter.
+fn lenient(alphabet: &Alphabet) -> GeneralPurpose {
+    GeneralPurpose::new(alphabet, NO_PAD.with_decode_allow_trailing_bits(true))
+}
+
 impl Token {
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(to_bytes(self))
@@ -310,8 +319,9 @@ impl Token {
 
     fn decode(text: &str) -> Result<Self, String> {
         let trimmed = text.trim_end_matches('=');
-        let bytes = URL_SAFE_NO_PAD.decode(trimmed).or_else(|_| STANDARD_NO_PAD.decode(trimmed));
+        let bytes = lenient(&URL_SAFE).decode(trimmed).or_else(|_| lenient(&STANDARD).decode(trimmed));
         let bytes = bytes.map_err(|why| format!("continue key is not valid: {why}"))?;
+        syntax::check(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
         let token: Self =
             serde_json::from_slice(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
         if token.version != TOKEN_VERSION {

@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod binding;
+mod connect;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod delete_collection;
@@ -125,6 +126,9 @@ impl Subresource {
         match self {
             Self::Binding | Self::Eviction | Self::Token => &[Verb::Create],
             Self::Finalize => &[Verb::Update],
+            Self::Log => &[Verb::Get],
+            Self::Attach | Self::Exec | Self::PortForward => &[Verb::Create, Verb::Get],
+            Self::Proxy => &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update],
             Self::Status | Self::Scale | Self::EphemeralContainers | Self::Resize | Self::Approval => {
                 &[Verb::Get, Verb::Patch, Verb::Update]
             }
@@ -156,6 +160,7 @@ async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status
         (Some(Subresource::Scale), Verb::Update) => scale::update(call).await,
         (Some(Subresource::Scale), Verb::Patch) => scale::patch(call).await,
         (Some(Subresource::Binding), _) => binding::create(call).await,
+        (Some(to), _) if to.is_connection() => connect::connect(call, to).await,
         (Some(Subresource::Eviction), _) => eviction::create(call).await,
         (Some(Subresource::Token), _) => token_request::create(call).await,
         (_, Verb::Get) => get::get(call).await,

@@ -66,7 +66,7 @@ pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result
         Shape::PartialMetadata => transform::partial(call.output, object),
         Shape::PartialMetadataList => {
             let message = "you requested PartialObjectMetadataList, but the requested object is not a list";
-            return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.kind)));
+            return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.go_type())));
         }
     };
     Ok(document(code, call.output, &shaped))

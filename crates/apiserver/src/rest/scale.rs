@@ -127,7 +127,7 @@ fn built_in_scale(object: &Value) -> Value {
         spec.restore("replicas", object.at("spec"));
     }
     let mut status = json!({ "replicas": object.at("status").count("replicas") });
-    let selector = selector::shown(object.at("spec").at("selector"));
+    let selector = shown_selector(object.at("spec").at("selector"));
     if !selector.is_empty() {
         status.set("selector", selector);
     }
@@ -140,6 +140,14 @@ fn shown(object: &Value, spec: Value, status: Value) -> Value {
         meta.restore(field, metadata::of(object));
     }
     json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status })
+}
+
+/// The selector as a text. The oldest kind that is scaled selects by labels alone.
+fn shown_selector(selector: &Value) -> String {
+    match selector.as_object() {
+        Some(labels) if labels.values().all(Value::is_string) => selector::shown_labels(Some(labels)),
+        _ => selector::shown(selector),
+    }
 }
 
 /// How a scale changes.
@@ -244,7 +252,8 @@ mod tests {
                 { "key": "d", "operator": "DoesNotExist" },
             ],
         });
-        assert_eq!(selector::shown(&selector), "a,b=1,c notin (x,y),!d");
-        assert_eq!(selector::shown(&Value::Null), "");
+        assert_eq!(shown_selector(&selector), "a,b=1,c notin (x,y),!d");
+        assert_eq!(shown_selector(&json!({ "a": "b", "c": "d" })), "a=b,c=d");
+        assert_eq!(shown_selector(&Value::Null), "");
     }
 }

@@ -10,15 +10,15 @@ pub(crate) fn to_value(body: &[u8]) -> Result<Value, String> {
         .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))
 }
 
+/// How the errors of a strict reader begin; warnings leave it out.
+pub(crate) const UNMARSHAL: &str = "yaml: unmarshal errors:\n  ";
+
 /// What a strict reader says of keys that occur twice in one mapping.
 pub(crate) fn duplicate_keys(body: &[u8]) -> Vec<String> {
     match parse(body, DuplicateKeyPolicy::Error) {
         Err(serde_saphyr::Error::DuplicateMappingKey { key, location }) => {
             let key = key.unwrap_or_default();
-            vec![format!(
-                "yaml: unmarshal errors:\n  line {}: key {key:?} already set in map",
-                location.line()
-            )]
+            vec![format!("{UNMARSHAL}line {}: key {key:?} already set in map", location.line())]
         }
         _ => Vec::new(),
     }

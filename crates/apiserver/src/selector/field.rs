@@ -31,8 +31,11 @@ impl FieldSelector {
     pub fn parse(text: &str, kind: &Kind) -> Result<Self, Status> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
-        let terms =
-            parts.into_iter().filter(|part| !part.is_empty()).map(|part| Term::parse(part, text, kind));
+        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| split_term(part, text));
+        let terms = terms.collect::<Result<Vec<_>, _>>().map_err(Status::bad_request)?;
+        let terms = terms
+            .into_iter()
+            .map(|(name, equal, value)| Field::parse(name, kind).map(|field| Term { field, value, equal }));
         terms.collect::<Result<_, _>>().map(Self).map_err(Status::bad_request)
     }
 
@@ -85,15 +88,12 @@ pub(crate) fn namespace_of(record: &Record) -> &str {
     record.key.path.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
-impl Term {
-    fn parse(part: &str, whole: &str, kind: &Kind) -> Result<Self, String> {
-        let (name, equal, value) = part
-            .match_indices(['=', '!'])
-            .find_map(|(at, _)| split_at_operator(part, at))
-            .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{part}'"))?;
-        let field = Field::parse(name, kind)?;
-        Ok(Self { field, value: unescape(value)?, equal })
-    }
+fn split_term<'a>(part: &'a str, whole: &str) -> Result<(&'a str, bool, String), String> {
+    let (name, equal, value) = part
+        .match_indices(['=', '!'])
+        .find_map(|(at, _)| split_at_operator(part, at))
+        .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{part}'"))?;
+    Ok((name, equal, unescape(value)?))
 }
 
 fn split_at_operator(part: &str, at: usize) -> Option<(&str, bool, &str)> {

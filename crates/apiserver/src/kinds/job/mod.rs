@@ -43,6 +43,8 @@ pub fn kind() -> Kind {
 const COMPLETIONS: &str = "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. However, it may decrease in reaction to scale down of elastic indexed jobs.";
 pub(super) const SELECTOR: &str = "A label query over pods that should match the pod count. Normally, the system sets this field for you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
 
+const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
 fn state(job: &Value) -> &'static str {
     let has = |of: &&str| has_condition(job.at("status"), of);
     if let Some(ended) = ["Complete", "Failed"].into_iter().find(has) {
@@ -137,6 +139,10 @@ impl Strategy for Job {
 
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Orphan
+    }
+
+    fn warning_of_default_propagation(&self) -> Option<&'static str> {
+        Some(PODS_STAY)
     }
 }
 

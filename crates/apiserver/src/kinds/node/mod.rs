@@ -17,7 +17,7 @@ pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         short_names: vec!["no".into()],
-        subresources: vec![Subresource::Status],
+        subresources: vec![Subresource::Proxy, Subresource::Status],
         columns: columns(),
         field_selectors: vec![FieldSelector {
             path: "spec.unschedulable",

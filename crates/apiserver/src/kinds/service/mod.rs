@@ -18,7 +18,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: vec!["svc".into()],
         categories: vec!["all".into()],
-        subresources: vec![Subresource::Status],
+        subresources: vec![Subresource::Proxy, Subresource::Status],
         columns: columns::all(),
         field_selectors: vec![
             FieldSelector {

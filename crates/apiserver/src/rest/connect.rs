@@ -1,0 +1,171 @@
+//! What goes on inside pods and behind services: logs, terminals, ports, proxied requests.
+//!
+//! Whom a request means is found out as v1.34 does. But there it ends: what runs here has no agent that a
+//! connection could be made to, and the answer says so.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::{Call, respond};
+use crate::body::Body;
+use crate::field::{Errors, Path};
+use crate::json::Json;
+use crate::kind::Subresource;
+use crate::metadata;
+use crate::registry::Gvr;
+use crate::status::{Named, Status};
+use crate::validation::address::parse_ip;
+
+pub(crate) async fn connect(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
+    match (to, call.served.kind.kind.as_str()) {
+        (Subresource::Proxy, "Service") => service(call).await,
+        (Subresource::Proxy, "Node") => node(call, call.name()?).await,
+        (Subresource::Proxy, _) => pod_address(call).await,
+        (Subresource::Log, _) => log(call).await,
+        (to, _) => stream(call, to).await,
+    }
+}
+
+/// Nobody is there to connect to.
+fn no_agent(what: &str, name: &str) -> Status {
+    Status::unavailable(format!("{what} {name:?} has no agent to connect to"))
+}
+
+async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let name = call.name()?;
+    check_log_options(call, name)?;
+    let pod = call.served.decode(&*call.record().await?)?;
+    check_container(call, &pod)?;
+    match pod.at("spec").text("nodeName") {
+        // Nothing has been said yet.
+        "" => Ok(respond::response(StatusCode::NO_CONTENT, "text/plain", Body::full(bytes::Bytes::new()))),
+        node_name => node(call, node_name).await,
+    }
+}
+
+fn check_log_options(call: &Call<'_>, name: &str) -> Result<(), Status> {
+    let number = |field: &str| call.query.number(field).map_err(Status::bad_request);
+    let mut errors = Errors::default();
+    if let Some(lines) = number("tailLines")?.filter(|lines| *lines < 0) {
+        errors.invalid(&Path::root("tailLines"), lines, crate::validation::NEGATIVE);
+    }
+    if let Some(bytes) = number("limitBytes")?.filter(|bytes| *bytes < 1) {
+        errors.invalid(&Path::root("limitBytes"), bytes, "must be greater than 0");
+    }
+    match (number("sinceSeconds")?, call.query.get("sinceTime")) {
+        (Some(_), Some(_)) => {
+            let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+            errors.forbidden(&Path::root(""), detail);
+        }
+        (Some(seconds), None) if seconds < 1 => {
+            errors.invalid(&Path::root("sinceSeconds"), seconds, "must be greater than 0");
+        }
+        _ => {}
+    }
+    let of = Named { group: "", resource: "PodLogOptions" };
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, name, &errors)) }
+}
+
+/// The container that a request names is one of the pod; a pod of several needs one to be named.
+fn check_container(call: &Call<'_>, pod: &Value) -> Result<(), Status> {
+    let (name, spec) = (metadata::of(pod).text("name"), pod.at("spec"));
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let mut names = lists.iter().flat_map(|list| spec.list(list)).map(|container| container.text("name"));
+    let message = match (call.query.get("container").unwrap_or_default(), spec.list("containers").len()) {
+        ("", 1) => return Ok(()),
+        ("", 0) => format!("a container name must be specified for pod {name}"),
+        ("", _) => {
+            let names = names.collect::<Vec<_>>().join(" ");
+            format!("a container name must be specified for pod {name}, choose one of: [{names}]")
+        }
+        (wanted, _) if names.any(|known| known == wanted) => return Ok(()),
+        (wanted, _) => format!("container {wanted} is not valid for pod {name}"),
+    };
+    Err(Status::bad_request(message))
+}
+
+/// A terminal in a container, or the ports of a pod.
+async fn stream(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
+    let name = call.name()?;
+    let pod = call.served.decode(&*call.record().await?)?;
+    if to != Subresource::PortForward {
+        check_container(call, &pod)?;
+    }
+    match pod.at("spec").text("nodeName") {
+        "" => Err(Status::bad_request(format!("pod {name} does not have a host assigned"))),
+        node_name => node(call, node_name).await,
+    }
+}
+
+async fn node(call: &Call<'_>, name: &str) -> Result<Response<Body>, Status> {
+    let nodes = call.server.served(&Gvr::new("", "v1", "nodes"))?;
+    let of_node = Call { served: &nodes, namespace: None, name: Some(name), ..*call };
+    of_node.record().await?;
+    Err(no_agent("node", name))
+}
+
+/// A request to a pod at its own address.
+async fn pod_address(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let id = call.name()?;
+    let (name, _) =
+        name_and_port(id).ok_or_else(|| Status::bad_request(format!("invalid pod request {id:?}")))?;
+    let of_pod = Call { name: Some(name), ..*call };
+    let pod = call.served.decode(&*of_pod.record().await?)?;
+    match parse_ip(pod.at("status").text("podIP")) {
+        Some(address) if !address.is_loopback() && !address.is_unspecified() && !address.is_multicast() => {
+            Err(no_agent("pod", name))
+        }
+        _ => Err(Status::bad_request("address not allowed")),
+    }
+}
+
+/// A request to one of the pods behind a service.
+async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let id = call.name()?;
+    let (name, port) =
+        name_and_port(id).ok_or_else(|| Status::bad_request(format!("invalid service request {id:?}")))?;
+    let of_service = Call { name: Some(name), ..*call };
+    let service = call.served.decode(&*of_service.record().await?)?;
+    if let Ok(number) = port.parse::<i64>()
+        && !service.at("spec").list("ports").iter().any(|port| port.count("port") == number)
+    {
+        return Err(Status::unavailable(format!("no service port {number} found for service {name:?}")));
+    }
+    let served = call.server.served(&Gvr::new("", "v1", "endpoints"))?;
+    let endpoints = Call { served: &served, name: Some(name), ..*call }.record().await?;
+    match served.decode(&endpoints)?.list("subsets") {
+        [] => Err(Status::unavailable(format!("no endpoints available for service {name:?}"))),
+        _ => Err(no_agent("service", name)),
+    }
+}
+
+/// `name`, `name:port`, `scheme:name:port`.
+fn name_and_port(id: &str) -> Option<(&str, &str)> {
+    let parts: Vec<&str> = id.split(':').collect();
+    let (name, port) = match parts[..] {
+        [name] => (name, ""),
+        [name, port] => (name, port),
+        ["" | "http" | "https", name, port] => (name, port),
+        _ => return None,
+    };
+    (!name.is_empty()).then_some((name, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_come_with_a_scheme_and_a_port() {
+        for (id, expected) in [
+            ("a", Some(("a", ""))),
+            ("a:80", Some(("a", "80"))),
+            ("https:a:web", Some(("a", "web"))),
+            ("ftp:a:21", None),
+            (":80", None),
+            ("a:b:c:d", None),
+        ] {
+            assert_eq!(name_and_port(id), expected, "{id}");
+        }
+    }
+}

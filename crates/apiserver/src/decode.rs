@@ -60,6 +60,11 @@ struct Stated {
     kind: String,
 }
 
+/// The version that a JSON body says it is of.
+pub(crate) fn stated_version(body: &[u8]) -> String {
+    serde_json::from_slice::<Stated>(body).unwrap_or_default().api_version
+}
+
 /// What a body says it is, if that can be options: those may be of the group that they are defined in, beside
 /// every other.
 fn stated(body: &[u8]) -> Result<Stated, String> {

@@ -138,6 +138,11 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
+    /// The objects of a kind that has none stored: they are made up when they are asked for.
+    fn made_up(&self) -> Option<Vec<Value>> {
+        None
+    }
+
     /// What a create of this kind does: most kinds store an object.
     fn creation(&self) -> Creation {
         Creation::Object

@@ -57,6 +57,7 @@ impl Strategy for DaemonSet {
         default_rollout(spec.object_mut("updateStrategy"));
         spec.or_insert("revisionHistoryLimit", 10);
         template::default(spec);
+        set_template_generation(set, template_generation(set));
     }
 
     fn prepare_for_create(&self, set: &mut Value) {

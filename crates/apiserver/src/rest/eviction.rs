@@ -33,7 +33,11 @@ const DISRUPTION: Condition = Condition {
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(call.query, OptionsOf::Create)?;
-    let target = Target::built_in(EVICTION).ok_or_else(|| Status::internal("no schema of Eviction"))?;
+    let mut target = Target::built_in(EVICTION).ok_or_else(|| Status::internal("no schema of Eviction"))?;
+    // Older clients know it by an older version, which is the same.
+    if decode::stated_version(call.body) == "policy/v1beta1" {
+        target.version = "v1beta1".into();
+    }
     let mut eviction = decode::document(call, &target, options.field_validation)?;
     metadata::settle_namespace(&mut eviction, call.namespace)?;
     let name = call.name()?;

@@ -68,6 +68,15 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
     let objects =
         found.records.iter().map(|record| call.served.decode(record)).collect::<Result<Vec<_>, _>>()?;
+    shaped(call, metadata, objects)
+}
+
+/// A list of objects in the shape that the client asked for.
+pub(crate) fn shaped(
+    call: &Call<'_>,
+    metadata: Value,
+    objects: Vec<Value>,
+) -> Result<Response<Body>, Status> {
     let list = match call.output.shape {
         Shape::Table => {
             let options = TableOptions::parse(call.query)?;

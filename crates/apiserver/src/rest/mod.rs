@@ -9,6 +9,7 @@ pub(crate) mod delete_collection;
 pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
+mod made_up;
 mod ownership;
 pub(crate) mod patch;
 mod pod_condition;
@@ -155,6 +156,9 @@ fn concerns_definitions(call: &Call<'_>) -> bool {
 }
 
 async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
+    if let Some(objects) = call.served.kind.strategy.made_up() {
+        return made_up::answer(call, verb, objects);
+    }
     match (call.subresource, verb) {
         (Some(Subresource::Scale), Verb::Get) => scale::get(call).await,
         (Some(Subresource::Scale), Verb::Update) => scale::update(call).await,

@@ -95,7 +95,14 @@ async fn what_is_on_its_way_out_says_so_to_everyone() {
     let listed = api.get("/api/v1/namespaces/default/endpoints").await;
     assert_eq!(listed.warnings.len(), 1);
     assert!(listed.warnings[0].contains("use discovery.k8s.io/v1 EndpointSlice"), "{:?}", listed.warnings);
-    assert_eq!(api.get("/api/v1/componentstatuses").await.warnings.len(), 1);
+    let components = api.get("/api/v1/componentstatuses").await;
+    assert_eq!(components.warnings.len(), 1);
+    assert_eq!(components.ok()["items"][0]["metadata"]["name"], "etcd-0");
+    assert_eq!(api.get("/api/v1/componentstatuses/etcd-0").await.ok()["kind"], "ComponentStatus");
+    assert_eq!(
+        api.get("/api/v1/componentstatuses/x").await.refusal(),
+        (404, "NotFound", "componentstatus \"x\" not found")
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,7 +137,7 @@ struct Side {
     average_value: &'static str,
     utilization: &'static str,
     /// Names of amounts that the old version always writes, by source.
-    always: [(&'static str, &'static str); 6],
+    always: &'static [(&'static str, &'static str)],
 }
 
 const TARGET: Side = Side {
@@ -145,27 +145,19 @@ const TARGET: Side = Side {
     value: "targetValue",
     average_value: "targetAverageValue",
     utilization: "targetAverageUtilization",
-    always: [
-        ("object", "targetValue"),
-        ("pods", "targetAverageValue"),
-        ("", ""),
-        ("", ""),
-        ("", ""),
-        ("", ""),
-    ],
+    always: &[("object", "targetValue"), ("pods", "targetAverageValue")],
 };
 const CURRENT: Side = Side {
     field: "current",
     value: "currentValue",
     average_value: "currentAverageValue",
     utilization: "currentAverageUtilization",
-    always: [
+    always: &[
         ("object", "currentValue"),
         ("pods", "currentAverageValue"),
         ("resource", "currentAverageValue"),
         ("containerResource", "currentAverageValue"),
         ("external", "currentValue"),
-        ("", ""),
     ],
 };
 
@@ -270,7 +262,8 @@ fn carried(autoscaler: &Value, annotation: &str) -> Option<Value> {
     serde_json::from_str(autoscaler.at("metadata").at("annotations").text(annotation)).ok()
 }
 
-fn drop_carried(autoscaler: &mut Value) {
+/// Takes away the annotations that only `autoscaling/v1` has.
+pub(super) fn drop_carried(autoscaler: &mut Value) {
     let metadata = autoscaler.object_mut("metadata");
     let Some(annotations) = metadata.at_mut("annotations") else { return };
     for annotation in CARRIED {

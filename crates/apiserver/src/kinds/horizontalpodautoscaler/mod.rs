@@ -41,6 +41,8 @@ struct HorizontalPodAutoscaler;
 
 impl Strategy for HorizontalPodAutoscaler {
     fn default(&self, autoscaler: &mut Value) {
+        // What the other version carries in annotations has fields here.
+        convert::drop_carried(autoscaler);
         let spec = autoscaler.object_mut("spec");
         spec.or_insert("minReplicas", 1);
         if spec.list("metrics").is_empty() {

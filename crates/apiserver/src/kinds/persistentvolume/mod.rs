@@ -10,7 +10,7 @@ use super::{CORE, entry, metadata, persistentvolumeclaim, resources};
 use crate::auth::User;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::kind::{FieldSelector, Kind, Scope, Subresource};
+use crate::kind::{Kind, Scope, Subresource};
 use crate::metadata::seconds;
 use crate::quantity::Quantity;
 use crate::strategy::Strategy;
@@ -24,10 +24,6 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::Status],
         columns: columns(),
-        field_selectors: vec![FieldSelector {
-            path: "name",
-            value: |volume| volume.at("metadata").text("name").to_owned(),
-        }],
         ..entry(&CORE, "PersistentVolume", "persistentvolumes", PersistentVolume)
     }
 }

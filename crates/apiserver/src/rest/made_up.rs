@@ -1,0 +1,47 @@
+//! Objects that are not stored: read-only, and made up when they are asked for.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::{Call, list, respond};
+use crate::body::Body;
+use crate::json::Json;
+use crate::kind::Verb;
+use crate::metadata;
+use crate::options::ListOptions;
+use crate::status::{Named, Status};
+use crate::transform;
+
+pub(crate) fn answer(call: &Call<'_>, verb: Verb, objects: Vec<Value>) -> Result<Response<Body>, Status> {
+    match verb {
+        Verb::Get => get(call, objects),
+        _ => list(call, objects),
+    }
+}
+
+fn name(object: &Value) -> &str {
+    metadata::of(object).text("name")
+}
+
+fn get(call: &Call<'_>, objects: Vec<Value>) -> Result<Response<Body>, Status> {
+    let wanted = call.name()?;
+    let mut objects = objects.into_iter();
+    let Some(mut object) = objects.find(|object| name(object) == wanted) else {
+        let of = Named { group: &call.served.kind.group, resource: &call.served.kind.singular };
+        return Err(Status::not_found(of, wanted));
+    };
+    call.served.name_kind(&mut object);
+    respond::object(call, StatusCode::OK, object)
+}
+
+/// They have names, but no labels.
+fn list(call: &Call<'_>, mut objects: Vec<Value>) -> Result<Response<Body>, Status> {
+    let options = ListOptions::parse(call.query, call.namespace, false)?;
+    let choice = list::choose(call, &options)?;
+    let is_named = |object: &Value| choice.fields.exact_name().is_none_or(|wanted| wanted == name(object));
+    objects.retain(|object| choice.labels.matches_labels(|_| None) && is_named(object));
+    for object in &mut objects {
+        call.served.name_kind(object);
+    }
+    list::shaped(call, transform::list_metadata("", None, None), objects)
+}

@@ -16,5 +16,10 @@ lint: ## Formatting and clippy, without warnings
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-bench: ## Benchmarks, with peers side by side where they can run
-	cargo run --release --quiet -p setpoint-bench
+bench: ## Benchmarks, with peers side by side where they can run (BENCH=name runs one)
+	cargo build --release --quiet --bin setpoint
+	WRK="$$(scripts/wrk)" cargo run --release --quiet -p setpoint-bench -- $(BENCH)
+
+sim-search: ## A long search for a plan of faults that a controller does not survive (SEED=n, COMBINATIONS=n)
+	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
+		cargo test --release --quiet -p setpoint-sim --test faults -- --nocapture

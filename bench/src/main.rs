@@ -2,6 +2,9 @@
 //!
 //! Each runs in a process of its own, so that none inherits the memory of another.
 
+mod control_plane;
+mod convergence;
+mod fan_out;
 mod indexer;
 mod informer;
 mod objects;
@@ -9,6 +12,8 @@ mod pods;
 mod process;
 mod queue;
 mod report;
+mod requests;
+mod start;
 mod store_engines;
 mod store_memory;
 
@@ -25,6 +30,14 @@ struct Bench {
 }
 
 const BENCHES: &[Bench] = &[
+    Bench { name: "start", measures: "from the start of the process to ready, and idle", run: start::run },
+    Bench {
+        name: "convergence",
+        measures: "Deployments until their pods are there, and gone",
+        run: convergence::run,
+    },
+    Bench { name: "requests", measures: "creates, gets and lists over TLS", run: requests::run },
+    Bench { name: "fan-out", measures: "one change to many watchers over TLS", run: fan_out::run },
     Bench { name: "queue", measures: "the work queue, beside client-go's figures", run: queue::run },
     Bench { name: "objects", measures: "taking in and reading one object", run: objects::run },
     Bench {

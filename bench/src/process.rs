@@ -1,4 +1,4 @@
-//! What this process has used, as the kernel tells it.
+//! What a process has used, as the kernel tells it: this one, or one that it started.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,14 @@ use std::time::Duration;
 /// The kernel counts CPU time in these on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// CPU time used so far, user and system, all threads.
+/// CPU time this process has used so far.
 pub(crate) fn cpu() -> Duration {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_of("self")
+}
+
+/// CPU time used so far, user and system, all threads.
+pub(crate) fn cpu_of(process: &str) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The second field, the program's name, may contain anything; the rest follows its closing parenthesis.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -29,10 +34,15 @@ pub(crate) fn allocated() -> usize {
     tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
 }
 
-/// Resident memory now, in bytes.
+/// Resident memory of this process now, in bytes.
 pub(crate) fn rss() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    memory_of("self", "VmRSS:")
+}
+
+/// A figure of a process's memory in bytes: `VmRSS:` now, `VmHWM:` at most so far.
+pub(crate) fn memory_of(process: &str, figure: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(figure)).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }
 

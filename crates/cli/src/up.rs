@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
 use setpoint_apiserver::{Authenticator, Config};
 use setpoint_cluster::{Cluster, Parts};
@@ -18,6 +19,7 @@ use crate::kubeconfig;
 use crate::pki::Credentials;
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
+    allow_connections();
     let controllers = selected(&arguments.controllers.selection).context("--controllers")?;
     let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
@@ -58,6 +60,16 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     tokio::join!(managing, serving, maintaining);
     store.close().await;
     Ok(())
+}
+
+/// Every watcher may hold a connection, and shells start programs with room for a thousand. Without the right
+/// to more the server accepts as many as it may.
+fn allow_connections() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays");
+    }
 }
 
 fn authenticator(token_file: Option<&Path>) -> anyhow::Result<Authenticator> {

@@ -44,6 +44,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         },
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
+        own: Vec::new(),
     };
     let stop = stop_signal()?;
     write_kubeconfig(&arguments.kubeconfig, &server, &credentials)?;

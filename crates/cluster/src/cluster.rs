@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use setpoint::{Client, Manager, Runtime};
+use setpoint::{Client, Context, Manager, Runnable, Runtime};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{ApiServer, Config, StartError};
 use setpoint_controllers::{Entry, Options};
@@ -14,14 +14,19 @@ use crate::{InProcessSource, in_process_client};
 /// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
 
-/// What runs beside the API server.
-#[derive(Clone)]
+/// Makes parts of a manager from its context: what somebody's own controllers come as.
+pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
+
+/// What runs beside the API server: nothing, unless it is asked for.
+#[derive(Clone, Default)]
 pub struct Parts {
     pub controllers: Vec<&'static Entry>,
     pub controller_options: Options,
     pub scheduler: bool,
     /// Simulated nodes; 0 for none.
     pub nodes: usize,
+    /// Controllers that are not of this workspace.
+    pub own: Vec<Build>,
 }
 
 /// A control plane in this process.
@@ -80,6 +85,7 @@ impl Cluster {
             let fleet = FleetOptions { nodes: parts.nodes, workers: NODE_WORKERS };
             runnables.extend(setpoint_node::runnables(&context, fleet));
         }
+        runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
         for runnable in runnables {
             manager.add(runnable);
         }

@@ -14,6 +14,6 @@ mod cluster;
 mod source;
 mod transport;
 
-pub use cluster::{Cluster, Parts};
+pub use cluster::{Build, Cluster, Parts};
 pub use source::InProcessSource;
 pub use transport::in_process_client;

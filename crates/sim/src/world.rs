@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
 use setpoint::{Client, Clock, Key, Kind, Object, Rng, Runtime};
 use setpoint_cluster::{Cluster, InProcessSource, Parts};
 use setpoint_store::{MemoryStore, Store};
@@ -141,6 +142,15 @@ impl World {
             Err(error) if error.is_not_found() => None,
             Err(error) => panic!("cannot get {kind} {key}: {error}"),
         }
+    }
+
+    /// The objects of a kind as they are now, of one namespace or of all.
+    pub async fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<serde_json::Value> {
+        let request = Request::get(kind.collection_path(namespace)).body(Vec::new());
+        let request = request.expect("the path of a kind is a path");
+        let list: serde_json::Value =
+            self.client().kube().request(request).await.expect("a list is answered");
+        list["items"].as_array().cloned().unwrap_or_default()
     }
 
     /// Lets time pass.

@@ -40,9 +40,9 @@ const CONTROLLERS: &[&str] = &[
 fn parts() -> Parts {
     Parts {
         controllers: setpoint_controllers::selected(CONTROLLERS).expect("known controllers"),
-        controller_options: Default::default(),
         scheduler: true,
         nodes: 2,
+        ..Parts::default()
     }
 }
 

@@ -9,8 +9,7 @@ use setpoint_sim::World;
 
 #[test]
 fn a_node_whose_lease_is_deleted_gets_another_and_renews_it() {
-    let parts =
-        Parts { controllers: Vec::new(), controller_options: Default::default(), scheduler: false, nodes: 1 };
+    let parts = Parts { nodes: 1, ..Parts::default() };
     World::simulate(1, parts, Vec::new(), async |world| {
         let (kind, key) = (Kind::of::<Lease>(), Key::namespaced("kube-node-lease", "node-0"));
         let renewed =

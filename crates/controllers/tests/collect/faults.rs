@@ -5,7 +5,6 @@ use futures::future::LocalBoxFuture;
 use setpoint::Key;
 use setpoint::client::Propagation::{self, Background, Foreground, Orphan};
 use setpoint_cluster::Parts;
-use setpoint_controllers::Options;
 use setpoint_sim::{Scenario, World, check_all};
 
 use crate::land::{Land, kind, owner};
@@ -15,9 +14,7 @@ use crate::land::{Land, kind, owner};
 fn check(name: &'static str, script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>) {
     let parts = Parts {
         controllers: setpoint_controllers::selected(&["garbagecollector"]).expect("known controllers"),
-        controller_options: Options::default(),
-        scheduler: false,
-        nodes: 0,
+        ..Parts::default()
     };
     let report = check_all(&Scenario { name, parts, script, always: |_| Ok(()) }, 7, 60);
     let report = report.unwrap_or_else(|failure| panic!("{failure:?}"));

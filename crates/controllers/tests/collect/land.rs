@@ -21,7 +21,7 @@ pub(crate) fn land_with<T>(
     inside: impl AsyncFnOnce(&Land<'_>) -> T,
 ) -> T {
     let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
-    let parts = Parts { controllers, controller_options, scheduler: false, nodes: 0 };
+    let parts = Parts { controllers, controller_options, ..Parts::default() };
     World::simulate(1, parts, Vec::new(), async |world| {
         let land = Land { world };
         land.pass(1).await;

@@ -23,9 +23,7 @@ pub(crate) fn town_with<T>(
 ) -> T {
     let parts = Parts {
         controllers: setpoint_controllers::selected(controllers).expect("known controllers"),
-        controller_options: setpoint_controllers::Options::default(),
-        scheduler: false,
-        nodes: 0,
+        ..Parts::default()
     };
     World::simulate(1, parts, faults, async |world| {
         let town = Town { world };

@@ -1,0 +1,43 @@
+//! The ConfigMap in which every Application of a namespace has its address.
+//!
+//! It belongs to no Application alone, so nothing removes an entry but this operator: that is what its
+//! finalizer is for.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use setpoint::client::{Part, Patch};
+use setpoint::{Cached, Client, ClientError, Key, Kind};
+
+use crate::Application;
+
+/// The name of the ConfigMap.
+pub const DIRECTORY: &str = "applications";
+
+/// Where it is for an Application.
+pub(crate) fn key(application: &Key) -> Key {
+    Key::namespaced(application.namespace().unwrap_or_default(), DIRECTORY)
+}
+
+/// The address under which pods of the cluster reach an Application.
+pub(crate) fn address(application: &Cached<Application>) -> String {
+    let key = application.key();
+    format!("{}.{}.svc:{}", key.name(), key.namespace().unwrap_or_default(), application.spec.port)
+}
+
+/// Sets or removes (`None`) an entry.
+pub(crate) async fn write(
+    client: &Client,
+    application: &Key,
+    address: Option<&str>,
+) -> Result<(), ClientError> {
+    let (kind, key) = (Kind::of::<ConfigMap>(), key(application));
+    let entry: Value = json!({"data": {application.name(): address}});
+    match client.patch(&kind, &key, Part::Main, Patch::merge(&entry)).await {
+        Err(error) if error.is_not_found() && address.is_none() => Ok(()),
+        Err(error) if error.is_not_found() => {
+            let map = json!({"metadata": {"name": DIRECTORY}, "data": {application.name(): address}});
+            client.create(&kind, key.namespace(), &map).await.map(drop)
+        }
+        written => written.map(drop),
+    }
+}

@@ -1,9 +1,10 @@
 //! The real binary, and a real kubectl pointed at it.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ pub(crate) struct Up {
     kubeconfig: PathBuf,
     _directory: tempfile::TempDir,
 }
+
+/// A running `setpoint controller-manager`.
+pub(crate) struct ControllerManager(Child);
 
 /// What a command printed, and whether it succeeded.
 pub(crate) struct Answer {
@@ -42,6 +46,13 @@ impl Up {
         up
     }
 
+    /// `setpoint controller-manager` against it, killed when dropped.
+    pub(crate) fn controller_manager(&self) -> ControllerManager {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+        command.arg("controller-manager").arg("--kubeconfig").arg(&self.kubeconfig);
+        ControllerManager(command.stderr(Stdio::null()).spawn().expect("the binary starts"))
+    }
+
     /// Runs kubectl and expects it to succeed; returns what it printed.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.kubectl_with(arguments, "")
@@ -65,6 +76,21 @@ impl Up {
         child.wait_with_output().expect("kubectl ends").into()
     }
 
+    /// Where clients find it.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Runs a program that finds this cluster as any client would; what it printed, if it succeeded.
+    pub(crate) fn run(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> String {
+        let program = program.as_ref();
+        let mut command = Command::new(program);
+        command.args(arguments).env("KUBECONFIG", &self.kubeconfig).env("HOME", self._directory.path());
+        let answer = Answer::from(command.output().expect("the program starts"));
+        assert!(answer.ok, "{program:?} {arguments:?} failed:\n{}{}", answer.out, answer.err);
+        answer.out
+    }
+
     /// Asks it to stop, as an init system would, and waits; true if it ended well.
     pub(crate) fn stop(mut self) -> bool {
         let pid = self.process.id().to_string();
@@ -77,6 +103,13 @@ impl Drop for Up {
     fn drop(&mut self) {
         _ = self.process.kill();
         _ = self.process.wait();
+    }
+}
+
+impl Drop for ControllerManager {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
     }
 }
 
@@ -106,15 +139,20 @@ pub(crate) fn eventually(claim: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A real kubectl 1.34: named by `KUBECTL`, or fetched once.
-fn kubectl() -> &'static Path {
+pub(crate) fn kubectl() -> &'static Path {
     static KUBECTL: OnceLock<PathBuf> = OnceLock::new();
     KUBECTL.get_or_init(|| match std::env::var_os("KUBECTL") {
         Some(path) => path.into(),
-        None => {
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/kubectl");
-            let output = Command::new(script).output().expect("the set-up script runs");
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8_lossy(&output.stdout).trim().into()
-        }
+        None => installed("kubectl", &[]),
     })
+}
+
+/// What a set-up script of this project says it has installed, one script at a time.
+pub(crate) fn installed(script: &str, arguments: &[&str]) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
+    let output = Command::new(&script).args(arguments).output().expect("the set-up script runs");
+    assert!(output.status.success(), "{}: {}", script.display(), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().into()
 }

@@ -84,6 +84,16 @@ fn a_rolling_update_is_watched_undone_and_scaled() {
     assert_eq!(count(&up, "pods"), 5);
 }
 
+#[test]
+fn a_controller_manager_of_its_own_does_the_work_of_one_inside() {
+    let up = Up::start(&["--controllers=-*"]);
+    up.kubectl_with(&["apply", "-f", "-"], &deployment("web", 2, "nginx:1"));
+    assert_eq!(count(&up, "replicasets"), 0, "nobody is there to make them");
+    let _manager = up.controller_manager();
+    up.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
+    assert_eq!(count(&up, "pods"), 2);
+}
+
 /// What kubectl builds itself it sends as protobuf.
 #[test]
 fn what_create_makes_is_there() {

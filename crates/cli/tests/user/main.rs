@@ -1,5 +1,7 @@
 //! The real binary, as a user meets it. Real time, real TLS, a real kubectl.
 
 mod binary;
+mod clients;
+mod kube_rs;
 mod kubectl;
 mod lifecycle;

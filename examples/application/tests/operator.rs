@@ -16,8 +16,7 @@ use setpoint_sim::{Scenario, World, check_all};
 
 fn parts() -> Parts {
     Parts {
-        controllers: setpoint_controllers::selected(&["deployment", "replicaset", "garbagecollector"])
-            .expect("known controllers"),
+        controllers: setpoint_controllers::selected(&["*"]).expect("a star selects"),
         scheduler: true,
         nodes: 2,
         own: vec![Arc::new(runnables)],

@@ -74,7 +74,10 @@ async fn a_derived_custom_resource_is_served() {
     definitions.create(&PostParams::default(), &Gadget::crd()).await.expect("it is accepted");
     up.kubectl(&["wait", "--for=condition=Established", "crd/gadgets.example.com", "--timeout=30s"]);
     let gadgets: Api<Gadget> = Api::namespaced(client, "default");
-    gadgets.create(&PostParams::default(), &Gadget::new("g", GadgetSpec { size: 1 })).await.expect("it creates");
+    gadgets
+        .create(&PostParams::default(), &Gadget::new("g", GadgetSpec { size: 1 }))
+        .await
+        .expect("it creates");
     let status = Patch::Merge(json!({"status": {"built": true}, "spec": {"size": 9}}));
     let built = gadgets.patch_status("g", &PatchParams::default(), &status).await.expect("it patches");
     assert!(built.status.is_some_and(|status| status.built));

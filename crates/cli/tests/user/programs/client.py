@@ -62,7 +62,7 @@ try:
     apply("two", "2")
     raise AssertionError("a conflict went unnoticed")
 except dynamic.exceptions.ConflictError as conflict:
-    assert 'conflict with "one"' in str(conflict.body), conflict.body
+    assert "FieldManagerConflict" in str(conflict.body), conflict.body
 assert apply("two", "2", force_conflicts=True).data.key == "2"
 
 # A custom resource.

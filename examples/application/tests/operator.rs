@@ -14,9 +14,13 @@ use setpoint_cluster::Parts;
 use setpoint_example_application::{Application, DIRECTORY, definition, runnables};
 use setpoint_sim::{Scenario, World, check_all};
 
+/// The built-in controllers that an Application needs.
+const CONTROLLERS: &[&str] =
+    &["deployment", "replicaset", "garbagecollector", "serviceaccount", "nodelifecycle"];
+
 fn parts() -> Parts {
     Parts {
-        controllers: setpoint_controllers::selected(&["*"]).expect("a star selects"),
+        controllers: setpoint_controllers::selected(CONTROLLERS).expect("known controllers"),
         scheduler: true,
         nodes: 2,
         own: vec![Arc::new(runnables)],

@@ -16,7 +16,7 @@ fn combinations() -> usize {
 
 pub(crate) fn parts(controllers: &[&str]) -> Parts {
     let controllers = setpoint_controllers::selected(controllers).expect("known controllers");
-    Parts { controllers, controller_options: Default::default(), scheduler: false, nodes: 0 }
+    Parts { controllers, ..Parts::default() }
 }
 
 /// Every write crashed before and after, every event hidden or stale, then combinations: the same graph

@@ -25,9 +25,9 @@ pub(crate) fn parts(controllers: &[&str]) -> Parts {
     Parts {
         controllers: setpoint_controllers::selected(&[controllers, UPKEEP].concat())
             .expect("known controllers"),
-        controller_options: Default::default(),
         scheduler: true,
         nodes: 2,
+        ..Parts::default()
     }
 }
 

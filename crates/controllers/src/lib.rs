@@ -20,6 +20,8 @@
 //!  endpoints/, endpoint_slice/, endpoint_slice_mirroring/  where a service's pods are
 //!  resource_quota/ how much of what a quota limits is in use
 //!  cluster_role_aggregation/, node_ttl/, service_cidr/  one small thing each
+//!  horizontal_pod_autoscaler/  as many replicas as metrics call for
+//!  served.rs     what the API server serves, asked for now and then
 //!  own_writes.rs what was written and the cache has yet to show
 //! ```
 //!
@@ -39,6 +41,7 @@ mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
 mod garbage_collector;
+mod horizontal_pod_autoscaler;
 mod job;
 mod namespace;
 mod node_lifecycle;
@@ -50,6 +53,7 @@ mod replicaset;
 mod replication_controller;
 mod resource_quota;
 mod root_ca;
+mod served;
 mod service_account;
 mod service_cidr;
 mod taint_eviction;

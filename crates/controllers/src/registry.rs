@@ -35,6 +35,7 @@ pub const REGISTRY: &[Entry] = &[
     crate::cluster_role_aggregation::ENTRY,
     crate::node_ttl::ENTRY,
     crate::service_cidr::ENTRY,
+    crate::horizontal_pod_autoscaler::ENTRY,
 ];
 
 /// What is known of a controller before it runs.

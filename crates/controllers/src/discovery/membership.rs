@@ -46,12 +46,21 @@ impl Memberships {
     }
 
     fn concerned_by_update(&self, old: &Object, new: &Object) -> BTreeSet<Key> {
-        let change = change(old, new);
-        match change {
+        if old.same_version(new) {
+            return BTreeSet::new();
+        }
+        let after = self.selecting(new);
+        let relabelled = old.meta().labels != new.meta().labels;
+        let before = if relabelled { self.selecting(old) } else { after.clone() };
+        // Most pods change without any service: they need not be decoded.
+        if before.is_empty() && after.is_empty() {
+            return after;
+        }
+        match change(old, new) {
             Change { endpoint: false, membership: false } => BTreeSet::new(),
-            Change { membership: false, .. } => self.selecting(new),
-            Change { endpoint: true, .. } => &self.selecting(old) | &self.selecting(new),
-            Change { endpoint: false, .. } => &self.selecting(old) ^ &self.selecting(new),
+            Change { membership: false, .. } => after,
+            Change { endpoint: true, .. } => &before | &after,
+            Change { endpoint: false, .. } => &before ^ &after,
         }
     }
 
@@ -72,9 +81,6 @@ impl Memberships {
 }
 
 fn change(old: &Object, new: &Object) -> Change {
-    if old.same_version(new) {
-        return Change { endpoint: false, membership: false };
-    }
     let relabelled = old.meta().labels != new.meta().labels;
     let ending = old.meta().deletion_timestamp != new.meta().deletion_timestamp;
     // A pod that cannot be read is looked at by those who cannot read it: they will say so.

@@ -36,6 +36,7 @@ use self::scale::Scales;
 use self::stale::Cleaner;
 use self::view::{Budget, Target};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::disruption_target::DISRUPTION_TARGET;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "disruption-controller",
@@ -117,7 +118,6 @@ impl Wake {
                 self.queue.add(budget.key().clone());
             }
         }
-        let is_target = |pod: &Object| pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some());
         if !matches!(event, Event::Deleted { .. }) && is_target(event.object()) {
             self.marked.add(event.object().key().clone());
         }
@@ -139,4 +139,11 @@ impl Wake {
         }
         Some(first)
     }
+}
+
+/// Whether a pod says that it is made to go. Hardly any does: the others need not be decoded.
+fn is_target(pod: &Object) -> bool {
+    let named = DISRUPTION_TARGET.as_bytes();
+    pod.raw().windows(named.len()).any(|part| part == named)
+        && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
 }

@@ -1,18 +1,16 @@
 //! Observe, plan, write.
 
-use std::fmt::Write;
-
 use setpoint::client::Part;
 use setpoint::object::DecodeError;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Edit, EventType, Key, Kind, LabelSelector, Lister, Outcome, ReconcileError,
-    Reconciler, Recorder,
+    Cached, Client, Clock, Edit, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
 };
 
 use super::scale::{ScaleError, Scales};
 use super::status::{Demand, Granted, demand_of, failed, fixed_demand, granted, status};
 use super::view::{Budget, BudgetStatus, Target};
+use crate::workload::selector::shown;
 
 pub(super) struct Budgets {
     pub(super) client: Client,
@@ -95,21 +93,4 @@ impl Budgets {
         let message = format!("Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't");
         self.recorder.event(&Kind::of::<Target>(), pod.object(), EventType::Warning, "NotDeleted", message);
     }
-}
-
-/// A selector as it is shown in events.
-fn shown(selector: &LabelSelector) -> String {
-    let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
-    for (key, value) in selector.match_labels.iter() {
-        let _ = write!(text, "{key}: {value},");
-    }
-    text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
-    for requirement in &selector.match_expressions {
-        let (key, operator) = (&requirement.key, requirement.operator);
-        let values = requirement.values.join(" ");
-        let _ =
-            write!(text, "LabelSelectorRequirement{{Key:{key},Operator:{operator:?},Values:[{values}],}},");
-    }
-    text.push_str("},}");
-    text
 }

@@ -1,19 +1,14 @@
 //! How many pods the owners of some pods want.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint::client::{Optional, Part};
-use setpoint::discovery::{Discovered, discover};
 use setpoint::informer::Informer;
-use setpoint::{Cached, Client, ClientError, Clock, Context, Instant, Key, Kind, Object, OwnerRef};
+use setpoint::{Cached, Client, ClientError, Context, Key, Kind, Object, OwnerRef};
 
 use super::view::{Target, Wanting};
-
-/// How long what the API server serves is taken for known.
-const KNOWN_FOR: Duration = Duration::from_secs(30);
+use crate::served::Served;
 
 /// Why it cannot be told how many pods there should be.
 #[derive(Debug, thiserror::Error)]
@@ -37,11 +32,10 @@ pub(super) struct Expected {
 
 pub(super) struct Scales {
     client: Client,
-    clock: Clock,
     sets: Informer,
     deployments: Informer,
     others: Vec<Informer>,
-    served: Mutex<Option<(Instant, std::sync::Arc<Discovered>)>>,
+    served: Served,
 }
 
 /// An owner and how many pods it wants.
@@ -55,14 +49,13 @@ impl Scales {
         };
         let scales = Self {
             client: context.client.clone(),
-            clock: context.runtime.clock.clone(),
             sets: informer("apps", "ReplicaSet", "replicasets"),
             deployments: informer("apps", "Deployment", "deployments"),
             others: vec![
                 informer("apps", "StatefulSet", "statefulsets"),
                 informer("", "ReplicationController", "replicationcontrollers"),
             ],
-            served: Mutex::new(None),
+            served: Served::new(context),
         };
         let mut informers = vec![scales.sets.clone(), scales.deployments.clone()];
         informers.extend(scales.others.iter().cloned());
@@ -124,7 +117,7 @@ impl Scales {
             replicas: i32,
         }
         let (api_version, kind) = (controller.api_version.to_string(), controller.kind.to_string());
-        let served = self.served().await?;
+        let served = self.served.get().await?;
         let not_served = || ScaleError::NotServed { api_version: api_version.clone(), kind: kind.clone() };
         let kind = served.kind(&api_version, &kind).ok_or_else(not_served)?;
         let key = match kind.namespaced() {
@@ -142,19 +135,6 @@ impl Scales {
         };
         let replicas = scale.decode::<Scaled>().unwrap_or_default().spec.replicas;
         Ok((scale.meta().uid == controller.uid).then(|| (controller.uid.clone(), replicas)))
-    }
-
-    async fn served(&self) -> Result<std::sync::Arc<Discovered>, ClientError> {
-        let now = self.clock.instant();
-        let known = self.served.lock().clone();
-        if let Some((since, served)) = known
-            && now.saturating_duration_since(since) < KNOWN_FOR
-        {
-            return Ok(served);
-        }
-        let served = std::sync::Arc::new(discover(&self.client).await?);
-        *self.served.lock() = Some((now, served.clone()));
-        Ok(served)
     }
 }
 

@@ -26,13 +26,16 @@ mod view;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Object, Queue, Runnable};
+use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
 
 use self::reconcile::Evictor;
+use self::schedule::Schedule;
 use self::view::{Guest, Host};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::on_node::OnNode;
+use crate::workload::pod::Pod;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "taint-eviction-controller",
@@ -51,19 +54,22 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let limiter = limiter::eager(&context.runtime.clock);
     let queue = Queue::with_rate_limiter("noexec_taint_pod", &context.runtime, limiter);
 
-    let changed = queue.clone();
+    let schedule = Arc::new(Mutex::new(Schedule::default()));
+    let (changed, hosts, known) = (queue.clone(), nodes.lister::<Host>(), schedule.clone());
     pods.add_handler(move |event: &Event| {
-        // Nothing else about a pod decides whether it stays.
-        let same = matches!(event, Event::Updated { old, new } if guest(old) == guest(new));
-        if !same {
+        if may_have_to_go(event, &hosts) || known.lock().has(event.object().key()) {
             changed.add(event.object().key().clone());
         }
     });
     let (changed, on_node) = (queue.clone(), OnNode::<Guest>::of(&pods));
     nodes.add_handler(move |event: &Event| {
         let taints = |node: &Object| node.view::<Host>().map(|node| node.taints.clone()).unwrap_or_default();
-        let same = matches!(event, Event::Updated { old, new } if taints(old) == taints(new));
-        if !same {
+        let changes = match event {
+            Event::Added { object, .. } => !taints(object).is_empty(),
+            Event::Updated { old, new } => taints(old) != taints(new),
+            Event::Deleted { .. } => false,
+        };
+        if changes {
             let pods = on_node.pods(event.object().key().name()).unwrap_or_default();
             pods.into_iter().for_each(|pod| changed.add(pod.key().clone()));
         }
@@ -75,7 +81,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(ENTRY.name),
         pods: pods.lister(),
         nodes: nodes.lister(),
-        schedule: Arc::default(),
+        schedule,
     };
     let controller = Controller::new(ENTRY.name, queue, evictor)
         .workers(options.workers(&ENTRY))
@@ -85,6 +91,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-fn guest(pod: &Object) -> Option<&Guest> {
-    pod.view().ok()
+/// Whether a change of a pod can be the beginning of its end. On a node without taints nothing is, and what
+/// it tolerates need not be read; when the node is tainted all its pods are looked at.
+fn may_have_to_go(event: &Event, hosts: &Lister<Host>) -> bool {
+    let node = event.object().view::<Pod>().map(|pod| Key::cluster(&*pod.node));
+    let tainted =
+        |node: Key| hosts.get(&node).is_ok_and(|host| host.is_some_and(|host| !host.taints.is_empty()));
+    // Nothing but its place and its tolerations decides whether it stays.
+    let same = |old: &Object, new: &Object| old.view::<Guest>().ok() == new.view::<Guest>().ok();
+    node.is_ok_and(tainted) && !matches!(event, Event::Updated { old, new } if same(old, new))
 }

@@ -45,6 +45,11 @@ impl Schedule {
         self.due.get(pod).map_or(Verdict::Stays { reprieved: false }, |due| self.at(*due, now))
     }
 
+    /// Whether the pod has a date.
+    pub(super) fn has(&self, pod: &Key) -> bool {
+        self.due.contains_key(pod)
+    }
+
     /// The pod is gone, or about to; says whether it had a date.
     pub(super) fn forget(&mut self, pod: &Key) -> bool {
         self.due.remove(pod).is_some()

@@ -12,6 +12,7 @@
 //!  pace.rs         how often a busy owner is looked at
 //!  amount.rs       a number, or a share of a whole (pure)
 //!  condition.rs    the conditions of a status (pure)
+//!  selector.rs     selectors as events show them (pure)
 //!  encoding.rs     bits of how workloads are encoded
 //! ```
 
@@ -28,4 +29,5 @@ pub(crate) mod owners;
 pub(crate) mod pace;
 pub(crate) mod pod;
 pub(crate) mod pod_control;
+pub(crate) mod selector;
 pub(crate) mod template;

@@ -279,6 +279,17 @@ impl Client {
         self.transport.send(call).await.map(drop)
     }
 
+    /// Reads what is at a path that is no object's, such as a metric's; pairs of the query without a value
+    /// are left out.
+    pub async fn get_path(
+        &self,
+        segments: &[&str],
+        query: &[(&str, Option<&str>)],
+    ) -> Result<Bytes, ClientError> {
+        let path = path::with_query(path::of(segments), query);
+        self.transport.send(Call::new(Method::GET, path)).await
+    }
+
     /// Reads what is at a path that is no object's.
     pub(crate) async fn read(&self, path: &str, accept: &'static str) -> Result<Bytes, ClientError> {
         self.transport.send(Call::new(Method::GET, path.to_owned()).accepting(accept)).await

@@ -69,6 +69,13 @@ pub(super) fn object(kind: &Kind, key: &Key, part: Part) -> String {
     path
 }
 
+/// `/{segment}/{segment}`
+pub(super) fn of(segments: &[&str]) -> String {
+    let mut path = String::new();
+    segments.iter().for_each(|segment| push(&mut path, segment));
+    path
+}
+
 /// Appends a query; pairs without a value are left out.
 pub(super) fn with_query(mut path: String, pairs: &[(&str, Option<&str>)]) -> String {
     let given = || pairs.iter().filter_map(|(name, value)| value.map(|value| (name, value)));

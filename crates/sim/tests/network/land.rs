@@ -46,9 +46,11 @@ pub(crate) fn kind(name: &str) -> Kind {
         "ClusterRole" => ("rbac.authorization.k8s.io", "clusterroles", false),
         "Endpoints" => ("", "endpoints", true),
         "EndpointSlice" => ("discovery.k8s.io", "endpointslices", true),
+        "HorizontalPodAutoscaler" => ("autoscaling", "horizontalpodautoscalers", true),
         "Node" => ("", "nodes", false),
         "Pod" => ("", "pods", true),
         "PodDisruptionBudget" => ("policy", "poddisruptionbudgets", true),
+        "ReplicaSet" => ("apps", "replicasets", true),
         "ResourceQuota" => ("", "resourcequotas", true),
         "Secret" => ("", "secrets", true),
         "Service" => ("", "services", true),
@@ -56,7 +58,8 @@ pub(crate) fn kind(name: &str) -> Kind {
         "ServiceAccount" => ("", "serviceaccounts", true),
         other => panic!("{other} is no kind of this land"),
     };
-    Kind::new(group, "v1", name, plural, namespaced)
+    let version = if name == "HorizontalPodAutoscaler" { "v2" } else { "v1" };
+    Kind::new(group, version, name, plural, namespaced)
 }
 
 fn key(kind: &Kind, name: &str) -> Key {

@@ -1,5 +1,6 @@
 //! Services, nodes, quotas and budgets, disturbed in every way there is: the world ends the same.
 
+mod autoscaler;
 mod budget;
 mod endpoints;
 mod land;

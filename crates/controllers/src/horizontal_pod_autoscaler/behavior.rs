@@ -1,0 +1,184 @@
+//! How fast a recommendation may be followed. Pure.
+
+use std::time::Duration;
+
+use setpoint::Instant;
+
+use super::history::History;
+use super::view::{Behavior, Policy, Rules};
+
+/// How long a higher recommendation counts before replicas are taken away, where nobody says.
+const STABLE_BEFORE_DOWN: Duration = Duration::from_secs(300);
+
+/// A condition: its status, its reason and its message.
+pub(super) type Told = (bool, &'static str, &'static str);
+
+/// What is to be done, and what there is to say about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) replicas: i32,
+    /// About `AbleToScale`.
+    pub(super) able: Told,
+    /// About `ScalingLimited`.
+    pub(super) limited: Told,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) min: i32,
+    pub(super) max: i32,
+}
+
+const READY: Told = (true, "ReadyForNewScale", "recommended size matches current size");
+const STABLE_DOWN: Told = (
+    true,
+    "ScaleDownStabilized",
+    "recent recommendations were higher than current one, applying the highest recent recommendation",
+);
+const STABLE_UP: Told = (
+    true,
+    "ScaleUpStabilized",
+    "recent recommendations were lower than current one, applying the lowest recent recommendation",
+);
+const WITHIN: Told = (false, "DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: Told =
+    (true, "TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: Told =
+    (true, "TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: Told =
+    (true, "ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
+const DOWN_LIMIT: Told =
+    (true, "ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
+
+/// Decides how far to follow a recommendation, and remembers it.
+pub(super) fn decide(
+    behavior: Option<&Behavior>,
+    history: &mut History,
+    current: i32,
+    recommended: i32,
+    bounds: Bounds,
+    now: Instant,
+) -> Decision {
+    let (stable, able) = match behavior {
+        None => stabilize_down(history, recommended, now),
+        Some(behavior) => stabilize(behavior, history, current, recommended, now),
+    };
+    history.recommend(recommended, now);
+    let (replicas, limited) = match behavior {
+        None => limit(current, stable, bounds),
+        Some(behavior) => limit_rate(behavior, history, current, stable, bounds, now),
+    };
+    Decision { replicas, able, limited }
+}
+
+fn stabilize_down(history: &History, recommended: i32, now: Instant) -> (i32, Told) {
+    let highest = history.recommended(STABLE_BEFORE_DOWN, now).max().unwrap_or(recommended).max(recommended);
+    (highest, if highest == recommended { READY } else { STABLE_DOWN })
+}
+
+fn stabilize(
+    behavior: &Behavior,
+    history: &History,
+    current: i32,
+    recommended: i32,
+    now: Instant,
+) -> (i32, Told) {
+    let up = history.recommended(behavior.scale_up.window(Duration::ZERO), now);
+    let down = history.recommended(behavior.scale_down.window(STABLE_BEFORE_DOWN), now);
+    let (lowest, highest) = (up.chain([recommended]).min(), down.chain([recommended]).max());
+    let stable = current.max(lowest.unwrap_or(recommended)).min(highest.unwrap_or(recommended));
+    let told = if recommended >= current { STABLE_UP } else { STABLE_DOWN };
+    (stable, if stable == recommended { READY } else { told })
+}
+
+/// Without a behaviour: no more than twice as many at a time, or four.
+fn limit(current: i32, wanted: i32, Bounds { min, max }: Bounds) -> (i32, Told) {
+    let most = current.saturating_mul(2).max(4);
+    let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
+    if wanted < min {
+        (min, TOO_FEW)
+    } else if wanted > most {
+        (most, why)
+    } else {
+        (wanted, WITHIN)
+    }
+}
+
+fn limit_rate(
+    behavior: &Behavior,
+    history: &History,
+    current: i32,
+    wanted: i32,
+    Bounds { min, max }: Bounds,
+    now: Instant,
+) -> (i32, Told) {
+    let before = |policy: &Policy| history.replicas_before(current, policy.period(), now);
+    if wanted > current {
+        let most = behavior.scale_up.most(current, before).max(current);
+        let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
+        if wanted > most {
+            return (most, why);
+        }
+    } else if wanted < current {
+        let fewest = behavior.scale_down.fewest(current, before).min(current);
+        let (fewest, why) = if min < fewest { (fewest, DOWN_LIMIT) } else { (min, TOO_FEW) };
+        if wanted < fewest {
+            return (fewest, why);
+        }
+    }
+    (wanted, WITHIN)
+}
+
+impl Rules {
+    fn window(&self, otherwise: Duration) -> Duration {
+        let seconds = self.stabilization_window_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map_or(otherwise, Duration::from_secs)
+    }
+
+    fn is(&self, select: &str) -> bool {
+        self.select_policy.as_deref() == Some(select)
+    }
+
+    fn policies(&self, otherwise: &[(&str, i32)]) -> Vec<Policy> {
+        let policy = |(r#type, value): &(&str, i32)| Policy {
+            r#type: (*r#type).to_owned(),
+            value: *value,
+            period_seconds: 15,
+        };
+        self.policies.clone().unwrap_or_else(|| otherwise.iter().map(policy).collect())
+    }
+
+    /// The most replicas there may be.
+    fn most(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
+        if self.is("Disabled") {
+            return current;
+        }
+        let policies = self.policies(&[("Pods", 4), ("Percent", 100)]);
+        let proposed = policies.iter().map(|policy| match policy.r#type.as_str() {
+            "Pods" => before(policy).saturating_add(policy.value),
+            _ => (f64::from(before(policy)) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
+        });
+        let chosen = if self.is("Min") { proposed.min() } else { proposed.max() };
+        chosen.unwrap_or(current)
+    }
+
+    /// The fewest replicas there may be.
+    fn fewest(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
+        if self.is("Disabled") {
+            return current;
+        }
+        let policies = self.policies(&[("Percent", 100)]);
+        let proposed = policies.iter().map(|policy| match policy.r#type.as_str() {
+            "Pods" => before(policy).saturating_sub(policy.value),
+            _ => (f64::from(before(policy)) * (1.0 - f64::from(policy.value) / 100.0)) as i32,
+        });
+        let chosen = if self.is("Min") { proposed.max() } else { proposed.min() };
+        chosen.unwrap_or(current)
+    }
+}
+
+impl Policy {
+    fn period(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.period_seconds).unwrap_or(0))
+    }
+}

@@ -1,0 +1,279 @@
+//! One metric of an autoscaler: ask, and calculate.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use setpoint::indexer::Indexer;
+use setpoint::{Clock, LabelSelector};
+use setpoint_quantity::{Format, Quantity};
+
+use super::metrics::{MetricsApi, MetricsError};
+use super::replicas::{Goal, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::view::{MetricId, MetricSpec, ObjectRef, Replica, Source};
+use crate::served::Served;
+
+pub(super) struct Gauge {
+    pub(super) metrics: MetricsApi,
+    pub(super) served: Served,
+    pub(super) clock: Clock,
+    pub(super) pods: Arc<Indexer>,
+}
+
+/// What is measured for.
+pub(super) struct Subject<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) selector: &'a LabelSelector,
+    pub(super) spec_replicas: i32,
+    pub(super) status_replicas: i32,
+}
+
+/// What a metric calls for.
+#[derive(Debug, PartialEq)]
+pub(super) struct Reading {
+    pub(super) replicas: i32,
+    /// What the metric is called in events.
+    pub(super) name: String,
+    /// What is told of it in the status.
+    pub(super) status: Value,
+}
+
+/// Why a metric calls for nothing: the reason of its condition, what failed, and why in more words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) reason: &'static str,
+    pub(super) cause: String,
+    pub(super) message: String,
+}
+
+impl Gauge {
+    pub(super) async fn read(&self, spec: &MetricSpec, subject: &Subject<'_>) -> Result<Reading, Failure> {
+        match spec.r#type.as_str() {
+            "Resource" => {
+                let source = &spec.resource;
+                let read = self.resource(source, subject, "").await.map(|(proposal, name)| {
+                    let status =
+                        json!({"type": "Resource", "resource": {"name": source.name, "current": proposal.1}});
+                    Reading { replicas: proposal.0, name, status }
+                });
+                read.map_err(|cause| Failure {
+                    reason: "FailedGetResourceMetric",
+                    message: format!("failed to get {} resource metric value: {cause}", source.name),
+                    cause,
+                })
+            }
+            "ContainerResource" => {
+                let source = &spec.container_resource;
+                let read = self.resource(source, subject, &source.container).await.map(|(proposal, name)| {
+                    let told =
+                        json!({"name": source.name, "container": source.container, "current": proposal.1});
+                    let status = json!({"type": "ContainerResource", "containerResource": told});
+                    Reading { replicas: proposal.0, name, status }
+                });
+                read.map_err(|cause| Failure {
+                    reason: "FailedGetContainerResourceMetric",
+                    message: format!("failed to get {} container metric value: {cause}", source.container),
+                    cause,
+                })
+            }
+            "Pods" => self.pods(&spec.pods, subject).await.map_err(|cause| Failure {
+                reason: "FailedGetPodsMetric",
+                message: format!("failed to get pods metric value: {cause}"),
+                cause,
+            }),
+            "Object" => self.object(&spec.object, subject).await.map_err(|(cause, more)| Failure {
+                reason: "FailedGetObjectMetric",
+                message: format!("failed to get object metric value: {more}"),
+                cause,
+            }),
+            "External" => self.external(&spec.external, subject).await.map_err(|(cause, more)| Failure {
+                reason: "FailedGetExternalMetric",
+                message: format!("failed to get {} external metric value: {more}", spec.external.metric.name),
+                cause,
+            }),
+            other => {
+                let cause = format!("unknown metric source type {other:?}");
+                Err(Failure { reason: "InvalidMetricSourceType", message: cause.clone(), cause })
+            }
+        }
+    }
+
+    /// The replicas and the status that the use of a resource calls for, and what it is called.
+    async fn resource(
+        &self,
+        source: &Source,
+        subject: &Subject<'_>,
+        container: &str,
+    ) -> Result<((i32, Value), String), String> {
+        let (resource, target) = (source.name.as_str(), &source.target);
+        let goal = match (target.average_value, target.average_utilization) {
+            (Some(milli), _) => Goal::Resource { milli, resource },
+            (None, Some(percent)) => Goal::Utilization { percent, resource, container },
+            (None, None) => {
+                let text = "invalid resource metric source: neither an average utilization target nor an average \
+                            value (usage) target was set";
+                return Err(text.to_owned());
+            }
+        };
+        let of = if matches!(goal, Goal::Resource { .. }) { "usage" } else { "utilization" };
+        let samples = self.metrics.resource(resource, subject.namespace, subject.selector, container).await;
+        let samples = samples.map_err(|error| {
+            format!("failed to get {resource} {of}: unable to get metrics for resource {resource}: {error}")
+        })?;
+        let proposal =
+            propose(goal, subject.spec_replicas, samples, &self.replicas(subject), self.clock.now());
+        let proposal = proposal.map_err(|error| format!("failed to get {resource} {of}: {error}"))?;
+        let mut current = json!({"averageValue": amount(proposal.usage, resource == "memory")});
+        if let Some(utilization) = proposal.utilization {
+            current["averageUtilization"] = json!(utilization);
+        }
+        let name = match (of, container) {
+            ("usage", _) => format!("{resource} resource"),
+            (_, "") => format!("{resource} resource utilization (percentage of request)"),
+            _ => format!("{resource} container resource utilization (percentage of request)"),
+        };
+        Ok(((proposal.replicas, current), name))
+    }
+
+    async fn pods(&self, source: &Source, subject: &Subject<'_>) -> Result<Reading, String> {
+        let MetricId { name, selector } = &source.metric;
+        let samples = self.metrics.pods(name, subject.namespace, subject.selector, selector.as_ref()).await;
+        let samples = samples.map_err(|error| format!("unable to get metric {name}: {error}"))?;
+        let goal = Goal::Value { milli: source.target.average_value.unwrap_or(0).max(1) };
+        let proposal =
+            propose(goal, subject.spec_replicas, samples, &self.replicas(subject), self.clock.now());
+        let proposal = proposal.map_err(|error| error.to_string())?;
+        let told =
+            json!({"metric": source.metric, "current": {"averageValue": amount(proposal.usage, false)}});
+        let status = json!({"type": "Pods", "pods": told});
+        Ok(Reading { replicas: proposal.replicas, name: format!("pods metric {name}"), status })
+    }
+
+    async fn object(&self, source: &Source, subject: &Subject<'_>) -> Result<Reading, (String, String)> {
+        let (name, target) = (&source.metric.name, &source.target);
+        let both = |cause: String| (cause.clone(), cause);
+        let (value, average) = match target.r#type.as_str() {
+            "Value" => (target.value, None),
+            "AverageValue" => (None, target.average_value),
+            _ => (None, None),
+        };
+        if value.is_none() && average.is_none() {
+            let text =
+                "invalid object metric source: neither a value target nor an average value target was set";
+            return Err(both(text.to_owned()));
+        }
+        let usage = self.of_object(source, subject).await.map_err(|error| {
+            let object = &source.described_object;
+            format!(
+                "unable to get metric {name}: {} on {} {}/{error}",
+                object.kind, subject.namespace, object.name
+            )
+        });
+        let told = |proposal: Proposal, field: &str, called: String| {
+            let current = json!({field: amount(proposal.usage, false)});
+            let told = json!({"describedObject": source.described_object, "metric": source.metric, "current": current});
+            Reading {
+                replicas: proposal.replicas,
+                name: called,
+                status: json!({"type": "Object", "object": told}),
+            }
+        };
+        if let Some(value) = value {
+            let usage = usage.map_err(both)?;
+            let proposal = self.by_value(subject, usage, value).map_err(both)?;
+            return Ok(told(proposal, "value", format!("{} metric {name}", source.described_object.kind)));
+        }
+        let usage =
+            usage.map_err(|cause| (cause.clone(), format!("failed to get {name} object metric: {cause}")))?;
+        let proposal = propose_by_average(subject.status_replicas, usage, average.unwrap_or(1).max(1));
+        Ok(told(
+            proposal,
+            "averageValue",
+            format!("external metric {name}({})", shown(source.metric.selector.as_ref())),
+        ))
+    }
+
+    async fn of_object(&self, source: &Source, subject: &Subject<'_>) -> Result<i64, String> {
+        let ObjectRef { kind, name, .. } = &source.described_object;
+        let group = source.described_object.group();
+        let served = self.served.get().await.map_err(|error| error.to_string())?;
+        let mut kinds = served.preferred().map(|resource| &resource.kind);
+        let known = kinds.find(|served| served.kind() == kind && served.group() == group);
+        let known = known.ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))?;
+        let resource =
+            if group.is_empty() { known.plural().to_owned() } else { format!("{}.{group}", known.plural()) };
+        let selector = source.metric.selector.as_ref();
+        let read = match (kind.as_str(), group) {
+            ("Namespace", "") => {
+                self.metrics.object(&source.metric.name, None, &resource, subject.namespace, selector).await
+            }
+            _ => {
+                self.metrics
+                    .object(&source.metric.name, Some(subject.namespace), &resource, name, selector)
+                    .await
+            }
+        };
+        read.map_err(|error: MetricsError| error.to_string())
+    }
+
+    async fn external(&self, source: &Source, subject: &Subject<'_>) -> Result<Reading, (String, String)> {
+        let (MetricId { name, selector }, target) = (&source.metric, &source.target);
+        let selected = shown(selector.as_ref());
+        let read = self.metrics.external(name, subject.namespace, selector.as_ref()).await;
+        let usage = read.map(|values| values.into_iter().fold(0_i64, i64::saturating_add)).map_err(|error| {
+            format!("unable to get external metric {}/{name}/{selected}: {error}", subject.namespace)
+        });
+        let told = |proposal: Proposal, field: &str| {
+            let current = json!({field: amount(proposal.usage, false)});
+            let told = json!({"metric": source.metric, "current": current});
+            let called = format!("external metric {name}({selected})");
+            Reading {
+                replicas: proposal.replicas,
+                name: called,
+                status: json!({"type": "External", "external": told}),
+            }
+        };
+        match (target.average_value, target.value) {
+            (Some(average), _) => {
+                let usage = usage.map_err(|cause| {
+                    (cause.clone(), format!("failed to get {name} external metric: {cause}"))
+                })?;
+                Ok(told(propose_by_average(subject.status_replicas, usage, average.max(1)), "averageValue"))
+            }
+            (None, Some(value)) => {
+                let more =
+                    |cause: String| (cause.clone(), format!("failed to get external metric {name}: {cause}"));
+                let proposal = self.by_value(subject, usage.map_err(more)?, value).map_err(more)?;
+                Ok(told(proposal, "value"))
+            }
+            (None, None) => {
+                let text = "invalid external metric source: neither a value target nor an average value target was set";
+                Err((text.to_owned(), text.to_owned()))
+            }
+        }
+    }
+
+    fn by_value(&self, subject: &Subject<'_>, usage: i64, target: i64) -> Result<Proposal, String> {
+        let proposal = propose_by_value(subject.spec_replicas, usage, target.max(1), &self.replicas(subject));
+        proposal.map_err(|error: NoNumber| format!("unable to calculate ready pods: {error}"))
+    }
+
+    /// The pods of the target.
+    fn replicas(&self, subject: &Subject<'_>) -> Vec<Replica> {
+        let pods = self.pods.list(Some(subject.namespace));
+        let selected = pods.iter().filter(|pod| subject.selector.matches(&pod.meta().labels));
+        selected.filter_map(|pod| Replica::of(pod).ok()).collect()
+    }
+}
+
+/// An amount as it is written: memory in powers of two.
+fn amount(milli: i64, binary: bool) -> String {
+    if binary && milli % 1000 == 0 {
+        return Quantity::new(milli / 1000, Format::BinarySi).to_string();
+    }
+    Quantity::parse(&format!("{milli}m")).map_or_else(|_| milli.to_string(), |amount| amount.to_string())
+}
+
+/// A selector as it is shown in events.
+fn shown(selector: Option<&LabelSelector>) -> String {
+    selector.map_or_else(|| "nil".to_owned(), crate::workload::selector::shown)
+}

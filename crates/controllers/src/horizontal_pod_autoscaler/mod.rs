@@ -1,0 +1,105 @@
+//! Horizontal pod autoscaler: as many replicas as metrics call for.
+//!
+//! Owns: `spec.replicas` of the targets of autoscalers, through their scale; `status` of autoscalers.
+//! Watches: HorizontalPodAutoscalers, Pods.
+//! Writes: the scale of any kind (update), HorizontalPodAutoscaler status (update).
+//!
+//! ```text
+//!  view.rs       autoscalers and pods as they are read
+//!  metrics.rs    the three metrics APIs
+//!  replicas.rs   from measurements to a number of replicas                    (pure)
+//!  behavior.rs   how fast that number may be followed                         (pure)
+//!  history.rs    what was recommended and done lately                         (pure)
+//!  status.rs     conditions                                                   (pure)
+//!  measure.rs    one metric of an autoscaler: ask, and calculate
+//!  reconcile.rs  look at the target, measure, scale, tell
+//! ```
+//!
+//! What always holds:
+//! - an autoscaler is looked at every 15 seconds, and never sooner after a change;
+//! - a target of zero replicas is left alone; one outside the bounds is brought inside without measuring;
+//! - of several metrics the one that calls for most counts, and none that cannot be had makes the target
+//!   smaller;
+//! - what is about to be done is told before it is done, so that a successor knows of it.
+
+mod behavior;
+mod history;
+mod measure;
+mod metrics;
+mod reconcile;
+mod replicas;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::time::Duration;
+
+use setpoint::backoff::Backoff;
+use setpoint::queue::limiter::PerKey;
+use setpoint::{Context, Controller, Event, Queue, Runnable};
+
+use self::measure::Gauge;
+use self::metrics::MetricsApi;
+use self::reconcile::Autoscaler;
+use self::view::Hpa;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::served::Served;
+use crate::workload::pod::Pod;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "horizontal-pod-autoscaler-controller",
+    aliases: &["horizontalpodautoscaling"],
+    on_by_default: true,
+    summary: "scales workloads as metrics call for it",
+    watches: &[Access::watch("autoscaling", "horizontalpodautoscalers"), Access::watch("", "pods")],
+    writes: &[
+        Access::to("autoscaling", "horizontalpodautoscalers/status", &["update"]),
+        Access::to("*", "*/scale", &["get", "update"]),
+        Access::to("metrics.k8s.io", "pods", &["list"]),
+        Access::to("custom.metrics.k8s.io", "*", &["get", "list"]),
+        Access::to("external.metrics.k8s.io", "*", &["get", "list"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+const COMPONENT: &str = "horizontal-pod-autoscaler";
+
+/// How long from one look to the next.
+const PERIOD: Duration = Duration::from_secs(15);
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let hpas = context.informers.of::<Hpa>();
+    let pods = context.informers.of::<Pod>();
+    let limiter = std::sync::Arc::new(PerKey::new(Backoff::doubling(PERIOD, PERIOD)));
+    let queue = Queue::with_rate_limiter("horizontalpodautoscaler", &context.runtime, limiter);
+    let changed = queue.clone();
+    hpas.add_handler(move |event: &Event| match event {
+        // What is remembered of it is forgotten at once.
+        Event::Deleted { last, .. } => changed.add(last.key().clone()),
+        event => changed.add_after(event.object().key().clone(), PERIOD),
+    });
+    let gauge = Gauge {
+        metrics: MetricsApi::new(context.client.clone()),
+        served: Served::new(context),
+        clock: context.runtime.clock.clone(),
+        pods: pods.objects().clone(),
+    };
+    let autoscaler = Autoscaler {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        recorder: context.recorder(COMPONENT),
+        served: Served::new(context),
+        hpas: hpas.lister(),
+        gauge,
+        memory: Default::default(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, autoscaler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&hpas)
+        .waits_for(&pods);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,416 @@
+//! Look at the target, measure, scale, tell.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use setpoint::client::Part;
+use setpoint::discovery::Discovered;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, LabelSelector, Lister, Object, Outcome,
+    ReconcileError, Reconciler, Recorder,
+};
+
+use super::PERIOD;
+use super::behavior::{Bounds, decide};
+use super::history::History;
+use super::measure::{Gauge, Subject};
+use super::status::{ABLE, ACTIVE, LIMITED};
+use super::view::{Hpa, HpaStatus, ObjectRef};
+use crate::served::Served;
+use crate::workload::condition::whole_seconds;
+
+/// How often a scale that somebody else changed meanwhile is tried.
+const TRIES: usize = 5;
+
+pub(super) struct Autoscaler {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) recorder: Recorder,
+    pub(super) served: Served,
+    pub(super) hpas: Lister<Hpa>,
+    pub(super) gauge: Gauge,
+    /// One entry per autoscaler, forgotten with it.
+    pub(super) memory: Mutex<BTreeMap<Key, Memory>>,
+}
+
+/// What is remembered of an autoscaler.
+#[derive(Default)]
+pub(super) struct Memory {
+    history: History,
+    /// What its target selects.
+    selector: Option<LabelSelector>,
+    /// The autoscaler as it was written before a rescale, until that is over.
+    announced: Option<Object>,
+}
+
+/// The scale of a target.
+struct Scale {
+    kind: Kind,
+    object: Object,
+    spec_replicas: i32,
+    status_replicas: i32,
+    selector: String,
+}
+
+/// How many replicas metrics call for, and which metric does; what is to be told of them.
+struct Measured {
+    replicas: i32,
+    by: String,
+    statuses: Vec<Value>,
+    /// Some metric could not be had.
+    failure: Option<String>,
+}
+
+/// What is to become of the target.
+struct Resolve {
+    replicas: i32,
+    reason: String,
+    statuses: Vec<Value>,
+    failure: Option<String>,
+}
+
+impl Reconciler for Autoscaler {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(hpa) = self.hpas.get(key)? else {
+            self.memory.lock().remove(key);
+            return Ok(Outcome::Settled);
+        };
+        let mut status = hpa.status.clone();
+        let scaled = self.scale_target(&hpa, &mut status).await;
+        self.write(&hpa, &status).await?;
+        scaled.map(|()| Outcome::CheckAfter(PERIOD))
+    }
+}
+
+impl Autoscaler {
+    /// Brings the target to what it should be; what there is to say about it is put into the status.
+    async fn scale_target(&self, hpa: &Cached<Hpa>, status: &mut HpaStatus) -> Result<(), ReconcileError> {
+        let target = &hpa.spec.scale_target_ref;
+        let reference =
+            format!("{}/{}/{}", target.kind, hpa.key().namespace().unwrap_or_default(), target.name);
+        let mut scale = match self.scale(hpa).await {
+            Ok(scale) => scale,
+            Err(why) => {
+                let now = self.clock.now();
+                let message =
+                    format!("the HPA controller was unable to get the target's current scale: {why}");
+                status.tell(ABLE, false, "FailedGetScale", message, now);
+                self.tell(hpa, EventType::Warning, "FailedGetScale", &why);
+                let attempted = format!("failed to query scale subresource for {reference}: {why}");
+                return Err(ReconcileError::retry(attempted));
+            }
+        };
+        let message = "the HPA controller was able to get the target's current scale";
+        status.tell(ABLE, true, "SucceededGetScale", message, self.clock.now());
+        let current = scale.spec_replicas;
+        self.remember(hpa.key(), |memory| memory.history.begin(current, self.clock.instant()));
+
+        let resolve = match self.resolve(hpa, &scale, status).await {
+            Ok(resolve) => resolve,
+            Err(failure) => {
+                status.current_replicas = current;
+                self.tell(hpa, EventType::Warning, "FailedComputeMetricsReplicas", &failure);
+                return Err(ReconcileError::retry(format!(
+                    "failed to compute desired number of replicas based on listed metrics for {reference}: {failure}"
+                )));
+            }
+        };
+        status.current_replicas = current;
+        status.current_metrics = resolve.statuses;
+        if resolve.replicas != current {
+            self.rescale(hpa, &mut scale, status, resolve.replicas, &resolve.reason).await?;
+        }
+        status.desired_replicas = resolve.replicas;
+        resolve.failure.map_or(Ok(()), |failure| Err(ReconcileError::retry(failure)))
+    }
+
+    /// What the target should have. An error is that no metric could be had.
+    async fn resolve(
+        &self,
+        hpa: &Cached<Hpa>,
+        scale: &Scale,
+        status: &mut HpaStatus,
+    ) -> Result<Resolve, String> {
+        let (current, max) = (scale.spec_replicas, hpa.spec.max_replicas);
+        let min = hpa.spec.min_replicas.unwrap_or(1);
+        let plain = |replicas, reason: &str| Resolve {
+            replicas,
+            reason: reason.to_owned(),
+            statuses: Vec::new(),
+            failure: None,
+        };
+        if current == 0 && min != 0 {
+            let message = "scaling is disabled since the replica count of the target is zero";
+            status.tell(ACTIVE, false, "ScalingDisabled", message, self.clock.now());
+            return Ok(plain(0, ""));
+        }
+        if current > max {
+            return Ok(plain(max, "Current number of replicas above Spec.MaxReplicas"));
+        }
+        if current < min {
+            return Ok(plain(min, "Current number of replicas below Spec.MinReplicas"));
+        }
+        let measured = self.measure(hpa, scale, status).await?;
+        let reason = if measured.replicas > current {
+            format!("{} above target", measured.by)
+        } else {
+            "All metrics below target".to_owned()
+        };
+        let decision = self.remember(hpa.key(), |memory| {
+            let (behavior, bounds) = (hpa.spec.behavior.as_ref(), Bounds { min, max });
+            decide(behavior, &mut memory.history, current, measured.replicas, bounds, self.clock.instant())
+        });
+        let now = self.clock.now();
+        for (r#type, (told, reason, message)) in [(ABLE, decision.able), (LIMITED, decision.limited)] {
+            status.tell(r#type, told, reason, message, now);
+        }
+        let Measured { statuses, failure, .. } = measured;
+        Ok(Resolve { replicas: decision.replicas, reason, statuses, failure })
+    }
+
+    /// Reads all metrics: the one that calls for most counts.
+    async fn measure(
+        &self,
+        hpa: &Cached<Hpa>,
+        scale: &Scale,
+        status: &mut HpaStatus,
+    ) -> Result<Measured, String> {
+        let selector = self.selector(hpa, scale, status)?;
+        let subject = Subject {
+            namespace: hpa.key().namespace().unwrap_or_default(),
+            selector: &selector,
+            spec_replicas: scale.spec_replicas,
+            status_replicas: scale.status_replicas,
+        };
+        let mut measured = Measured { replicas: 0, by: String::new(), statuses: Vec::new(), failure: None };
+        let (mut failures, mut first) = (0, None);
+        for spec in &hpa.spec.metrics {
+            match self.gauge.read(spec, &subject).await {
+                Ok(reading) => {
+                    measured.statuses.push(reading.status);
+                    if measured.replicas == 0 || reading.replicas > measured.replicas {
+                        (measured.replicas, measured.by) = (reading.replicas, reading.name);
+                    }
+                }
+                Err(failure) => {
+                    self.tell(hpa, EventType::Warning, failure.reason, &failure.cause);
+                    // Nothing is told of it, in its place.
+                    measured.statuses.push(json!({"type": ""}));
+                    failures += 1;
+                    first.get_or_insert(failure);
+                }
+            }
+        }
+        let (all, now) = (hpa.spec.metrics.len(), self.clock.now());
+        if let Some(first) = first {
+            let failure = format!(
+                "invalid metrics ({failures} invalid out of {all}), first error is: {}",
+                first.message
+            );
+            if failures == all || measured.replicas < scale.spec_replicas {
+                let message = format!("the HPA was unable to compute the replica count: {}", first.cause);
+                status.tell(ACTIVE, false, first.reason, message, now);
+                status.current_metrics = measured.statuses;
+                return Err(failure);
+            }
+            measured.failure = Some(failure);
+        }
+        let message =
+            format!("the HPA was able to successfully calculate a replica count from {}", measured.by);
+        status.tell(ACTIVE, true, "ValidMetricFound", message, now);
+        Ok(measured)
+    }
+
+    /// What the target selects: pods that no other autoscaler's target selects too.
+    fn selector(
+        &self,
+        hpa: &Cached<Hpa>,
+        scale: &Scale,
+        status: &mut HpaStatus,
+    ) -> Result<LabelSelector, String> {
+        let now = self.clock.now();
+        let mut refuse = |event: &str, reason: &str, message: &str, condition: &str| {
+            self.tell(hpa, EventType::Warning, event, message);
+            status.tell(ACTIVE, false, reason, condition, now);
+            status.current_metrics = Vec::new();
+            Err(message.to_owned())
+        };
+        if scale.selector.is_empty() {
+            let condition = "the HPA target's scale is missing a selector";
+            return refuse("SelectorRequired", "InvalidSelector", "selector is required", condition);
+        }
+        let selector: LabelSelector = match scale.selector.parse() {
+            Ok(selector) => selector,
+            Err(error) => {
+                let message = format!(
+                    "couldn't convert selector into a corresponding internal selector object: {error}"
+                );
+                return refuse("InvalidSelector", "InvalidSelector", &message, &message);
+            }
+        };
+        let others = self.rivals(hpa.key(), &selector);
+        if !others.is_empty() {
+            let names: Vec<String> = others.iter().chain([hpa.key()]).map(Key::to_string).collect();
+            let message = format!(
+                "pods by selector {} are controlled by multiple HPAs: [{}]",
+                scale.selector,
+                names.join(" ")
+            );
+            return refuse("AmbiguousSelector", "AmbiguousSelector", &message, &message);
+        }
+        Ok(selector)
+    }
+
+    /// Other autoscalers whose targets select some of the same pods.
+    fn rivals(&self, key: &Key, selector: &LabelSelector) -> Vec<Key> {
+        let pods = self.gauge.pods.list(key.namespace());
+        let selected: Vec<_> = pods.iter().filter(|pod| selector.matches(&pod.meta().labels)).collect();
+        let mut memory = self.memory.lock();
+        memory.entry(key.clone()).or_default().selector = Some(selector.clone());
+        let shares = |(other, memory): (&Key, &Memory)| {
+            let theirs = memory.selector.as_ref()?;
+            let rival = other != key && other.namespace() == key.namespace();
+            (rival && selected.iter().any(|pod| theirs.matches(&pod.meta().labels))).then(|| other.clone())
+        };
+        memory.iter().filter_map(shares).collect()
+    }
+
+    /// Scales the target. That it is going to be done is told first: whoever takes over after it was done
+    /// would not know of it.
+    async fn rescale(
+        &self,
+        hpa: &Cached<Hpa>,
+        scale: &mut Scale,
+        status: &mut HpaStatus,
+        wanted: i32,
+        reason: &str,
+    ) -> Result<(), ReconcileError> {
+        let (current, now) = (scale.spec_replicas, self.clock.now());
+        let before = (status.last_scale_time, status.desired_replicas);
+        (status.last_scale_time, status.desired_replicas) = (Some(whole_seconds(now)), wanted);
+        self.announce(hpa, status).await?;
+        if let Err(error) = self.set_replicas(scale, wanted).await {
+            let message = format!("New size: {wanted}; reason: {reason}; error: {error}");
+            self.tell(hpa, EventType::Warning, "FailedRescale", &message);
+            let message = format!("the HPA controller was unable to update the target scale: {error}");
+            status.tell(ABLE, false, "FailedUpdateScale", message, now);
+            (status.last_scale_time, status.desired_replicas) = before;
+            return Err(error.into_reconcile_error(format!("failed to rescale for {}", hpa.key())));
+        }
+        let message = format!("the HPA controller was able to update the target scale to {wanted}");
+        status.tell(ABLE, true, "SucceededRescale", message, now);
+        let message = format!("New size: {wanted}; reason: {reason}");
+        self.tell(hpa, EventType::Normal, "SuccessfulRescale", &message);
+        self.remember(hpa.key(), |memory| memory.history.scaled(current, wanted, self.clock.instant()));
+        Ok(())
+    }
+
+    async fn set_replicas(&self, scale: &mut Scale, wanted: i32) -> Result<(), ClientError> {
+        let key = scale.object.key().clone();
+        for tried in 1..=TRIES {
+            let body = Edit::of(&scale.object).set(&["spec", "replicas"], &wanted);
+            match self.client.update(&scale.kind, &key, Part::Scale, &body).await {
+                Err(error) if error.is_conflict() && tried < TRIES => {
+                    scale.object = self.client.get_part(&scale.kind, &key, Part::Scale).await?;
+                }
+                updated => return updated.map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    /// The scale of the target, in any version of its kind that is served.
+    async fn scale(&self, hpa: &Cached<Hpa>) -> Result<Scale, String> {
+        let target = &hpa.spec.scale_target_ref;
+        let served = self.served.get().await.map_err(|error| error.to_string())?;
+        let kinds = kinds_of(&served, target);
+        if kinds.is_empty() {
+            return Err(format!("no matches for kind {:?} in group {:?}", target.kind, target.group()));
+        }
+        let mut first = None;
+        for kind in kinds {
+            let key = hpa.key().sibling(target.name.as_str());
+            match self.client.get_part(&kind, &key, Part::Scale).await {
+                Ok(object) => return Ok(Scale::of(kind, object)),
+                Err(error) => _ = first.get_or_insert(error.to_string()),
+            }
+        }
+        Err(first.unwrap_or_else(|| "unrecognized resource".to_owned()))
+    }
+
+    /// Writes what was found out, unless it is written already. Nothing that was told before a rescale is
+    /// told again: the cache may not show it yet.
+    async fn write(&self, hpa: &Cached<Hpa>, status: &HpaStatus) -> Result<(), ReconcileError> {
+        let announced = self.remember(hpa.key(), |memory| memory.announced.take());
+        let base = announced.as_ref().unwrap_or(hpa.object());
+        let written = announced.as_ref().and_then(|object| object.decode::<Hpa>().ok()).map(|hpa| hpa.status);
+        if written.as_ref().unwrap_or(&hpa.status) == status {
+            return Ok(());
+        }
+        self.write_status(hpa, base, status).await.map(drop)
+    }
+
+    async fn announce(&self, hpa: &Cached<Hpa>, status: &HpaStatus) -> Result<(), ReconcileError> {
+        let reply = self.write_status(hpa, hpa.object(), status).await?;
+        self.remember(hpa.key(), |memory| memory.announced = Some(reply));
+        Ok(())
+    }
+
+    async fn write_status(
+        &self,
+        hpa: &Cached<Hpa>,
+        base: &Object,
+        status: &HpaStatus,
+    ) -> Result<Object, ReconcileError> {
+        let body = Edit::of(base).set(&["status"], status);
+        let written = self.client.update(&Kind::of::<Hpa>(), hpa.key(), Part::Status, &body).await;
+        if let Err(error) = &written {
+            self.tell(hpa, EventType::Warning, "FailedUpdateStatus", &error.to_string());
+        }
+        written.attempting(format!("failed to update status for {}", hpa.key().name()))
+    }
+
+    fn remember<T>(&self, key: &Key, with: impl FnOnce(&mut Memory) -> T) -> T {
+        with(self.memory.lock().entry(key.clone()).or_default())
+    }
+
+    fn tell(&self, hpa: &Cached<Hpa>, event_type: EventType, reason: &str, message: &str) {
+        self.recorder.event(&Kind::of::<Hpa>(), hpa.object(), event_type, reason, message);
+    }
+}
+
+/// The versions in which the kind of a target is served.
+fn kinds_of(served: &Discovered, target: &ObjectRef) -> Vec<Kind> {
+    let all = served.resources().iter().map(|resource| &resource.kind);
+    all.filter(|kind| kind.kind() == target.kind && kind.group() == target.group()).cloned().collect()
+}
+
+impl Scale {
+    fn of(kind: Kind, object: Object) -> Self {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Encoded {
+            spec: Replicas,
+            status: Replicas,
+        }
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Replicas {
+            replicas: i32,
+            selector: String,
+        }
+        let Encoded { spec, status } = object.decode().unwrap_or_default();
+        Self {
+            kind,
+            object,
+            spec_replicas: spec.replicas,
+            status_replicas: status.replicas,
+            selector: status.selector,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! From measurements to a number of replicas. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::metrics::{Sample, Samples};
+use super::view::Replica;
+
+/// How far from its target a ratio may be without anything being done.
+const TOLERANCE: f64 = 0.1;
+/// How long a pod that starts may use processors as if there were no tomorrow.
+const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_secs(300);
+/// A pod that has never been ready after this long was never ready.
+const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
+
+/// Why no number can be told, in the words of v1.34.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoNumber {
+    #[error("no pods returned by selector while calculating replica count")]
+    NoPods,
+    #[error("did not receive metrics for targeted pods (pods might be unready)")]
+    NoMetrics,
+    #[error("no metrics returned matched known pods")]
+    NoRequests,
+    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    MissingRequest { resource: String, container: String, pod: String },
+}
+
+/// A number of replicas, and the usage that calls for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Proposal {
+    pub(super) replicas: i32,
+    /// In thousandths, of one pod.
+    pub(super) usage: i64,
+    /// In hundredths of what is asked for.
+    pub(super) utilization: Option<i32>,
+}
+
+/// What pods should use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Goal<'a> {
+    /// So many hundredths of what they ask for.
+    Utilization { percent: i32, resource: &'a str, container: &'a str },
+    /// So much of a resource, in thousandths.
+    Resource { milli: i64, resource: &'a str },
+    /// So much of anything, in thousandths.
+    Value { milli: i64 },
+}
+
+/// The pods of a target, sorted out by what can be told of them.
+#[derive(Default)]
+struct Groups {
+    ready: usize,
+    unready: BTreeSet<String>,
+    missing: BTreeSet<String>,
+    ignored: BTreeSet<String>,
+}
+
+/// The ratio of usage to goal, and what it was made from.
+struct Usage {
+    ratio: f64,
+    usage: i64,
+    utilization: Option<i32>,
+}
+
+/// How many replicas would bring pods to the goal.
+pub(super) fn propose(
+    goal: Goal<'_>,
+    current: i32,
+    mut samples: Samples,
+    pods: &[Replica],
+    now: Timestamp,
+) -> Result<Proposal, NoNumber> {
+    if pods.is_empty() {
+        return Err(NoNumber::NoPods);
+    }
+    let groups = Groups::of(pods, &samples, goal.resource() == Some("cpu"), now);
+    samples.retain(|pod, _| !groups.ignored.contains(pod) && !groups.unready.contains(pod));
+    if samples.is_empty() {
+        return Err(NoNumber::NoMetrics);
+    }
+    let requests = goal.requests(pods)?;
+    let usage = goal.usage(&samples, &requests)?;
+    let proposal = |replicas| Proposal { replicas, usage: usage.usage, utilization: usage.utilization };
+    let with_unready = !groups.unready.is_empty() && usage.ratio > 1.0;
+    if !with_unready && groups.missing.is_empty() {
+        let replicas = if is_close(usage.ratio) { current } else { times(usage.ratio, groups.ready) };
+        return Ok(proposal(replicas));
+    }
+    // Who cannot be measured is taken for what makes the smallest difference.
+    for pod in &groups.missing {
+        if usage.ratio < 1.0 {
+            samples.insert(pod.clone(), Sample { value: goal.assumed(pod, &requests), ..Sample::default() });
+        } else if usage.ratio > 1.0 {
+            samples.insert(pod.clone(), Sample::default());
+        }
+    }
+    if with_unready {
+        samples.extend(groups.unready.iter().map(|pod| (pod.clone(), Sample::default())));
+    }
+    let ratio = goal.usage(&samples, &requests)?.ratio;
+    let turned = (usage.ratio < 1.0 && ratio > 1.0) || (usage.ratio > 1.0 && ratio < 1.0);
+    if is_close(ratio) || turned {
+        return Ok(proposal(current));
+    }
+    let replicas = times(ratio, samples.len());
+    let backwards = (ratio < 1.0 && replicas > current) || (ratio > 1.0 && replicas < current);
+    Ok(proposal(if backwards { current } else { replicas }))
+}
+
+/// How many replicas bring one value to its target.
+pub(super) fn propose_by_value(
+    current: i32,
+    usage: i64,
+    target: i64,
+    pods: &[Replica],
+) -> Result<Proposal, NoNumber> {
+    let ratio = usage as f64 / target as f64;
+    let replicas = match current {
+        0 => times(ratio, 1),
+        current if is_close(ratio) => current,
+        _ if pods.is_empty() => return Err(NoNumber::NoPods),
+        _ => times(ratio, pods.iter().filter(|pod| pod.is_running_and_ready()).count()),
+    };
+    Ok(Proposal { replicas, usage, utilization: None })
+}
+
+/// How many replicas bring one value, shared out among all of them, to its target.
+pub(super) fn propose_by_average(replicas: i32, usage: i64, target: i64) -> Proposal {
+    let ratio = usage as f64 / (target as f64 * f64::from(replicas));
+    let wanted = if is_close(ratio) { replicas } else { (usage as f64 / target as f64).ceil() as i32 };
+    Proposal {
+        replicas: wanted,
+        usage: (usage as f64 / f64::from(replicas)).ceil() as i64,
+        utilization: None,
+    }
+}
+
+fn is_close(ratio: f64) -> bool {
+    (1.0 - TOLERANCE..=1.0 + TOLERANCE).contains(&ratio)
+}
+
+fn times(ratio: f64, count: usize) -> i32 {
+    (ratio * count as f64).ceil() as i32
+}
+
+impl Replica {
+    fn is_running_and_ready(&self) -> bool {
+        self.phase == "Running" && self.ready.as_ref().is_some_and(|(status, _)| status == "True")
+    }
+
+    /// Whether its use of processors says nothing: it starts, or has never been ready.
+    fn is_unready(&self, sample: &Sample, now: Timestamp) -> bool {
+        let (Some((status, since)), Some(started)) = (&self.ready, self.started) else { return true };
+        let not_ready = status == "False";
+        let since = since.unwrap_or(started);
+        if started + CPU_INITIALIZATION > now {
+            let window = SignedDuration::try_from(sample.window).unwrap_or_default();
+            not_ready || sample.time.is_none_or(|time| time < since + window)
+        } else {
+            not_ready && started + INITIAL_READINESS > since
+        }
+    }
+}
+
+impl Groups {
+    fn of(pods: &[Replica], samples: &Samples, cpu: bool, now: Timestamp) -> Self {
+        let mut groups = Self::default();
+        for pod in pods {
+            let name = pod.name.clone();
+            let sample = samples.get(&pod.name);
+            if pod.is_being_deleted || pod.phase == "Failed" {
+                groups.ignored.insert(name);
+            } else if pod.phase == "Pending" {
+                groups.unready.insert(name);
+            } else if let Some(sample) = sample {
+                if cpu && pod.is_unready(sample, now) {
+                    groups.unready.insert(name);
+                } else {
+                    groups.ready += 1;
+                }
+            } else {
+                groups.missing.insert(name);
+            }
+        }
+        groups
+    }
+}
+
+impl Goal<'_> {
+    fn resource(&self) -> Option<&str> {
+        match self {
+            Self::Utilization { resource, .. } | Self::Resource { resource, .. } => Some(resource),
+            Self::Value { .. } => None,
+        }
+    }
+
+    /// What each pod asks for, where that matters.
+    fn requests(&self, pods: &[Replica]) -> Result<BTreeMap<String, i64>, NoNumber> {
+        let Self::Utilization { resource, container, .. } = self else { return Ok(BTreeMap::new()) };
+        pods.iter().map(|pod| Ok((pod.name.clone(), request(pod, resource, container)?))).collect()
+    }
+
+    fn usage(&self, samples: &Samples, requests: &BTreeMap<String, i64>) -> Result<Usage, NoNumber> {
+        match self {
+            Self::Utilization { percent, .. } => {
+                let known =
+                    samples.iter().filter_map(|(pod, sample)| Some((sample.value, *requests.get(pod)?)));
+                let (mut used, mut asked, mut count) = (0_i64, 0_i64, 0_i64);
+                for (value, request) in known {
+                    (used, asked, count) =
+                        (used.saturating_add(value), asked.saturating_add(request), count + 1);
+                }
+                if asked == 0 {
+                    return Err(NoNumber::NoRequests);
+                }
+                let utilization = (used.saturating_mul(100) / asked) as i32;
+                let ratio = f64::from(utilization) / f64::from(*percent);
+                Ok(Usage { ratio, usage: used / count, utilization: Some(utilization) })
+            }
+            Self::Resource { milli, .. } | Self::Value { milli } => {
+                let total: i64 = samples.values().map(|sample| sample.value).sum();
+                let usage = total / samples.len() as i64;
+                Ok(Usage { ratio: usage as f64 / *milli as f64, usage, utilization: None })
+            }
+        }
+    }
+
+    /// What a pod that cannot be measured is taken to use when there seem to be too many.
+    fn assumed(&self, pod: &str, requests: &BTreeMap<String, i64>) -> i64 {
+        match self {
+            Self::Utilization { percent, .. } => {
+                requests.get(pod).map_or(0, |request| request * i64::from(*percent.max(&100)) / 100)
+            }
+            Self::Resource { milli, .. } | Self::Value { milli } => *milli,
+        }
+    }
+}
+
+fn request(pod: &Replica, resource: &str, container: &str) -> Result<i64, NoNumber> {
+    if container.is_empty()
+        && let Some(request) = pod.requests.get(resource)
+    {
+        return Ok(*request);
+    }
+    let mut sum = 0;
+    for (name, requests) in
+        pod.containers.iter().filter(|(name, _)| container.is_empty() || name == container)
+    {
+        let missing = || NoNumber::MissingRequest {
+            resource: resource.to_owned(),
+            container: name.clone(),
+            pod: pod.name.clone(),
+        };
+        sum += requests.get(resource).ok_or_else(missing)?;
+    }
+    Ok(sum)
+}

@@ -1,0 +1,22 @@
+//! Selectors as events show them. Pure.
+
+use std::fmt::Write;
+
+use setpoint::LabelSelector;
+
+/// A selector as it is shown in events.
+pub(crate) fn shown(selector: &LabelSelector) -> String {
+    let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
+    for (key, value) in selector.match_labels.iter() {
+        let _ = write!(text, "{key}: {value},");
+    }
+    text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
+    for requirement in &selector.match_expressions {
+        let (key, operator) = (&requirement.key, requirement.operator);
+        let values = requirement.values.join(" ");
+        let _ =
+            write!(text, "LabelSelectorRequirement{{Key:{key},Operator:{operator:?},Values:[{values}],}},");
+    }
+    text.push_str("},}");
+    text
+}

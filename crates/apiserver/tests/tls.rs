@@ -99,10 +99,23 @@ async fn certificates_and_tokens_say_who_is_asking() {
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused() {
     let serving = serve().await;
-    let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\ncontent-type: application/json";
     let body = vec![b' '; (3 << 20) + 1];
-    let answer = serving.ask(Some(&serving.admin), head, &body).await;
-    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("RequestEntityTooLarge"), "{answer}");
+    for (method, name, media) in [
+        ("POST", "", "application/json"),
+        ("POST", "", "application/yaml"),
+        ("PUT", "/a", "application/json"),
+        ("PATCH", "/a", "application/json-patch+json"),
+        ("PATCH", "/a", "application/merge-patch+json"),
+        ("PATCH", "/a", "application/strategic-merge-patch+json"),
+        ("PATCH", "/a", "application/apply-patch+yaml"),
+        ("DELETE", "/a", "application/json"),
+    ] {
+        let path = format!("/api/v1/namespaces/default/configmaps{name}");
+        let head = format!("{method} {path} HTTP/1.1\r\ncontent-type: {media}");
+        let answer = serving.ask(Some(&serving.admin), &head, &body).await;
+        let is_refused = answer.starts_with("HTTP/1.1 413") && answer.contains("RequestEntityTooLarge");
+        assert!(is_refused, "{method} {media}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -161,8 +161,8 @@ impl Answer {
         let text = String::from_utf8_lossy(&body.collect().await).into_owned();
         let header =
             |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_string();
-        let warnings =
-            parts.headers.get_all("warning").iter().map(|v| v.to_str().unwrap().to_string()).collect();
+        let warnings = parts.headers.get_all("warning").iter();
+        let warnings = warnings.map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect();
         Self {
             code: parts.status.as_u16(),
             content_type: header("content-type"),

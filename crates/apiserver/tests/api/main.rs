@@ -9,6 +9,7 @@ mod deletion;
 mod discovery;
 mod evictions;
 mod forms;
+mod hostile;
 mod lists;
 mod objects;
 mod paths;

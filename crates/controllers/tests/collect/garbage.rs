@@ -96,6 +96,25 @@ fn an_owner_in_another_namespace_is_reported_and_does_not_count() {
     });
 }
 
+/// Whoever knows a uid can write it down; it must not cost its bearer anything.
+#[test]
+fn a_reference_to_somebody_elses_uid_deletes_nothing_of_theirs() {
+    land(CONTROLLERS, async |land| {
+        land.create("Namespace", "other", json!({})).await;
+        let a = land.config_map("a", &[]).await;
+        land.config_map("b", &[owner("a", &a, true)]).await;
+        let mut forged = owner("a", &a, true);
+        forged["kind"] = "Secret".into();
+        land.config_map("c", &[forged.clone()]).await;
+        land.config_map("other/d", &[forged, owner("a", &a, true)]).await;
+        land.pass(1).await;
+        land.delete("ConfigMap", "c", Foreground).await;
+        land.delete("ConfigMap", "other/d", Foreground).await;
+        land.pass(120).await;
+        assert_eq!(left(land, &["a", "b"]).await, "ab");
+    });
+}
+
 #[test]
 fn a_cluster_scoped_dependent_of_a_namespaced_owner_is_reported_and_kept() {
     land(CONTROLLERS, async |land| {

@@ -1,0 +1,139 @@
+//! What means no good: bodies that blow up, patches that multiply, paths and words that make no sense.
+
+use http::Method;
+use serde_json::{Value, json};
+use setpoint_apiserver::kind::Scope;
+use setpoint_clock::Rng;
+
+use crate::client::Api;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Ten levels of ten aliases each: ten billion nodes, if somebody wrote them out.
+fn alias_bomb() -> String {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..10 {
+        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+    }
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: bomb}}\n{text}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_blow_up_are_refused() {
+    let api = Api::start().await;
+    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
+    let json = ("content-type", "application/json");
+    let yaml = ("content-type", "application/yaml");
+    for (media, body) in [
+        (yaml, alias_bomb()),
+        (yaml, deep("[", "]")),
+        (yaml, deep("{a: ", "}")),
+        (json, deep("[", "]")),
+        (json, format!("{{\"metadata\":{}}}", deep("{\"a\":", "}"))),
+        (json, format!("{{\"data\":{}", "[".repeat(1 << 20))),
+    ] {
+        let answer = api.ask(Method::POST, MAPS, &[media], body).await;
+        assert!((400..500).contains(&answer.code), "{}: {}", media.1, answer.code);
+    }
+    let stored = api.get(MAPS).await.ok();
+    assert_eq!(stored["items"], json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_does_not_multiply() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    let path = format!("{MAPS}/a");
+    let many = vec![json!({"op": "test", "path": "/data/k", "value": "v"}); 10_001];
+    let refused = api.patch("json", &path, Value::Array(many.clone())).await;
+    assert_eq!((refused.code, refused.refusal().1), (413, "RequestEntityTooLarge"));
+    api.patch("json", &path, Value::Array(many[1..].to_vec())).await.ok();
+    let mut bomb = vec![json!({"op": "add", "path": "/data/x", "value": "x".repeat(100_000)})];
+    bomb.extend((0..30).map(|at| json!({"op": "copy", "from": "/data", "path": format!("/data/c{at}")})));
+    let refused = api.patch("json", &path, Value::Array(bomb)).await;
+    assert!((400..500).contains(&refused.code), "{}", refused.code);
+    assert_eq!(api.get(&path).await.ok()["data"], json!({"k": "v"}));
+}
+
+/// What is of the cluster is in no namespace, whoever says so in a path.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_the_cluster_is_reached_through_a_namespace() {
+    let api = Api::start().await;
+    let registry = api.server.registry();
+    let of_cluster = registry.all().filter(|served| served.kind.scope == Scope::Cluster);
+    let mut tried = 0;
+    for served in of_cluster.filter(|served| served.kind.plural != "namespaces") {
+        let kind = &served.kind;
+        let root = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
+        let collection = format!("{root}/{}/namespaces/default/{}", kind.version, kind.plural);
+        for (method, path) in [
+            (Method::GET, collection.clone()),
+            (Method::POST, collection.clone()),
+            (Method::DELETE, collection.clone()),
+            (Method::GET, format!("{collection}/x")),
+            (Method::PUT, format!("{collection}/x")),
+            (Method::DELETE, format!("{collection}/x")),
+        ] {
+            let body = json!({"metadata": {"name": "x", "namespace": "default"}}).to_string();
+            let answer = api.ask(method.clone(), &path, &[], body).await;
+            assert_eq!(answer.code, 404, "{method} {path}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 60, "{tried}");
+}
+
+/// Words that are nearly right are the likeliest to find a hole.
+fn mangled(rng: &Rng, text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..=rng.below(6) {
+        let at = rng.below(bytes.len().max(1) as u64) as usize;
+        match rng.below(4) {
+            0 => bytes.insert(at.min(bytes.len()), rng.below(256) as u8),
+            1 if at < bytes.len() => _ = bytes.remove(at),
+            2 => bytes.truncate(at),
+            _ if at < bytes.len() => bytes[at] = b"{}[]\"',:=!()*&-\\/\0"[rng.below(18) as usize],
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn nonsense_is_answered_and_nothing_panics() {
+    let api = Api::start().await;
+    api.config_map("a", json!({"l": "v"})).await;
+    let rng = Rng::seeded(7);
+    let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","labels":{"x":"y"}},"data":{"k":"v"}}"#;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, labels: &l {x: y}}\ndata: {k: 'v'}\n";
+    let operations =
+        r#"[{"op":"add","path":"/data/z","value":1},{"op":"copy","from":"/data/k","path":"/data/y"}]"#;
+    let bodies = [
+        (Method::POST, MAPS.to_owned(), "application/json", map),
+        (Method::POST, MAPS.to_owned(), "application/yaml", yaml),
+        (Method::PUT, format!("{MAPS}/a"), "application/json", map),
+        (Method::PATCH, format!("{MAPS}/a"), "application/json-patch+json", operations),
+        (Method::PATCH, format!("{MAPS}/a"), "application/merge-patch+json", map),
+        (Method::PATCH, format!("{MAPS}/a"), "application/strategic-merge-patch+json", map),
+        (Method::PATCH, format!("{MAPS}/a?fieldManager=m"), "application/apply-patch+yaml", yaml),
+        (Method::DELETE, format!("{MAPS}/none"), "application/json", r#"{"propagationPolicy":"Orphan"}"#),
+    ];
+    for round in 0..1600 {
+        let (method, path, media, body) = &bodies[round % bodies.len()];
+        let body = mangled(&rng, body);
+        let answer = api.ask(method.clone(), path, &[("content-type", media)], body.clone()).await;
+        assert!((200..600).contains(&answer.code), "{media}: {}", String::from_utf8_lossy(&body));
+    }
+    for round in 0..800 {
+        let (word, name) = [
+            ("a in (b,c),!d,e notin (f),g=h", "labelSelector"),
+            ("metadata.name=a,metadata.namespace!=b", "fieldSelector"),
+        ][round % 2];
+        let word = mangled(&rng, word);
+        let encoded: String = word.iter().map(|byte| format!("%{byte:02x}")).collect();
+        let answer = api.get(&format!("{MAPS}?{name}={encoded}")).await;
+        assert!(matches!(answer.code, 200 | 400), "{} {}", answer.code, String::from_utf8_lossy(&word));
+    }
+    api.get(&format!("{MAPS}/a")).await.ok();
+}

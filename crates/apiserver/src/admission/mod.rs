@@ -9,6 +9,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_security;
+mod policy;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -29,6 +30,7 @@ pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use node_restriction::NodeRestriction;
 pub use pod_security::PodSecurity;
+pub use policy::ValidatingAdmissionPolicy;
 pub use priority::Priority;
 pub use resource_quota::ResourceQuota;
 pub use runtime_class::RuntimeClass;
@@ -114,6 +116,7 @@ pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(CertificateSubjectRestriction),
         Box::new(DefaultIngressClass),
         Box::new(RoleEscalation),
+        Box::new(ValidatingAdmissionPolicy::default()),
         Box::new(ResourceQuota),
     ]
 }

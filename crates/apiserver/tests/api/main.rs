@@ -13,6 +13,7 @@ mod hostile;
 mod lists;
 mod objects;
 mod paths;
+mod policies;
 mod quotas;
 mod reviews;
 mod roles;

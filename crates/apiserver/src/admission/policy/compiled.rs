@@ -1,0 +1,275 @@
+//! A policy with its expressions compiled, and what they say of a request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::cel::{CALL_LIMIT, Declared, Environment, Key, Program, Type, Val, Variables};
+use crate::json::Json;
+use crate::metadata;
+
+/// All expressions of one policy together may cost this much for one request, as in v1.34.
+const BUDGET: u64 = 10_000_000;
+/// A message that an expression makes may be this long, as in v1.34.
+const MESSAGE_BYTES: usize = 5 << 10;
+
+/// What does not hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+pub(super) struct Compiled {
+    pub(super) name: String,
+    pub(super) constraints: Value,
+    /// Group, version and kind of its parameters.
+    pub(super) parameters: Option<(String, String, String)>,
+    /// What cannot be evaluated is let pass.
+    ignores_failures: bool,
+    rules: Result<Rules, String>,
+}
+
+struct Rules {
+    variables: Vec<(Arc<str>, Expression)>,
+    conditions: Vec<Expression>,
+    validations: Vec<Validation>,
+}
+
+struct Expression {
+    text: String,
+    program: Program,
+}
+
+struct Validation {
+    expression: Expression,
+    message: String,
+    message_expression: Option<Expression>,
+    reason: String,
+}
+
+impl Compiled {
+    pub(super) fn new(policy: &Value) -> Self {
+        let spec = policy.at("spec");
+        let kind = spec.at("paramKind");
+        let version = kind.text("apiVersion");
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let parameters = (group.to_owned(), version.to_owned(), kind.text("kind").to_owned());
+        Self {
+            name: metadata::of(policy).text("name").to_owned(),
+            constraints: spec.at("matchConstraints").clone(),
+            parameters: (!kind.is_null()).then_some(parameters),
+            ignores_failures: spec.text("failurePolicy") == "Ignore",
+            rules: Rules::new(spec),
+        }
+    }
+
+    /// What follows from a policy that cannot be evaluated.
+    pub(super) fn failed(&self, why: &str) -> Vec<Decision> {
+        match self.ignores_failures {
+            true => Vec::new(),
+            false => vec![Decision { reason: String::new(), message: why.to_owned() }],
+        }
+    }
+
+    /// What does not hold of a request.
+    pub(super) fn evaluate(&self, variables: &Variables) -> Vec<Decision> {
+        let rules = match &self.rules {
+            Ok(rules) => rules,
+            Err(why) => return self.failed(why),
+        };
+        let mut budget = BUDGET;
+        let variables = rules.with_own(variables, &mut budget);
+        match rules.applies(&variables, &mut budget) {
+            Ok(true) => {}
+            Ok(false) => return Vec::new(),
+            Err(why) => return self.failed(&why),
+        }
+        let mut decisions = Vec::new();
+        for validation in &rules.validations {
+            match validation.expression.evaluate(&variables, &mut budget) {
+                Ok(Val::Bool(true)) => {}
+                Ok(_) => decisions.push(validation.denial(&variables, &mut budget)),
+                Err(why) => decisions.extend(self.failed(&why)),
+            }
+        }
+        decisions
+    }
+}
+
+impl Rules {
+    fn new(spec: &Value) -> Result<Self, String> {
+        let environment = environment();
+        let compile = |text: &str| Expression::compile(&environment, text);
+        let named =
+            |variable: &Value| Ok((variable.text("name").into(), compile(variable.text("expression"))?));
+        Ok(Self {
+            variables: spec.list("variables").iter().map(named).collect::<Result<_, String>>()?,
+            conditions: spec
+                .list("matchConditions")
+                .iter()
+                .map(|condition| compile(condition.text("expression")))
+                .collect::<Result<_, String>>()?,
+            validations: spec
+                .list("validations")
+                .iter()
+                .map(|validation| Validation::new(validation, &compile))
+                .collect::<Result<_, String>>()?,
+        })
+    }
+
+    /// The variables with those that the policy makes, in the order it makes them. One that has no value is
+    /// missing where it is used.
+    fn with_own(&self, variables: &Variables, budget: &mut u64) -> Variables {
+        let mut all = variables.clone();
+        let mut own: BTreeMap<Key, Val> = BTreeMap::new();
+        for (name, expression) in &self.variables {
+            all.insert("variables", Val::Map(Arc::new(own.clone())));
+            if let Ok(value) = expression.evaluate(&all, budget) {
+                own.insert(Key::String(name.clone()), value);
+            }
+        }
+        all.insert("variables", Val::Map(Arc::new(own)));
+        all
+    }
+
+    /// Whether all conditions hold. One that does not counts more than one that fails.
+    fn applies(&self, variables: &Variables, budget: &mut u64) -> Result<bool, String> {
+        let mut failures = Vec::new();
+        for condition in &self.conditions {
+            match condition.evaluate(variables, budget) {
+                Ok(Val::Bool(true)) => {}
+                Ok(_) => return Ok(false),
+                Err(why) => failures.push(why),
+            }
+        }
+        match failures.as_slice() {
+            [] => Ok(true),
+            [only] => Err(only.clone()),
+            several => Err(format!("[{}]", several.join(", "))),
+        }
+    }
+}
+
+/// What the expressions of policies refer to.
+fn environment() -> Environment {
+    let open = || Arc::new(Declared::plain(Type::Dyn));
+    let names = ["object", "oldObject", "params", "namespaceObject", "request", "variables"];
+    names.into_iter().fold(Environment::new(), |environment, name| environment.with(name, open()))
+}
+
+impl Expression {
+    fn compile(environment: &Environment, text: &str) -> Result<Self, String> {
+        let program = environment.compile(text);
+        let program = program.map_err(|why| format!("compilation error: compilation failed: {why}"))?;
+        Ok(Self { text: text.to_owned(), program })
+    }
+
+    /// The value, paid for out of the budget.
+    fn evaluate(&self, variables: &Variables, budget: &mut u64) -> Result<Val, String> {
+        let (value, cost) = self.program.evaluate(variables, CALL_LIMIT.min(*budget));
+        *budget = budget.saturating_sub(cost);
+        value.map_err(|why| format!("expression '{}' resulted in error: {why}", self.text))
+    }
+}
+
+impl Validation {
+    fn new(
+        validation: &Value,
+        compile: &impl Fn(&str) -> Result<Expression, String>,
+    ) -> Result<Self, String> {
+        let message_expression = match validation.text("messageExpression") {
+            "" => None,
+            text => Some(compile(text)?),
+        };
+        Ok(Self {
+            expression: compile(validation.text("expression"))?,
+            message: validation.text("message").trim().to_owned(),
+            message_expression,
+            reason: validation.text("reason").to_owned(),
+        })
+    }
+
+    fn denial(&self, variables: &Variables, budget: &mut u64) -> Decision {
+        let made = self.message_expression.as_ref().and_then(|expression| {
+            match expression.evaluate(variables, budget) {
+                Ok(Val::String(text)) => Some(text.trim().to_owned()),
+                _ => None,
+            }
+        });
+        let is_usable =
+            |text: &String| !text.is_empty() && text.len() <= MESSAGE_BYTES && !text.contains('\n');
+        let said = Some(self.message.clone()).filter(|message| !message.is_empty());
+        let message = made.filter(is_usable).or(said);
+        let text = self.expression.text.trim();
+        Decision {
+            reason: self.reason.clone(),
+            message: message.unwrap_or_else(|| format!("failed expression: {text}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(spec: Value, object: Value, expected: &[&str]) {
+        let compiled = Compiled::new(&json!({"spec": spec}));
+        let variables = Variables::from([("object", Val::of_json(&object)), ("params", Val::Null)]);
+        let found: Vec<String> = compiled.evaluate(&variables).into_iter().map(|one| one.message).collect();
+        assert_eq!(found, expected, "{spec}");
+    }
+
+    #[test]
+    fn what_does_not_hold_is_told_in_the_words_of_the_policy() {
+        let object = json!({"name": "bad", "count": 3});
+        let rule = |extra: Value| {
+            let mut rule = json!({"expression": "object.name != 'bad'"});
+            rule.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            json!({"validations": [rule]})
+        };
+        check(rule(json!({})), object.clone(), &["failed expression: object.name != 'bad'"]);
+        check(rule(json!({"message": " no "})), object.clone(), &["no"]);
+        let made = json!({"message": "no", "messageExpression": "'name ' + object.name"});
+        check(rule(made), object.clone(), &["name bad"]);
+        let failing = json!({"message": "no", "messageExpression": "object.none"});
+        check(rule(failing), object, &["no"]);
+        check(rule(json!({})), json!({"name": "good"}), &[]);
+    }
+
+    #[test]
+    fn conditions_come_first_and_variables_are_shared() {
+        let spec = json!({
+            "variables": [{"name": "big", "expression": "object.count > 2"}],
+            "matchConditions": [{"name": "c", "expression": "object.name == 'a'"}],
+            "validations": [{"expression": "!variables.big"}],
+        });
+        check(spec.clone(), json!({"name": "a", "count": 3}), &["failed expression: !variables.big"]);
+        check(spec.clone(), json!({"name": "b", "count": 3}), &[]);
+        check(spec, json!({"name": "a", "count": 1}), &[]);
+    }
+
+    #[test]
+    fn what_fails_is_refused_or_ignored_as_the_policy_says() {
+        let spec = |policy: &str| json!({"failurePolicy": policy, "validations": [{"expression": "object.none == 1"}]});
+        check(spec("Ignore"), json!({}), &[]);
+        check(
+            spec("Fail"),
+            json!({}),
+            &["expression 'object.none == 1' resulted in error: no such key: none"],
+        );
+    }
+
+    #[test]
+    fn an_expression_beyond_its_budget_is_refused() {
+        let items: Vec<u32> = (0..2000).collect();
+        let nested = "object.items.all(a, object.items.all(b, object.items.all(c, a + b + c >= 0)))";
+        let spec = json!({"validations": [{"expression": nested}]});
+        let why = format!(
+            "expression '{nested}' resulted in error: operation cancelled: actual cost limit exceeded"
+        );
+        check(spec, json!({"items": items}), &[&why]);
+    }
+}

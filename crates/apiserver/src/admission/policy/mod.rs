@@ -1,0 +1,318 @@
+//! Admission policies: rules that users write, in CEL, for what may be written.
+//!
+//! A policy says what it is about and what must hold; its bindings say where it counts, with which
+//! parameters, and what happens to what does not hold. The first refusal is the answer.
+
+mod compiled;
+mod matching;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use setpoint_store::{ListOptions, Record};
+
+use super::{Operation, Plugin, Review};
+use crate::cel::{Val, Variables};
+use crate::json::Json;
+use crate::kinds::selector;
+use crate::metadata;
+use crate::status::{Cause, Status};
+use compiled::{Compiled, Decision};
+
+/// Holds what is written to the policies there are.
+#[derive(Default)]
+pub struct ValidatingAdmissionPolicy {
+    /// Policies as they were last compiled, by name: never more than there are.
+    compiled: Mutex<BTreeMap<String, (u64, Arc<Compiled>)>>,
+}
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const POLICIES: &str = "validatingadmissionpolicies";
+const BINDINGS: &str = "validatingadmissionpolicybindings";
+/// What policies say nothing about: themselves, and questions.
+const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
+
+/// One refusal.
+struct Denial {
+    policy: String,
+    binding: String,
+    reason: String,
+    message: String,
+}
+
+impl Plugin for ValidatingAdmissionPolicy {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        !EXEMPT.contains(&review.served.kind.group.as_str())
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let policies = records(review, POLICIES).await?;
+            if policies.is_empty() {
+                return Ok(());
+            }
+            let about = About::new(review, object, old).await?;
+            let bindings = review.list(GROUP, BINDINGS, None).await?;
+            let mut denials = Vec::new();
+            for record in &policies {
+                let policy = self.policy(record);
+                if matching::matches(&policy.constraints, &about) {
+                    self.enforce(&policy, &bindings, &about, &mut denials).await?;
+                }
+            }
+            self.forget(&policies);
+            match denials.into_iter().next() {
+                Some(denial) => Err(denial.status(review, object.or(old))),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+async fn records(review: &Review<'_>, plural: &str) -> Result<Vec<Arc<Record>>, Status> {
+    let registry = review.server.registry.snapshot();
+    let Some(served) = registry.resource(GROUP, "v1", plural) else { return Ok(Vec::new()) };
+    let page = review.server.store.list(&served.resource.all(), ListOptions::default()).await;
+    Ok(page.map_err(|why| review.server.refusal(why))?.records)
+}
+
+impl ValidatingAdmissionPolicy {
+    /// A policy, compiled if it has changed.
+    fn policy(&self, record: &Record) -> Arc<Compiled> {
+        let name: &str = &record.key.path;
+        let mut compiled = self.compiled.lock();
+        if let Some((revision, policy)) = compiled.get(name)
+            && *revision == record.modified
+        {
+            return policy.clone();
+        }
+        let policy: Value = serde_json::from_slice(&record.value).unwrap_or_default();
+        let policy = Arc::new(Compiled::new(&policy));
+        compiled.insert(name.to_owned(), (record.modified, policy.clone()));
+        policy
+    }
+
+    fn forget(&self, there: &[Arc<Record>]) {
+        let mut compiled = self.compiled.lock();
+        if compiled.len() > there.len() {
+            compiled.retain(|name, _| there.iter().any(|record| *record.key.path == **name));
+        }
+    }
+
+    /// Every binding of a policy that is about the request.
+    async fn enforce(
+        &self,
+        policy: &Compiled,
+        bindings: &[Value],
+        about: &About<'_>,
+        denials: &mut Vec<Denial>,
+    ) -> Result<(), Status> {
+        for binding in bindings.iter().filter(|one| one.at("spec").text("policyName") == policy.name) {
+            let spec = binding.at("spec");
+            let resources = spec.at("matchResources");
+            if !resources.is_null() && !matching::matches(resources, about) {
+                continue;
+            }
+            let decisions = match parameters(policy, spec.at("paramRef"), about).await? {
+                Ok(parameters) => {
+                    parameters.iter().flat_map(|params| policy.evaluate(&about.variables(params))).collect()
+                }
+                Err(why) => policy.failed(&format!("failed to configure binding: {why}")),
+            };
+            carry_out(policy, binding, decisions, about.review, denials);
+        }
+        Ok(())
+    }
+}
+
+/// Warns of what does not hold, or refuses it, as the binding says.
+fn carry_out(
+    policy: &Compiled,
+    binding: &Value,
+    decisions: Vec<Decision>,
+    review: &Review<'_>,
+    denials: &mut Vec<Denial>,
+) {
+    let name = metadata::of(binding).text("name");
+    let actions = binding.at("spec").list("validationActions");
+    for decision in decisions {
+        if actions.iter().any(|action| action == "Warn") {
+            review.warnings.add(format!(
+                "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{name}': {}",
+                policy.name, decision.message
+            ));
+        }
+        if actions.iter().any(|action| action == "Deny") {
+            denials.push(Denial {
+                policy: policy.name.clone(),
+                binding: name.to_owned(),
+                reason: decision.reason,
+                message: decision.message,
+            });
+        }
+    }
+}
+
+impl Denial {
+    fn status(self, review: &Review<'_>, object: Option<&Value>) -> Status {
+        let message = format!(
+            "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {}",
+            self.policy, self.binding, self.message
+        );
+        let mut status = review.forbidden(object, &message);
+        status.add_cause(Cause { message, ..Cause::default() });
+        status.code = match self.reason.as_str() {
+            "Forbidden" => 403,
+            "Unauthorized" => 401,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        };
+        status.reason = if self.reason.is_empty() { "Invalid".into() } else { self.reason.into() };
+        status
+    }
+}
+
+/// The parameters that a binding gives to its policy: one run for each, none at all if there need be none.
+async fn parameters(
+    policy: &Compiled,
+    reference: &Value,
+    about: &About<'_>,
+) -> Result<Result<Vec<Value>, String>, Status> {
+    let Some((group, version, kind)) = &policy.parameters else { return Ok(Ok(vec![Value::Null])) };
+    if reference.is_null() {
+        return Ok(Ok(vec![Value::Null]));
+    }
+    let server = about.review.server;
+    let registry = server.registry.snapshot();
+    let Some(served) = registry.kind(group, version, kind) else {
+        return Ok(Err(format!(
+            "failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
+        )));
+    };
+    let own = about.review.namespace.unwrap_or_default();
+    let namespace = match reference.text("namespace") {
+        "" => own,
+        namespace => namespace,
+    };
+    if served.kind.is_namespaced() && namespace.is_empty() {
+        let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+        return Ok(Err(why.into()));
+    }
+    let namespace = Some(namespace).filter(|_| served.kind.is_namespaced());
+    let found = match reference.text("name") {
+        "" => {
+            let page = server.store.list(&served.range(namespace), ListOptions::default()).await;
+            let records = page.map_err(|why| server.refusal(why))?.records;
+            let all: Vec<Value> =
+                records.iter().map(|record| served.decode(record)).collect::<Result<_, _>>()?;
+            let wanted = reference.at("selector");
+            all.into_iter().filter(|one| selector::matches(wanted, metadata::of(one).at("labels"))).collect()
+        }
+        name => {
+            let record = server.store.get(&served.key(namespace, name), None).await;
+            let record = record.map_err(|why| server.refusal(why))?;
+            record.map(|record| served.decode(&record)).transpose()?.into_iter().collect::<Vec<_>>()
+        }
+    };
+    Ok(match (found.is_empty(), reference.text("parameterNotFoundAction")) {
+        (true, "Deny") => {
+            Err("no params found for policy binding with `Deny` parameterNotFoundAction".into())
+        }
+        _ => Ok(found),
+    })
+}
+
+/// What policies look at.
+pub(super) struct About<'a> {
+    pub(super) review: &'a Review<'a>,
+    pub(super) object: Value,
+    pub(super) old: Value,
+    pub(super) namespace: Value,
+}
+
+impl<'a> About<'a> {
+    async fn new(
+        review: &'a Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<Self, Status> {
+        let kind = &review.served.kind;
+        let whole = |object: Option<&Value>| match object {
+            Some(object) => {
+                let mut object = object.clone();
+                if let Value::Object(fields) = &mut object {
+                    fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+                    fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
+                }
+                object
+            }
+            None => Value::Null,
+        };
+        let namespace = match review.namespace {
+            Some(namespace) => review.find("", "namespaces", namespace).await?.unwrap_or_default(),
+            None => Value::Null,
+        };
+        Ok(Self { review, object: whole(object), old: whole(old), namespace })
+    }
+
+    pub(super) fn operation(&self) -> &'static str {
+        match self.review.operation {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+        }
+    }
+
+    /// The subresource, as paths name it.
+    pub(super) fn part(&self) -> &'static str {
+        self.review.subresource.map_or("", |part| part.name())
+    }
+
+    fn variables(&self, params: &Value) -> Variables {
+        Variables::from([
+            ("object", Val::of_json(&self.object)),
+            ("oldObject", Val::of_json(&self.old)),
+            ("params", Val::of_json(params)),
+            ("namespaceObject", Val::of_json(&self.namespace)),
+            ("request", Val::of_json(&self.request())),
+        ])
+    }
+
+    fn request(&self) -> Value {
+        let review = self.review;
+        let kind = &review.served.kind;
+        let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+        let resource = json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
+        let mut user = Map::new();
+        user.insert("username".into(), review.user.name.clone().into());
+        user.insert("uid".into(), review.user.uid.clone().into());
+        user.insert("groups".into(), json!(review.user.groups));
+        user.insert("extra".into(), json!(review.user.extra));
+        let object = if self.object.is_null() { &self.old } else { &self.object };
+        let name = match review.name.as_str() {
+            "" => metadata::of(object).text("name"),
+            name => name,
+        };
+        json!({
+            "kind": of_kind,
+            "resource": resource,
+            "subResource": self.part(),
+            "requestKind": of_kind,
+            "requestResource": resource,
+            "requestSubResource": self.part(),
+            "name": name,
+            "namespace": review.namespace.unwrap_or_default(),
+            "operation": self.operation(),
+            "userInfo": user,
+            "dryRun": review.dry_run,
+        })
+    }
+}

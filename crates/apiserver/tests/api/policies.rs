@@ -1,0 +1,87 @@
+//! Admission policies: rules that users write for what may be written.
+
+use serde_json::{Value, json};
+
+use crate::client::Api;
+
+const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A server with a policy about config maps and a binding of it.
+async fn with_policy(policy: Value, binding: Value) -> Api {
+    let api = Api::start().await;
+    let rule = json!({
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": ["configmaps"],
+    });
+    let mut spec = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}});
+    spec.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
+    let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+    api.post(&format!("{GROUP}/validatingadmissionpolicies"), policy).await.created();
+    let mut spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+    spec.as_object_mut().unwrap().extend(binding.as_object().unwrap().clone());
+    let binding = json!({"metadata": {"name": "b"}, "spec": spec});
+    api.post(&format!("{GROUP}/validatingadmissionpolicybindings"), binding).await.created();
+    api
+}
+
+fn map(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_policy_forbids_is_not_written() {
+    let validation = json!({"expression": "object == null || object.metadata.name != 'bad'"});
+    let api = with_policy(json!({"validations": [validation]}), json!({})).await;
+    let refused = api.post(MAPS, map("bad")).await;
+    let why = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed expression: object == null || \
+               object.metadata.name != 'bad'";
+    let message = format!("configmaps \"bad\" is forbidden: {why}");
+    assert_eq!(refused.refusal(), (422, "Invalid", message.as_str()));
+    assert_eq!(refused.body["details"]["causes"], json!([{"message": why}]));
+    api.post(MAPS, map("good")).await.created();
+    api.post("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "bad"}})).await.created();
+    let path = format!("{GROUP}/validatingadmissionpolicies/p");
+    api.merge(&path, json!({"spec": {"validations": [{"expression": "true"}]}})).await.ok();
+    api.post(MAPS, map("bad")).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_sees_the_change_the_request_and_the_namespace() {
+    let validations = json!([
+        {"expression": "request.operation != 'UPDATE' || object.data == oldObject.data", "reason": "Forbidden"},
+        {"expression": "request.operation != 'DELETE' || oldObject.metadata.name != 'keep'"},
+        {"expression": "namespaceObject.metadata.name == 'default' && request.userInfo.username == 'admin'"},
+    ]);
+    let api = with_policy(json!({"validations": validations}), json!({})).await;
+    api.post(MAPS, map("keep")).await.created();
+    let path = format!("{MAPS}/keep");
+    assert_eq!(api.merge(&path, json!({"data": {"z": "1"}})).await.code, 403);
+    api.merge(&path, json!({"metadata": {"labels": {"x": "y"}}})).await.ok();
+    assert_eq!(api.delete(&path).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_chooses_where_with_what_and_how() {
+    let elsewhere = json!({"matchResources": {"namespaceSelector": {"matchLabels": {"x": "y"}}}});
+    let forbids = json!({"validations": [{"expression": "false", "message": "no"}]});
+    let api = with_policy(forbids.clone(), elsewhere).await;
+    api.post(MAPS, map("a")).await.created();
+    let api = with_policy(forbids, json!({"validationActions": ["Warn"]})).await;
+    let warned = api.post(MAPS, map("a")).await;
+    assert_eq!(warned.code, 201);
+    let warning = "299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no\"";
+    assert_eq!(warned.warnings, [warning]);
+    let by_parameters = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": [{"expression": "object.metadata.name == params.data.name"}],
+        "matchConditions": [{"name": "c", "expression": "object.metadata.name != 'limits'"}],
+    });
+    let reference = json!({"paramRef": {
+        "name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}});
+    let api = with_policy(by_parameters, reference).await;
+    let refused = api.post(MAPS, map("a")).await;
+    assert!(refused.refusal().2.contains("no params found for policy binding"), "{}", refused.text);
+}

@@ -19,6 +19,7 @@ mod body;
 pub mod cel;
 mod codec;
 pub mod custom;
+mod declared;
 mod decode;
 mod discovery;
 pub mod facts;

@@ -408,19 +408,10 @@ impl FieldError {
     }
 }
 
-/// A value the way messages show it: strings and bare numbers plain, anything larger as JSON.
+/// A value the way messages show it: strings plain, anything larger as JSON.
 fn shown(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => format!("{text:?}"),
-        serde_json::Value::Object(fields) => {
-            match (fields.get("matchLabels"), fields.get("matchExpressions")) {
-                // Selectors say their labels first.
-                (Some(labels), Some(expressions)) if fields.len() == 2 => {
-                    format!("{{\"matchLabels\":{labels},\"matchExpressions\":{expressions}}}")
-                }
-                _ => value.to_string(),
-            }
-        }
-        other => other.to_string(),
+        other => crate::declared::shown(other),
     }
 }

@@ -49,7 +49,9 @@ pub(crate) fn root(server: &Server) -> Response<Body> {
     let mut paths = vec!["/api".to_string(), "/api/v1".into(), "/apis".into(), "/apis/".into()];
     for (group, versions) in registry.groups().filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
-        paths.extend(versions.versions.iter().map(|version| format!("/apis/{group}/{}", version.name)));
+        let mut names: Vec<_> = versions.versions.iter().map(|version| version.name.as_str()).collect();
+        names.sort_unstable();
+        paths.extend(names.into_iter().map(|version| format!("/apis/{group}/{version}")));
     }
     let others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"];
     paths.extend(others.map(Into::into));

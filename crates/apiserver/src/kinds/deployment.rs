@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::pod::template;
 use super::{APPS, entry, metadata, workload};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -128,7 +129,10 @@ fn check_rollout(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         "RollingUpdate" => {
             check_rolling_update(strategy.at("rollingUpdate"), &path.child("rollingUpdate"), errors)
         }
-        _ => errors.not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"]),
+        _ => {
+            let shown = declared::of(strategy, &declared::ROLLOUT);
+            errors.not_supported(path, shown, &["Recreate", "RollingUpdate"]);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::resources::{amounts, default_list};
 use super::{CORE, entry, metadata};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -179,13 +180,14 @@ fn check_conflicts(scopes: &[&str], value: &Value, path: &Path<'_>, errors: &mut
 
 fn check_scope_selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let selector = spec.at("scopeSelector");
+    let shown = declared::of(selector, &declared::SCOPE_SELECTOR);
     let mut scopes = Vec::new();
     for requirement in selector.list("matchExpressions") {
         let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
         if !SCOPES.contains(&scope) {
             errors.invalid(&path.child("scopeName"), scope, "unsupported scope");
         }
-        check_scope_fits(spec, scope, selector, path, errors);
+        check_scope_fits(spec, scope, &shown, path, errors);
         let takes_values =
             !SCOPES.contains(&scope) || matches!(scope, "PriorityClass" | "VolumeAttributesClass");
         if !takes_values && operator != "Exists" {

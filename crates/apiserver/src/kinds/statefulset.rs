@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::persistentvolumeclaim::validation::{Leniency, check_spec as check_claim};
 use super::pod::template;
 use super::{APPS, entry, metadata, persistentvolumeclaim, selector, workload};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -211,10 +212,13 @@ fn check_rollout(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         "OnDelete" if rolling.is_null() => {}
         "OnDelete" => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.invalid(&rolling_path, rolling.clone(), detail);
+            errors.invalid(&rolling_path, declared::of(rolling, &declared::PARTITION), detail);
         }
         "RollingUpdate" => check_rolling_update(rolling, &rolling_path, errors),
-        _ => errors.invalid(path, strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => {
+            let shown = declared::of(strategy, &declared::PARTITIONED_ROLLOUT);
+            errors.invalid(path, shown, "must be 'RollingUpdate' or 'OnDelete'");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::auth::rbac::Rule;
 use crate::auth::service_account::ISSUER;
 use crate::auth::{Attributes, Decision, User};
 use crate::body::Body;
+use crate::declared;
 use crate::decode;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
@@ -70,7 +71,8 @@ fn check_access(question: Question, object: &Value, errors: &mut Errors) {
     let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
     if !resource.is_null() && !other.is_null() {
         let detail = "cannot be specified in combination with resourceAttributes";
-        errors.invalid(&path.child("nonResourceAttributes"), other.clone(), detail);
+        let shown = declared::of(other, &declared::NON_RESOURCE_ATTRIBUTES);
+        errors.invalid(&path.child("nonResourceAttributes"), shown, detail);
     }
     if resource.is_null() && other.is_null() {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";

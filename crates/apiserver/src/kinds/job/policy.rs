@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::indexes;
+use crate::declared;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::validation::{Seen, nonnegative, qualified_name, too_long, too_many};
@@ -113,7 +114,8 @@ pub(super) fn check_success(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
         return;
     }
     if spec.text("completionMode") != "Indexed" {
-        return errors.invalid(path, policy.clone(), "requires indexed completion mode");
+        let shown = declared::of(policy, &declared::SUCCESS_POLICY);
+        return errors.invalid(path, shown, "requires indexed completion mode");
     }
     let path = path.child("rules");
     let rules = policy.list("rules");

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::declared;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::kinds::resources::amounts;
@@ -101,7 +102,7 @@ fn check_taint_list(taints: &[Value], path: &Path<'_>, errors: &mut Errors) {
         crate::validation::choice(taint.text("effect"), &EFFECTS, &path.child("effect"), errors);
         if seen.again((taint.text("key"), taint.text("effect"))) {
             let detail = "taints must be unique by key and effect pair";
-            errors.push(Reason::Duplicate, &path, Some(taint.clone()), detail);
+            errors.push(Reason::Duplicate, &path, Some(declared::of(taint, &declared::TAINT)), detail);
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{POLICY, entry, workload};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -98,7 +99,8 @@ fn check_spec(spec: &Value, values: Values) -> Errors {
     let mut errors = Errors::default();
     let path = Path::root("spec");
     if spec.has("minAvailable") && spec.has("maxUnavailable") {
-        errors.invalid(&path, spec.clone(), "minAvailable and maxUnavailable cannot be both set");
+        let shown = declared::of(spec, &declared::DISRUPTION_BUDGET);
+        errors.invalid(&path, shown, "minAvailable and maxUnavailable cannot be both set");
     }
     for field in ["minAvailable", "maxUnavailable"] {
         if spec.has(field) {

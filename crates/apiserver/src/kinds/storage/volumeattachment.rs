@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{STORAGE, bytes_of};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
@@ -73,7 +74,8 @@ impl Strategy for VolumeAttachment {
             metadata::whole(new, Scope::Cluster, NameRule::Subdomain, &mut errors);
             check(new, &mut errors);
         }
-        immutable(new.at("spec"), old.at("spec"), &Path::root("spec"), &mut errors);
+        let spec = |attachment: &Value| declared::of(attachment.at("spec"), &declared::VOLUME_ATTACHMENT);
+        immutable(&spec(new), &spec(old), &Path::root("spec"), &mut errors);
         errors
     }
 

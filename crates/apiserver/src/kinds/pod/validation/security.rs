@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Rules, Scope, each_container, windows};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::validation::{Seen, choice, optional_choice, paths, too_long, user_or_group};
@@ -153,12 +154,12 @@ impl Scope<'_> {
 fn check_no_escalation(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     if context.flag("privileged") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        errors.invalid(path, context.clone(), detail);
+        errors.invalid(path, declared::of(context, &declared::SECURITY_CONTEXT), detail);
     }
     let added = context.at("capabilities").list("add").iter();
     for _ in added.filter(|capability| *capability == "CAP_SYS_ADMIN") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-        errors.invalid(path, context.clone(), detail);
+        errors.invalid(path, declared::of(context, &declared::SECURITY_CONTEXT), detail);
     }
 }
 

@@ -1,0 +1,195 @@
+//! Objects in messages. v1.34 shows most of them as its own types declare them: every field under its Go name,
+//! in order, set or not.
+
+use serde_json::{Map, Value};
+
+/// A field as its type declares it, and what it holds when nobody sets it.
+pub(crate) struct Field {
+    name: &'static str,
+    zero: Zero,
+}
+
+enum Zero {
+    /// Pointers, lists and maps.
+    Null,
+    Text,
+    Number,
+    Flag,
+    /// A type of its own that is always there.
+    Struct(&'static [Field]),
+    /// The same behind a pointer.
+    Pointer(&'static [Field]),
+    /// A list of such.
+    List(&'static [Field]),
+}
+
+const fn null(name: &'static str) -> Field {
+    Field { name, zero: Zero::Null }
+}
+
+const fn text(name: &'static str) -> Field {
+    Field { name, zero: Zero::Text }
+}
+
+pub(crate) static TAINT: [Field; 4] = [text("Key"), text("Value"), text("Effect"), null("TimeAdded")];
+pub(crate) static SECURITY_CONTEXT: [Field; 12] = [
+    null("Capabilities"),
+    null("Privileged"),
+    null("SELinuxOptions"),
+    null("WindowsOptions"),
+    null("RunAsUser"),
+    null("RunAsGroup"),
+    null("RunAsNonRoot"),
+    null("ReadOnlyRootFilesystem"),
+    null("AllowPrivilegeEscalation"),
+    null("ProcMount"),
+    null("SeccompProfile"),
+    null("AppArmorProfile"),
+];
+/// How Deployments and DaemonSets roll out.
+pub(crate) static ROLLOUT: [Field; 2] =
+    [text("Type"), Field { name: "RollingUpdate", zero: Zero::Pointer(&SURGING) }];
+static SURGING: [Field; 2] =
+    [Field { name: "MaxUnavailable", zero: Zero::Number }, Field { name: "MaxSurge", zero: Zero::Number }];
+/// How StatefulSets do.
+pub(crate) static PARTITIONED_ROLLOUT: [Field; 2] =
+    [text("Type"), Field { name: "RollingUpdate", zero: Zero::Pointer(&PARTITION) }];
+pub(crate) static PARTITION: [Field; 2] =
+    [Field { name: "Partition", zero: Zero::Number }, null("MaxUnavailable")];
+pub(crate) static DISRUPTION_BUDGET: [Field; 4] =
+    [null("MinAvailable"), null("Selector"), null("MaxUnavailable"), null("UnhealthyPodEvictionPolicy")];
+pub(crate) static SUCCESS_POLICY: [Field; 1] = [Field { name: "Rules", zero: Zero::List(&SUCCESS_RULE) }];
+static SUCCESS_RULE: [Field; 2] = [null("SucceededIndexes"), null("SucceededCount")];
+pub(crate) static SCOPE_SELECTOR: [Field; 1] =
+    [Field { name: "MatchExpressions", zero: Zero::List(&SCOPE_REQUIREMENT) }];
+static SCOPE_REQUIREMENT: [Field; 3] = [text("ScopeName"), text("Operator"), null("Values")];
+pub(crate) static VOLUME_ATTACHMENT: [Field; 3] =
+    [text("Attacher"), Field { name: "Source", zero: Zero::Struct(&ATTACHED) }, text("NodeName")];
+static ATTACHED: [Field; 2] = [null("PersistentVolumeName"), null("InlineVolumeSpec")];
+pub(crate) static NON_RESOURCE_ATTRIBUTES: [Field; 2] = [text("Path"), text("Verb")];
+static CUSTOM_VERSION: [Field; 9] = [
+    text("Name"),
+    Field { name: "Served", zero: Zero::Flag },
+    Field { name: "Storage", zero: Zero::Flag },
+    Field { name: "Deprecated", zero: Zero::Flag },
+    null("DeprecationWarning"),
+    null("Schema"),
+    null("Subresources"),
+    null("AdditionalPrinterColumns"),
+    null("SelectableFields"),
+];
+static CUSTOM_RULE: [Field; 6] = [
+    text("Rule"),
+    text("Message"),
+    text("MessageExpression"),
+    null("Reason"),
+    text("FieldPath"),
+    null("OptionalOldSelf"),
+];
+
+/// Every type whose objects are shown.
+static ALL: [&[Field]; 15] = [
+    &TAINT,
+    &SECURITY_CONTEXT,
+    &ROLLOUT,
+    &SURGING,
+    &PARTITION,
+    &DISRUPTION_BUDGET,
+    &SUCCESS_POLICY,
+    &SUCCESS_RULE,
+    &SCOPE_SELECTOR,
+    &SCOPE_REQUIREMENT,
+    &VOLUME_ATTACHMENT,
+    &ATTACHED,
+    &NON_RESOURCE_ATTRIBUTES,
+    &CUSTOM_VERSION,
+    &CUSTOM_RULE,
+];
+
+/// An object under its declared names, with all its fields.
+pub(crate) fn of(object: &Value, fields: &'static [Field]) -> Value {
+    let declared = fields.iter().map(|field| {
+        let given = object.as_object().and_then(|given| {
+            given.iter().find(|(name, _)| name.eq_ignore_ascii_case(field.name)).map(|(_, value)| value)
+        });
+        (field.name.to_owned(), field.value(given.unwrap_or(&Value::Null)))
+    });
+    declared.collect()
+}
+
+impl Field {
+    fn value(&self, given: &Value) -> Value {
+        match (&self.zero, given) {
+            (Zero::Struct(fields), given) => of(given, fields),
+            (Zero::Pointer(fields), Value::Object(_)) => of(given, fields),
+            (Zero::List(fields), Value::Array(items)) => items.iter().map(|item| of(item, fields)).collect(),
+            (Zero::Text, Value::Null) => "".into(),
+            (Zero::Number, Value::Null) => 0.into(),
+            (Zero::Flag, Value::Null) => false.into(),
+            (_, given) => given.clone(),
+        }
+    }
+}
+
+/// A value as JSON, its fields in the order that its type declares them in.
+pub(crate) fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(object) => {
+            let names = order(object);
+            let fields = names.iter().map(|name| {
+                let value = object.get(*name).unwrap_or(&Value::Null);
+                format!("{}:{}", Value::from(*name), shown(value))
+            });
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
+        scalar => scalar.to_string(),
+    }
+}
+
+fn order(object: &Map<String, Value>) -> Vec<&str> {
+    let is_of = |fields: &&&[Field]| {
+        fields.len() == object.len() && fields.iter().all(|field| object.contains_key(field.name))
+    };
+    if let Some(fields) = ALL.iter().find(is_of) {
+        return fields.iter().map(|field| field.name).collect();
+    }
+    let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
+    // Selectors say their labels first.
+    if names == ["matchExpressions", "matchLabels"] {
+        names.reverse();
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_field_is_shown_in_its_place() {
+        let taint = json!({"effect": "NoSchedule", "key": "k"});
+        assert_eq!(
+            shown(&of(&taint, &TAINT)),
+            r#"{"Key":"k","Value":"","Effect":"NoSchedule","TimeAdded":null}"#
+        );
+        let rollout = json!({"type": "X", "rollingUpdate": {"maxSurge": "25%"}});
+        assert_eq!(
+            shown(&of(&rollout, &ROLLOUT)),
+            r#"{"Type":"X","RollingUpdate":{"MaxUnavailable":0,"MaxSurge":"25%"}}"#
+        );
+        let attachment = json!({"nodeName": "n", "attacher": "a", "source": {}});
+        assert_eq!(
+            shown(&of(&attachment, &VOLUME_ATTACHMENT)),
+            r#"{"Attacher":"a","Source":{"PersistentVolumeName":null,"InlineVolumeSpec":null},"NodeName":"n"}"#
+        );
+    }
+
+    #[test]
+    fn other_objects_are_shown_as_they_are() {
+        let selector = json!({"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": []});
+        assert_eq!(shown(&selector), r#"{"matchLabels":{"a":"2","b":"1"},"matchExpressions":[]}"#);
+        assert_eq!(shown(&json!(["x", {"a": 1}])), r#"["x",{"a":1}]"#);
+    }
+}

@@ -1,5 +1,7 @@
 //! What every cluster has from its start: objects that the server creates if they are not there.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use crate::kinds::flowcontrol::bootstrap;
@@ -8,25 +10,83 @@ use crate::registry::Gvr;
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// The server's own objects, each after those it depends on. `address` and `port` are where pods and others
-/// find the server.
-pub(crate) fn all(address: &str, port: u16) -> Vec<(Gvr, Value)> {
-    let mut all = Vec::new();
-    let mut add = |group: &str, resource: &str, objects: Vec<Value>| {
-        let resource = Gvr::new(group, "v1", resource);
-        all.extend(objects.into_iter().map(|object| (resource.clone(), object)));
-    };
-    add("", "namespaces", SYSTEM_NAMESPACES.map(|name| json!({"metadata": {"name": name}})).into());
-    add("", "services", vec![own_service(address, port)]);
-    add("scheduling.k8s.io", "priorityclasses", priorityclass::system_classes().collect());
-    add("apiregistration.k8s.io", "apiservices", apiservice::local_services().collect());
-    add("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", bootstrap::priority_levels());
-    add("flowcontrol.apiserver.k8s.io", "flowschemas", bootstrap::flow_schemas());
+/// Where the server is to be found.
+pub(crate) struct Place {
+    /// The range of cluster IPs, and its first address, which is the server's own.
+    pub(crate) range: String,
+    pub(crate) cluster_ip: String,
+    /// Where it listens, if others can reach it there.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
+/// One of the server's own objects.
+pub(crate) struct Own {
+    pub(crate) resource: Gvr,
+    pub(crate) object: Value,
+    /// What is written to its status once it is created.
+    pub(crate) status: Option<Value>,
+    /// Whether one that is there already is brought in line.
+    pub(crate) follows: bool,
+}
+
+impl Own {
+    fn new(group: &str, resource: &str, object: Value) -> Self {
+        Self { resource: Gvr::new(group, "v1", resource), object, status: None, follows: false }
+    }
+}
+
+/// The server's own objects, each after those it depends on. Times are `now`.
+pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
+    let mut all: Vec<Own> = Vec::new();
+    let namespaces = SYSTEM_NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}}));
+    all.extend(namespaces.map(|object| Own::new("", "namespaces", object)));
+    all.push(own_range(place, now));
+    all.push(Own::new("", "services", own_service(place)));
+    all.extend(own_endpoints(place));
+    let classes = priorityclass::system_classes();
+    all.extend(classes.map(|object| Own::new("scheduling.k8s.io", "priorityclasses", object)));
+    let services = apiservice::local_services();
+    all.extend(services.map(|object| Own::new("apiregistration.k8s.io", "apiservices", object)));
+    let flow_control = "flowcontrol.apiserver.k8s.io";
+    let levels = bootstrap::priority_levels().into_iter();
+    all.extend(levels.map(|object| Own::new(flow_control, "prioritylevelconfigurations", object)));
+    let schemas = bootstrap::flow_schemas().into_iter();
+    all.extend(schemas.map(|object| Own {
+        status: Some(json!({"conditions": [found_level(&object, now)]})),
+        ..Own::new(flow_control, "flowschemas", object)
+    }));
     all
 }
 
+/// The range that cluster IPs come from.
+fn own_range(place: &Place, now: &str) -> Own {
+    let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [place.range]}});
+    let ready = json!({
+        "type": "Ready",
+        "status": "True",
+        "reason": "",
+        "message": "Kubernetes default Service CIDR is ready",
+        "lastTransitionTime": now,
+    });
+    let status = Some(json!({"conditions": [ready]}));
+    Own { status, ..Own::new("networking.k8s.io", "servicecidrs", object) }
+}
+
+/// A flow schema's level is there, for both come from the same table.
+fn found_level(schema: &Value, now: &str) -> Value {
+    let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str().unwrap_or_default();
+    json!({
+        "type": "Dangling",
+        "status": "False",
+        "lastTransitionTime": now,
+        "reason": "Found",
+        "message": format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} and it exists"),
+    })
+}
+
 /// The service by which pods find the server.
-fn own_service(address: &str, port: u16) -> Value {
+fn own_service(place: &Place) -> Value {
     json!({
         "metadata": {
             "name": "kubernetes",
@@ -35,25 +95,62 @@ fn own_service(address: &str, port: u16) -> Value {
         },
         "spec": {
             "type": "ClusterIP",
-            "clusterIP": address,
-            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port }],
+            "clusterIP": place.cluster_ip,
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": place.port }],
         },
     })
 }
 
-/// Where objects of a resource of the cluster are.
-pub(crate) fn path(resource: &Gvr) -> String {
-    format!("{}/{}", root(resource), resource.resource)
+/// Where that service leads to. A server that only its own host can reach has no endpoint.
+fn own_endpoints(place: &Place) -> Vec<Own> {
+    let Some(address) = place.address.filter(|address| !address.is_loopback() && !address.is_unspecified())
+    else {
+        return Vec::new();
+    };
+    let ports = json!([{"name": "https", "port": place.port, "protocol": "TCP"}]);
+    let metadata = |labels: Value| json!({"name": "kubernetes", "namespace": "default", "labels": labels});
+    let endpoints = json!({
+        "metadata": metadata(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
+        "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
+    });
+    let slice = json!({
+        "metadata": metadata(json!({"kubernetes.io/service-name": "kubernetes"})),
+        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": ports,
+    });
+    vec![
+        Own { follows: true, ..Own::new("", "endpoints", endpoints) },
+        Own { follows: true, ..Own::new("discovery.k8s.io", "endpointslices", slice) },
+    ]
 }
 
-/// Where objects of a resource are in a namespace.
-pub(crate) fn path_in(resource: &Gvr, namespace: &str) -> String {
-    format!("{}/namespaces/{namespace}/{}", root(resource), resource.resource)
-}
-
-fn root(resource: &Gvr) -> String {
-    match resource.group.as_str() {
+/// Where an object of a resource is, or all of them if it has no name.
+pub(crate) fn path(resource: &Gvr, namespace: &str, name: &str) -> String {
+    let root = match resource.group.as_str() {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
+    };
+    let inside = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+    let object = if name.is_empty() { String::new() } else { format!("/{name}") };
+    format!("{root}{inside}/{}{object}", resource.resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_nobody_else_can_reach_has_no_endpoint() {
+        let place = |address: &str| Place {
+            range: "10.0.0.0/16".into(),
+            cluster_ip: "10.0.0.1".into(),
+            address: address.parse().ok(),
+            port: 6443,
+        };
+        assert!(own_endpoints(&place("127.0.0.1")).is_empty());
+        assert!(own_endpoints(&place("")).is_empty());
+        assert_eq!(own_endpoints(&place("192.0.2.1")).len(), 2);
     }
 }

@@ -1,11 +1,12 @@
 //! The server: what it stands on, and the one way in.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::{Record, Revision, Store};
 use setpoint_token::TokenSigner;
@@ -17,7 +18,7 @@ use crate::body::Body;
 use crate::custom::definitions::Definitions;
 use crate::json::Json;
 use crate::kind::Kind;
-use crate::own_objects;
+use crate::own_objects::{self, Own, Place};
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
 use crate::route;
@@ -44,6 +45,8 @@ pub struct Config {
     pub bootstrap_roles: bool,
     /// Where clients outside the cluster reach the server: the target of the `kubernetes` service.
     pub secure_port: u16,
+    /// The address they reach it at, if they can: the endpoint of that service.
+    pub advertise_address: Option<IpAddr>,
     /// What checks and changes objects before they are stored, in order.
     pub admission: Vec<Box<dyn Plugin>>,
     /// What `/metrics` says, in the text format of Prometheus.
@@ -68,6 +71,7 @@ impl Config {
             authorizer: Arc::new(MastersOnly),
             bootstrap_roles: false,
             secure_port: 6443,
+            advertise_address: None,
             admission: admission::default_plugins(),
             metrics: None,
         }
@@ -136,35 +140,65 @@ impl ApiServer {
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
         server.settle_definitions().await;
         let server = Self(server);
-        let address = services::first_address(&config.service_cidr).map(|address| address.to_string());
-        let own = own_objects::all(&address.unwrap_or_default(), config.secure_port);
-        for (resource, object) in own {
-            let created = server.create_if_absent(&resource, &object).await;
-            created.map_err(|why| StartError::Store(Box::new(why)))?;
+        let cluster_ip = services::first_address(&config.service_cidr).map(|address| address.to_string());
+        let place = Place {
+            range: config.service_cidr,
+            cluster_ip: cluster_ip.unwrap_or_default(),
+            address: config.advertise_address,
+            port: config.secure_port,
+        };
+        let now = crate::metadata::seconds(server.0.now());
+        for own in own_objects::all(&place, &now) {
+            server.ensure(&own).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
+        services::objects::repair(&server.0).await.map_err(|why| StartError::Store(Box::new(why)))?;
         if config.bootstrap_roles {
             bootstrap::ensure(&server).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
         Ok(server)
     }
 
-    async fn create_if_absent(&self, resource: &Gvr, object: &Value) -> Result<(), Status> {
-        let Some(served) = self.registry().get(resource).cloned() else { return Ok(()) };
-        let path = match served.kind.is_namespaced() {
-            true => own_objects::path_in(resource, object.at("metadata").text("namespace")),
-            false => own_objects::path(resource),
-        };
-        let request = Request::post(&path).body(Bytes::from(object.to_string()));
-        let request = request.expect("a constant request is well formed");
-        let response = self.handle(User::system("system:apiserver"), request).await;
-        // Also what is invalid because it is there already: a service whose address it holds itself.
-        let code = response.status().as_u16();
-        if response.status().is_success() || matches!(code, 409 | 422) {
+    /// Creates one of the server's own objects, unless it is there.
+    async fn ensure(&self, own: &Own) -> Result<(), Status> {
+        if self.registry().get(&own.resource).is_none() {
             return Ok(());
         }
-        let body = response.into_body().collect().await;
-        let text = String::from_utf8_lossy(&body);
-        Err(Status::internal(format_args!("cannot create an object of {path}: {text}")))
+        let metadata = own.object.at("metadata");
+        let (namespace, name) = (metadata.text("namespace"), metadata.text("name"));
+        let path = own_objects::path(&own.resource, namespace, "");
+        let this = own_objects::path(&own.resource, namespace, name);
+        // Also what is invalid because it is there already: a service whose address it holds itself.
+        let created = self.write(Method::POST, &path, &own.object, &[409, 422]).await?;
+        match (&own.status, created) {
+            (Some(status), true) => {
+                let status = json!({ "status": status });
+                self.write(Method::PATCH, &format!("{this}/status"), &status, &[]).await?;
+            }
+            (_, false) if own.follows => _ = self.write(Method::PUT, &this, &own.object, &[]).await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes in the name of the server itself, and returns whether that changed anything: codes that are
+    /// fine too say that it did not.
+    async fn write(&self, method: Method, path: &str, body: &Value, fine: &[u16]) -> Result<bool, Status> {
+        let patch = HeaderValue::from_static("application/merge-patch+json");
+        let mut request = Request::builder().method(&method).uri(path);
+        if method == Method::PATCH {
+            request = request.header(http::header::CONTENT_TYPE, patch);
+        }
+        let request = request.body(Bytes::from(body.to_string())).expect("a constant request is well formed");
+        let response = self.handle(User::system("system:apiserver"), request).await;
+        if response.status().is_success() {
+            return Ok(true);
+        }
+        if fine.contains(&response.status().as_u16()) {
+            return Ok(false);
+        }
+        let answer = response.into_body().collect().await;
+        let text = String::from_utf8_lossy(&answer);
+        Err(Status::internal(format_args!("{method} {path}: {text}")))
     }
 
     /// Answers a request. HTTP and in-process clients both come this way.
@@ -255,10 +289,17 @@ impl Server {
             let page =
                 self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
             for record in page.records {
-                reserve.restore(&served.decode(&record)?);
+                reserve.note(&served.decode(&record)?);
             }
         }
         Ok(())
+    }
+
+    /// Lets those who hand things out know of an object that has been stored.
+    pub(crate) fn observe(&self, served: &Served, object: &Value) {
+        if let Some(reserve) = self.reserve(served) {
+            reserve.observe(object);
+        }
     }
 
     pub(crate) fn reserve(&self, served: &Served) -> Option<&Arc<dyn Reserve>> {

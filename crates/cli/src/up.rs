@@ -1,5 +1,6 @@
 //! `setpoint up`: a whole control plane in this process.
 
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 
     let config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
+        secure_port: listener.local_addr()?.port(),
+        advertise_address: advertised(arguments.bind_address),
         authenticator,
         token_signer: Some(credentials.token_signer.clone()),
         ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles()
@@ -71,6 +74,19 @@ fn allow_connections() {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::debug!(%error, "the limit of open files stays");
     }
+}
+
+/// The address that others reach this host at: the one to listen on, unless that is for this host alone; then
+/// the one it would send from. Nothing is sent to find out.
+fn advertised(bind_address: IpAddr) -> Option<IpAddr> {
+    let is_own = |address: &IpAddr| address.is_loopback() || address.is_unspecified();
+    if !is_own(&bind_address) {
+        return Some(bind_address);
+    }
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
+    // An address for documentation, which no host has.
+    socket.connect(("192.0.2.1", 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !is_own(address))
 }
 
 fn authenticator(token_file: Option<&Path>) -> anyhow::Result<Authenticator> {

@@ -53,8 +53,9 @@ pub(crate) fn root(server: &Server) -> Response<Body> {
         names.sort_unstable();
         paths.extend(names.into_iter().map(|version| format!("/apis/{group}/{version}")));
     }
-    let others = ["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"];
+    let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
     paths.extend(others.map(Into::into));
+    paths.sort_unstable();
     answer_in(Output::JSON, &json!({ "paths": paths }))
 }
 

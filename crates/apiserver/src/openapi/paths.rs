@@ -140,6 +140,12 @@ impl Endpoint<'_> {
                 _ = item.insert("post".into(), self.creating());
             }
             Subresource::Finalize => _ = item.insert("put".into(), self.replacing()),
+            part if part.is_connection() => {
+                for verb in part.verbs() {
+                    let (method, operation) = self.connecting(*verb, part);
+                    item.insert(method.into(), operation);
+                }
+            }
             _ => {
                 item.insert("get".into(), self.reading());
                 item.insert("put".into(), self.replacing());
@@ -151,6 +157,28 @@ impl Endpoint<'_> {
             parameters::of_path(self.shown_kind(), true, self.kind.is_namespaced()),
         );
         Value::Object(item)
+    }
+
+    /// A method that leads to something that is no object.
+    fn connecting(&self, verb: Verb, part: Subresource) -> (&'static str, Value) {
+        let method = match verb {
+            Verb::Create => "post",
+            Verb::Update => "put",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            _ => "get",
+        };
+        let (action, verb) = if part == Subresource::Log { ("get", "read") } else { ("connect", "connect") };
+        let text = json!({"description": "OK", "content": {"*/*": {"schema": {"type": "string"}}}});
+        let description = format!("{verb} {} requests to {}", method.to_uppercase(), self.phrase("the"));
+        let mut operation = self.operation(action, description);
+        let id = match part {
+            Subresource::Log => self.id(verb, ""),
+            _ => self.id(&format!("connect{}", capitalized(method)), ""),
+        };
+        operation.insert("operationId".into(), id.into());
+        operation.insert("responses".into(), json!({"200": text, "401": {"description": "Unauthorized"}}));
+        (method, Value::Object(operation))
     }
 
     fn listing(&self, id: String) -> Value {

@@ -131,12 +131,21 @@ async fn insert_named(
             None => Ok(Outcome::Unstored(object)),
         };
     }
+    reservation.record(call.server, &object).await?;
     let ttl = strategy.time_to_live(&object, call.now);
     let change = Change::Put { payload: call.served.encode(&object), ttl };
     let write = Write { key, expect: Expect::Absent, change };
-    let record = call.server.store.commit(write).await.map_err(taken)?;
-    reservation.keep();
-    Ok(Outcome::Stored(record))
+    match call.server.store.commit(write).await {
+        Ok(record) => {
+            reservation.keep(call.server, &object).await;
+            call.server.observe(call.served, &object);
+            Ok(Outcome::Stored(record))
+        }
+        Err(why) => {
+            reservation.give_up(call.server, &object).await;
+            Err(taken(why))
+        }
+    }
 }
 
 fn reserve(call: &Call<'_>, object: &mut Value) -> Result<Reservation, Status> {

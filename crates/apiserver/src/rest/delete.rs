@@ -17,6 +17,7 @@ use crate::metadata::{self, FOREGROUND, ORPHAN};
 use crate::options::{DeleteOptions, Propagation};
 use crate::registry::Served;
 use crate::server::Server;
+use crate::services;
 use crate::status::{Named, Status};
 use crate::strategy::DefaultPropagation;
 
@@ -139,7 +140,7 @@ async fn take_out(
     let write = Write { key: record.key.clone(), expect, change: Change::Delete };
     match call.server.store.commit(write).await {
         Ok(removed) => {
-            release(call.server, call.served, object);
+            give_back(call.server, call.served, object).await;
             Ok(Ok(Outcome::Stored(removed)))
         }
         Err(Error::Conflict { current }) => Ok(Err(current)),
@@ -147,7 +148,15 @@ async fn take_out(
     }
 }
 
-/// Gives back what a removed object held.
+/// Gives back what a removed object held, with what was written down of it.
+pub(crate) async fn give_back(server: &Server, served: &Served, object: &Value) {
+    if served.kind.stored_as == "services" {
+        services::forget_addresses(server, object).await;
+    }
+    release(server, served, object);
+}
+
+/// Notes that a removed object holds nothing any more.
 pub(crate) fn release(server: &Server, served: &Served, object: &Value) {
     if let Some(reserve) = server.reserve(served) {
         reserve.release(object);

@@ -191,11 +191,16 @@ async fn change(
     if is_finished(call, &new, &old) {
         return remove(call, options, new, &old, record).await;
     }
-    let outcome = store(call, options, new, record).await?;
-    if outcome.is_ok() && !options.dry_run {
-        reservation.keep();
+    if options.dry_run {
+        return store(call, options, new, record).await;
     }
-    Ok(outcome)
+    reservation.record(call.server, &new).await?;
+    let outcome = store(call, options, new, record).await;
+    match &outcome {
+        Ok(Ok(_)) => reservation.keep(call.server, &old).await,
+        _ => reservation.give_up(call.server, &old).await,
+    }
+    outcome
 }
 
 /// An update without a version is made on the current one; one with another version is refused.
@@ -281,7 +286,7 @@ async fn remove(
         let expect = Expect::Revision(record.modified);
         let write = Write { key: record.key.clone(), expect, change: Change::Delete };
         match call.server.store.commit(write).await {
-            Ok(_) => super::delete::release(call.server, call.served, old),
+            Ok(_) => super::delete::give_back(call.server, call.served, old).await,
             Err(Error::Conflict { current }) => return Ok(Err(current)),
             Err(why) => return Err(call.server.refusal(why)),
         }
@@ -307,7 +312,10 @@ pub(crate) async fn store(
     let expect = Expect::Revision(record.modified);
     let write = Write { key: record.key.clone(), expect, change: Change::Put { payload, ttl } };
     match call.server.store.commit(write).await {
-        Ok(record) => Ok(Ok(Outcome::Stored(record))),
+        Ok(record) => {
+            call.server.observe(call.served, &new);
+            Ok(Ok(Outcome::Stored(record)))
+        }
         Err(Error::Conflict { current }) => Ok(Err(current)),
         Err(why) => Err(call.server.refusal(why)),
     }

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_clock::Rng;
 
-use super::pool::{Pool, Unavailable};
+use super::addresses::Addresses;
+use super::pool::{Pool, Span, Unavailable};
 use super::range::{self, Family};
 use super::{Reservation, Reserve, families};
 use crate::field::{Errors, Path};
@@ -23,30 +24,84 @@ pub(super) struct ServiceAllocator {
     pools: Arc<Mutex<Pools>>,
 }
 
+/// What IPAddresses say is in use.
+pub(super) struct AddressBook(Arc<Mutex<Pools>>);
+
+/// The ranges that ServiceCIDRs add.
+pub(super) struct RangeBook(Arc<Mutex<Pools>>);
+
 #[derive(Debug)]
 struct Pools {
-    addresses: Pool,
+    addresses: Addresses,
     ports: Pool,
 }
 
 /// What one write has taken, and what it gives back when it is stored.
 #[derive(Default)]
 struct Taken {
-    addresses: Vec<u128>,
+    addresses: Vec<IpAddr>,
     ports: Vec<u128>,
-    freed_addresses: Vec<u128>,
+    freed_addresses: Vec<IpAddr>,
     freed_ports: Vec<u128>,
 }
 
-impl ServiceAllocator {
-    pub(super) fn new(cidr: &str, ports: (u16, u16), rng: Rng) -> Result<Self, StartError> {
-        let (family, addresses) = range::parse(cidr)?;
-        let (first, last) = (u128::from(ports.0), u128::from(ports.1));
-        let spared = range::spared(last.saturating_sub(first) + 1, 16, 128, 32);
-        let pools = Pools { addresses, ports: Pool::new(first, last, spared) };
-        Ok(Self { family, rng, ports, pools: Arc::new(Mutex::new(pools)) })
+/// Those who hand out addresses and ports, and those who keep the books.
+pub(super) fn reserves(
+    cidr: &str,
+    ports: (u16, u16),
+    rng: Rng,
+) -> Result<(ServiceAllocator, AddressBook, RangeBook), StartError> {
+    let (family, span) = range::parse(cidr)?;
+    let (first, last) = (u128::from(ports.0), u128::from(ports.1));
+    let spared = range::spared(last.saturating_sub(first) + 1, 16, 128, 32);
+    let pools =
+        Pools { addresses: Addresses::new(family, span), ports: Pool::new(Span { first, last, spared }) };
+    let pools = Arc::new(Mutex::new(pools));
+    let services = ServiceAllocator { family, rng, ports, pools: pools.clone() };
+    Ok((services, AddressBook(pools.clone()), RangeBook(pools)))
+}
+
+impl Reserve for AddressBook {
+    fn stored_as(&self) -> &'static str {
+        "networking.k8s.io/ipaddresses"
     }
 
+    fn note(&self, address: &Value) {
+        if let Ok(address) = address.at("metadata").text("name").parse() {
+            self.0.lock().addresses.note(address);
+        }
+    }
+
+    fn observe(&self, address: &Value) {
+        self.note(address);
+    }
+
+    fn release(&self, address: &Value) {
+        if let Ok(address) = address.at("metadata").text("name").parse() {
+            self.0.lock().addresses.release(address);
+        }
+    }
+}
+
+impl Reserve for RangeBook {
+    fn stored_as(&self) -> &'static str {
+        "networking.k8s.io/servicecidrs"
+    }
+
+    fn note(&self, range: &Value) {
+        self.0.lock().addresses.note_ranges(range);
+    }
+
+    fn observe(&self, range: &Value) {
+        self.note(range);
+    }
+
+    fn release(&self, range: &Value) {
+        self.0.lock().addresses.forget_ranges(range);
+    }
+}
+
+impl ServiceAllocator {
     /// Carries out an allocation; if it fails, what it has taken so far is given back.
     fn transact(
         &self,
@@ -62,10 +117,12 @@ impl ServiceAllocator {
         let (undo, finish) = (self.pools.clone(), self.pools.clone());
         let (addresses, ports) = (taken.addresses, taken.ports);
         let (freed_addresses, freed_ports) = (taken.freed_addresses, taken.freed_ports);
-        Ok(Reservation::new(
+        let (gained, lost) = (addresses.clone(), freed_addresses.clone());
+        let reservation = Reservation::new(
             move || undo.lock().give_back(&addresses, &ports),
             move || finish.lock().give_back(&freed_addresses, &freed_ports),
-        ))
+        );
+        Ok(reservation.of_addresses(gained, lost))
     }
 
     fn take_addresses(
@@ -80,33 +137,23 @@ impl ServiceAllocator {
         }
         // One range, so one address: that of the first family.
         let wanted = spec.list("clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_string();
-        let number = match wanted.as_str() {
+        let address = match wanted.as_str() {
             "" => pools
                 .addresses
                 .take_any(&self.rng)
                 .map_err(|_| Status::internal("failed to allocate a serviceIP: range is full"))?,
             wanted => {
                 let Ok(address) = wanted.parse::<IpAddr>() else { return Ok(()) };
-                let number = range::number(address);
-                self.take_address(pools, address, number)
-                    .map_err(|why| refuse_address(service, wanted, why))?;
-                number
+                pools.addresses.take(address).map_err(|why| refuse_address(service, wanted, why))?;
+                address
             }
         };
-        taken.addresses.push(number);
-        let text = range::address(self.family, number).to_string();
+        taken.addresses.push(address);
+        let text = address.to_string();
         let spec = service.object_mut("spec");
         spec.set("clusterIP", text.as_str());
         spec.set("clusterIPs", json!([text]));
         Ok(())
-    }
-
-    fn take_address(&self, pools: &mut Pools, address: IpAddr, number: u128) -> Result<(), Unavailable> {
-        if Family::of(address) == self.family {
-            pools.addresses.take(number)
-        } else {
-            Err(Unavailable::OutOfRange)
-        }
     }
 
     fn take_port(&self, pools: &mut Pools, taken: &mut Taken, port: i64) -> Result<(), String> {
@@ -278,11 +325,11 @@ impl Reserve for ServiceAllocator {
         "services"
     }
 
-    fn restore(&self, service: &Value) {
+    fn note(&self, service: &Value) {
         let mut pools = self.pools.lock();
         for address in addresses_of(service) {
             // Services that share an address by accident of history keep it.
-            let _ = pools.addresses.take(address);
+            pools.addresses.note(address);
         }
         for port in ports_of(service) {
             let _ = pools.ports.take(port);
@@ -324,14 +371,14 @@ impl Reserve for ServiceAllocator {
     }
 
     fn release(&self, service: &Value) {
-        let addresses: Vec<u128> = addresses_of(service).collect();
+        let addresses: Vec<IpAddr> = addresses_of(service).collect();
         let ports: Vec<u128> = ports_of(service).collect();
         self.pools.lock().give_back(&addresses, &ports);
     }
 }
 
 impl Pools {
-    fn give_back(&mut self, addresses: &[u128], ports: &[u128]) {
+    fn give_back(&mut self, addresses: &[IpAddr], ports: &[u128]) {
         for address in addresses {
             self.addresses.release(*address);
         }
@@ -406,10 +453,11 @@ fn needs_health_port(spec: &Value) -> bool {
     spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
 }
 
-fn addresses_of(service: &Value) -> impl Iterator<Item = u128> {
+/// The cluster IPs of a service.
+pub(crate) fn addresses_of(service: &Value) -> impl Iterator<Item = IpAddr> {
     let spec = service.at("spec");
     let ips = if has_cluster_ip(spec) { spec.list("clusterIPs") } else { &[] };
-    ips.iter().filter_map(Value::as_str).filter_map(|ip| ip.parse().ok()).map(range::number)
+    ips.iter().filter_map(Value::as_str).filter_map(|ip| ip.parse().ok())
 }
 
 fn node_ports_of(service: &Value) -> impl Iterator<Item = i64> {

@@ -1,18 +1,25 @@
 //! What objects hold of the server's: addresses and ports of services.
+//!
+//! Addresses come from ranges that ServiceCIDRs add to, and every one in use has an IPAddress, written before
+//! the service that holds it and taken away after it.
 
+mod addresses;
 mod allocator;
 mod families;
+pub(crate) mod objects;
 mod pool;
 mod range;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
 use setpoint_clock::Rng;
 
+pub(crate) use allocator::addresses_of;
 pub use range::first_address;
 
-use crate::server::StartError;
+use crate::server::{Server, StartError};
 use crate::status::Status;
 
 /// Hands out things of which there are only so many, and takes them back.
@@ -20,14 +27,25 @@ pub trait Reserve: Send + Sync + 'static {
     /// The resource whose objects hold them.
     fn stored_as(&self) -> &'static str;
 
-    /// Notes what a stored object already holds.
-    fn restore(&self, object: &Value);
+    /// Notes what an object holds that was stored before the start.
+    fn note(&self, object: &Value);
+
+    /// Notes what an object says that has just been stored.
+    fn observe(&self, object: &Value) {
+        let _ = object;
+    }
 
     /// Gives a new object what it needs.
-    fn for_create(&self, object: &mut Value) -> Result<Reservation, Status>;
+    fn for_create(&self, object: &mut Value) -> Result<Reservation, Status> {
+        let _ = object;
+        Ok(Reservation::nothing())
+    }
 
     /// Gives a changed object what it needs, and takes back what it no longer does once that is stored.
-    fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status>;
+    fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
+        let _ = (new, old);
+        Ok(Reservation::nothing())
+    }
 
     /// Takes back what a removed object held.
     fn release(&self, object: &Value);
@@ -36,8 +54,11 @@ pub trait Reserve: Send + Sync + 'static {
 /// What has been handed out for a write that is not stored yet: given back unless it is kept.
 #[derive(Default)]
 pub struct Reservation {
-    undo: Option<Box<dyn FnOnce() + Send>>,
-    finish: Option<Box<dyn FnOnce() + Send>>,
+    undo: Option<Box<dyn FnOnce() + Send + Sync>>,
+    finish: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// The addresses among it, and those that go back when the write is stored.
+    gained: Vec<IpAddr>,
+    lost: Vec<IpAddr>,
 }
 
 impl Reservation {
@@ -45,17 +66,58 @@ impl Reservation {
         Self::default()
     }
 
-    pub fn new(undo: impl FnOnce() + Send + 'static, finish: impl FnOnce() + Send + 'static) -> Self {
-        Self { undo: Some(Box::new(undo)), finish: Some(Box::new(finish)) }
+    pub fn new(
+        undo: impl FnOnce() + Send + Sync + 'static,
+        finish: impl FnOnce() + Send + Sync + 'static,
+    ) -> Self {
+        let (undo, finish) = (Some(Box::new(undo) as _), Some(Box::new(finish) as _));
+        Self { undo, finish, gained: Vec::new(), lost: Vec::new() }
+    }
+
+    fn of_addresses(mut self, gained: Vec<IpAddr>, lost: Vec<IpAddr>) -> Self {
+        (self.gained, self.lost) = (gained, lost);
+        self
+    }
+
+    /// Writes down whose the addresses are, before their object is stored.
+    pub(crate) async fn record(&self, server: &Server, object: &Value) -> Result<(), Status> {
+        for (index, address) in self.gained.iter().enumerate() {
+            if let Err(why) = objects::record(server, *address, object).await {
+                erase(server, &self.gained[..index], object).await;
+                return Err(why);
+            }
+        }
+        Ok(())
     }
 
     /// The write is stored.
-    pub fn keep(mut self) {
+    pub(crate) async fn keep(mut self, server: &Server, object: &Value) {
         self.undo = None;
+        erase(server, &self.lost, object).await;
         if let Some(finish) = self.finish.take() {
             finish();
         }
     }
+
+    /// The write came to nothing.
+    pub(crate) async fn give_up(self, server: &Server, object: &Value) {
+        erase(server, &self.gained, object).await;
+    }
+}
+
+/// Takes away what was written down of addresses. What cannot be is set right at the next start.
+async fn erase(server: &Server, addresses: &[IpAddr], object: &Value) {
+    for address in addresses {
+        if let Err(why) = objects::erase(server, *address, object).await {
+            tracing::warn!(%address, why = %why.message, "cannot remove the IPAddress of a service");
+        }
+    }
+}
+
+/// Takes away what was written down of the addresses of a removed service.
+pub(crate) async fn forget_addresses(server: &Server, service: &Value) {
+    let addresses: Vec<IpAddr> = addresses_of(service).collect();
+    erase(server, &addresses, service).await;
 }
 
 impl Drop for Reservation {
@@ -72,5 +134,7 @@ pub(crate) fn reserves(
     ports: (u16, u16),
     rng: &Rng,
 ) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
-    Ok(vec![Arc::new(allocator::ServiceAllocator::new(cidr, ports, rng.fork())?)])
+    let (services, addresses, ranges) = allocator::reserves(cidr, ports, rng.fork())?;
+    // Ranges first, for addresses and services are in them.
+    Ok(vec![Arc::new(ranges), Arc::new(addresses), Arc::new(services)])
 }

@@ -1,19 +1,25 @@
-//! A range of numbers, some of which are taken.
+//! Ranges of numbers, some of which are taken.
 //!
-//! Numbers that clients choose themselves tend to be low ones, so the lower part of the range is handed
-//! out only when the rest is gone.
+//! Numbers that clients choose themselves tend to be low ones, so the lower part of a range is handed out
+//! only when the rest is gone.
 
 use std::collections::BTreeSet;
 
 use setpoint_clock::Rng;
 
 /// Numbers from `first` to `last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) first: u128,
+    pub(super) last: u128,
+    /// How many of the first numbers are spared.
+    pub(super) spared: u128,
+}
+
+/// A range by itself, and what is taken of it.
 #[derive(Debug)]
 pub(super) struct Pool {
-    first: u128,
-    last: u128,
-    /// How many of the first numbers are spared.
-    spared: u128,
+    span: Span,
     taken: BTreeSet<u128>,
 }
 
@@ -25,17 +31,26 @@ pub(super) enum Unavailable {
     Full,
 }
 
-impl Pool {
-    pub(super) fn new(first: u128, last: u128, spared: u128) -> Self {
-        Self { first, last, spared, taken: BTreeSet::new() }
-    }
-
-    pub(super) fn contains(&self, number: u128) -> bool {
+impl Span {
+    pub(super) fn contains(self, number: u128) -> bool {
         (self.first..=self.last).contains(&number)
     }
 
+    /// A number at random that is not taken.
+    pub(super) fn any_free(self, taken: &BTreeSet<u128>, rng: &Rng) -> Option<u128> {
+        let middle = self.first + self.spared;
+        let upper = free_in(middle, self.last, taken, rng);
+        upper.or_else(|| free_in(self.first, middle.checked_sub(1)?, taken, rng))
+    }
+}
+
+impl Pool {
+    pub(super) fn new(span: Span) -> Self {
+        Self { span, taken: BTreeSet::new() }
+    }
+
     pub(super) fn take(&mut self, number: u128) -> Result<(), Unavailable> {
-        match self.contains(number) {
+        match self.span.contains(number) {
             false => Err(Unavailable::OutOfRange),
             true if self.taken.insert(number) => Ok(()),
             true => Err(Unavailable::Taken),
@@ -44,10 +59,7 @@ impl Pool {
 
     /// Takes a number at random.
     pub(super) fn take_any(&mut self, rng: &Rng) -> Result<u128, Unavailable> {
-        let middle = self.first + self.spared;
-        let chosen = self.free_in(middle, self.last, rng);
-        let chosen = chosen.or_else(|| self.free_in(self.first, middle.checked_sub(1)?, rng));
-        let chosen = chosen.ok_or(Unavailable::Full)?;
+        let chosen = self.span.any_free(&self.taken, rng).ok_or(Unavailable::Full)?;
         self.taken.insert(chosen);
         Ok(chosen)
     }
@@ -55,27 +67,27 @@ impl Pool {
     pub(super) fn release(&mut self, number: u128) {
         self.taken.remove(&number);
     }
+}
 
-    /// The first free number from a random one on, coming round at the end.
-    fn free_in(&self, first: u128, last: u128, rng: &Rng) -> Option<u128> {
-        let count = last.checked_sub(first)?.saturating_add(1);
-        let start = first + u128::from(rng.below(u64::try_from(count).unwrap_or(u64::MAX)));
-        self.next_free(start, last).or_else(|| self.next_free(first, start.checked_sub(1)?))
-    }
+/// The first free number from a random one on, coming round at the end.
+fn free_in(first: u128, last: u128, taken: &BTreeSet<u128>, rng: &Rng) -> Option<u128> {
+    let count = last.checked_sub(first)?.saturating_add(1);
+    let start = first + u128::from(rng.below(u64::try_from(count).unwrap_or(u64::MAX)));
+    next_free(start, last, taken).or_else(|| next_free(first, start.checked_sub(1)?, taken))
+}
 
-    fn next_free(&self, first: u128, last: u128) -> Option<u128> {
-        if first > last {
-            return None;
-        }
-        let mut candidate = first;
-        for taken in self.taken.range(first..=last) {
-            if *taken != candidate {
-                return Some(candidate);
-            }
-            candidate = candidate.checked_add(1)?;
-        }
-        (candidate <= last).then_some(candidate)
+fn next_free(first: u128, last: u128, taken: &BTreeSet<u128>) -> Option<u128> {
+    if first > last {
+        return None;
     }
+    let mut candidate = first;
+    for taken in taken.range(first..=last) {
+        if *taken != candidate {
+            return Some(candidate);
+        }
+        candidate = candidate.checked_add(1)?;
+    }
+    (candidate <= last).then_some(candidate)
 }
 
 #[cfg(test)]
@@ -85,7 +97,7 @@ mod tests {
     #[test]
     fn every_number_is_handed_out_once_and_low_ones_last() {
         let rng = Rng::seeded(1);
-        let mut pool = Pool::new(10, 29, 4);
+        let mut pool = Pool::new(Span { first: 10, last: 29, spared: 4 });
         pool.take(20).unwrap();
         let upper: BTreeSet<u128> = (0..15).map(|_| pool.take_any(&rng).unwrap()).collect();
         assert_eq!(upper, (14..=29).filter(|n| *n != 20).collect());
@@ -98,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_number_is_refused_if_taken_or_outside() {
-        let mut pool = Pool::new(10, 12, 0);
+        let mut pool = Pool::new(Span { first: 10, last: 12, spared: 0 });
         assert_eq!(pool.take(9), Err(Unavailable::OutOfRange));
         assert_eq!(pool.take(12), Ok(()));
         assert_eq!(pool.take(12), Err(Unavailable::Taken));

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::pool::Pool;
+use super::pool::Span;
 use crate::server::StartError;
 
 /// The family of an address, by the name the API has for it.
@@ -46,8 +46,8 @@ pub(super) fn address(family: Family, number: u128) -> IpAddr {
     }
 }
 
-/// The addresses of a range such as `10.0.0.0/16`, and their family.
-pub(super) fn parse(cidr: &str) -> Result<(Family, Pool), StartError> {
+/// The family of a range such as `10.0.0.0/16`, and the addresses to hand out.
+pub(super) fn parse(cidr: &str) -> Result<(Family, Span), StartError> {
     let failed = |problem: &str| StartError::ServiceRange { cidr: cidr.into(), problem: problem.into() };
     let (base, prefix) = cidr.split_once('/').ok_or_else(|| failed("expected ADDRESS/PREFIX"))?;
     let base: IpAddr = base.parse().map_err(|_| failed("the address is not valid"))?;
@@ -61,7 +61,8 @@ pub(super) fn parse(cidr: &str) -> Result<(Family, Pool), StartError> {
     let network = number(base) & !(size - 1);
     // The first address is the network's own, and the last of IPv4 is for everybody in it.
     let last = network + size - if family == Family::V4 { 2 } else { 1 };
-    Ok((family, Pool::new(network + 1, last, spared(size, 16, 256, 16))))
+    let span = Span { first: network + 1, last, spared: spared(size, 16, 256, 16) };
+    Ok((family, span))
 }
 
 /// How many of the first numbers are spared: a share of all, within limits, if there are enough.
@@ -71,13 +72,8 @@ pub(super) fn spared(size: u128, least: u128, most: u128, share: u128) -> u128 {
 
 /// The first address of a range: that of the API server itself.
 pub fn first_address(cidr: &str) -> Option<IpAddr> {
-    let (base, _) = cidr.split_once('/')?;
-    let (family, _) = parse(cidr).ok()?;
-    let prefix: u32 = cidr.rsplit('/').next()?.parse().ok()?;
-    let bits = if family == Family::V4 { 32 } else { 128 };
-    let size = 1_u128 << (bits - prefix);
-    let network = number(base.parse().ok()?) & !(size - 1);
-    Some(address(family, network + 1))
+    let (family, span) = parse(cidr).ok()?;
+    Some(address(family, span.first))
 }
 
 #[cfg(test)]
@@ -86,9 +82,9 @@ mod tests {
 
     #[test]
     fn a_range_leaves_out_its_own_and_everybodys_address() {
-        let (family, pool) = parse("10.0.0.0/16").unwrap();
+        let (family, span) = parse("10.0.0.0/16").unwrap();
         assert_eq!(family, Family::V4);
-        let has = |text: &str| pool.contains(number(text.parse().unwrap()));
+        let has = |text: &str| span.contains(number(text.parse().unwrap()));
         assert!(has("10.0.0.1") && has("10.0.255.254"));
         assert!(!has("10.0.0.0") && !has("10.0.255.255") && !has("10.1.0.1"));
         assert_eq!(first_address("10.0.0.0/16"), Some("10.0.0.1".parse().unwrap()));

@@ -135,3 +135,66 @@ async fn a_restarted_server_knows_what_is_taken() {
     assert_eq!(again.post(SERVICES, service("b", json!({"clusterIP": "10.0.77.40"}))).await.code, 422);
     assert_eq!(again.get(&format!("{SERVICES}/kubernetes")).await.ok()["spec"]["clusterIP"], "10.0.0.1");
 }
+
+const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+
+#[tokio::test(start_paused = true)]
+async fn every_address_in_use_has_an_object() {
+    let api = Api::start().await;
+    create(&api, "a", json!({"clusterIP": "10.0.77.40"})).await;
+    let address = api.get(&format!("{ADDRESSES}/10.0.77.40")).await.ok();
+    assert_eq!(
+        address["spec"]["parentRef"],
+        json!({"resource": "services", "namespace": "default", "name": "a"})
+    );
+    assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"], "IPv4");
+    api.get(&format!("{ADDRESSES}/10.0.0.1")).await.ok();
+    let external = json!({"spec": {"type": "ExternalName", "externalName": "a.io", "clusterIP": null, "clusterIPs": null}});
+    api.merge(&format!("{SERVICES}/a"), external).await.ok();
+    assert_eq!(api.get(&format!("{ADDRESSES}/10.0.77.40")).await.code, 404);
+    create(&api, "b", json!({"clusterIP": "10.0.77.41"})).await;
+    api.delete(&format!("{SERVICES}/b")).await.ok();
+    assert_eq!(api.get(&format!("{ADDRESSES}/10.0.77.41")).await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_somebody_wrote_down_is_taken() {
+    let api = Api::start().await;
+    let address = json!({"metadata": {"name": "10.0.77.50"},
+        "spec": {"parentRef": {"resource": "things", "name": "x"}}});
+    api.post(ADDRESSES, address).await.created();
+    let refused = api.post(SERVICES, service("a", json!({"clusterIP": "10.0.77.50"}))).await;
+    assert!(refused.refusal().2.contains("already allocated"), "{refused:?}");
+    api.delete(&format!("{ADDRESSES}/10.0.77.50")).await.ok();
+    create(&api, "a", json!({"clusterIP": "10.0.77.50"})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_range_that_is_ready_adds_addresses() {
+    let api = Api::start().await;
+    let own = api.get(&format!("{RANGES}/kubernetes")).await.ok();
+    assert_eq!(own["spec"]["cidrs"], json!(["10.0.0.0/16"]));
+    assert_eq!(own["status"]["conditions"][0]["status"], "True");
+    let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["192.168.7.0/24"]}});
+    api.post(RANGES, range).await.created();
+    let wanted = service("a", json!({"clusterIP": "192.168.7.9"}));
+    assert_eq!(api.post(SERVICES, wanted.clone()).await.code, 422);
+    let ready = json!({"type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"});
+    api.merge(&format!("{RANGES}/more/status"), json!({"status": {"conditions": [ready]}})).await.ok();
+    api.post(SERVICES, wanted).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_sets_right_what_a_stop_left_half_done() {
+    let api = Api::start().await;
+    create(&api, "a", json!({"clusterIP": "10.0.77.60"})).await;
+    api.delete(&format!("{ADDRESSES}/10.0.77.60")).await.ok();
+    let orphan = json!({"metadata": {"name": "10.0.77.61", "labels": {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
+        "spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "gone"}}});
+    api.post(ADDRESSES, orphan).await.created();
+    let api = api.restart().await;
+    api.get(&format!("{ADDRESSES}/10.0.77.60")).await.ok();
+    assert_eq!(api.get(&format!("{ADDRESSES}/10.0.77.61")).await.code, 404);
+    create(&api, "b", json!({"clusterIP": "10.0.77.61"})).await;
+}

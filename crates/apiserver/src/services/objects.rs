@@ -1,0 +1,129 @@
+//! The IPAddress of every cluster IP: there before the service is, gone after it.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Value, json};
+use setpoint_store::{Change, Expect, ListOptions, Write};
+
+use super::range::Family;
+use crate::auth::User;
+use crate::json::Json;
+use crate::negotiate::Output;
+use crate::options::WriteOptions;
+use crate::query::Query;
+use crate::registry::{Gvr, Served};
+use crate::rest::{Call, create};
+use crate::server::{Server, Warnings};
+use crate::status::Status;
+
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+fn kind() -> Gvr {
+    Gvr::new("networking.k8s.io", "v1", "ipaddresses")
+}
+
+fn object(address: IpAddr, service: &Value) -> Value {
+    let metadata = service.at("metadata");
+    json!({
+        "metadata": {
+            "name": address.to_string(),
+            "labels": {FAMILY: Family::of(address).name(), MANAGED_BY: ALLOCATOR},
+        },
+        "spec": {"parentRef": {
+            "resource": "services",
+            "namespace": metadata.text("namespace"),
+            "name": metadata.text("name"),
+        }},
+    })
+}
+
+/// Writes down which service an address belongs to. One that says so already is left alone.
+pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
+    let Ok(served) = server.served(&kind()) else { return Ok(()) };
+    let key = served.key(None, &address.to_string());
+    if server.store.get(&key, None).await.map_err(|why| server.refusal(why))?.is_some() {
+        return Ok(());
+    }
+    let (user, query, warnings) = (User::system("system:apiserver"), Query::parse(""), Warnings::default());
+    let call = Call {
+        server,
+        user: &user,
+        served: &served,
+        subresource: None,
+        namespace: None,
+        name: None,
+        query: &query,
+        headers: &HeaderMap::new(),
+        body: &Bytes::new(),
+        output: Output::JSON,
+        warnings: &warnings,
+        now: server.now(),
+    };
+    // Boxed, for a service is created by the same way.
+    Box::pin(create::insert(&call, object(address, service), &WriteOptions::default())).await?;
+    Ok(())
+}
+
+/// Takes away what was written down, if it is of the service.
+pub(crate) async fn erase(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
+    let Ok(served) = server.served(&kind()) else { return Ok(()) };
+    let key = served.key(None, &address.to_string());
+    let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
+    let Some(found) = found else { return Ok(()) };
+    if parent(&served.decode(&found)?) != of_service(service) {
+        return Ok(());
+    }
+    let expect = Expect::Revision(found.modified);
+    match server.store.commit(Write { key, expect, change: Change::Delete }).await {
+        // Somebody else was faster.
+        Ok(_) | Err(setpoint_store::Error::Conflict { .. }) => Ok(()),
+        Err(why) => Err(server.refusal(why)),
+    }
+}
+
+fn parent(address: &Value) -> Option<(String, String)> {
+    let parent = address.at("spec").at("parentRef");
+    let is_service = parent.text("group").is_empty() && parent.text("resource") == "services";
+    is_service.then(|| (parent.text("namespace").to_owned(), parent.text("name").to_owned()))
+}
+
+fn of_service(service: &Value) -> Option<(String, String)> {
+    let metadata = service.at("metadata");
+    Some((metadata.text("namespace").to_owned(), metadata.text("name").to_owned()))
+}
+
+/// Makes the IPAddresses those of the services there are: a server that stopped between writing the one and
+/// the other leaves one too many or, if it is an older one, none.
+pub(crate) async fn repair(server: &Server) -> Result<(), Status> {
+    let Ok(addresses) = server.served(&kind()) else { return Ok(()) };
+    let services = server.served(&Gvr::new("", "v1", "services"))?;
+    let mut held = Vec::new();
+    for service in all(server, &services).await? {
+        for address in super::addresses_of(&service) {
+            record(server, address, &service).await?;
+            held.push(address.to_string());
+        }
+    }
+    for address in all(server, &addresses).await? {
+        let metadata = address.at("metadata");
+        let is_ours = metadata.at("labels").text(MANAGED_BY) == ALLOCATOR;
+        let orphan = metadata.text("name").parse::<IpAddr>().ok();
+        let orphan = orphan.filter(|_| is_ours && !held.iter().any(|held| held == metadata.text("name")));
+        if let (Some(orphan), Some((namespace, name))) = (orphan, parent(&address)) {
+            let service = json!({"metadata": {"namespace": namespace, "name": name}});
+            erase(server, orphan, &service).await?;
+            crate::rest::delete::release(server, &addresses, &address);
+        }
+    }
+    Ok(())
+}
+
+async fn all(server: &Server, served: &Served) -> Result<Vec<Value>, Status> {
+    let page = server.store.list(&served.resource.all(), ListOptions::default()).await;
+    let page = page.map_err(|why| server.refusal(why))?;
+    page.records.iter().map(|record| served.decode(record)).collect()
+}

@@ -35,7 +35,7 @@ pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
         add_collections(&mut paths, kind);
         let object = Endpoint { kind, part: None };
         paths.insert(object.path(), object.object_item());
-        for part in kind.subresources.iter().filter(|part| !part.is_connection()) {
+        for part in &kind.subresources {
             let endpoint = Endpoint { kind, part: Some(*part) };
             paths.insert(endpoint.path(), endpoint.part_item(*part));
         }

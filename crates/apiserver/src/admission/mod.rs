@@ -16,6 +16,7 @@ mod runtime_class;
 mod service_account;
 mod storage_protection;
 mod taint_nodes;
+mod webhooks;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -37,6 +38,7 @@ pub use runtime_class::RuntimeClass;
 pub use service_account::ServiceAccount;
 pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
+pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
 use crate::auth::User;
 use crate::json::Json;
@@ -115,8 +117,10 @@ pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(CertificateSigning),
         Box::new(CertificateSubjectRestriction),
         Box::new(DefaultIngressClass),
+        Box::new(MutatingAdmissionWebhook),
         Box::new(RoleEscalation),
         Box::new(ValidatingAdmissionPolicy::default()),
+        Box::new(ValidatingAdmissionWebhook),
         Box::new(ResourceQuota),
     ]
 }

@@ -42,11 +42,11 @@ impl Plugin for ResourceQuota {
         Box::pin(async move {
             let Some(object) = object else { return Ok(()) };
             let (served, quotas) = quotas(review).await?;
-            let kind = &review.served.kind;
-            let Some(evaluator) = Evaluator::of(&kind.group, &kind.plural).filter(|_| !quotas.is_empty())
-            else {
+            if quotas.is_empty() {
                 return Ok(());
-            };
+            }
+            let kind = &review.served.kind;
+            let Some(evaluator) = Evaluator::of(&kind.group, &kind.plural) else { return Ok(()) };
             if !counts(review, &evaluator, object, old) {
                 return Ok(());
             }

@@ -85,3 +85,33 @@ async fn a_binding_chooses_where_with_what_and_how() {
     let refused = api.post(MAPS, map("a")).await;
     assert!(refused.refusal().2.contains("no params found for policy binding"), "{}", refused.text);
 }
+
+fn webhook(name: &str, policy: &str) -> Value {
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let hook = json!({
+        "name": "h.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": policy,
+        "clientConfig": {"service": {"namespace": "default", "name": "none"}},
+        "rules": [rule],
+        "matchConditions": [{"name": "c", "expression": "object.metadata.name == 'bad'"}],
+    });
+    json!({"metadata": {"name": name}, "webhooks": [hook]})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_must_be_asked_and_cannot_be_refuses() {
+    let api = Api::start().await;
+    let path = format!("{GROUP}/mutatingwebhookconfigurations");
+    api.post(&path, webhook("open", "Ignore")).await.created();
+    api.post(MAPS, map("bad")).await.created();
+    api.delete(&format!("{MAPS}/bad")).await.ok();
+    api.post(&format!("{GROUP}/validatingwebhookconfigurations"), webhook("closed", "Fail")).await.created();
+    let refused = api.post(MAPS, map("bad")).await;
+    let message = "Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook: Post \
+                   \"https://none.default.svc:443/?timeout=10s\": service \"none\" not found";
+    assert_eq!(refused.refusal(), (500, "InternalError", message));
+    api.post(MAPS, map("good")).await.created();
+}

@@ -33,9 +33,12 @@ pub(super) struct Compiled {
 
 struct Rules {
     variables: Vec<(Arc<str>, Expression)>,
-    conditions: Vec<Expression>,
+    conditions: Conditions,
     validations: Vec<Validation>,
 }
+
+/// What must hold for a policy, or a webhook, to be asked at all.
+pub(in crate::admission) struct Conditions(Vec<Expression>);
 
 struct Expression {
     text: String,
@@ -81,7 +84,7 @@ impl Compiled {
         };
         let mut budget = BUDGET;
         let variables = rules.with_own(variables, &mut budget);
-        match rules.applies(&variables, &mut budget) {
+        match rules.conditions.all(&variables, &mut budget) {
             Ok(true) => {}
             Ok(false) => return Vec::new(),
             Err(why) => return self.failed(&why),
@@ -106,11 +109,7 @@ impl Rules {
             |variable: &Value| Ok((variable.text("name").into(), compile(variable.text("expression"))?));
         Ok(Self {
             variables: spec.list("variables").iter().map(named).collect::<Result<_, String>>()?,
-            conditions: spec
-                .list("matchConditions")
-                .iter()
-                .map(|condition| compile(condition.text("expression")))
-                .collect::<Result<_, String>>()?,
+            conditions: Conditions::new(spec.list("matchConditions"))?,
             validations: spec
                 .list("validations")
                 .iter()
@@ -133,11 +132,25 @@ impl Rules {
         all.insert("variables", Val::Map(Arc::new(own)));
         all
     }
+}
 
-    /// Whether all conditions hold. One that does not counts more than one that fails.
-    fn applies(&self, variables: &Variables, budget: &mut u64) -> Result<bool, String> {
+impl Conditions {
+    pub(in crate::admission) fn new(conditions: &[Value]) -> Result<Self, String> {
+        let environment = environment();
+        let compile = |one: &Value| Expression::compile(&environment, one.text("expression"));
+        conditions.iter().map(compile).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether all hold of a request.
+    pub(in crate::admission) fn hold(&self, variables: &Variables) -> Result<bool, String> {
+        let mut budget = BUDGET;
+        self.all(variables, &mut budget)
+    }
+
+    /// Whether all hold. One that does not counts more than one that fails.
+    fn all(&self, variables: &Variables, budget: &mut u64) -> Result<bool, String> {
         let mut failures = Vec::new();
-        for condition in &self.conditions {
+        for condition in &self.0 {
             match condition.evaluate(variables, budget) {
                 Ok(Val::Bool(true)) => {}
                 Ok(_) => return Ok(false),

@@ -8,7 +8,7 @@ use crate::kinds::selector;
 use crate::metadata;
 
 /// Whether constraints (`matchConstraints`, `matchResources`) take in a request.
-pub(super) fn matches(constraints: &Value, about: &About<'_>) -> bool {
+pub(in crate::admission) fn matches(constraints: &Value, about: &About<'_>) -> bool {
     let rules = constraints.list("resourceRules");
     let is_named = rules.is_empty() || rules.iter().any(|rule| names(rule, about));
     let is_excluded = constraints.list("excludeResourceRules").iter().any(|rule| names(rule, about));

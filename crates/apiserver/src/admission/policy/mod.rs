@@ -4,7 +4,7 @@
 //! parameters, and what happens to what does not hold. The first refusal is the answer.
 
 mod compiled;
-mod matching;
+pub(super) mod matching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::json::Json;
 use crate::kinds::selector;
 use crate::metadata;
 use crate::status::{Cause, Status};
+pub(super) use compiled::Conditions;
 use compiled::{Compiled, Decision};
 
 /// Holds what is written to the policies there are.
@@ -29,11 +30,11 @@ pub struct ValidatingAdmissionPolicy {
     compiled: Mutex<BTreeMap<String, (u64, Arc<Compiled>)>>,
 }
 
-const GROUP: &str = "admissionregistration.k8s.io";
+pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
-/// What policies say nothing about: themselves, and questions.
-const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
+/// What policies and webhooks have no say in: themselves, and questions.
+pub(super) const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
 
 /// One refusal.
 struct Denial {
@@ -239,7 +240,7 @@ pub(super) struct About<'a> {
 }
 
 impl<'a> About<'a> {
-    async fn new(
+    pub(super) async fn new(
         review: &'a Review<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
@@ -276,7 +277,7 @@ impl<'a> About<'a> {
         self.review.subresource.map_or("", |part| part.name())
     }
 
-    fn variables(&self, params: &Value) -> Variables {
+    pub(super) fn variables(&self, params: &Value) -> Variables {
         Variables::from([
             ("object", Val::of_json(&self.object)),
             ("oldObject", Val::of_json(&self.old)),

@@ -1,0 +1,121 @@
+//! Webhooks: who else is to be asked before something is written.
+//!
+//! This server does not call out. A webhook that may be ignored when it cannot be reached is passed over, as
+//! if it could not be; one that must be asked refuses what it is about, because nobody can say that it would
+//! not have.
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::policy::{About, Conditions, EXEMPT, GROUP, matching};
+use super::{Plugin, Review};
+use crate::json::Json;
+use crate::status::Status;
+
+/// Those that may change what is written.
+pub struct MutatingAdmissionWebhook;
+/// Those that may refuse it.
+pub struct ValidatingAdmissionWebhook;
+
+const NOT_CALLED: &str = "this server does not call webhooks";
+/// How long a webhook that does not say so may take, in seconds.
+const TIMEOUT: i64 = 10;
+
+impl Plugin for MutatingAdmissionWebhook {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        !EXEMPT.contains(&review.served.kind.group.as_str())
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(ask(review, "mutatingwebhookconfigurations", Some(object), old))
+    }
+}
+
+impl Plugin for ValidatingAdmissionWebhook {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        !EXEMPT.contains(&review.served.kind.group.as_str())
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(ask(review, "validatingwebhookconfigurations", object, old))
+    }
+}
+
+/// Asks the webhooks of all configurations; mostly there are none.
+async fn ask(
+    review: &Review<'_>,
+    plural: &str,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let configurations = review.list(GROUP, plural, None).await?;
+    if configurations.is_empty() {
+        return Ok(());
+    }
+    let about = About::new(review, object, old).await?;
+    for webhook in configurations.iter().flat_map(|configuration| configuration.list("webhooks")) {
+        if is_about(webhook, &about) {
+            call(webhook, &about).await?;
+        }
+    }
+    Ok(())
+}
+
+fn is_about(webhook: &Value, about: &About<'_>) -> bool {
+    let constraints = json!({
+        "resourceRules": webhook.at("rules"),
+        "namespaceSelector": webhook.at("namespaceSelector"),
+        "objectSelector": webhook.at("objectSelector"),
+    });
+    !webhook.list("rules").is_empty() && matching::matches(&constraints, about)
+}
+
+async fn call(webhook: &Value, about: &About<'_>) -> Result<(), Status> {
+    let (name, review) = (webhook.text("name"), about.review);
+    let must_answer = webhook.text("failurePolicy") != "Ignore";
+    let conditions = Conditions::new(webhook.list("matchConditions"));
+    match conditions.and_then(|conditions| conditions.hold(&about.variables(&Value::Null))) {
+        Ok(true) => {}
+        Ok(false) => return Ok(()),
+        Err(why) if must_answer => return Err(review.forbidden(Some(&about.object), why)),
+        Err(_) => return Ok(()),
+    }
+    if review.dry_run && !matches!(webhook.text("sideEffects"), "None" | "NoneOnDryRun") {
+        return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
+    }
+    if !must_answer {
+        return Ok(());
+    }
+    let (url, why) = reach(webhook, review).await?;
+    let why = format!("failed calling webhook {name:?}: failed to call webhook: Post {url:?}: {why}");
+    Err(Status::internal(why))
+}
+
+/// Where a webhook is, and why it is not asked there.
+async fn reach(webhook: &Value, review: &Review<'_>) -> Result<(String, String), Status> {
+    let client = webhook.at("clientConfig");
+    let timeout = webhook.int("timeoutSeconds").unwrap_or(TIMEOUT);
+    let service = client.at("service");
+    if service.is_null() {
+        return Ok((format!("{}?timeout={timeout}s", client.text("url")), NOT_CALLED.into()));
+    }
+    let (namespace, name) = (service.text("namespace"), service.text("name"));
+    let port = service.int("port").unwrap_or(443);
+    let path = service.text("path").trim_start_matches('/');
+    let url = format!("https://{name}.{namespace}.svc:{port}/{path}?timeout={timeout}s");
+    let why = match review.find_in("", "services", Some(namespace), name).await? {
+        Some(_) => NOT_CALLED.to_owned(),
+        None => format!("service {name:?} not found"),
+    };
+    Ok((url, why))
+}

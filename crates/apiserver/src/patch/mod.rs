@@ -11,7 +11,7 @@ pub mod strategic;
 #[cfg(test)]
 mod tests;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::field::{FieldError, Reason};
 use crate::schema::decode::{Misfit, normalize, strict_error};
@@ -113,9 +113,26 @@ fn apply_strategic(
         fields.insert("apiVersion".into(), target.api_version().into());
         fields.insert("kind".into(), target.kind.clone().into());
     }
-    settle(normalize(&target.schema, patched, validation), duplicates, validation, || {
-        GoPrint(&shown).to_string()
-    })
+    let untouched = take_untouched(&mut patched, &shown);
+    let mut decoded = normalize(&target.schema, patched, validation);
+    if let Ok(Decoded { object: Value::Object(fields), .. }) = &mut decoded {
+        fields.extend(untouched);
+    }
+    settle(decoded, duplicates, validation, || GoPrint(&shown).to_string())
+}
+
+/// What a patch does not mention is as it was stored, and need not be checked again: of a patch to a
+/// status, most of the object.
+fn take_untouched(patched: &mut Value, patch: &Value) -> Map<String, Value> {
+    let (Value::Object(fields), Value::Object(patch)) = (patched, patch) else { return Map::new() };
+    // A directive is about the object as a whole.
+    if patch.keys().any(|key| key.starts_with('$')) {
+        return Map::new();
+    }
+    let is_named = |key: &str| matches!(key, "apiVersion" | "kind") || patch.contains_key(key);
+    let (touched, untouched) = std::mem::take(fields).into_iter().partition(|(key, _)| is_named(key));
+    *fields = touched;
+    untouched
 }
 
 /// JSON and merge patches may make another kind of the object, which then fails as that kind would.

@@ -19,6 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,6 +64,8 @@ pub(crate) struct Events {
     sender: mpsc::Sender<EventObject>,
     names: Arc<Names>,
     metrics: Metrics,
+    /// How many found no room so far.
+    dropped: Arc<AtomicU64>,
 }
 
 /// The task that writes what was recorded.
@@ -87,7 +90,7 @@ pub(crate) fn channel(client: Client, runtime: Runtime, metrics: Metrics) -> (Ev
         runtime,
         events: Kind::new("", "v1", "Event", "events", true),
     };
-    (Events { sender, names, metrics }, recording)
+    (Events { sender, names, metrics, dropped: Arc::default() }, recording)
 }
 
 impl Events {
@@ -97,13 +100,18 @@ impl Events {
 
     fn send(&self, event: EventObject) {
         if let Err(rejected) = self.sender.try_send(event) {
-            let event = rejected.into_inner();
-            tracing::warn!(
-                object = event.involved_object.name,
-                reason = event.reason,
-                "too many events: dropped one"
-            );
-            self.metrics.count("setpoint_events_dropped", "Events that were not recorded", &[], 1);
+            self.drop_event(&rejected.into_inner());
+        }
+    }
+
+    /// Counts every one, and says so of the first, the second, the fourth: a flood of events is not to
+    /// become a flood of lines.
+    fn drop_event(&self, event: &EventObject) {
+        self.metrics.count("setpoint_events_dropped", "Events that were not recorded", &[], 1);
+        let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+        if dropped.is_power_of_two() {
+            let (object, reason) = (&event.involved_object.name, &event.reason);
+            tracing::warn!(object, reason, dropped, "too many events: some are dropped");
         }
     }
 }

@@ -183,3 +183,22 @@ impl TargetRef {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    #[test]
+    fn lists_that_are_null_are_empty() {
+        let slice: Cached<Slice> = cached(json!({
+            "metadata": {"name": "s", "annotations": null}, "addressType": "IPv4", "endpoints": null, "ports": null,
+        }));
+        assert_eq!((slice.endpoints.len(), slice.ports_key().len()), (0, 0));
+        let names: Cached<Slice> =
+            cached(json!({"metadata": {"name": "s"}, "addressType": "FQDN", "endpoints": []}));
+        assert_eq!(names.address_type, None);
+    }
+}

@@ -6,7 +6,7 @@ use setpoint::client::{Delete, Part, Patch};
 use setpoint::source::Selection;
 use setpoint::{Key, Kind};
 use setpoint_cluster::Parts;
-use setpoint_sim::{Scenario, World, check_all};
+use setpoint_sim::{History, Scenario, World, check_all};
 
 /// Seeded combinations of faults beyond the exhaustive single ones; a long search raises it.
 fn combinations() -> usize {
@@ -36,7 +36,18 @@ pub(crate) fn survives_with(
     parts: Parts,
     script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
 ) {
-    let scenario = Scenario { name, parts, script, always: |_| Ok(()) };
+    survives_within(name, parts, script, |_| Ok(()));
+}
+
+/// The same, and something holds after every single change.
+#[track_caller]
+pub(crate) fn survives_within(
+    name: &'static str,
+    parts: Parts,
+    script: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
+    always: fn(&History) -> Result<(), String>,
+) {
+    let scenario = Scenario { name, parts, script, always };
     let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }

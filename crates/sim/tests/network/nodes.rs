@@ -1,5 +1,7 @@
 //! Nodes that fall silent, and taints that make pods go.
 
+use std::time::Duration;
+
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -78,4 +80,34 @@ fn taint(world: &World) -> LocalBoxFuture<'_, ()> {
 #[test]
 fn eviction_by_taint_survives_them() {
     survives("eviction by taint", &["taint-eviction-controller"], taint);
+}
+
+/// A node that says itself that it is not ready can speak for its pods too.
+#[test]
+fn the_pods_of_a_node_that_speaks_are_left_to_it() {
+    World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
+        world.pass(Duration::from_secs(6)).await;
+        found(world).await;
+        patient_pod(world).await;
+        let status = |ready: &str| json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        patch(world, "Pod", "p", Part::Status, status("True")).await;
+        patch(world, "Node", "n", Part::Status, status("False")).await;
+        until(world, "Node", "n", |node| has_taint(node, "node.kubernetes.io/not-ready", "NoSchedule")).await;
+        world.pass(Duration::from_secs(20)).await;
+        until(world, "Pod", "p", |pod| is(pod, "Ready", "True")).await;
+    });
+}
+
+/// Where no node at all is ready it is the controller that cannot see: nobody is made to leave.
+#[test]
+fn nobody_is_made_to_leave_where_nobody_is_ready() {
+    World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
+        found(world).await;
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        patch(world, "Node", "n", Part::Status, ready).await;
+        until(world, "Node", "n", |node| is(node, "Ready", "Unknown")).await;
+        world.pass(Duration::from_secs(60)).await;
+        until(world, "Node", "n", |node| !has_taint(node, "node.kubernetes.io/unreachable", "NoExecute"))
+            .await;
+    });
 }

@@ -6,6 +6,8 @@
 //!  replicaset/   as many pods of a template as are wanted: the exemplar, read it first
 //!  replication_controller/  the same, for its elder
 //!  deployment/   from one template to the next, within bounds
+//!  statefulset/  pods that keep their names and their claims
+//!  daemonset/    one pod on every node that fits
 //!  job/          pods that run to their end, each counted once
 //!  cronjob/      Jobs, started when they are due
 //!  ttl_after_finished/  Jobs that go a while after they have ended
@@ -34,6 +36,7 @@
 
 mod cluster_role_aggregation;
 mod cronjob;
+mod daemonset;
 mod deployment;
 mod discovery;
 mod disruption;
@@ -56,6 +59,7 @@ mod root_ca;
 mod served;
 mod service_account;
 mod service_cidr;
+mod statefulset;
 mod taint_eviction;
 mod ttl_after_finished;
 mod workload;

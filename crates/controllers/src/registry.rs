@@ -16,6 +16,8 @@ pub const REGISTRY: &[Entry] = &[
     crate::replicaset::ENTRY,
     crate::replication_controller::ENTRY,
     crate::deployment::ENTRY,
+    crate::statefulset::ENTRY,
+    crate::daemonset::ENTRY,
     crate::job::ENTRY,
     crate::cronjob::ENTRY,
     crate::ttl_after_finished::ENTRY,

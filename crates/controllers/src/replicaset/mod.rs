@@ -5,7 +5,6 @@
 //! Writes: creates and deletes pods; adopts and releases them (patch); ReplicaSet status (update).
 //!
 //! ```text
-//!  wake.rs       a change of a set or a pod → the sets to look at
 //!  observe.rs    listers → Observed
 //!  plan.rs       which pods to claim, how many to create, which to delete   (pure)
 //!  rank.rs       which pods go first                                         (pure)
@@ -32,7 +31,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod view;
-mod wake;
 
 use std::sync::Arc;
 
@@ -41,13 +39,13 @@ use setpoint::{Context, Controller, Expectations, Kind, Queue, Runnable};
 
 use self::observe::Observer;
 use self::reconcile::ReplicaSets;
-use self::wake::Wake;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
 use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
+use crate::workload::wake::Wake;
 
 pub(crate) use self::view::{REPLICA_FAILURE, ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, Replicated};
 

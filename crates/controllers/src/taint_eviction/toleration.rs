@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::view::{Taint, Toleration};
+use crate::workload::toleration::{Taint, Toleration};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stay {
@@ -16,7 +16,7 @@ pub(super) enum Stay {
 pub(super) fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
     let mut shortest: Option<i64> = None;
     for taint in taints {
-        let Some(fitting) = tolerations.iter().find(|toleration| toleration.fits(taint)) else {
+        let Some(fitting) = tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
             return Stay::Not;
         };
         if let Some(seconds) = fitting.toleration_seconds {
@@ -29,18 +29,5 @@ pub(super) fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
             Ok(seconds @ 1..) => Stay::For(Duration::from_secs(seconds)),
             _ => Stay::Not,
         },
-    }
-}
-
-impl Toleration {
-    fn fits(&self, taint: &Taint) -> bool {
-        let effect = self.effect.is_empty() || self.effect == taint.effect;
-        let key = self.key.is_empty() || self.key == taint.key;
-        let value = match &*self.operator {
-            "" | "Equal" => self.value == taint.value,
-            "Exists" => true,
-            _ => false,
-        };
-        effect && key && value
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::workload::encoding::null_is_empty;
+use crate::workload::toleration::{Taint, Toleration};
 
 /// A node: the taints that make pods go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,24 +21,6 @@ pub(super) struct Guest {
 }
 
 setpoint::view!(Guest of k8s_openapi::api::core::v1::Pod);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(super) struct Taint {
-    pub(super) key: Box<str>,
-    pub(super) value: Box<str>,
-    pub(super) effect: Box<str>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Toleration {
-    pub(super) key: Box<str>,
-    pub(super) operator: Box<str>,
-    pub(super) value: Box<str>,
-    pub(super) effect: Box<str>,
-    pub(super) toleration_seconds: Option<i64>,
-}
 
 impl<'de> Deserialize<'de> for Host {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

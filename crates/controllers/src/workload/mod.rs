@@ -9,6 +9,9 @@
 //!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
 //!  on_node.rs      from a node to the pods on it
 //!  disruption_target.rs  how a pod says that it was made to go (pure)
+//!  wake.rs         a change of a pod → the sets to look at
+//!  toleration.rs   taints, and who tolerates them (pure)
+//!  history.rs      the templates that a kind has had
 //!  pace.rs         how often a busy owner is looked at
 //!  amount.rs       a number, or a share of a whole (pure)
 //!  condition.rs    the conditions of a status (pure)
@@ -24,6 +27,7 @@ pub(crate) mod disruption_target;
 pub(crate) mod encoding;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub(crate) mod history;
 pub(crate) mod on_node;
 pub(crate) mod owners;
 pub(crate) mod pace;
@@ -31,3 +35,5 @@ pub(crate) mod pod;
 pub(crate) mod pod_control;
 pub(crate) mod selector;
 pub(crate) mod template;
+pub(crate) mod toleration;
+pub(crate) mod wake;

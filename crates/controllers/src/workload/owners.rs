@@ -1,6 +1,6 @@
 //! From a dependent to its owner, and to those who would adopt it.
 
-use setpoint::{Cached, Key, LabelSelector, Lister, Object, View};
+use setpoint::{Cached, Event, Key, LabelSelector, Lister, Object, View};
 
 /// A kind whose objects select their dependents.
 pub(crate) trait Owner: View {
@@ -28,6 +28,20 @@ impl<V: Owner> Owners<V> {
         (owner.meta().uid == controller.uid).then_some(owner)
     }
 
+    /// Everyone whom a change of a dependent concerns: who has it, who had it, who may want it.
+    pub(crate) fn concerned_by(&self, event: &Event) -> Vec<Key> {
+        let new = event.object();
+        let handed_over = event.old().filter(|old| old.meta().controller() != new.meta().controller());
+        let had = handed_over.and_then(|old| self.of(old));
+        let mut keys: Vec<Key> = had.map(|had| had.key().clone()).into_iter().collect();
+        if new.meta().controller().is_some() {
+            keys.extend(self.of(new).map(|has| has.key().clone()));
+        } else if is_news_for_adopters(event) {
+            keys.extend(self.selecting(new));
+        }
+        keys
+    }
+
     /// Everyone who selects an orphan. A selector without requirements selects nothing here.
     pub(crate) fn selecting(&self, orphan: &Object) -> Vec<Key> {
         let labels = &orphan.meta().labels;
@@ -42,5 +56,16 @@ impl<V: Owner> Owners<V> {
                 Vec::new()
             }
         }
+    }
+}
+
+/// Whether an orphan may be wanted for what it has become.
+fn is_news_for_adopters(event: &Event) -> bool {
+    match event {
+        Event::Added { .. } => true,
+        Event::Updated { old, new } => {
+            old.meta().labels != new.meta().labels || old.meta().controller() != new.meta().controller()
+        }
+        Event::Deleted { .. } => false,
     }
 }

@@ -1,6 +1,8 @@
 //! Workloads beyond ReplicaSets and Deployments, disturbed in every way there is: the world ends the same.
 
 mod cronjob;
+mod daemonset;
 mod job;
 mod place;
 mod replication_controller;
+mod statefulset;

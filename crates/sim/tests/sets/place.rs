@@ -1,4 +1,4 @@
-//! A whole cluster with two nodes, and what a user does in it.
+//! A whole cluster with one node, and what a user does in it.
 
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(crate) fn parts(controllers: &[&str]) -> Parts {
         controllers: setpoint_controllers::selected(&[controllers, UPKEEP].concat())
             .expect("known controllers"),
         scheduler: true,
-        nodes: 2,
+        nodes: 1,
         ..Parts::default()
     }
 }

@@ -1,4 +1,4 @@
-//! Which sets a change concerns.
+//! Which sets a change of a pod concerns, for kinds that create and delete pods by count.
 //!
 //! What always holds: the cache already shows a change when these handlers are told of it, so a
 //! creation or deletion is observed only once a list would show it.
@@ -7,19 +7,18 @@ use std::sync::Arc;
 
 use setpoint::{Event, Expectations, Key, Object, Queue};
 
-use super::Replicated;
-use crate::workload::owners::Owners;
-use crate::workload::pace::Pace;
+use super::owners::{Owner, Owners};
+use super::pace::Pace;
 
-pub(super) struct Wake<R> {
-    pub(super) queue: Queue<Key>,
-    pub(super) expectations: Arc<Expectations<Key>>,
-    pub(super) pace: Arc<Pace<Key>>,
-    pub(super) sets: Owners<R>,
+pub(crate) struct Wake<R> {
+    pub(crate) queue: Queue<Key>,
+    pub(crate) expectations: Arc<Expectations<Key>>,
+    pub(crate) pace: Arc<Pace<Key>>,
+    pub(crate) sets: Owners<R>,
 }
 
-impl<R: Replicated> Wake<R> {
-    pub(super) fn set_changed(&self, event: &Event) {
+impl<R: Owner> Wake<R> {
+    pub(crate) fn set_changed(&self, event: &Event) {
         let replaced = matches!(event, Event::Updated { old, new } if old.meta().uid != new.meta().uid);
         if replaced || matches!(event, Event::Deleted { .. }) {
             // A namesake starts without the expectations of this one.
@@ -28,7 +27,7 @@ impl<R: Replicated> Wake<R> {
         self.queue.add(event.object().key().clone());
     }
 
-    pub(super) fn pod_changed(&self, event: &Event) {
+    pub(crate) fn pod_changed(&self, event: &Event) {
         match event {
             Event::Added { object, .. } => self.pod_added(object),
             Event::Updated { old, new } if old.meta().uid != new.meta().uid => {

@@ -1,0 +1,169 @@
+//! DaemonSet: one pod on every node that fits.
+//!
+//! Owns: the pods and the revisions that a DaemonSet controls; `status` of DaemonSets.
+//! Watches: DaemonSets, Pods, Nodes, ControllerRevisions.
+//! Writes: creates and deletes pods; adopts, releases and relabels them (patch); creates, updates, adopts,
+//! releases and deletes revisions; DaemonSet status (update).
+//!
+//! ```text
+//!  placement.rs  on which nodes a daemon runs                      (pure)
+//!  plan.rs       which nodes get a daemon and which pods go        (pure)
+//!  rolling.rs    from one template to the next, within bounds      (pure)
+//!  bodies.rs     what pods are made of                             (pure)
+//!  backoff.rs    how long failed pods stay
+//!  revisions.rs  the revision of the template, and earlier ones
+//!  status.rs     what the status says, and when to look again      (pure)
+//!  reconcile.rs  observe, plan, apply, then history and status
+//! ```
+//!
+//! What always holds:
+//! - a pod is made for one node, which its affinity names; the scheduler only confirms it;
+//! - a node has one pod, or while an update surges two;
+//! - nothing is created or deleted while earlier creates and deletes have not shown up in the cache;
+//! - an update goes on only where there is nothing to put right.
+
+mod backoff;
+mod bodies;
+mod placement;
+mod plan;
+mod reconcile;
+mod revisions;
+mod rolling;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{
+    Cached, Context, Controller, Event, Expectations, Key, Kind, Lister, Object, Queue, Runnable,
+};
+
+use self::backoff::Failures;
+use self::placement::{Placement, Verdict};
+use self::reconcile::DaemonSets;
+use self::view::{DaemonSet, Node, Where};
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::dependents::Dependents;
+use crate::workload::history::{Historian, Revision};
+use crate::workload::on_node::OnNode;
+use crate::workload::owners::Owners;
+use crate::workload::pace::Pace;
+use crate::workload::pod::Pod;
+use crate::workload::pod_control::PodControl;
+use crate::workload::wake::Wake;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "daemonset-controller",
+    aliases: &["daemonset"],
+    on_by_default: true,
+    summary: "keeps one of a DaemonSet's pods on every node that fits",
+    watches: &[
+        Access::watch("apps", "daemonsets"),
+        Access::watch("apps", "controllerrevisions"),
+        Access::watch("", "pods"),
+        Access::watch("", "nodes"),
+    ],
+    writes: &[
+        Access::to("", "pods", &["create", "delete", "patch"]),
+        Access::to("apps", "controllerrevisions", &["create", "delete", "patch", "update"]),
+        Access::to("apps", "daemonsets/status", &["update"]),
+        EVENTS,
+    ],
+    default_workers: 2,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let sets = context.informers.of::<DaemonSet>();
+    let pods = context.informers.of::<Pod>();
+    let nodes = context.informers.of::<Node>();
+    let revisions = context.informers.of::<Revision>();
+    let clock = &context.runtime.clock;
+    let queue = Queue::with_rate_limiter("daemonset", &context.runtime, limiter::eager(clock));
+    let expectations = Arc::new(Expectations::new(clock.clone()));
+    let pace = Arc::new(Pace::new(clock.clone()));
+
+    let wake = Arc::new(Wake {
+        queue: queue.clone(),
+        expectations: expectations.clone(),
+        pace: pace.clone(),
+        sets: Owners::<DaemonSet>::new(sets.lister()),
+    });
+    let on_set = wake.clone();
+    sets.add_handler(move |event: &Event| on_set.set_changed(event));
+    pods.add_handler(move |event: &Event| wake.pod_changed(event));
+    let landlord = Landlord { queue: queue.clone(), sets: sets.lister(), pods: OnNode::of(&pods) };
+    nodes.add_handler(move |event: &Event| landlord.node_changed(event));
+    let historian = Historian::new(context.client.clone(), &revisions);
+    let (wake, owners) = (queue.clone(), Owners::<DaemonSet>::new(sets.lister()));
+    let news = historian.clone();
+    revisions.add_handler(move |event: &Event| {
+        news.concerned_by(&owners, event).into_iter().for_each(|set| wake.add(set));
+    });
+
+    let reconciler = DaemonSets {
+        client: context.client.clone(),
+        recorder: context.recorder(ENTRY.name),
+        clock: clock.clone(),
+        kind: Kind::of::<DaemonSet>(),
+        sets: sets.lister(),
+        nodes: nodes.lister(),
+        pods: Dependents::of(&pods),
+        historian,
+        expectations,
+        pace,
+        failures: Failures::new(clock.clone()),
+        hands: PodControl::new(context, Kind::of::<DaemonSet>(), ENTRY.name),
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&sets)
+        .waits_for(&pods)
+        .waits_for(&nodes)
+        .waits_for(&revisions);
+    vec![Box::new(controller)]
+}
+
+/// Tells DaemonSets of nodes.
+struct Landlord {
+    queue: Queue<Key>,
+    sets: Lister<DaemonSet>,
+    pods: OnNode<Pod>,
+}
+
+impl Landlord {
+    fn node_changed(&self, event: &Event) {
+        match event {
+            Event::Updated { old, new } if !is_news(old, new) => {}
+            Event::Added { object, .. } | Event::Updated { new: object, .. } => self.judge(object),
+            Event::Deleted { .. } => {
+                for set in self.sets.list(None).unwrap_or_default() {
+                    self.queue.add(set.key().clone());
+                }
+            }
+        }
+    }
+
+    /// Wakes the sets whose pods on the node are not as they should be.
+    fn judge(&self, node: &Object) {
+        let Ok(node) = Cached::<Node>::new(node.clone()) else { return };
+        let pods = self.pods.pods(&node.meta().name).unwrap_or_default();
+        for set in self.sets.list(None).unwrap_or_default() {
+            let verdict = Placement::of(Where::of(&set.spec.template)).verdict(&node);
+            let there = pods.iter().any(|pod| pod.meta().is_controlled_by(&set.meta().uid));
+            let misplaced = there && set.status.number_misscheduled > 0;
+            if (verdict == Verdict::Run) != there || misplaced {
+                self.queue.add(set.key().clone());
+            }
+        }
+    }
+}
+
+/// Whether anything changed that decides which daemons a node has.
+fn is_news(old: &Object, new: &Object) -> bool {
+    old.meta().labels != new.meta().labels || old.view::<Node>().ok() != new.view::<Node>().ok()
+}

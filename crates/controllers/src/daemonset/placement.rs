@@ -1,0 +1,168 @@
+//! On which nodes a daemon runs. Pure.
+
+use setpoint::{Cached, Labels};
+
+use super::view::{Node, Requirement, Term, Where};
+use crate::workload::toleration::{Taint, Toleration};
+
+/// The taints that every daemon tolerates, and their effects.
+pub(super) const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+/// The one that a daemon tolerates which uses its node's network.
+pub(super) const NETWORK_UNAVAILABLE: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+/// Whether a node has a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It shall have one.
+    Run,
+    /// It shall get none, and keep the one it has.
+    Keep,
+    /// It shall have none.
+    Not,
+}
+
+/// Where the pods of a template may run.
+pub(super) struct Placement {
+    spec: Where,
+    tolerations: Vec<Toleration>,
+}
+
+impl Placement {
+    pub(super) fn of(spec: Where) -> Self {
+        let mut tolerations = spec.tolerations.clone().unwrap_or_default();
+        let network = spec.host_network.then_some(NETWORK_UNAVAILABLE);
+        let always = TOLERATED.into_iter().chain(network).map(|(key, effect)| Toleration {
+            key: key.into(),
+            operator: "Exists".into(),
+            effect: effect.into(),
+            ..Toleration::default()
+        });
+        tolerations.extend(always);
+        Self { spec, tolerations }
+    }
+
+    pub(super) fn verdict(&self, node: &Cached<Node>) -> Verdict {
+        let (name, labels) = (&*node.meta().name, &node.meta().labels);
+        let named = self.spec.node_name.is_empty() || *self.spec.node_name == *name;
+        if !named || !self.fits(name, labels) {
+            return Verdict::Not;
+        }
+        let untolerated = |effects: &[&str]| {
+            let counts = |taint: &&Taint| effects.contains(&&*taint.effect);
+            let tolerated = |taint: &Taint| self.tolerations.iter().any(|one| one.tolerates(taint));
+            node.spec.taints.iter().filter(counts).any(|taint| !tolerated(taint))
+        };
+        if !untolerated(&["NoExecute", "NoSchedule"]) {
+            Verdict::Run
+        } else if !untolerated(&["NoExecute"]) {
+            Verdict::Keep
+        } else {
+            Verdict::Not
+        }
+    }
+
+    /// Whether a node is one that the selector and the affinity name.
+    fn fits(&self, node: &str, labels: &Labels) -> bool {
+        let mut selector = self.spec.node_selector.iter().flatten();
+        let selected = selector.all(|(key, value)| labels.get(key) == Some(value));
+        selected && self.spec.required().is_none_or(|terms| terms.iter().any(|term| term.fits(node, labels)))
+    }
+}
+
+impl Term {
+    /// A term without requirements fits nothing.
+    fn fits(&self, node: &str, labels: &Labels) -> bool {
+        let empty = self.match_expressions.is_empty() && self.match_fields.is_empty();
+        let by_field = |field: &Requirement| *field.key == *"metadata.name" && field.holds(Some(node));
+        !empty
+            && self.match_expressions.iter().all(|one| one.holds(labels.get(&one.key)))
+            && self.match_fields.iter().all(by_field)
+    }
+}
+
+impl Requirement {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let listed = value.is_some_and(|value| self.values.iter().any(|wanted| **wanted == *value));
+        let compared = || {
+            let (value, bound): (i64, i64) = (value?.parse().ok()?, self.values.first()?.parse().ok()?);
+            Some(value.cmp(&bound))
+        };
+        match &*self.operator {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
+            "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    #[test]
+    fn a_node_is_judged_by_its_name_its_labels_and_its_taints() {
+        let check = |spec: Value, taints: Value, expected: Verdict| {
+            let placement = Placement::of(serde_json::from_value(spec.clone()).unwrap());
+            let node: Cached<Node> = cached(json!({
+                "metadata": {"name": "n", "labels": {"zone": "a", "cores": "8"}}, "spec": {"taints": taints},
+            }));
+            assert_eq!(placement.verdict(&node), expected, "{spec} on {taints}");
+        };
+        let none = || json!([]);
+        let required = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
+        let taint = |key: &str, effect: &str| json!([{"key": key, "effect": effect}]);
+        check(json!({}), none(), Verdict::Run);
+        check(json!({}), Value::Null, Verdict::Run);
+        check(json!({"nodeName": "n"}), none(), Verdict::Run);
+        check(json!({"nodeName": "m"}), none(), Verdict::Not);
+        check(json!({"nodeSelector": {"zone": "a"}}), none(), Verdict::Run);
+        check(json!({"nodeSelector": {"zone": "b"}}), none(), Verdict::Not);
+        check(
+            required(json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}])),
+            none(),
+            Verdict::Run,
+        );
+        check(
+            required(json!([{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["8"]}]}])),
+            none(),
+            Verdict::Not,
+        );
+        check(
+            required(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}])),
+            none(),
+            Verdict::Run,
+        );
+        check(required(json!([{}])), none(), Verdict::Not);
+        check(json!({}), taint("gpu", "NoSchedule"), Verdict::Keep);
+        check(json!({}), taint("gpu", "NoExecute"), Verdict::Not);
+        check(json!({}), taint("gpu", "PreferNoSchedule"), Verdict::Run);
+        check(
+            json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+            taint("gpu", "NoExecute"),
+            Verdict::Run,
+        );
+        check(json!({}), taint("node.kubernetes.io/unschedulable", "NoSchedule"), Verdict::Run);
+        check(json!({}), taint("node.kubernetes.io/not-ready", "NoExecute"), Verdict::Run);
+        check(json!({}), taint("node.kubernetes.io/network-unavailable", "NoSchedule"), Verdict::Keep);
+        check(
+            json!({"hostNetwork": true}),
+            taint("node.kubernetes.io/network-unavailable", "NoSchedule"),
+            Verdict::Run,
+        );
+    }
+}

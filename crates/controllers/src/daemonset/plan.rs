@@ -1,0 +1,194 @@
+//! Which nodes get a daemon and which pods go. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use setpoint::{Cached, EventType};
+
+use super::placement::{Placement, Verdict};
+use super::view::{DaemonSet, Node, Where, target_node};
+use crate::workload::history::REVISION_LABEL;
+use crate::workload::pod::{Phase, Pod};
+
+const GENERATION_LABEL: &str = "pod-template-generation";
+
+/// Everything a plan depends on, but for the time.
+pub(super) struct Scene<'a> {
+    pub(super) set: &'a Cached<DaemonSet>,
+    /// The revision of the set's template, as pods are labelled with it.
+    pub(super) hash: &'a str,
+    /// Every node, and whether it has a daemon.
+    pub(super) nodes: BTreeMap<Box<str>, Verdict>,
+    /// The pods on each node, or meant for it; the oldest first, those on the node before the others.
+    pub(super) pods: BTreeMap<Box<str>, Vec<Cached<Pod>>>,
+}
+
+/// What is to be done.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Nodes that get a pod.
+    pub(super) create: Vec<Box<str>>,
+    pub(super) delete: Vec<Cached<Pod>>,
+    /// Nodes on which a pod has failed.
+    pub(super) failed: Vec<Box<str>>,
+    pub(super) events: Vec<(EventType, &'static str, String)>,
+    /// When a failed pod may go.
+    pub(super) wait: Option<Duration>,
+}
+
+impl Plan {
+    pub(super) fn is_empty(&self) -> bool {
+        self.create.is_empty() && self.delete.is_empty()
+    }
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(
+        set: &'a Cached<DaemonSet>,
+        hash: &'a str,
+        nodes: &[Cached<Node>],
+        pods: &[Cached<Pod>],
+    ) -> Self {
+        let placement = Placement::of(Where::of(&set.spec.template));
+        let verdict = |node: &Cached<Node>| ((*node.meta().name).into(), placement.verdict(node));
+        let mut by_node: BTreeMap<Box<str>, Vec<Cached<Pod>>> = BTreeMap::new();
+        for pod in pods {
+            // One that has ended and is told to go is as good as gone.
+            let gone = pod.phase.has_ended() && pod.meta().is_being_deleted();
+            if let Some(node) = target_node(pod).filter(|_| !gone) {
+                by_node.entry(node).or_default().push(pod.clone());
+            }
+        }
+        for pods in by_node.values_mut() {
+            pods.sort_by_key(|pod| {
+                (pod.node.is_empty(), pod.meta().creation_timestamp, pod.meta().name.clone())
+            });
+        }
+        Self { set, hash, nodes: nodes.iter().map(verdict).collect(), pods: by_node }
+    }
+
+    pub(super) fn verdict(&self, node: &str) -> Verdict {
+        self.nodes.get(node).copied().unwrap_or(Verdict::Not)
+    }
+
+    pub(super) fn on(&self, node: &str) -> &[Cached<Pod>] {
+        self.pods.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many nodes shall have a daemon.
+    pub(super) fn desired(&self) -> usize {
+        self.nodes.values().filter(|verdict| **verdict == Verdict::Run).count()
+    }
+
+    pub(super) fn is_updated(&self, pod: &Cached<Pod>) -> bool {
+        let labels = &pod.meta().labels;
+        let by_hash = !self.hash.is_empty() && labels.get(REVISION_LABEL) == Some(self.hash);
+        let generation = self.set.template_generation().map(|generation| generation.to_string());
+        by_hash || (generation.is_some() && labels.get(GENERATION_LABEL) == generation.as_deref())
+    }
+
+    pub(super) fn is_available(&self, pod: &Cached<Pod>, now: Timestamp) -> bool {
+        pod.is_available(self.set.spec.min_ready(), now)
+    }
+}
+
+/// Every node that shall have a daemon has one, and no other has. `held_back`: how long the failed pod on a
+/// node has to stay, if it has to.
+pub(super) fn manage(
+    scene: &Scene<'_>,
+    held_back: impl Fn(&str) -> Option<Duration>,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    for (node, verdict) in &scene.nodes {
+        let pods = scene.on(node);
+        match verdict {
+            Verdict::Run if pods.is_empty() => plan.create.push(node.clone()),
+            Verdict::Run | Verdict::Keep => plan.keep(scene, node, *verdict, &held_back, now),
+            Verdict::Not => plan.delete.extend(pods.iter().filter(|pod| is_staying(pod)).cloned()),
+        }
+    }
+    plan.delete.extend(meant_for_nobody(scene));
+    plan
+}
+
+impl Plan {
+    fn keep(
+        &mut self,
+        scene: &Scene<'_>,
+        node: &str,
+        verdict: Verdict,
+        held_back: impl Fn(&str) -> Option<Duration>,
+        now: Timestamp,
+    ) {
+        let mut running = Vec::new();
+        for pod in scene.on(node).iter().filter(|pod| is_staying(pod)) {
+            match pod.phase {
+                Phase::Failed => match held_back(node) {
+                    Some(wait) => self.wait = self.wait.into_iter().chain([wait]).min(),
+                    None => self.remove_failed(node, pod),
+                },
+                Phase::Succeeded => self.remove_succeeded(node, pod),
+                _ => running.push(pod),
+            }
+        }
+        if !scene.set.spec.allows_surge() {
+            self.delete.extend(running.into_iter().skip(1).cloned());
+        } else if running.is_empty() && verdict == Verdict::Run {
+            self.create.push(node.into());
+        } else {
+            self.keep_surge(scene, &running, now);
+        }
+    }
+
+    /// Two pods may be on the node: one of the newest revision, and the one it replaces.
+    fn keep_surge(&mut self, scene: &Scene<'_>, running: &[&Cached<Pod>], now: Timestamp) {
+        if running.len() <= 1 {
+            return;
+        }
+        let is_new = |pod: &Cached<Pod>| pod.meta().labels.get(REVISION_LABEL) == Some(scene.hash);
+        let (mut new, mut old) = (None, None);
+        for pod in running {
+            let place = if is_new(pod) { &mut new } else { &mut old };
+            match place {
+                None => *place = Some(*pod),
+                Some(_) => self.delete.push((*pod).clone()),
+            }
+        }
+        if let (Some(new), Some(old)) = (new, old)
+            && (!old.is_ready() || scene.is_available(new, now))
+        {
+            self.delete.push(old.clone());
+        }
+    }
+
+    fn remove_failed(&mut self, node: &str, pod: &Cached<Pod>) {
+        let message = format!("Found failed daemon pod {} on node {node}, will try to kill it", pod.key());
+        self.events.push((EventType::Warning, "FailedDaemonPod", message));
+        self.failed.push(node.into());
+        self.delete.push(pod.clone());
+    }
+
+    fn remove_succeeded(&mut self, node: &str, pod: &Cached<Pod>) {
+        let message =
+            format!("Found succeeded daemon pod {} on node {node}, will try to delete it", pod.key());
+        self.events.push((EventType::Normal, "SucceededDaemonPod", message));
+        self.delete.push(pod.clone());
+    }
+}
+
+fn is_staying(pod: &Cached<Pod>) -> bool {
+    !pod.meta().is_being_deleted()
+}
+
+/// Pods that wait for a node that is gone.
+fn meant_for_nobody<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = Cached<Pod>> + 'a {
+    let gone = scene.pods.iter().filter(|(node, _)| !scene.nodes.contains_key(*node));
+    gone.flat_map(|(_, pods)| pods).filter(|pod| pod.node.is_empty() && is_staying(pod)).cloned()
+}
+
+/// The hashes of the revisions that pods are of.
+pub(super) fn live_hashes(pods: &[Cached<Pod>]) -> BTreeSet<&str> {
+    pods.iter().filter_map(|pod| pod.meta().labels.get(REVISION_LABEL)).collect()
+}

@@ -1,0 +1,100 @@
+//! The revision of a DaemonSet's template, and those it had.
+
+use setpoint::client::{Part, Patch};
+use setpoint::owner::controller_ref;
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, Client, Kind, ReconcileError};
+
+use super::plan::live_hashes;
+use super::view::DaemonSet;
+use crate::workload::history::{Historian, Made, NewRevision, REVISION_LABEL, Revision, sort};
+use crate::workload::pod::Pod;
+use crate::workload::template::with_label;
+
+/// The revision of the template, and the earlier ones.
+pub(super) struct History {
+    pub(super) current: Cached<Revision>,
+    /// Oldest first.
+    pub(super) old: Vec<Cached<Revision>>,
+}
+
+/// What became of looking for the revision of the template.
+pub(super) enum Found {
+    History(History),
+    /// Another template has the name: the next try has another.
+    Collision,
+}
+
+/// Finds, renumbers or makes the revision of the set's template. Of several, the newest stays.
+pub(super) async fn history(
+    (client, historian): (&Client, &Historian),
+    set: &Cached<DaemonSet>,
+    mut all: Vec<Cached<Revision>>,
+    pods: &[Cached<Pod>],
+) -> Result<Found, ReconcileError> {
+    sort(&mut all);
+    let (mut same, old): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_of(&set.spec.template));
+    let number = old.iter().map(|revision| revision.number).max().unwrap_or(0).saturating_add(1);
+    let Some(current) = same.pop() else {
+        return Ok(match make(historian, set, number).await? {
+            Made::Revision(current) => Found::History(History { current, old }),
+            Made::Collision => Found::Collision,
+        });
+    };
+    if !same.is_empty() {
+        relabel(client, pods, hash_of(&current)).await?;
+    }
+    for duplicate in &same {
+        historian.delete(set.key(), duplicate).await?;
+    }
+    let current = if current.number < number {
+        historian.renumber(set.key(), &current, number).await?
+    } else {
+        current
+    };
+    Ok(Found::History(History { current, old }))
+}
+
+async fn make(historian: &Historian, set: &Cached<DaemonSet>, number: i64) -> Result<Made, ReconcileError> {
+    let template = &set.spec.template;
+    let hash = template.hash(set.status.collision_count);
+    let new = NewRevision {
+        name: format!("{}-{hash}", set.meta().name),
+        labels: with_label(&template.metadata.labels, REVISION_LABEL, &hash),
+        annotations: &set.metadata.annotations,
+        owner: controller_ref(&Kind::of::<DaemonSet>(), set.meta()),
+        template,
+        number,
+    };
+    historian.make(set.object(), &new).await
+}
+
+/// Pods of a revision that goes are pods of the one that stays.
+async fn relabel(client: &Client, pods: &[Cached<Pod>], hash: &str) -> Result<(), ReconcileError> {
+    let kind = Kind::of::<Pod>();
+    let others = pods.iter().filter(|pod| pod.meta().labels.get(REVISION_LABEL) != Some(hash));
+    for pod in others {
+        let patch =
+            serde_json::json!({"metadata": {"uid": pod.meta().uid, "labels": {REVISION_LABEL: hash}}});
+        let patched = client.patch(&kind, pod.key(), Part::Main, Patch::merge(&patch)).await;
+        patched.attempting(format!("relabel pod {}", pod.key()))?;
+    }
+    Ok(())
+}
+
+/// By which pods tell their revision; that of a very old revision is its name.
+pub(super) fn hash_of(revision: &Cached<Revision>) -> &str {
+    revision.meta().labels.get(REVISION_LABEL).unwrap_or(&revision.meta().name)
+}
+
+/// The revisions that nobody needs any more: the oldest that no pod is of, beyond the limit.
+pub(super) fn excess<'a>(
+    set: &DaemonSet,
+    history: &'a History,
+    pods: &[Cached<Pod>],
+) -> Vec<&'a Cached<Revision>> {
+    let limit = usize::try_from(set.spec.revision_history_limit).unwrap_or(0);
+    let live = live_hashes(pods);
+    let unused = history.old.iter().filter(|revision| !live.contains(hash_of(revision)));
+    unused.take(history.old.len().saturating_sub(limit)).collect()
+}

@@ -1,0 +1,231 @@
+//! A DaemonSet, its nodes and its pods, as its controller reads and writes them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use setpoint::{Cached, LabelSelector};
+
+use crate::workload::amount::{Amount, Rounded};
+use crate::workload::condition::Condition;
+use crate::workload::encoding::{Annotated, is_zero, null_is_empty};
+use crate::workload::owners::Owner;
+use crate::workload::pod::Pod;
+use crate::workload::template::PodTemplate;
+use crate::workload::toleration::{Taint, Toleration};
+
+/// By which the generation of the template is told to pods, for those who still ask.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct DaemonSet {
+    #[serde(default)]
+    pub(super) metadata: Annotated,
+    pub(super) spec: DaemonSetSpec,
+    #[serde(default)]
+    pub(super) status: DaemonSetStatus,
+}
+
+setpoint::view!(DaemonSet of k8s_openapi::api::apps::v1::DaemonSet);
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DaemonSetSpec {
+    pub(super) selector: LabelSelector,
+    pub(super) template: PodTemplate,
+    #[serde(default)]
+    pub(super) update_strategy: Strategy,
+    #[serde(default)]
+    min_ready_seconds: i32,
+    #[serde(default = "ten")]
+    pub(super) revision_history_limit: i32,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Strategy {
+    pub(super) r#type: StrategyType,
+    rolling_update: Option<RollingUpdate>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) enum StrategyType {
+    #[default]
+    RollingUpdate,
+    OnDelete,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RollingUpdate {
+    max_unavailable: Option<Amount>,
+    max_surge: Option<Amount>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct DaemonSetStatus {
+    pub(super) current_number_scheduled: i32,
+    pub(super) number_misscheduled: i32,
+    pub(super) desired_number_scheduled: i32,
+    pub(super) number_ready: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) observed_generation: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) updated_number_scheduled: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) number_available: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) number_unavailable: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) collision_count: Option<i32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) conditions: Vec<Condition>,
+}
+
+fn ten() -> i32 {
+    10
+}
+
+impl Owner for DaemonSet {
+    fn selector(&self) -> &LabelSelector {
+        &self.spec.selector
+    }
+}
+
+impl DaemonSet {
+    /// The generation of the template, where somebody still counts it.
+    pub(super) fn template_generation(&self) -> Option<i64> {
+        self.metadata.annotations.get(TEMPLATE_GENERATION)?.parse().ok()
+    }
+}
+
+impl DaemonSetSpec {
+    /// How long a pod must be ready to count as available.
+    pub(super) fn min_ready(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.min_ready_seconds).unwrap_or(0))
+    }
+
+    fn rolling(&self) -> Option<&RollingUpdate> {
+        let rolls = self.update_strategy.r#type == StrategyType::RollingUpdate;
+        self.update_strategy.rolling_update.as_ref().filter(|_| rolls)
+    }
+
+    /// How many nodes of so many may have one pod more.
+    pub(super) fn max_surge(&self, nodes: i32) -> usize {
+        let amount = self.rolling().and_then(|rolling| rolling.max_surge.as_ref());
+        usize::try_from(amount.map_or(0, |amount| amount.of(nodes, Rounded::Up))).unwrap_or(0)
+    }
+
+    /// How many nodes of so many may be without a pod that is available.
+    pub(super) fn max_unavailable(&self, nodes: i32) -> usize {
+        let amount = self.rolling().and_then(|rolling| rolling.max_unavailable.as_ref());
+        usize::try_from(amount.map_or(0, |amount| amount.of(nodes, Rounded::Up))).unwrap_or(0)
+    }
+
+    /// Whether a node may have two pods for a while.
+    pub(super) fn allows_surge(&self) -> bool {
+        self.max_surge(1) > 0
+    }
+}
+
+/// A node: its taints. Its labels are in its metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Node {
+    pub(super) spec: NodeSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct NodeSpec {
+    #[serde(deserialize_with = "null_is_empty")]
+    pub(super) taints: Vec<Taint>,
+}
+
+setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
+
+/// What a pod's spec says about where it may run.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Where {
+    pub(super) node_name: Box<str>,
+    pub(super) node_selector: Option<BTreeMap<String, String>>,
+    affinity: Option<Affinity>,
+    pub(super) tolerations: Option<Vec<Toleration>>,
+    pub(super) host_network: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Affinity {
+    node_affinity: Option<NodeAffinity>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<NodeSelector>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelector {
+    node_selector_terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Term {
+    pub(super) match_expressions: Vec<Requirement>,
+    pub(super) match_fields: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Requirement {
+    pub(super) key: Box<str>,
+    pub(super) operator: Box<str>,
+    pub(super) values: Vec<Box<str>>,
+}
+
+impl Where {
+    /// What a template says.
+    pub(super) fn of(template: &PodTemplate) -> Self {
+        serde_json::from_str(template.spec.get()).unwrap_or_default()
+    }
+
+    /// The terms of which a node must fulfil one, if there are any.
+    pub(super) fn required(&self) -> Option<&[Term]> {
+        let required = self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+        Some(&required.node_selector_terms)
+    }
+
+    /// The one node that the affinity names.
+    fn only_node(&self) -> Option<&str> {
+        let fields = self.required()?.iter().flat_map(|term| &term.match_fields);
+        let by_name = |field: &&Requirement| *field.key == *"metadata.name" && *field.operator == *"In";
+        match &fields.into_iter().find(by_name)?.values[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+}
+
+/// The affinity of a pod that is not on its node yet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Target {
+    spec: Where,
+}
+
+setpoint::view!(Target of k8s_openapi::api::core::v1::Pod);
+
+/// The node that a pod is on, or is meant for.
+pub(super) fn target_node(pod: &Cached<Pod>) -> Option<Box<str>> {
+    if !pod.node.is_empty() {
+        return Some(pod.node.clone());
+    }
+    pod.object().view::<Target>().ok()?.spec.only_node().map(Into::into)
+}

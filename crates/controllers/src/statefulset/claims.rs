@@ -1,0 +1,134 @@
+//! The claims of a set's pods, and whose they are: what goes with a pod or with the set. Pure.
+
+use serde_json::{Map, Value, json};
+use setpoint::owner::controller_ref;
+use setpoint::{Cached, Kind, Metadata, OwnerRef};
+
+use super::view::{Claim, ClaimTemplate, Fate, Retention, StatefulSet, claim_name};
+use crate::workload::pod::Pod;
+
+/// The body of a pod's claim: the template with the set's labels and a name of its own.
+pub(super) fn claim_body(
+    set: &Cached<StatefulSet>,
+    template: &ClaimTemplate,
+    ordinal: usize,
+) -> Map<String, Value> {
+    let mut body = template.body.clone();
+    let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+    metadata["name"] = claim_name(set, template, ordinal).into();
+    if !metadata["labels"].is_object() {
+        metadata["labels"] = json!({});
+    }
+    for (key, value) in set.spec.selector.match_labels.iter() {
+        metadata["labels"][key] = value.into();
+    }
+    body.insert("apiVersion".into(), "v1".into());
+    body.insert("kind".into(), "PersistentVolumeClaim".into());
+    body.remove("status");
+    body
+}
+
+/// Who may own a claim: the set, and the pod that uses it.
+pub(super) struct Owners<'a> {
+    pub(super) set: &'a Cached<StatefulSet>,
+    pub(super) pod: &'a Cached<Pod>,
+    /// Whether the set still wants the pod.
+    pub(super) wanted: bool,
+}
+
+/// Who a claim goes with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum With {
+    Set,
+    Pod,
+    Nobody,
+}
+
+impl Owners<'_> {
+    /// The owners that a claim shall have, if it has others.
+    pub(super) fn corrected(&self, claim: &Cached<Claim>) -> Option<Vec<OwnerRef>> {
+        if self.is_up_to_date(claim.meta()) {
+            return None;
+        }
+        let kept = claim.meta().owner_references.iter().filter(|owner| !self.names_us(owner));
+        let mut owners: Vec<_> = kept.cloned().collect();
+        if !self.has_other_controller(claim.meta()) {
+            owners.extend(self.owner(self.goes_with()));
+        }
+        Some(owners)
+    }
+
+    /// Whether somebody else controls a claim that the set was told to look after.
+    pub(super) fn has_other_controller(&self, claim: &Metadata) -> bool {
+        if self.policy() == Retention::default() {
+            return false;
+        }
+        let other = |owner: &OwnerRef| match self.uid_of_namesake(owner) {
+            // Of our name, but not us: left behind by somebody who is gone.
+            Some(uid) => *uid != *owner.uid,
+            None => owner.controller == Some(true),
+        };
+        claim.owner_references.iter().any(other)
+    }
+
+    fn is_up_to_date(&self, claim: &Metadata) -> bool {
+        let (set, pod) = (self.set.meta(), self.pod.meta());
+        let stale = |owner: &OwnerRef| self.uid_of_namesake(owner).is_some_and(|uid| *uid != *owner.uid);
+        if claim.owner_references.iter().any(stale) {
+            return true;
+        }
+        let owned_by = |meta: &Metadata| claim.owner_references.iter().any(|owner| owner.uid == meta.uid);
+        if self.has_other_controller(claim) {
+            return !owned_by(set) && !owned_by(pod);
+        }
+        let ours = |owner: &OwnerRef| owner.uid == set.uid || owner.uid == pod.uid;
+        let idle = |owner: &OwnerRef| ours(owner) && owner.controller != Some(true);
+        if claim.owner_references.iter().any(idle) {
+            return false;
+        }
+        let with = self.goes_with();
+        owned_by(set) == (with == With::Set) && owned_by(pod) == (with == With::Pod)
+    }
+
+    fn goes_with(&self) -> With {
+        match (self.policy(), self.wanted) {
+            (Retention { when_scaled: Fate::Delete, .. }, false) => With::Pod,
+            (Retention { when_deleted: Fate::Delete, .. }, _) => With::Set,
+            _ => With::Nobody,
+        }
+    }
+
+    fn policy(&self) -> Retention {
+        self.set.spec.persistent_volume_claim_retention_policy
+    }
+
+    fn owner(&self, with: With) -> Option<OwnerRef> {
+        match with {
+            With::Set => Some(controller_ref(&Kind::of::<StatefulSet>(), self.set.meta())),
+            With::Pod => Some(controller_ref(&Kind::of::<Pod>(), self.pod.meta())),
+            With::Nobody => None,
+        }
+    }
+
+    fn names_us(&self, owner: &OwnerRef) -> bool {
+        self.uid_of_namesake(owner).is_some()
+    }
+
+    /// The uid of the set, or of the pod, if the reference is to one of its kind and name.
+    fn uid_of_namesake(&self, owner: &OwnerRef) -> Option<&str> {
+        let (set, pod) = (self.set.meta(), self.pod.meta());
+        let is = |api_version: &str, kind: &str, meta: &Metadata| {
+            (&*owner.api_version, &*owner.kind, &*owner.name) == (api_version, kind, &*meta.name)
+        };
+        if is("apps/v1", "StatefulSet", set) {
+            return Some(&set.uid);
+        }
+        is("v1", "Pod", pod).then_some(&*pod.uid)
+    }
+}
+
+/// Whether a claim is left over from an earlier pod of the name, with which it is about to go.
+pub(super) fn is_leftover(claim: &Metadata, pod_name: &str) -> bool {
+    let of_pod = |owner: &OwnerRef| (&*owner.kind, &*owner.name) == ("Pod", pod_name);
+    claim.owner_references.iter().any(of_pod)
+}

@@ -1,0 +1,112 @@
+//! StatefulSet: pods that keep their names and their claims.
+//!
+//! Owns: the pods and the revisions that a set controls, the claims of its pods; `status` of
+//! StatefulSets.
+//! Watches: StatefulSets, Pods, ControllerRevisions; reads PersistentVolumeClaims.
+//! Writes: creates, updates and deletes pods; adopts and releases them (patch); creates and updates claims;
+//! creates, updates, adopts and deletes revisions; StatefulSet status (update).
+//!
+//! ```text
+//!  plan.rs       which pods to create, mend and delete, in which order    (pure)
+//!  bodies.rs     what pods are made of                                     (pure)
+//!  claims.rs     the claims of pods, and whose they are                    (pure)
+//!  revisions.rs  the revisions between which a set moves
+//!  status.rs     what the set's status says, and when to look again        (pure)
+//!  reconcile.rs  observe, plan, apply, then status and history
+//! ```
+//!
+//! What always holds:
+//! - there is at most one pod of an ordinal: its name is its own, and a deletion names its uid;
+//! - a pod of an ordered set is created only when all before it are available, and deleted only when all
+//!   that are wanted are;
+//! - a claim is never deleted, only made to go with the pod or the set.
+
+mod bodies;
+mod claims;
+mod plan;
+mod reconcile;
+mod revisions;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Kind, Queue, Runnable, handler};
+
+use self::reconcile::StatefulSets;
+use self::view::{Claim, StatefulSet};
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::dependents::Dependents;
+use crate::workload::history::{Historian, Revision};
+use crate::workload::owners::Owners;
+use crate::workload::pod::Pod;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "statefulset-controller",
+    aliases: &["statefulset"],
+    on_by_default: true,
+    summary: "keeps a StatefulSet's pods, each with its name and its claims",
+    watches: &[
+        Access::watch("apps", "statefulsets"),
+        Access::watch("", "pods"),
+        Access::watch("", "persistentvolumeclaims"),
+        Access::watch("apps", "controllerrevisions"),
+    ],
+    writes: &[
+        Access::to("", "pods", &["create", "delete", "patch", "update"]),
+        Access::to("", "persistentvolumeclaims", &["create", "update"]),
+        Access::to("apps", "controllerrevisions", &["create", "delete", "patch", "update"]),
+        Access::to("apps", "statefulsets/status", &["update"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let sets = context.informers.of::<StatefulSet>();
+    let pods = context.informers.of::<Pod>();
+    let claims = context.informers.of::<Claim>();
+    let revisions = context.informers.of::<Revision>();
+    let clock = &context.runtime.clock;
+    let queue = Queue::with_rate_limiter("statefulset", &context.runtime, limiter::eager(clock));
+
+    sets.add_handler(handler::enqueue_self(&queue));
+    let (wake, owners) = (queue.clone(), Arc::new(Owners::<StatefulSet>::new(sets.lister())));
+    pods.add_handler(move |event: &Event| {
+        if !matches!(event, Event::Updated { old, new } if old.same_version(new)) {
+            owners.concerned_by(event).into_iter().for_each(|set| wake.add(set));
+        }
+    });
+
+    let historian = Historian::new(context.client.clone(), &revisions);
+    let (wake, owners) = (queue.clone(), Owners::<StatefulSet>::new(sets.lister()));
+    let news = historian.clone();
+    revisions.add_handler(move |event: &Event| {
+        news.concerned_by(&owners, event).into_iter().for_each(|set| wake.add(set));
+    });
+
+    let reconciler = StatefulSets {
+        client: context.client.clone(),
+        recorder: context.recorder(ENTRY.name),
+        clock: clock.clone(),
+        kind: Kind::of::<StatefulSet>(),
+        pods_kind: Kind::of::<Pod>(),
+        claims_kind: Kind::of::<Claim>(),
+        sets: sets.lister(),
+        pods: Dependents::of(&pods),
+        claims: claims.lister(),
+        historian,
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&sets)
+        .waits_for(&pods)
+        .waits_for(&claims)
+        .waits_for(&revisions);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,274 @@
+//! Which pods a set creates, mends and deletes, in which order. Pure.
+//!
+//! Ordered sets go one step at a time: whatever is not as it should be is waited for. Parallel ones do
+//! all that there is to do at once.
+
+use jiff::Timestamp;
+use setpoint::{Cached, Metadata};
+
+use super::bodies::POD_NAME_LABEL;
+use super::view::{StatefulSet, StrategyType, Volumes, claim_name, ordinal_in};
+use crate::workload::history::REVISION_LABEL;
+use crate::workload::pod::{Phase, Pod};
+
+/// The revisions between which a set moves, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Revisions {
+    pub(super) current: String,
+    pub(super) update: String,
+}
+
+/// One thing to do.
+#[derive(Clone)]
+pub(super) enum Action {
+    /// Create the pod of an ordinal, after its claims. `updated`: from the newest template.
+    Create {
+        ordinal: usize,
+        updated: bool,
+    },
+    /// Make the claims that a pod lacks, and see to whose they are.
+    Provide {
+        pod: Cached<Pod>,
+        ordinal: usize,
+    },
+    /// Put right a pod's labels, its volumes, and whose its claims are.
+    Mend {
+        pod: Cached<Pod>,
+        ordinal: usize,
+    },
+    /// See to whose the claims of a pod are that is about to go.
+    Entrust {
+        pod: Cached<Pod>,
+        ordinal: usize,
+    },
+    Delete {
+        pod: Cached<Pod>,
+    },
+    /// Delete a pod that is not of the newest revision, so that it is made anew.
+    Renew {
+        pod: Cached<Pod>,
+    },
+}
+
+/// What to do, in stages: a stage begins when all before it has succeeded. What is in one stage may be
+/// done at once.
+pub(super) type Plan = Vec<Vec<Action>>;
+
+/// The place of an ordinal that the set wants.
+struct Slot {
+    ordinal: usize,
+    pod: Option<Cached<Pod>>,
+}
+
+struct Planner<'a> {
+    set: &'a Cached<StatefulSet>,
+    revisions: &'a Revisions,
+    now: Timestamp,
+    slots: Vec<Slot>,
+    /// Pods that the set does not want, the highest ordinal first.
+    condemned: Vec<(usize, Cached<Pod>)>,
+    plan: Plan,
+}
+
+/// Something has to be waited for.
+struct Blocked;
+
+pub(super) fn plan(
+    set: &Cached<StatefulSet>,
+    pods: &[Cached<Pod>],
+    revisions: &Revisions,
+    now: Timestamp,
+) -> Plan {
+    if set.meta().is_being_deleted() {
+        return Plan::new();
+    }
+    let mut planner = Planner::new(set, pods, revisions, now);
+    // What is planned until something has to be waited for is done all the same.
+    let _ = planner.plan_all();
+    planner.plan.retain(|stage| !stage.is_empty());
+    planner.plan
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        set: &'a Cached<StatefulSet>,
+        pods: &[Cached<Pod>],
+        revisions: &'a Revisions,
+        now: Timestamp,
+    ) -> Self {
+        let start = set.spec.start();
+        let slot = |at: usize| Slot { ordinal: start + at, pod: None };
+        let mut slots: Vec<Slot> = (0..set.spec.wanted()).map(slot).collect();
+        let mut condemned = Vec::new();
+        for pod in pods {
+            let Some(ordinal) = ordinal_in(set.meta(), pod.meta()) else { continue };
+            match ordinal.checked_sub(start).and_then(|at| slots.get_mut(at)) {
+                Some(slot) => slot.pod = Some(pod.clone()),
+                None => condemned.push((ordinal, pod.clone())),
+            }
+        }
+        condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
+        Self { set, revisions, now, slots, condemned, plan: Plan::new() }
+    }
+
+    fn plan_all(&mut self) -> Result<(), Blocked> {
+        self.keep_slots()?;
+        self.entrust_claims();
+        self.remove_condemned()?;
+        if self.set.spec.update_strategy.r#type == StrategyType::RollingUpdate {
+            self.update();
+        }
+        Ok(())
+    }
+
+    /// Sees to the pods that the set wants, from the lowest ordinal on.
+    fn keep_slots(&mut self) -> Result<(), Blocked> {
+        let ordered = self.set.spec.is_ordered();
+        let mut at_once = Vec::new();
+        let slots = std::mem::take(&mut self.slots);
+        let mut result = Ok(());
+        for slot in &slots {
+            let (action, ready) = self.keep(slot);
+            at_once.extend(action);
+            if ordered && !ready {
+                result = Err(Blocked);
+                break;
+            }
+        }
+        self.slots = slots;
+        if ordered {
+            self.plan.extend(at_once.into_iter().map(|action| vec![action]));
+        } else {
+            self.plan.push(at_once);
+        }
+        result
+    }
+
+    /// What to do about a slot, and whether the next one of an ordered set may be looked at.
+    fn keep(&self, slot: &Slot) -> (Option<Action>, bool) {
+        let ordinal = slot.ordinal;
+        let Some(pod) = &slot.pod else {
+            return (Some(Action::Create { ordinal, updated: self.starts_updated(ordinal) }), false);
+        };
+        if pod.phase.has_ended() {
+            let delete = (!pod.meta().is_being_deleted()).then(|| Action::Delete { pod: pod.clone() });
+            return (delete, false);
+        }
+        if pod.phase == Phase::Pending {
+            return (Some(Action::Provide { pod: pod.clone(), ordinal }), false);
+        }
+        if self.set.spec.is_ordered() && self.is_unavailable(pod) {
+            return (None, false);
+        }
+        (Some(Action::Mend { pod: pod.clone(), ordinal }), true)
+    }
+
+    /// Whether the pod of an ordinal is created from the newest template.
+    fn starts_updated(&self, ordinal: usize) -> bool {
+        let (spec, status) = (&self.set.spec, &self.set.status);
+        let kept = match (spec.partition(), spec.update_strategy.r#type) {
+            (Some(partition), _) => partition,
+            (None, StrategyType::RollingUpdate) => usize::try_from(status.current_replicas).unwrap_or(0),
+            (None, StrategyType::OnDelete) => 0,
+        };
+        ordinal >= spec.start().saturating_add(kept)
+    }
+
+    /// Claims that go with a pod must be its own before it goes.
+    fn entrust_claims(&mut self) {
+        if self.set.spec.volume_claim_templates.is_empty() {
+            return;
+        }
+        let entrust =
+            |(ordinal, pod): &(usize, Cached<Pod>)| Action::Entrust { pod: pod.clone(), ordinal: *ordinal };
+        self.plan.push(self.condemned.iter().map(entrust).collect());
+    }
+
+    /// Removes the pods that the set does not want, from the highest ordinal down.
+    fn remove_condemned(&mut self) -> Result<(), Blocked> {
+        let ordered = self.set.spec.is_ordered();
+        let first_unavailable = self.first_unavailable();
+        let mut deletions = Vec::new();
+        for (_, pod) in &self.condemned {
+            if pod.meta().is_being_deleted() {
+                if ordered {
+                    return Err(Blocked);
+                }
+                continue;
+            }
+            let healthy = self.is_available(pod) && pod.phase == Phase::Running;
+            if ordered && !healthy && first_unavailable.as_deref() != Some(&*pod.meta().uid) {
+                return Err(Blocked);
+            }
+            deletions.push(Action::Delete { pod: pod.clone() });
+            if ordered {
+                self.plan.push(deletions);
+                return Err(Blocked);
+            }
+        }
+        self.plan.push(deletions);
+        Ok(())
+    }
+
+    /// The uid of the unavailable pod of the lowest ordinal, among the wanted and then the others.
+    fn first_unavailable(&self) -> Option<Box<str>> {
+        if self.slots.iter().any(|slot| slot.pod.is_none()) {
+            return None;
+        }
+        let wanted = self.slots.iter().filter_map(|slot| slot.pod.as_ref());
+        let pods = wanted.chain(self.condemned.iter().rev().map(|(_, pod)| pod));
+        pods.into_iter().find(|pod| self.is_unavailable(pod)).map(|pod| pod.meta().uid.clone())
+    }
+
+    /// Gives up the pod of the highest ordinal that is not of the newest revision, unless one above it
+    /// is not available.
+    fn update(&mut self) {
+        let partition = self.set.spec.partition().unwrap_or(0);
+        for slot in self.slots.iter().skip(partition).rev() {
+            // One that is created now is not available yet.
+            let Some(pod) = &slot.pod else { return };
+            if revision_of(pod.meta()) != Some(&self.revisions.update) && !pod.meta().is_being_deleted() {
+                return self.plan.push(vec![Action::Renew { pod: pod.clone() }]);
+            }
+            if self.is_unavailable(pod) {
+                return;
+            }
+        }
+    }
+
+    fn is_available(&self, pod: &Cached<Pod>) -> bool {
+        pod.is_available(self.set.spec.min_ready(), self.now)
+    }
+
+    fn is_unavailable(&self, pod: &Cached<Pod>) -> bool {
+        !self.is_available(pod) || pod.meta().is_being_deleted()
+    }
+}
+
+/// The revision that a pod was made from.
+pub(super) fn revision_of(pod: &Metadata) -> Option<&str> {
+    pod.labels.get(REVISION_LABEL)
+}
+
+/// Whether a pod carries the labels that tell its identity.
+pub(super) fn has_identity(pod: &Metadata) -> bool {
+    pod.labels.get(POD_NAME_LABEL) == Some(&*pod.name)
+}
+
+/// Whether a pod's volumes are those of its claims.
+pub(super) fn has_storage(set: &Cached<StatefulSet>, pod: &Cached<Pod>, ordinal: usize) -> bool {
+    let templates = &set.spec.volume_claim_templates;
+    if templates.is_empty() {
+        return true;
+    }
+    let volumes = pod.object().view::<Volumes>();
+    volumes.is_ok_and(|volumes| {
+        let fits =
+            |template| volumes.claim(template_name(template)) == Some(&claim_name(set, template, ordinal));
+        templates.iter().all(fits)
+    })
+}
+
+fn template_name(template: &super::view::ClaimTemplate) -> &str {
+    &template.name
+}

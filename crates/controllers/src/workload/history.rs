@@ -1,0 +1,282 @@
+//! The templates that a StatefulSet or a DaemonSet has had, kept as ControllerRevisions.
+//!
+//! What always holds:
+//! - the name of a revision follows from its template, so that making it twice makes one;
+//! - two revisions are equal when they make the same pods;
+//! - an owner's revisions are looked at only once the cache shows all that was written of them: the number
+//!   of the next one follows from those that are there.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use setpoint::client::{Delete, Part};
+use setpoint::object::DecodeError;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, ClientError, Edit, Event, Informer, Key, Kind, Labels, Object, OwnerRef, ReconcileError,
+};
+
+use super::dependents::Dependents;
+use super::owners::{Owner, Owners};
+use super::template::{PodTemplate, TemplateMetadata};
+use crate::own_writes::OwnWrites;
+
+/// The label by which pods tell their revision.
+pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// The longest part of a revision's name that is its owner's.
+const MAX_PREFIX: usize = 223;
+
+/// A revision as its owner's controller reads it.
+#[derive(Clone, Debug)]
+pub(crate) struct Revision {
+    pub(crate) number: i64,
+    /// Nothing, where what was saved is no template.
+    pub(crate) template: Option<PodTemplate>,
+}
+
+setpoint::view!(Revision of k8s_openapi::api::apps::v1::ControllerRevision);
+
+impl<'de> Deserialize<'de> for Revision {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Encoded {
+            #[serde(default)]
+            revision: i64,
+            #[serde(default)]
+            data: Option<Box<RawValue>>,
+        }
+        #[derive(Deserialize)]
+        struct Data {
+            spec: Spec,
+        }
+        #[derive(Deserialize)]
+        struct Spec {
+            template: PodTemplate,
+        }
+        let Encoded { revision, data } = Encoded::deserialize(deserializer)?;
+        let data = data.and_then(|data| serde_json::from_str::<Data>(data.get()).ok());
+        Ok(Self { number: revision, template: data.map(|data| data.spec.template) })
+    }
+}
+
+impl Revision {
+    /// Whether it makes the same pods as a template.
+    pub(crate) fn is_of(&self, template: &PodTemplate) -> bool {
+        self.template.as_ref().is_some_and(|own| own.same_pods_as(template))
+    }
+}
+
+/// Oldest first.
+pub(crate) fn sort(revisions: &mut [Cached<Revision>]) {
+    revisions.sort_by(|a, b| by_age(a).cmp(&by_age(b)));
+}
+
+fn by_age(revision: &Cached<Revision>) -> (i64, Option<jiff::Timestamp>, &str) {
+    (revision.number, revision.meta().creation_timestamp, &revision.meta().name)
+}
+
+/// The name of the revision of an owner with this hash.
+pub(crate) fn revision_name(owner: &str, hash: &str) -> String {
+    format!("{}-{hash}", owner.get(..MAX_PREFIX).unwrap_or(owner))
+}
+
+/// A revision that is to be made.
+pub(crate) struct NewRevision<'a> {
+    pub(crate) name: String,
+    pub(crate) labels: Labels,
+    pub(crate) annotations: &'a std::collections::BTreeMap<String, String>,
+    pub(crate) owner: OwnerRef,
+    pub(crate) template: &'a PodTemplate,
+    pub(crate) number: i64,
+}
+
+/// Reads and writes revisions. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Historian {
+    client: Client,
+    kind: Kind,
+    revisions: Dependents<Revision>,
+    writes: Arc<OwnWrites<Key>>,
+}
+
+/// What came of making a revision.
+pub(crate) enum Made {
+    /// It is there: made now, or before, unknown to the cache.
+    Revision(Cached<Revision>),
+    /// Another template has its name.
+    Collision,
+}
+
+impl Historian {
+    /// Adds the indexes it needs to the informer of revisions.
+    pub(crate) fn new(client: Client, revisions: &Informer) -> Self {
+        Self {
+            client,
+            kind: Kind::of::<Revision>(),
+            revisions: Dependents::of(revisions),
+            writes: Arc::new(OwnWrites::new(revisions)),
+        }
+    }
+
+    /// The revisions of an owner, and the orphans that could be; nothing, while the cache does not show all
+    /// that was written.
+    pub(crate) fn claimable_by(&self, owner: &Object) -> Result<Option<Vec<Cached<Revision>>>, DecodeError> {
+        self.writes.once_shown(owner.key(), || self.revisions.claimable_by(owner.meta()))
+    }
+
+    /// The owners to wake for a change of a revision.
+    pub(crate) fn concerned_by<V: Owner>(&self, owners: &Owners<V>, event: &Event) -> Vec<Key> {
+        let mut keys = owners.concerned_by(event);
+        keys.retain(|owner| self.writes.is_news(owner, event));
+        keys
+    }
+
+    /// The owner is gone.
+    pub(crate) fn forget(&self, owner: &Key) {
+        self.writes.forget(owner);
+    }
+
+    pub(crate) async fn make(&self, owner: &Object, new: &NewRevision<'_>) -> Result<Made, ReconcileError> {
+        let key = owner.key().sibling(&*new.name);
+        let made = match self.client.create(&self.kind, owner.key().namespace(), &new.body()).await {
+            Ok(made) => {
+                self.writes.wrote(owner.key(), &made);
+                Cached::new(made)?
+            }
+            Err(error) if error.is_already_exists() => {
+                let found =
+                    self.client.get(&self.kind, &key).await.attempting(format!("look at revision {key}"))?;
+                let found = Cached::<Revision>::new(found)?;
+                if !found.is_of(new.template) {
+                    return Ok(Made::Collision);
+                }
+                found
+            }
+            Err(error) => return Err(error.into_reconcile_error(format!("create revision {key}"))),
+        };
+        Ok(Made::Revision(made))
+    }
+
+    /// Makes a revision the newest by its number.
+    pub(crate) async fn renumber(
+        &self,
+        owner: &Key,
+        revision: &Cached<Revision>,
+        number: i64,
+    ) -> Result<Cached<Revision>, ReconcileError> {
+        let body = Edit::of(revision.object()).set(&["revision"], &number);
+        let key = revision.key();
+        let updated = self.client.update(&self.kind, key, Part::Main, &body).await;
+        let updated = updated.attempting(format!("renumber revision {key}"))?;
+        self.writes.wrote(owner, &updated);
+        Ok(Cached::new(updated)?)
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        owner: &Key,
+        revision: &Cached<Revision>,
+    ) -> Result<(), ReconcileError> {
+        let delete = Delete::of_uid(revision.meta().uid.to_string());
+        let deleted: Result<(), ClientError> = self.client.delete(&self.kind, revision.key(), &delete).await;
+        match deleted {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            deleted => {
+                deleted.attempting(format!("delete revision {}", revision.key()))?;
+                self.writes.deleted(owner, &revision.meta().uid);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    data: Data<'a>,
+    revision: i64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    name: &'a str,
+    labels: &'a Labels,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    annotations: &'a std::collections::BTreeMap<String, String>,
+    owner_references: [&'a OwnerRef; 1],
+}
+
+/// A patch that puts the template back.
+#[derive(Serialize)]
+struct Data<'a> {
+    spec: Spec<'a>,
+}
+
+#[derive(Serialize)]
+struct Spec<'a> {
+    template: Saved<'a>,
+}
+
+#[derive(Serialize)]
+struct Saved<'a> {
+    #[serde(rename = "$patch")]
+    patch: &'static str,
+    metadata: &'a TemplateMetadata,
+    spec: &'a RawValue,
+}
+
+impl NewRevision<'_> {
+    fn body(&self) -> Body<'_> {
+        let Self { name, labels, annotations, owner, template, number } = self;
+        let saved = Saved { patch: "replace", metadata: &template.metadata, spec: &template.spec };
+        Body {
+            api_version: "apps/v1",
+            kind: "ControllerRevision",
+            metadata: Metadata { name, labels, annotations, owner_references: [owner] },
+            data: Data { spec: Spec { template: saved } },
+            revision: *number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    #[test]
+    fn what_was_saved_is_read_back() {
+        let template: PodTemplate =
+            serde_json::from_str(r#"{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c"}]}}"#)
+                .unwrap();
+        let new = NewRevision {
+            name: revision_name("web", "x"),
+            labels: Labels::default(),
+            annotations: &Default::default(),
+            owner: setpoint::owner::controller_ref(&Kind::of::<Revision>(), &Default::default()),
+            template: &template,
+            number: 7,
+        };
+        let body = serde_json::to_value(new.body()).unwrap();
+        assert_eq!(body["data"]["spec"]["template"]["$patch"], "replace");
+        let read: Cached<Revision> = cached(body);
+        assert!(read.number == 7 && read.is_of(&template) && &*read.meta().name == "web-x");
+    }
+
+    #[test]
+    fn what_is_no_template_is_no_revision_of_any() {
+        let template: PodTemplate = serde_json::from_str("{}").unwrap();
+        let other: Cached<Revision> =
+            cached(json!({"metadata": {"name": "r"}, "revision": 1, "data": [1, 2]}));
+        assert!(!other.is_of(&template));
+        assert_eq!(revision_name(&"w".repeat(300), "x").len(), 225);
+    }
+}

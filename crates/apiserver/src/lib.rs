@@ -33,6 +33,7 @@ pub mod metadata;
 pub mod names;
 mod negotiate;
 pub mod openapi;
+mod openid;
 mod options;
 mod own_objects;
 pub mod patch;

@@ -18,7 +18,7 @@ use crate::request::{ResourceTarget, Target};
 use crate::rest::{self, Call};
 use crate::server::{Server, Warnings};
 use crate::status::Status;
-use crate::{discovery, health};
+use crate::{discovery, health, openid};
 
 /// A body may be this long: 3 MiB, as in v1.34.
 pub(crate) const BODY_BYTES: usize = 3 << 20;
@@ -188,6 +188,10 @@ fn answer_path(
             Ok(serve::answer(server.registry.snapshot().openapi(), &segments, query, headers))
         }
         _ => {
+            let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();
+            if let Some(answer) = openid::answer(server, &segments, headers).filter(|_| read) {
+                return answer;
+            }
             tracing::debug!(path, "no such path");
             Ok(not_found_page())
         }

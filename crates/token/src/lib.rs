@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::rand::SystemRandom;
+use ring::rsa::PublicKeyComponents;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
     RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
@@ -28,6 +29,26 @@ pub struct TokenSigner {
 enum SigningKey {
     Rsa(RsaKeyPair),
     Ecdsa(EcdsaKeyPair),
+}
+
+/// A public key in the form of RFC 7517.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Jwk {
+    #[serde(rename = "use")]
+    pub key_use: &'static str,
+    pub kty: &'static str,
+    pub kid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crv: Option<&'static str>,
+    pub alg: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub e: Option<String>,
 }
 
 /// The text is no key that tokens can be signed with.
@@ -70,6 +91,25 @@ impl TokenSigner {
         let lines: Vec<&str> =
             (0..key.len()).step_by(64).map(|at| &key[at..key.len().min(at + 64)]).collect();
         Ok(format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n")))
+    }
+
+    /// The public half of the key, as a JSON web key.
+    pub fn public_jwk(&self) -> Jwk {
+        let encode = |bytes: &[u8]| Some(URL_SAFE_NO_PAD.encode(bytes));
+        let common =
+            Jwk { key_use: "sig", kid: self.key_id.to_string(), alg: self.key.algorithm(), ..Jwk::default() };
+        match &*self.key {
+            SigningKey::Rsa(key) => {
+                let parts: PublicKeyComponents<Vec<u8>> = key.public().into();
+                Jwk { kty: "RSA", n: encode(&parts.n), e: encode(&parts.e), ..common }
+            }
+            // An uncompressed point: a byte that says so, then both coordinates.
+            SigningKey::Ecdsa(key) => {
+                let point = key.public_key().as_ref();
+                let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
+                Jwk { kty: "EC", crv: Some("P-256"), x: encode(x), y: encode(y), ..common }
+            }
+        }
     }
 
     /// A token that says `claims`.
@@ -232,5 +272,14 @@ mod tests {
         for nonsense in ["", ".", "..", "a.b.c", "tok"] {
             assert_eq!(signer.verify::<Value>(nonsense), None, "{nonsense}");
         }
+    }
+
+    #[test]
+    fn the_public_half_is_told_without_the_private_one() {
+        let pem = TokenSigner::generate_key().expect("a key can be made");
+        let jwk = TokenSigner::from_pem(&pem).expect("just made").public_jwk();
+        let lengths =
+            [jwk.x, jwk.y].map(|part| URL_SAFE_NO_PAD.decode(part.unwrap_or_default()).map(|b| b.len()));
+        assert_eq!((jwk.kty, jwk.crv, lengths), ("EC", Some("P-256"), [Ok(32), Ok(32)]));
     }
 }

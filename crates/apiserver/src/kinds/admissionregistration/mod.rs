@@ -2,6 +2,7 @@
 
 use super::Api;
 
+pub mod expressions;
 mod matching;
 pub mod mutatingwebhookconfiguration;
 pub mod validatingadmissionpolicy;

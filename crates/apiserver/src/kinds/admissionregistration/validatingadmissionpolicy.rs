@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::ADMISSION_REGISTRATION;
+use super::expressions::{About, Compiler};
 use super::matching::{FAILURE_POLICIES, check_conditions, check_resources, default_resources};
+use crate::cel::Type;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
@@ -151,17 +153,23 @@ fn check_spec(policy: &Value, old: Option<&Value>, errors: &mut Errors) {
     let same_conditions = old.is_some_and(|old| {
         ["paramKind", "matchConditions"].iter().all(|field| old.at(field) == spec.at(field))
     });
+    let about = About { parameters: spec.has("paramKind"), authorizer: true };
     if !same_conditions {
-        check_conditions(spec, |_, _, _| (), &path, errors);
+        let plain = Compiler::new(false);
+        let check = |text: &str, path: &Path<'_>, errors: &mut Errors| {
+            plain.check(text, about, &[Type::Bool], path, errors);
+        };
+        check_conditions(spec, check, &path, errors);
     }
+    let mut compiler = Compiler::new(!spec.list("variables").is_empty());
     let variables = path.child("variables");
     for (index, variable) in spec.list("variables").iter().enumerate() {
-        check_variable(variable, &variables.index(index), errors);
+        check_variable(variable, &mut compiler, about, &variables.index(index), errors);
     }
-    check_rules(policy, &path, errors);
+    check_rules(policy, &compiler, about, &path, errors);
 }
 
-fn check_rules(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_rules(policy: &Value, compiler: &Compiler, about: About, path: &Path<'_>, errors: &mut Errors) {
     let (validations, annotations) = ("validations", "auditAnnotations");
     let spec = policy.at("spec");
     if spec.list(validations).is_empty() && spec.list(annotations).is_empty() {
@@ -173,9 +181,9 @@ fn check_rules(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let validations_path = path.child(validations);
     for (index, validation) in spec.list(validations).iter().enumerate() {
-        check_validation(validation, &validations_path.index(index), errors);
+        check_validation(validation, compiler, about, &validations_path.index(index), errors);
     }
-    check_annotations(policy, &path.child(annotations), errors);
+    check_annotations(policy, compiler, about, &path.child(annotations), errors);
 }
 
 /// The kind of the parameters: a version of a group, and a name that has upper case letters.
@@ -214,15 +222,23 @@ fn check_group_version(group: &str, version: &str, both: &str, path: &Path<'_>, 
     }
 }
 
-fn check_variable(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_variable(
+    variable: &Value,
+    compiler: &mut Compiler,
+    about: About,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let name = variable.text("name");
     if name.trim().is_empty() {
         errors.required(&path.child("name"), "name is not specified");
     } else if !is_cel_name(name) {
         errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
     }
-    if variable.text("expression").trim().is_empty() {
-        errors.required(&path.child("expression"), "expression is not specified");
+    let (text, path) = (variable.text("expression"), path.child("expression"));
+    match text.trim() {
+        "" => errors.required(&path, "expression is not specified"),
+        _ => compiler.declare(name, text, about, &path, errors),
     }
 }
 
@@ -231,24 +247,53 @@ fn is_cel_name(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(inner) && !RESERVED.contains(&name)
 }
 
-fn check_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if validation.text("expression").trim().is_empty() {
-        errors.required(&path.child("expression"), "expression is not specified");
+fn check_validation(
+    validation: &Value,
+    compiler: &Compiler,
+    about: About,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let text = validation.text("expression");
+    match text.trim() {
+        "" => errors.required(&path.child("expression"), "expression is not specified"),
+        _ => compiler.check(text, about, &[Type::Bool], &path.child("expression"), errors),
     }
-    for field in ["messageExpression", "message"] {
-        let text = validation.text(field);
-        if !text.is_empty() && text.trim().is_empty() {
-            errors.invalid(&path.child(field), text, "must be non-empty if specified");
-        }
-    }
+    check_message_expression(validation.text("messageExpression"), compiler, about, path, errors);
     let message = validation.text("message");
+    if !message.is_empty() && message.trim().is_empty() {
+        errors.invalid(&path.child("message"), message, "must be non-empty if specified");
+    }
     if message.trim().contains(['\n', '\r']) {
         errors.invalid(&path.child("message"), message, "must not contain line breaks");
     }
     optional_choice(validation, "reason", &REASONS, path, errors);
 }
 
-fn check_annotations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// An expression that makes a message; it may not ask what anybody may do.
+fn check_message_expression(
+    text: &str,
+    compiler: &Compiler,
+    about: About,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let path = path.child("messageExpression");
+    if !text.trim().is_empty() {
+        let about = About { authorizer: false, ..about };
+        compiler.check(text, about, &[Type::String], &path, errors);
+    } else if !text.is_empty() {
+        errors.invalid(&path, text, "must be non-empty if specified");
+    }
+}
+
+fn check_annotations(
+    policy: &Value,
+    compiler: &Compiler,
+    about: About,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let annotations = policy.at("spec").list("auditAnnotations");
     if annotations.len() > MAX_AUDIT_ANNOTATIONS {
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
@@ -270,6 +315,8 @@ fn check_annotations(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
         } else if expression.len() > AUDIT_EXPRESSION_BYTES {
             let detail = format!("must not exceed {AUDIT_EXPRESSION_BYTES} bytes in length");
             errors.required(&expression_path, detail);
+        } else {
+            compiler.check(expression, about, &[Type::String, Type::Null], &expression_path, errors);
         }
         if seen.again(key) {
             errors.duplicate(&key_path, key);
@@ -365,6 +412,27 @@ mod tests {
                 "NotSupported spec.validations[0].reason",
                 "Required spec.auditAnnotations[1].valueExpression",
                 "Duplicate spec.auditAnnotations[1].key",
+            ],
+        );
+    }
+
+    #[test]
+    fn expressions_are_compiled() {
+        check::create(
+            &ValidatingAdmissionPolicy,
+            policy(|spec| {
+                spec.set("matchConditions", json!([{"name": "a", "expression": "params.x"}]));
+                spec.set("variables", json!([{"name": "n", "expression": "size(object.spec.items)"}]));
+                spec.set("validations", json!([
+                    {"expression": "variables.n < 3", "messageExpression": "'too many: ' + string(variables.n)"},
+                    {"expression": "1 + 1"},
+                    {"expression": "object.", "messageExpression": "1"}]));
+            }),
+            &[
+                "Invalid spec.matchConditions[0].expression",
+                "Invalid spec.validations[1].expression",
+                "Invalid spec.validations[2].expression",
+                "Invalid spec.validations[2].messageExpression",
             ],
         );
     }

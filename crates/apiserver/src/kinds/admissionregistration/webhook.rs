@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use super::expressions::{About, Compiler};
 use super::matching::{
     FAILURE_POLICIES, MATCH_POLICIES, check_conditions, check_rule, default_rules, default_selection,
 };
+use crate::cel::Type;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
@@ -146,7 +148,12 @@ fn check(hook: &Value, leniency: &Leniency, path: &Path<'_>, errors: &mut Errors
     optional_choice(hook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     check_client(hook.at("clientConfig"), &path.child("clientConfig"), errors);
     if !leniency.conditions {
-        check_conditions(hook, |_, _, _| (), path, errors);
+        let compiler = Compiler::new(false);
+        let about = About { authorizer: true, parameters: false };
+        let check = |text: &str, path: &Path<'_>, errors: &mut Errors| {
+            compiler.check(text, about, &[Type::Bool], path, errors);
+        };
+        check_conditions(hook, check, path, errors);
     }
 }
 

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::naming::{check_distinct, check_each, check_full_attribute_name};
+use super::selector;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::names;
@@ -14,7 +15,6 @@ const MAX_CONSTRAINTS: usize = 32;
 pub(super) const MAX_CONFIGS: usize = 32;
 pub(super) const MAX_SELECTORS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
-const EXPRESSION_BYTES: usize = 10 << 10;
 const PARAMETER_BYTES: usize = 10 << 10;
 const EFFECTS: [&str; 2] = ["NoExecute", "NoSchedule"];
 const NOT_A_REQUEST: &str =
@@ -145,7 +145,7 @@ fn check_devices(request: &Value, path: &Path<'_>, errors: &mut Errors) {
         "" => errors.required(&path.child("deviceClassName"), ""),
         class => dns_subdomain(class, &path.child("deviceClassName"), errors),
     }
-    check_each(request.list("selectors"), MAX_SELECTORS, &path.child("selectors"), errors, check_selector);
+    check_each(request.list("selectors"), MAX_SELECTORS, &path.child("selectors"), errors, selector::check);
     let (mode, count) = (request.text("allocationMode"), request.count("count"));
     match mode {
         "All" if count != 0 => {
@@ -161,15 +161,6 @@ fn check_devices(request: &Value, path: &Path<'_>, errors: &mut Errors) {
     let tolerations = path.child("tolerations");
     for (index, toleration) in request.list("tolerations").iter().enumerate() {
         check_toleration(toleration, &tolerations.index(index), errors);
-    }
-}
-
-pub(super) fn check_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if !selector.has("cel") {
-        return errors.required(&path.child("cel"), "");
-    }
-    if selector.at("cel").text("expression").len() > EXPRESSION_BYTES {
-        too_long(EXPRESSION_BYTES, &path.child("cel").child("expression"), errors);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::RESOURCE;
-use super::claim::{MAX_CONFIGS, MAX_SELECTORS, check_configuration, check_selector};
+use super::claim::{MAX_CONFIGS, MAX_SELECTORS, check_configuration};
 use super::naming::check_each;
+use super::{RESOURCE, selector};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
@@ -52,7 +52,7 @@ impl Strategy for DeviceClass {
 
 fn check(spec: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
-    check_each(spec.list("selectors"), MAX_SELECTORS, &path.child("selectors"), errors, check_selector);
+    check_each(spec.list("selectors"), MAX_SELECTORS, &path.child("selectors"), errors, selector::check);
     check_each(spec.list("config"), MAX_CONFIGS, &path.child("config"), errors, check_configuration);
 }
 

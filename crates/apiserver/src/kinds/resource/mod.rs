@@ -11,6 +11,7 @@ mod naming;
 pub mod resourceclaim;
 pub mod resourceclaimtemplate;
 pub mod resourceslice;
+mod selector;
 mod status;
 
 const RESOURCE: Api = Api { group: "resource.k8s.io", version: "v1", schemas: "io.k8s.api.resource.v1" };

@@ -37,7 +37,8 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> 
 /// Measurements in the text format of Prometheus.
 pub(crate) fn measurements(measured: String) -> Response<Body> {
     let mut response = text(StatusCode::OK, measured);
-    let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let media_type =
+        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response
 }

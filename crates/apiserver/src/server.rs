@@ -223,6 +223,12 @@ impl ApiServer {
         Ok((records, page.revision))
     }
 
+    /// Records as this resource shows them. Mostly that is the store's own bytes.
+    pub fn shown(&self, gvr: &Gvr, records: &[Arc<Record>]) -> Result<Vec<Bytes>, Status> {
+        let served = self.0.served(gvr)?;
+        records.iter().map(|record| served.bytes(record)).collect()
+    }
+
     /// The changes of a selection after a revision.
     pub async fn watch_records(
         &self,

@@ -34,7 +34,9 @@ impl Source for InProcessSource {
         async move {
             let listed = self.api.list_records(&gvr(kind), &choice(selection)).await;
             let (records, revision) = listed.map_err(client_error)?;
-            let objects: Vec<Object> = records.iter().filter_map(|record| object(record).ok()).collect();
+            let shown = self.api.shown(&gvr(kind), &records).map_err(client_error)?;
+            let objects: Vec<Object> =
+                shown.into_iter().filter_map(|bytes| Object::from_json(bytes).ok()).collect();
             let undecodable = records.len() - objects.len();
             Ok(Listed { objects, resource_version: revision.to_string(), undecodable })
         }
@@ -68,7 +70,8 @@ fn items(watch: RecordWatch) -> impl futures::Stream<Item = Result<WatchItem, Cl
             Ok(None) => return None,
             Ok(Some(changes)) => {
                 let bookmark = WatchItem::Bookmark { resource_version: watch.revision().to_string() };
-                let items: Vec<_> = changes.into_iter().map(item).chain([bookmark]).map(Ok).collect();
+                let items = changes.iter().map(|(change, record)| item(&watch, *change, record));
+                let items: Vec<_> = items.chain([bookmark]).map(Ok).collect();
                 (items, Some(watch))
             }
             Err(status) => (vec![Err(client_error(status))], None),
@@ -78,17 +81,19 @@ fn items(watch: RecordWatch) -> impl futures::Stream<Item = Result<WatchItem, Cl
     .flatten()
 }
 
-fn item((change, record): (ChangeKind, Arc<Record>)) -> WatchItem {
-    match (object(&record), change) {
+fn item(watch: &RecordWatch, change: ChangeKind, record: &Arc<Record>) -> WatchItem {
+    let object = match watch.shown(record) {
+        Ok(bytes) => Object::from_json(bytes),
+        Err(status) => {
+            return WatchItem::Undecodable { error: status.to_string(), raw: record.value.clone() };
+        }
+    };
+    match (object, change) {
         (Ok(object), ChangeKind::Added) => WatchItem::Added(object),
         (Ok(object), ChangeKind::Modified) => WatchItem::Modified(object),
         (Ok(object), ChangeKind::Deleted) => WatchItem::Deleted(object),
         (Err(error), _) => WatchItem::Undecodable { error: error.to_string(), raw: record.value.clone() },
     }
-}
-
-fn object(record: &Record) -> Result<Object, setpoint::object::DecodeError> {
-    Object::from_json(record.value.clone())
 }
 
 fn gvr(kind: &Kind) -> Gvr {

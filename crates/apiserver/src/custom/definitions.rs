@@ -2,7 +2,8 @@
 //! and removes their objects before they go.
 //!
 //! Nothing here runs by itself. It is done after every write of a definition, before the write is answered,
-//! and once more whenever the server looks after itself; doing it twice does nothing.
+//! and once more whenever the server looks after itself; doing it twice does nothing. A definition is read
+//! once per change, and only what its status depends on is kept of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Revision, Write};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::{finish, kinds, names};
 use crate::apply::{self, Endpoint, Resets};
-use crate::json::Json;
+use crate::json::{Json, JsonMut};
+use crate::metadata;
 use crate::registry::{Registry, Served};
 use crate::selector::name_of;
 use crate::server::Server;
@@ -32,10 +35,16 @@ pub(crate) struct Definitions(Mutex<Known>);
 struct Known {
     /// The kinds that are not custom.
     built_in: Option<Arc<Registry>>,
-    /// By name: the revision that was read, and the kinds it makes.
-    served: BTreeMap<String, (Revision, Vec<Arc<Served>>)>,
-    /// What is published.
-    published: BTreeMap<String, Revision>,
+    by_name: BTreeMap<String, Definition>,
+}
+
+/// A definition as it was read at a revision.
+pub(super) struct Definition {
+    pub(super) record: Arc<Record>,
+    /// Without what its versions say.
+    pub(super) outline: Value,
+    kinds: Vec<Arc<Served>>,
+    closing: CancellationToken,
 }
 
 impl Server {
@@ -54,37 +63,43 @@ impl Server {
             return Ok(());
         };
         for _ in 0..ROUNDS {
-            let records = self.definition_records(&served).await?;
-            let has_written = self.settle_names(&served, &records).await?;
-            known.publish(self, &built_in, &served, &records)?;
-            if !has_written && !finish::finish_deleted(self, &built_in, &served, &records).await? {
+            if known.read(self, &served).await? {
+                let kinds = known.by_name.values().flat_map(|definition| definition.kinds.iter().cloned());
+                self.registry.publish(built_in.with_custom(kinds));
+            }
+            let has_written = self.settle_names(&served, &known.by_name).await?;
+            if !has_written
+                && !finish::finish_deleted(self, &built_in, &served, known.by_name.values()).await?
+            {
                 break;
             }
         }
         Ok(())
     }
 
-    async fn definition_records(&self, served: &Served) -> Result<Vec<Arc<Record>>, Status> {
-        let page = self.store.list(&served.resource.all(), setpoint_store::ListOptions::default()).await;
-        Ok(page.map_err(|why| self.refusal(why))?.records)
-    }
-
     /// Writes the status of each definition that is not what it should be. Whether there was one.
-    async fn settle_names(&self, served: &Served, records: &[Arc<Record>]) -> Result<bool, Status> {
-        let mut all = records.iter().map(|record| served.decode(record)).collect::<Result<Vec<_>, _>>()?;
-        let mut has_written = false;
-        for at in 0..all.len() {
+    async fn settle_names(
+        &self,
+        served: &Served,
+        all: &BTreeMap<String, Definition>,
+    ) -> Result<bool, Status> {
+        let now = self.now();
+        let mut settled: BTreeMap<&str, Value> = BTreeMap::new();
+        for (name, definition) in all {
+            let others = all.iter().filter(|(other, _)| *other != name);
             let others: Vec<&Value> =
-                all.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, other)| other).collect();
-            let settled = names::settled(&all[at], &others, self.now());
-            if settled == all[at] {
+                others.map(|(other, found)| settled.get(other.as_str()).unwrap_or(&found.outline)).collect();
+            let new = names::settled(&definition.outline, &others, now);
+            if new == definition.outline {
                 continue;
             }
-            has_written = true;
-            self.write_definition(served, &records[at], &all[at], settled.clone()).await?;
-            all[at] = settled;
+            let old = served.decode(&definition.record)?;
+            let mut whole = old.clone();
+            whole.restore("status", &new);
+            self.write_definition(served, &definition.record, &old, whole).await?;
+            settled.insert(name, new);
         }
-        Ok(has_written)
+        Ok(!settled.is_empty())
     }
 
     /// Writes the status of a definition, unless it has changed meanwhile: then it will be looked at again.
@@ -114,43 +129,70 @@ fn note_manager(served: &Served, old: &Value, new: &mut Value, now: Timestamp) {
 }
 
 impl Known {
-    /// Publishes the kinds of all definitions, if any of them has changed.
-    fn publish(
-        &mut self,
-        server: &Server,
-        built_in: &Registry,
-        served: &Served,
-        records: &[Arc<Record>],
-    ) -> Result<(), Status> {
-        let revisions: BTreeMap<String, Revision> =
-            records.iter().map(|record| (name_of(record).to_owned(), record.modified)).collect();
-        if revisions == self.published {
-            return Ok(());
-        }
-        self.served.retain(|name, _| revisions.contains_key(name));
-        for record in records {
-            let name = name_of(record).to_owned();
-            if self.served.get(&name).is_some_and(|(revision, _)| *revision == record.modified) {
-                continue;
+    /// Reads what has changed. Whether anything has.
+    async fn read(&mut self, server: &Server, served: &Served) -> Result<bool, Status> {
+        let page = server.store.list(&served.resource.all(), setpoint_store::ListOptions::default()).await;
+        let records = page.map_err(|why| server.refusal(why))?.records;
+        let current: BTreeMap<&str, Revision> =
+            records.iter().map(|record| (name_of(record), record.modified)).collect();
+        let before = self.by_name.len();
+        self.by_name.retain(|name, definition| {
+            let is_there = current.contains_key(name.as_str());
+            if !is_there {
+                definition.closing.cancel();
             }
-            let made = made_kinds(&served.decode(record)?);
-            self.served.insert(name, (record.modified, made));
+            is_there
+        });
+        let mut has_changed = self.by_name.len() != before;
+        for record in &records {
+            let name = name_of(record);
+            let known = self.by_name.get(name);
+            if known.is_none_or(|known| known.record.modified != record.modified) {
+                let definition = Definition::read(server, served, record, known)?;
+                self.by_name.insert(name.to_owned(), definition);
+                has_changed = true;
+            }
         }
-        let custom = self.served.values().flat_map(|(_, kinds)| kinds.iter().cloned());
-        server.registry.publish(built_in.with_custom(custom));
-        self.published = revisions;
-        Ok(())
+        Ok(has_changed)
     }
 }
 
-fn made_kinds(definition: &Value) -> Vec<Arc<Served>> {
+impl Definition {
+    fn read(
+        server: &Server,
+        served: &Served,
+        record: &Arc<Record>,
+        before: Option<&Self>,
+    ) -> Result<Self, Status> {
+        let whole = served.decode(record)?;
+        let mut outline = whole.clone();
+        outline.object_mut("spec").unset("versions");
+        outline.object_mut("metadata").unset("managedFields");
+        // Watches go on as long as what they show stays the same.
+        let same = before.filter(|before| identity(&before.outline) == identity(&outline));
+        let closing = same.map_or_else(|| server.closing.child_token(), |same| same.closing.clone());
+        if let (None, Some(before)) = (same, before) {
+            before.closing.cancel();
+        }
+        let kinds = made_kinds(&whole, &closing);
+        Ok(Self { record: record.clone(), outline, kinds, closing })
+    }
+}
+
+/// What the kinds of a definition depend on.
+fn identity(outline: &Value) -> (&str, i64, &Value) {
+    let meta = metadata::of(outline);
+    (meta.text("uid"), meta.count("generation"), outline.at("status").at("acceptedNames"))
+}
+
+fn made_kinds(definition: &Value, closing: &CancellationToken) -> Vec<Arc<Served>> {
     let named = |kind: &crate::kind::Kind| !kind.kind.is_empty() && !kind.plural.is_empty();
-    let kinds = kinds::of(definition).into_iter().filter(named);
+    let kinds = kinds::of(definition, closing).into_iter().filter(named);
     kinds
         .filter_map(|kind| match Served::new(kind, None) {
             Ok(served) => Some(Arc::new(served)),
             Err(why) => {
-                let name = crate::metadata::of(definition).text("name");
+                let name = metadata::of(definition).text("name");
                 tracing::warn!(%why, name, "cannot serve a custom resource definition");
                 None
             }

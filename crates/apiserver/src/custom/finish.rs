@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Write};
 
+use super::definitions::Definition;
 use super::names::{Condition, is_true, set_condition};
 use crate::auth::User;
 use crate::json::{Json, JsonMut};
@@ -29,13 +30,13 @@ pub(super) async fn finish_deleted(
     server: &Server,
     built_in: &Registry,
     served: &Served,
-    records: &[Arc<Record>],
+    definitions: impl Iterator<Item = &Definition>,
 ) -> Result<bool, Status> {
     let mut has_written = false;
-    for record in records {
-        let definition = served.decode(record)?;
-        let is_deleted = metadata::of(&definition).has("deletionTimestamp");
-        if is_deleted && metadata::finalizers(&definition).any(|finalizer| finalizer == CLEANUP) {
+    for Definition { record, outline, .. } in definitions {
+        let is_deleted = metadata::of(outline).has("deletionTimestamp");
+        if is_deleted && metadata::finalizers(outline).any(|finalizer| finalizer == CLEANUP) {
+            let definition = served.decode(record)?;
             has_written |= finish_one(server, built_in, served, record, &definition).await?;
         }
     }

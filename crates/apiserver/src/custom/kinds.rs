@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::columns;
 use super::jsonpath::JsonPath;
@@ -31,7 +32,7 @@ const VERBS: [Verb; 8] = [
 ];
 
 /// The kinds of a definition that is established: one for each version that is served.
-pub(super) fn of(definition: &Value) -> Vec<Kind> {
+pub(super) fn of(definition: &Value, closing: &CancellationToken) -> Vec<Kind> {
     if !is_true(definition, "Established") {
         return Vec::new();
     }
@@ -47,10 +48,10 @@ pub(super) fn of(definition: &Value) -> Vec<Kind> {
     let storage = all.iter().find(|version| version.flag("storage")).map(api_version).unwrap_or_default();
     let versions = Arc::new(Versions { storage, schemas });
     let served = all.iter().filter(|version| version.flag("served"));
-    served.map(|version| kind(definition, version, &versions)).collect()
+    served.map(|version| kind(definition, version, &versions, closing)).collect()
 }
 
-fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>) -> Kind {
+fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: &CancellationToken) -> Kind {
     let (spec, names) = (definition.at("spec"), definition.at("status").at("acceptedNames"));
     let (group, name) = (spec.text("group"), version.text("name"));
     let api_version = format!("{group}/{name}");
@@ -66,6 +67,8 @@ fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>) -> Kind {
         generation: metadata::of(definition).count("generation"),
         list_kind: names.text("listKind").into(),
         is_terminating: is_true(definition, "Terminating"),
+        converts_by_webhook: spec.at("conversion").text("strategy") == "Webhook",
+        closing: closing.clone(),
         scale: scale.clone(),
         selectable: version.list("selectableFields").iter().filter_map(selectable).collect(),
         columns: columns::of(version),

@@ -42,6 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::schema::Schema;
 use columns::CustomColumn;
@@ -58,6 +59,10 @@ pub struct Custom {
     pub list_kind: String,
     /// The definition is being deleted.
     pub is_terminating: bool,
+    /// Objects of other versions than the stored one are made by a webhook.
+    pub converts_by_webhook: bool,
+    /// Ends the watches of this kind when it is not what it was.
+    pub closing: CancellationToken,
     pub scale: Option<ScalePaths>,
     pub selectable: Vec<Selectable>,
     pub columns: Vec<CustomColumn>,

@@ -30,6 +30,7 @@ use setpoint_store::{Key, Record};
 
 use crate::auth::User;
 use crate::body::Body;
+use crate::custom::Custom;
 use crate::kind::{Subresource, Verb};
 use crate::names;
 use crate::negotiate::Output;
@@ -155,7 +156,23 @@ fn concerns_definitions(call: &Call<'_>) -> bool {
     kind.strategy.defines_kinds() || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
 }
 
+/// Webhooks that convert objects are not called.
+fn refuse_conversion(call: &Call<'_>) -> Result<(), Status> {
+    let kind = &call.served.kind;
+    let needs_webhook =
+        |custom: &Arc<Custom>| custom.converts_by_webhook && !custom.is_stored_in_this_version();
+    match kind.custom.as_ref().is_some_and(needs_webhook) {
+        true => Err(Status::internal(format_args!(
+            "conversion webhook for {}, Kind={} failed: this server calls no conversion webhooks; use the storage version",
+            kind.api_version(),
+            kind.kind
+        ))),
+        false => Ok(()),
+    }
+}
+
 async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
+    refuse_conversion(call)?;
     if let Some(objects) = call.served.kind.strategy.made_up() {
         return made_up::answer(call, verb, objects);
     }

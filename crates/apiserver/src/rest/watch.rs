@@ -64,7 +64,8 @@ impl Server {
             setpoint_store::Error::Compacted { requested, oldest } => too_old(requested, oldest),
             other => self.refusal(other),
         })?;
-        Ok(RecordWatch { watch, served, choice, closing: self.closing.clone() })
+        let closing = served.kind.custom.as_ref().map_or(&self.closing, |custom| &custom.closing).clone();
+        Ok(RecordWatch { watch, served, choice, closing })
     }
 }
 
@@ -74,7 +75,7 @@ fn too_old(requested: Revision, oldest: Revision) -> Status {
 
 impl RecordWatch {
     /// Waits for the next changes. An empty batch only says that the revision has moved on; `None` is the
-    /// end: the server is closing. Cancel-safe.
+    /// end: the server is closing, or the watched kind is not what it was. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Vec<(ChangeKind, Arc<Record>)>>, Status> {
         let events = tokio::select! {
             biased;
@@ -86,6 +87,11 @@ impl RecordWatch {
             Err(WatchError::FellBehind { seen }) => Err(too_old(seen, seen + 1)),
             Err(WatchError::Closed) => Ok(None),
         }
+    }
+
+    /// A record as the watched resource shows it.
+    pub fn shown(&self, record: &Record) -> Result<Bytes, Status> {
+        self.served.bytes(record)
     }
 
     /// Everything up to this revision has been handed out.

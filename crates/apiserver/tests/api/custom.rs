@@ -291,3 +291,96 @@ async fn a_definition_with_a_rule_that_makes_no_sense_is_refused() {
         assert!(answer.refusal().2.contains(why), "{rule}: {}", answer.text);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_its_kind_is_not_what_it_was() {
+    let api = with(definition(open())).await;
+    let mut events = api.open_watch(&format!("{FOOS}?watch=1")).await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    assert_eq!(events.next().await.unwrap()["type"], "ADDED");
+    api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    let mut rest = Vec::new();
+    while let Some(event) = events.next().await {
+        rest.push(event["type"].as_str().unwrap_or_default().to_owned());
+    }
+    assert_eq!(rest, ["DELETED"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_go_to_who_asked_first_and_then_to_who_waits() {
+    let api = with(definition(open())).await;
+    let mut other = definition(open());
+    other["metadata"]["name"] = "bars.e.com".into();
+    other["spec"]["names"] =
+        json!({"plural": "bars", "kind": "Foo", "singular": "bar", "listKind": "BarList"});
+    api.post(DEFINITIONS, other).await.created();
+    let condition = async || {
+        let bars = api.get(&format!("{DEFINITIONS}/bars.e.com")).await.ok();
+        bars["status"]["conditions"][0]["reason"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(condition().await, "KindConflict");
+    assert_eq!(api.get("/apis/e.com/v1/namespaces/default/bars").await.code, 404);
+    api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    assert_eq!(condition().await, "NoConflicts");
+    api.get("/apis/e.com/v1/namespaces/default/bars").await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_only_a_webhook_could_make_says_so() {
+    let mut many = definition(open());
+    let other =
+        json!({"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": open()}});
+    many["spec"]["versions"].as_array_mut().unwrap().push(other);
+    many["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com/convert"}}});
+    let api = with(many).await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    let answer = api.get("/apis/e.com/v2/namespaces/default/foos/a").await;
+    assert_eq!(answer.code, 500);
+    assert!(
+        answer.refusal().2.contains("conversion webhook for e.com/v2, Kind=Foo failed"),
+        "{}",
+        answer.text
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_makes_no_sense_is_refused_where_it_does_not() {
+    let api = Api::start().await;
+    let schemas = [
+        (json!({"type": "string"}), "spec.validation.openAPIV3Schema.type"),
+        (
+            json!({"type": "object", "properties": {"a": {}}}),
+            "spec.validation.openAPIV3Schema.properties[a].type",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "array"}}}),
+            "spec.validation.openAPIV3Schema.properties[a].items",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string", "default": 1}}}),
+            "spec.validation.openAPIV3Schema.properties[a].default",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}),
+            "spec.validation.openAPIV3Schema.properties[a].pattern",
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}}}}),
+            "spec.validation.openAPIV3Schema.properties[a].x-kubernetes-list-map-keys",
+        ),
+        (
+            json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+            "spec.validation.openAPIV3Schema.properties[metadata]",
+        ),
+        (
+            json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            "spec.validation.openAPIV3Schema.additionalProperties",
+        ),
+    ];
+    for (schema, field) in schemas {
+        let answer = api.post(DEFINITIONS, definition(schema.clone())).await;
+        assert_eq!(answer.code, 422, "{schema}");
+        assert_eq!(answer.body["details"]["causes"][0]["field"], field, "{}", answer.text);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cel::Program;
 use crate::custom::declared::{self, REQUEST_BYTES};
@@ -75,7 +75,7 @@ impl RuleChecks {
         let (rule, at) = (&compiled.rule, path.child("rule"));
         match &compiled.program {
             Ok(program) => self.count(program, count, "estimated rule cost", &at),
-            Err(why) => return self.errors.invalid(&at, shown(rule), why.as_str()),
+            Err(why) => return self.invalid(&at, rule, why),
         }
         match &compiled.message {
             Some(Ok(program)) => {
@@ -83,7 +83,7 @@ impl RuleChecks {
                 self.count(program, 1, "estimated messageExpression cost", &at);
             }
             Some(Err(why)) => {
-                self.errors.invalid(&path.child("messageExpression"), shown(rule), why.as_str());
+                self.invalid(&path.child("messageExpression"), rule, why);
             }
             None => {}
         }
@@ -96,6 +96,10 @@ impl RuleChecks {
             let detail = "may not be set if oldSelf is not used in rule";
             self.errors.invalid(&path.child("optionalOldSelf"), is_optional, detail);
         }
+    }
+
+    fn invalid(&mut self, at: &Path<'_>, rule: &Rule, why: &str) {
+        self.errors.push(Reason::Invalid, at, None, format!("{}: {why}", shown(rule)));
     }
 
     fn count(&mut self, program: &Program, count: u64, what: &str, at: &Path<'_>) {
@@ -137,14 +141,16 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// A rule as messages show it.
-fn shown(rule: &Rule) -> Value {
-    json!({
-        "Rule": rule.rule,
-        "Message": rule.message,
-        "MessageExpression": rule.message_expression,
-        "Reason": rule.reason,
-        "FieldPath": rule.field_path,
-        "OptionalOldSelf": rule.optional_old_self,
-    })
+/// A rule as messages show it, with its fields in their order.
+fn shown(rule: &Rule) -> String {
+    let json = |text: &str| Value::from(text).to_string();
+    let reason = rule.reason.as_deref().map_or_else(|| "null".into(), json);
+    let optional = rule.optional_old_self.map_or_else(|| "null".into(), |on| on.to_string());
+    format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{reason},"FieldPath":{},"OptionalOldSelf":{optional}}}"#,
+        json(&rule.rule),
+        json(&rule.message),
+        json(&rule.message_expression),
+        json(&rule.field_path),
+    )
 }

@@ -278,11 +278,13 @@ fn check_selectable(fields: &[Value], props: &Props, path: &Path<'_>, errors: &m
 fn check_uniqueness(spec: &Spec<'_>, path: &Path<'_>, errors: &mut Errors) {
     let names: Vec<&str> = spec.versions.iter().map(|version| version.value.text("name")).collect();
     if (1..names.len()).any(|at| names[..at].contains(&names[at])) {
-        errors.invalid(path, spec.shown_versions(), "must contain unique version names");
+        let detail = format!("{}: must contain unique version names", spec.shown_versions());
+        errors.push(Reason::Invalid, path, None, detail);
     }
     if spec.versions.iter().filter(|version| version.value.flag("storage")).count() != 1 {
-        let detail = "must have exactly one version marked as storage version";
-        errors.invalid(path, spec.shown_versions(), detail);
+        let detail =
+            format!("{}: must have exactly one version marked as storage version", spec.shown_versions());
+        errors.push(Reason::Invalid, path, None, detail);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A definition's spec as v1.34 looks at it: what all versions say alike is said once, above them.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::custom::props::Props;
 use crate::json::Json;
@@ -58,8 +58,8 @@ impl<'v> Spec<'v> {
     }
 
     /// The versions as messages show them.
-    pub(super) fn shown_versions(&self) -> Value {
-        self.versions.iter().map(Version::shown).collect()
+    pub(super) fn shown_versions(&self) -> String {
+        format!("[{}]", self.versions.iter().map(Version::shown).collect::<Vec<_>>().join(","))
     }
 
     pub(super) fn has_status(&self, version: &Version<'_>) -> bool {
@@ -73,19 +73,25 @@ impl<'v> Spec<'v> {
 }
 
 impl Version<'_> {
-    fn shown(&self) -> Value {
-        let version = self.value;
-        json!({
-            "Name": version.text("name"),
-            "Served": version.flag("served"),
-            "Storage": version.flag("storage"),
-            "Deprecated": version.flag("deprecated"),
-            "DeprecationWarning": version.at("deprecationWarning"),
-            "Schema": self.own.schema,
-            "Subresources": self.own.subresources,
-            "AdditionalPrinterColumns": Some(self.own.columns).filter(|columns| !columns.is_empty()),
-            "SelectableFields": Some(self.own.selectable).filter(|fields| !fields.is_empty()),
-        })
+    /// With its fields in their order.
+    fn shown(&self) -> String {
+        let (version, own) = (self.value, &self.own);
+        let list = |items: &[Value]| match items {
+            [] => Value::Null,
+            items => items.to_vec().into(),
+        };
+        let fields = [
+            ("Name", version.text("name").into()),
+            ("Served", version.flag("served").into()),
+            ("Storage", version.flag("storage").into()),
+            ("Deprecated", version.flag("deprecated").into()),
+            ("DeprecationWarning", version.at("deprecationWarning").clone()),
+            ("Schema", own.schema.cloned().unwrap_or_default()),
+            ("Subresources", own.subresources.cloned().unwrap_or_default()),
+            ("AdditionalPrinterColumns", list(own.columns)),
+            ("SelectableFields", list(own.selectable)),
+        ];
+        format!("{{{}}}", fields.map(|(name, value)| format!("{name:?}:{value}")).join(","))
     }
 }
 

@@ -37,6 +37,7 @@ mod openid;
 mod options;
 mod own_objects;
 pub mod patch;
+mod pattern;
 mod query;
 pub mod registry;
 mod request;

@@ -6,6 +6,8 @@ pub(super) struct Expr {
     pub(super) id: usize,
     /// The letter at which it starts, as positions in messages count them.
     pub(super) at: usize,
+    /// How many expressions it nests, itself included.
+    pub(super) depth: usize,
     pub(super) kind: Kind,
 }
 
@@ -28,6 +30,24 @@ pub(super) enum Kind {
     List(Vec<(Expr, bool)>),
     Map(Vec<(Expr, Expr, bool)>),
     Fold(Box<Fold>),
+}
+
+impl Kind {
+    /// The deepest of the expressions that it consists of.
+    pub(super) fn depth(&self) -> usize {
+        let deepest =
+            |parts: &mut dyn Iterator<Item = &Expr>| parts.map(|part| part.depth).max().unwrap_or(0);
+        match self {
+            Self::Literal(_) | Self::Ident(_) => 0,
+            Self::Select { operand, .. } => operand.depth,
+            Self::Call { target, args, .. } => deepest(&mut target.as_deref().into_iter().chain(args)),
+            Self::List(elements) => deepest(&mut elements.iter().map(|(element, _)| element)),
+            Self::Map(entries) => deepest(&mut entries.iter().flat_map(|(key, value, _)| [key, value])),
+            Self::Fold(fold) => {
+                deepest(&mut [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result].into_iter())
+            }
+        }
+    }
 }
 
 /// What a macro over the elements of something comes to.

@@ -231,6 +231,10 @@ impl Checker<'_> {
         if function == "_?._" {
             return self.optional_select(at, args);
         }
+        if let Some(literal) = args.iter().find(|arg| !is_sensible(&function, arg)) {
+            let (at, message) = (literal.at, format!("invalid {function} argument"));
+            return self.mistake(at, message);
+        }
         let is_method = target.is_some();
         let mut types: Vec<Type> = Vec::with_capacity(args.len() + 1);
         types.extend(target.as_mut().map(|target| self.check(target)));
@@ -326,6 +330,17 @@ impl Checker<'_> {
                 self.mistake(at, format!("found no matching overload for '{function}' applied to '{shown}'"))
             }
         }
+    }
+}
+
+/// Whether a text that is written out is what a function makes something of.
+fn is_sensible(function: &str, arg: &Expr) -> bool {
+    let Kind::Literal(Literal::String(text)) = &arg.kind else { return true };
+    match function {
+        "matches" => crate::pattern::compile(text).is_ok(),
+        "duration" => super::duration::parse(text).is_some(),
+        "timestamp" => text.parse::<jiff::Timestamp>().is_ok(),
+        _ => true,
     }
 }
 

@@ -3,15 +3,27 @@
 use super::ast::{Expr, Fold, Kind, Literal};
 use super::lexer::{self, Mistake, Token, Word};
 
-/// Expressions nest this deep at most, as in v1.34; the parser's own stack stays small.
+/// Expressions nest this deep at most, as in v1.34: everything that walks them keeps a small stack.
 const DEEPEST: usize = 250;
+/// Brackets nest this deep at most. The parser goes through ten functions for each, some 20 KB of stack
+/// where nothing is optimized, so this is 1 MB of the 2 MB that a thread has.
+const NESTED: usize = 50;
+/// An expression has at most this many letters, as in v1.34.
+const LONGEST: usize = 100_000;
 /// The variable that folds gather their results in.
 pub(super) const ACCU: &str = "@result";
+/// What a macro that looks at its target twice calls it.
+const TARGET: &str = "@target";
 const EXPECTED: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 pub(super) fn parse(text: &str) -> Result<Expr, Mistake> {
+    let length = text.chars().count();
+    if length > LONGEST {
+        let message = format!("expression code point size exceeds limit: size: {length}, limit {LONGEST}");
+        return Err(Mistake { at: 0, message });
+    }
     let words = lexer::words(text)?;
-    let mut parser = Parser { words, at: 0, next_id: 0, depth: 0 };
+    let mut parser = Parser { words, at: 0, next_id: 0, depth: 0, deepest: 0 };
     let expr = parser.ternary()?;
     match parser.peek() {
         Token::End => Ok(expr),
@@ -27,6 +39,8 @@ struct Parser {
     at: usize,
     next_id: usize,
     depth: usize,
+    /// The depth of the deepest expression so far.
+    deepest: usize,
 }
 
 impl Parser {
@@ -61,7 +75,18 @@ impl Parser {
 
     fn expr(&mut self, at: usize, kind: Kind) -> Expr {
         self.next_id += 1;
-        Expr { id: self.next_id, at, kind }
+        let depth = kind.depth() + 1;
+        self.deepest = self.deepest.max(depth);
+        Expr { id: self.next_id, at, depth, kind }
+    }
+
+    /// Chains of operators and fields nest too, and are not let grow.
+    fn check_depth(&self) -> Result<(), Mistake> {
+        if self.deepest <= DEEPEST && self.depth <= NESTED {
+            return Ok(());
+        }
+        let message = format!("expression recursion limit exceeded: {DEEPEST}");
+        Err(Mistake { at: self.place(), message })
     }
 
     fn call(&mut self, at: usize, function: &str, args: Vec<Expr>) -> Expr {
@@ -78,10 +103,7 @@ impl Parser {
 
     fn ternary(&mut self) -> Result<Expr, Mistake> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            let message = format!("expression recursion limit exceeded: {DEEPEST}");
-            return Err(Mistake { at: self.place(), message });
-        }
+        self.check_depth()?;
         let condition = self.or()?;
         let at = self.place();
         let expr = if self.eat("?") {
@@ -141,6 +163,7 @@ impl Parser {
     fn relation(&mut self) -> Result<Expr, Mistake> {
         let mut left = self.sum()?;
         loop {
+            self.check_depth()?;
             let at = self.place();
             let function = match self.peek() {
                 Token::Symbol("<") => "_<_",
@@ -161,6 +184,7 @@ impl Parser {
     fn sum(&mut self) -> Result<Expr, Mistake> {
         let mut left = self.product()?;
         loop {
+            self.check_depth()?;
             let at = self.place();
             let function = match self.peek() {
                 Token::Symbol("+") => "_+_",
@@ -176,6 +200,7 @@ impl Parser {
     fn product(&mut self) -> Result<Expr, Mistake> {
         let mut left = self.unary()?;
         loop {
+            self.check_depth()?;
             let at = self.place();
             let function = match self.peek() {
                 Token::Symbol("*") => "_*_",
@@ -232,6 +257,7 @@ impl Parser {
 
     fn members(&mut self, mut operand: Expr) -> Result<Expr, Mistake> {
         loop {
+            self.check_depth()?;
             let at = self.place();
             if self.eat(".") {
                 let is_optional = self.eat("?");
@@ -477,13 +503,16 @@ impl Parser {
                 self.gather(at, target, vars, init, step)
             }
             "sortBy" => {
-                let keys = self.gather_list(at, target.clone(), vars, body, None);
+                let range = self.ident(at, TARGET);
+                let keys = self.gather_list(at, range, vars, body, None);
+                let list = self.ident(at, TARGET);
                 let call = Kind::Call {
-                    target: Some(Box::new(target)),
+                    target: Some(Box::new(list)),
                     function: "@sortByAssociatedKeys".into(),
                     args: vec![keys],
                 };
-                self.expr(at, call)
+                let sorted = self.expr(at, call);
+                self.bind(at, TARGET, target, sorted)
             }
             _ => self.gather_list(at, target, vars, body, filter),
         }
@@ -550,25 +579,33 @@ impl Parser {
             let call = Kind::Call { target: Some(Box::new(target)), function: name.into(), args: Vec::new() };
             parser.expr(at, call)
         };
-        let has_value = method(self, target.clone(), "hasValue");
-        let value = method(self, target, "value");
+        let optional = self.ident(at, TARGET);
+        let has_value = method(self, optional, "hasValue");
+        let optional = self.ident(at, TARGET);
+        let value = method(self, optional, "value");
+        let bound = self.bind(at, &vars[0], value, body);
+        let some = if wraps { self.call(at, "optional.of", vec![bound]) } else { bound };
+        let none = self.call(at, "optional.none", Vec::new());
+        let chosen = self.call(at, "_?_:_", vec![has_value, some, none]);
+        self.bind(at, TARGET, target, chosen)
+    }
+
+    /// A value under a name, for one expression: what is written once is there once.
+    fn bind(&mut self, at: usize, name: &str, value: Expr, body: Expr) -> Expr {
         let range = self.expr(at, Kind::List(Vec::new()));
         let condition = self.literal(at, Literal::Bool(false));
-        let step = self.ident(at, &vars[0]);
+        let step = self.ident(at, name);
         let fold = Fold {
             var: "#unused".into(),
             var2: None,
             range,
-            accu: vars[0].clone(),
+            accu: name.into(),
             init: value,
             condition,
             step,
             result: body,
         };
-        let bound = self.expr(at, Kind::Fold(Box::new(fold)));
-        let some = if wraps { self.call(at, "optional.of", vec![bound]) } else { bound };
-        let none = self.call(at, "optional.none", Vec::new());
-        self.call(at, "_?_:_", vec![has_value, some, none])
+        self.expr(at, Kind::Fold(Box::new(fold)))
     }
 }
 

@@ -68,7 +68,9 @@ fn expressions_hold() {
         "duration('1h') > duration('59m') && timestamp('2024-01-02T03:04:05Z').getFullYear() == 2024",
         "timestamp('2024-01-01T00:00:00Z') + duration('24h') == timestamp('2024-01-02T00:00:00Z')",
         "self.?name.hasValue() && !any.?absent.hasValue() && any.?absent.orValue('d') == 'd'",
-        "optional.of(1).optMap(x, x + 1).value() == 2",
+        "optional.of(1).optMap(x, x + 1).value() == 2 && !optional.none().optMap(x, x).hasValue()",
+        "optional.of(1).optMap(x, x + 1).optMap(y, y + 1).value() == 3",
+        "['bb', 'a'].sortBy(x, x.size()) == ['a', 'bb']",
         "isIP('10.0.0.1') && !isIP('x') && ip('::1').isLoopback() && cidr('10.0.0.0/8').containsIP('10.1.2.3')",
         "url('https://a.com:80/p?x=1').getPort() == '80' && isURL('/path') && !isURL('../x')",
         "quantity('1Gi').isGreaterThan(quantity('1G')) && quantity('50k').asInteger() == 50000",
@@ -118,9 +120,15 @@ fn mistakes_are_shown_where_they_are() {
     ] {
         assert_eq!(environment().compile(text).unwrap_err().to_string(), expected);
     }
-    for text in
-        ["[1, 'a'].size() == 2", "self.name.nope()", "1 + 'a' == 2", "self.count.all(x, true)", "has(self)"]
-    {
+    for text in [
+        "[1, 'a'].size() == 2",
+        "self.name.nope()",
+        "1 + 'a' == 2",
+        "self.count.all(x, true)",
+        "has(self)",
+        "'a'.matches('(')",
+        "duration('x') == duration('1s')",
+    ] {
         assert!(environment().compile(text).is_err(), "{text}");
     }
 }
@@ -146,6 +154,20 @@ fn an_evaluation_ends_when_its_budget_is_spent() {
     let (value, cost) = environment().compile(text).unwrap().evaluate(&variables(), CALL_LIMIT);
     assert_eq!(value, Err(EvalError::TooExpensive));
     assert!(cost <= CALL_LIMIT + 100);
+}
+
+#[test]
+fn an_expression_that_nests_too_deep_is_refused() {
+    let chains = [".a".repeat(5_000), "+1".repeat(5_000), " && true".repeat(40_000)];
+    for chain in chains {
+        assert!(environment().compile(&format!("any{chain}")).is_err());
+    }
+    let nested = format!("{}true{}", "(".repeat(5_000), ")".repeat(5_000));
+    assert!(environment().compile(&nested).is_err());
+    let many = format!("true{}", " && true".repeat(1_000));
+    assert!(environment().compile(&many).is_ok(), "many terms of one operator nest little");
+    let deep = format!("1{} == 241 && {}true{}", "+1".repeat(240), "(".repeat(45), ")".repeat(45));
+    assert_eq!(value(&deep), Ok(Val::Bool(true)));
 }
 
 #[test]

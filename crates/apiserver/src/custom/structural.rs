@@ -1,10 +1,9 @@
 //! Whether a schema is structural: every value has one type, said outside of `allOf`, `anyOf`, `oneOf` and
 //! `not`, which only restrict it.
 
-use regex::Regex;
-
 use super::props::{Items, Props};
 use crate::field::{Errors, Path};
+use crate::pattern;
 
 /// Where in a schema a schema stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -176,17 +175,11 @@ fn restrictions(schema: &Props, skips_any_of: bool, skips_first: bool, path: &Pa
     }
     if let Some(why) = Some(&schema.pattern)
         .filter(|pattern| !pattern.is_empty())
-        .and_then(|pattern| Regex::new(pattern).err())
+        .and_then(|pattern| pattern::compile(pattern).err())
     {
-        let detail = format!("must be a valid regular expression, but isn't: {}", regex_error(&why));
+        let detail = format!("must be a valid regular expression, but isn't: {}", why);
         errors.invalid(&path.child("pattern"), schema.pattern.as_str(), detail);
     }
-}
-
-/// The last line of what the parser says is what is wrong.
-fn regex_error(why: &regex::Error) -> String {
-    let text = why.to_string();
-    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 /// A schema that only restricts values says nothing of types.

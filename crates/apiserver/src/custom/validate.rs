@@ -3,12 +3,12 @@
 //! Of alternatives that all fail, the one that came furthest is reported: every check that passes counts.
 //! A value that an update leaves as it was is not reported again, however wrong it is.
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::formats;
 use super::props::{Items, OrBool, Props};
 use crate::field::{Errors, FieldError, Reason};
+use crate::pattern;
 
 /// What is wrong with a new value. `at` is where it stands: empty for a whole object.
 pub(crate) fn validate(at: &str, value: &Value, schema: &Props) -> Errors {
@@ -419,7 +419,7 @@ fn same(one: &Value, other: &Value) -> bool {
 
 /// Patterns are checked when the definition is written.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
-    Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
+    pattern::compile(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
 #[cfg(test)]

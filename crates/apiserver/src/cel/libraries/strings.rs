@@ -1,5 +1,7 @@
 //! Texts.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
@@ -8,6 +10,7 @@ use super::{Outcome, failed};
 use crate::cel::eval::EvalError;
 use crate::cel::value::Val;
 use crate::custom::number;
+use crate::pattern;
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {
@@ -65,8 +68,8 @@ pub(in crate::cel) fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-fn compiled(pattern: &str) -> Result<Regex, EvalError> {
-    Regex::new(pattern).map_err(|_| failed(format!("error parsing regexp: {pattern:?}")))
+fn compiled(text: &str) -> Result<Arc<Regex>, EvalError> {
+    pattern::compile(text).map_err(|why| failed(format!("error parsing regexp: {why}: `{text}`")))
 }
 
 fn find_all(text: &str, pattern: &str, most: i64) -> Outcome {

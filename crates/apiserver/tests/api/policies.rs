@@ -115,3 +115,27 @@ async fn a_webhook_that_must_be_asked_and_cannot_be_refuses() {
     assert_eq!(refused.refusal(), (500, "InternalError", message));
     api.post(MAPS, map("good")).await.created();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_asks_what_else_the_user_may_do() {
+    let may = "authorizer.group('').resource('secrets').namespace('default').check('get').allowed()";
+    let robot = "!authorizer.serviceAccount('default', 'robot').path('/metrics').check('get').allowed()";
+    let validations = json!([{"expression": may, "reason": "Forbidden"}, {"expression": robot}]);
+    let mut api = with_policy(json!({"validations": validations}), json!({})).await;
+    api.post(MAPS, map("a")).await.created();
+    api = api.restart_with_roles().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "r"}, "rules": rules});
+    api.post(&format!("{rbac}/clusterroles"), role).await.created();
+    let binding = json!({
+        "metadata": {"name": "r"},
+        "roleRef": {"kind": "ClusterRole", "name": "r"},
+        "subjects": [{"kind": "User", "name": "ann"}],
+    });
+    api.post(&format!("{rbac}/clusterrolebindings"), binding).await.created();
+    api.user = setpoint_apiserver::User::authenticated("ann", "", Vec::new());
+    let refused = api.post(MAPS, map("b")).await;
+    assert_eq!(refused.code, 403, "{}", refused.text);
+    assert!(refused.text.contains("failed expression: authorizer.group"), "{}", refused.text);
+}

@@ -169,7 +169,9 @@ impl Conditions {
 fn environment() -> Environment {
     let open = || Arc::new(Declared::plain(Type::Dyn));
     let names = ["object", "oldObject", "params", "namespaceObject", "request", "variables"];
-    names.into_iter().fold(Environment::new(), |environment, name| environment.with(name, open()))
+    let authorizer = Declared::plain(Type::opaque("kubernetes.authorization.Authorizer"));
+    let environment = Environment::new().with("authorizer", Arc::new(authorizer));
+    names.into_iter().fold(environment, |environment, name| environment.with(name, open()))
 }
 
 impl Expression {

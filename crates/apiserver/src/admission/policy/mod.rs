@@ -3,6 +3,7 @@
 //! A policy says what it is about and what must hold; its bindings say where it counts, with which
 //! parameters, and what happens to what does not hold. The first refusal is the answer.
 
+mod authorizer;
 mod compiled;
 pub(super) mod matching;
 
@@ -284,6 +285,7 @@ impl<'a> About<'a> {
             ("params", Val::of_json(params)),
             ("namespaceObject", Val::of_json(&self.namespace)),
             ("request", Val::of_json(&self.request())),
+            ("authorizer", authorizer::authorizer(self)),
         ])
     }
 

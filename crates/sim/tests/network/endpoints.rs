@@ -6,6 +6,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint_sim::{Fault, OnEvent, World};
+use setpoint_store::EventKind;
 
 use crate::land::{create, delete, found, list, parts, pod, running, survives, until, until_all};
 
@@ -15,14 +16,17 @@ fn service(selector: Value) -> Value {
     json!({"spec": {"selector": selector, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
 }
 
-/// How many endpoints there are in all slices, and how many of them are ready.
-fn endpoints(slices: &[Value]) -> (usize, usize) {
-    let all = || slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
-    (all().count(), all().filter(|endpoint| endpoint["conditions"]["ready"] == true).count())
+/// Whether a slice is of the service that these scenarios are about, and not one of the server's own.
+fn is_ours(slice: &Value) -> bool {
+    slice["metadata"]["labels"]["kubernetes.io/service-name"] == "s"
 }
 
+/// Whether there is one slice, with so many endpoints of which so many are ready.
 fn listed(slices: &[Value], expected: (usize, usize)) -> bool {
-    slices.len() == 1 && endpoints(slices) == expected
+    let ours = || slices.iter().filter(|slice| is_ours(slice));
+    let all = || ours().filter_map(|slice| slice["endpoints"].as_array()).flatten();
+    let ready = all().filter(|endpoint| endpoint["conditions"]["ready"] == true).count();
+    ours().count() == 1 && (all().count(), ready) == expected
 }
 
 /// A service gets a pod, which becomes ready and goes.
@@ -62,9 +66,8 @@ fn objects(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-fn mirrored(slices: &[Value], count: usize) -> bool {
-    slices.iter().filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "s").count()
-        == count
+fn are(slices: &[Value], count: usize) -> bool {
+    slices.iter().filter(|slice| is_ours(slice)).count() == count
 }
 
 /// Somebody writes Endpoints by hand, and removes them.
@@ -73,9 +76,9 @@ fn mirror(world: &World) -> LocalBoxFuture<'_, ()> {
         create(world, "Service", "s", service(Value::Null)).await;
         let subsets = json!([{"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "http", "port": 80}]}]);
         create(world, "Endpoints", "s", json!({"subsets": subsets})).await;
-        until_all(world, "EndpointSlice", |slices| mirrored(slices, 1)).await;
+        until_all(world, "EndpointSlice", |slices| are(slices, 1)).await;
         delete(world, "Endpoints", "s").await;
-        until_all(world, "EndpointSlice", |slices| mirrored(slices, 0)).await;
+        until_all(world, "EndpointSlice", |slices| are(slices, 0)).await;
     }
     .boxed_local()
 }
@@ -105,16 +108,20 @@ fn a_slice_that_was_created_and_not_yet_seen_is_not_created_again() {
         World::simulate(1, parts(SLICES), vec![fault], async |world| {
             found(world).await;
             create(world, "Service", "s", service(json!({"app": "w"}))).await;
-            until_all(world, "EndpointSlice", |slices| !slices.is_empty()).await;
+            until_all(world, "EndpointSlice", |slices| slices.iter().any(is_ours)).await;
             for colour in ["red", "green", "blue"] {
                 let labels = json!({"metadata": {"labels": {"colour": colour}}});
                 crate::land::patch(world, "Service", "s", setpoint::client::Part::Main, labels).await;
                 world.pass(Duration::from_secs(3)).await;
-                assert_eq!(list(world, "EndpointSlice").await.len(), 1, "{fault:?}");
+                assert!(are(&list(world, "EndpointSlice").await, 1), "{fault:?}");
             }
-            until_all(world, "EndpointSlice", |slices| slices[0]["metadata"]["labels"]["colour"] == "blue")
-                .await;
-            assert_eq!(world.counts().0["discovery.k8s.io/endpointslices"], (1, 0), "{fault:?}");
+            let is_blue = |slice: &Value| slice["metadata"]["labels"]["colour"] == "blue";
+            until_all(world, "EndpointSlice", |slices| slices.iter().any(is_blue)).await;
+            let history = world.history();
+            let created = history.changes().filter(|(change, object)| {
+                *change == EventKind::Created && object["kind"] == "EndpointSlice" && is_ours(object)
+            });
+            assert_eq!(created.count(), 1, "{fault:?}");
         });
     }
 }

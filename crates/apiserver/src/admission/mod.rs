@@ -4,6 +4,7 @@ mod certificates;
 mod claim_resize;
 mod default_class;
 mod default_tolerations;
+mod device_admin_access;
 mod escalation;
 mod limit_ranger;
 mod namespace_lifecycle;
@@ -26,6 +27,7 @@ pub use certificates::{CertificateApproval, CertificateSigning, CertificateSubje
 pub use claim_resize::PersistentVolumeClaimResize;
 pub use default_class::{DefaultIngressClass, DefaultStorageClass};
 pub use default_tolerations::DefaultTolerationSeconds;
+pub use device_admin_access::DeviceAdminAccess;
 pub use escalation::RoleEscalation;
 pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
@@ -119,6 +121,7 @@ pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(DefaultIngressClass),
         Box::new(MutatingAdmissionWebhook),
         Box::new(RoleEscalation),
+        Box::new(DeviceAdminAccess),
         Box::new(ValidatingAdmissionPolicy::default()),
         Box::new(ValidatingAdmissionWebhook),
         Box::new(ResourceQuota),

@@ -14,7 +14,7 @@ use setpoint_store::{Change, Error, Expect, Record, Revision, Write};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{finish, kinds, names};
+use super::{api_services, finish, kinds, names};
 use crate::apply::{self, Endpoint, Resets};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
@@ -74,7 +74,7 @@ impl Server {
                 break;
             }
         }
-        Ok(())
+        api_services::settle(self).await
     }
 
     /// Writes the status of each definition that is not what it should be. Whether there was one.

@@ -13,6 +13,7 @@
 //! - an object is shown by the schema of now, whenever it was written;
 //! - a definition goes only after the last of its objects.
 
+mod api_services;
 mod columns;
 mod correlate;
 pub(crate) mod declared;

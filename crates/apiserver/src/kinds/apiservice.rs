@@ -59,8 +59,11 @@ const PRIORITIES: [(&str, &str, i64, i64); 22] = [
     // The group of APIServices itself has none of them, but comes first.
     ("apiregistration.k8s.io", "", 20000, 0),
 ];
-/// The weight of a group of custom resources.
+/// The weight of a group of custom resources, and of a version in it.
 const CUSTOM_GROUP: i64 = 1000;
+const CUSTOM_VERSION: i64 = 100;
+/// Says that the server looks after a service itself: as long as it runs, or as long as its kinds are there.
+pub const AUTO_MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 /// How much weight a group has: the heaviest come first where groups are listed.
 pub fn group_priority(group: &str) -> i64 {
@@ -77,10 +80,23 @@ pub fn local_services() -> impl Iterator<Item = Value> {
             if !group.is_empty() {
                 spec.set("group", *group);
             }
-            let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "onstart"});
+            let labels = json!({AUTO_MANAGED: "onstart"});
             json!({"metadata": {"name": format!("{version}.{group}"), "labels": labels}, "spec": spec})
         },
     )
+}
+
+/// The service of a version that custom resources make.
+pub fn custom_service(group: &str, version: &str) -> Value {
+    json!({
+        "metadata": {"name": format!("{version}.{group}"), "labels": {AUTO_MANAGED: "true"}},
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": CUSTOM_GROUP,
+            "versionPriority": CUSTOM_VERSION,
+        },
+    })
 }
 
 fn shown_service(service: &Value) -> String {

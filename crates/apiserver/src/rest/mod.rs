@@ -10,6 +10,7 @@ pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
 mod made_up;
+pub(crate) mod own_write;
 mod ownership;
 pub(crate) mod patch;
 mod pod_condition;

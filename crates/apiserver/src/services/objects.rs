@@ -2,20 +2,14 @@
 
 use std::net::IpAddr;
 
-use bytes::Bytes;
-use http::HeaderMap;
 use serde_json::{Value, json};
 use setpoint_store::{Change, Expect, ListOptions, Write};
 
 use super::range::Family;
-use crate::auth::User;
 use crate::json::Json;
-use crate::negotiate::Output;
-use crate::options::WriteOptions;
-use crate::query::Query;
 use crate::registry::{Gvr, Served};
-use crate::rest::{Call, create};
-use crate::server::{Server, Warnings};
+use crate::rest::own_write;
+use crate::server::Server;
 use crate::status::Status;
 
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
@@ -48,24 +42,7 @@ pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) ->
     if server.store.get(&key, None).await.map_err(|why| server.refusal(why))?.is_some() {
         return Ok(());
     }
-    let (user, query, warnings) = (User::system("system:apiserver"), Query::parse(""), Warnings::default());
-    let call = Call {
-        server,
-        user: &user,
-        served: &served,
-        subresource: None,
-        namespace: None,
-        name: None,
-        query: &query,
-        headers: &HeaderMap::new(),
-        body: &Bytes::new(),
-        output: Output::JSON,
-        warnings: &warnings,
-        now: server.now(),
-    };
-    // Boxed, for a service is created by the same way.
-    Box::pin(create::insert(&call, object(address, service), &WriteOptions::default())).await?;
-    Ok(())
+    own_write::insert(server, &served, object(address, service)).await
 }
 
 /// Takes away what was written down, if it is of the service.

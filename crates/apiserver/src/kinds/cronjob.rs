@@ -11,8 +11,6 @@ use crate::strategy::Strategy;
 use crate::table::{Column, time_since};
 use crate::validation::{choice, nonnegative_field};
 
-mod schedule;
-
 pub fn kind() -> Kind {
     let mut columns = vec![
         Column::name(),
@@ -146,8 +144,8 @@ fn check_schedule(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Error
     if schedule.is_empty() {
         return errors.required(path, "");
     }
-    if let Some(complaint) = schedule::complaint(schedule) {
-        errors.invalid(path, schedule, complaint);
+    if let Err(complaint) = schedule.parse::<setpoint_cron::Schedule>() {
+        errors.invalid(path, schedule, complaint.to_string());
     }
     if !schedule.contains("TZ") {
         return;
@@ -179,7 +177,7 @@ fn check_time_zone(zone: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
         let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(path, zone, detail);
     }
-    if !schedule::is_time_zone(zone) {
+    if zone != "Local" && setpoint_cron::time_zone(zone).is_none() {
         errors.invalid(path, zone, format!("unknown time zone {zone}"));
     }
 }

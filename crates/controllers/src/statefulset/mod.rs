@@ -2,7 +2,7 @@
 //!
 //! Owns: the pods and the revisions that a set controls, the claims of its pods; `status` of
 //! StatefulSets.
-//! Watches: StatefulSets, Pods, ControllerRevisions; reads PersistentVolumeClaims.
+//! Watches: StatefulSets, Pods, ControllerRevisions, and the end of PersistentVolumeClaims.
 //! Writes: creates, updates and deletes pods; adopts and releases them (patch); creates and updates claims;
 //! creates, updates, adopts and deletes revisions; StatefulSet status (update).
 //!
@@ -34,10 +34,10 @@ mod view;
 use std::sync::Arc;
 
 use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Kind, Queue, Runnable, handler};
+use setpoint::{Context, Controller, Event, Key, Kind, Queue, Runnable, handler};
 
 use self::reconcile::StatefulSets;
-use self::view::{Claim, StatefulSet};
+use self::view::{Claim, StatefulSet, parent_and_ordinal};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::history::{Historian, Revision};
@@ -82,6 +82,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
     });
 
+    let of_claim = queue.clone();
+    claims.add_handler(move |event: &Event| {
+        waiting_for(event).into_iter().for_each(|set| of_claim.add(set));
+    });
     let historian = Historian::new(context.client.clone(), &revisions);
     let (wake, owners) = (queue.clone(), Owners::<StatefulSet>::new(sets.lister()));
     let news = historian.clone();
@@ -109,4 +113,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         .waits_for(&claims)
         .waits_for(&revisions);
     vec![Box::new(controller)]
+}
+
+/// The sets that may wait for the end of a claim: it went with a pod, whose successor waits for that.
+fn waiting_for(event: &Event) -> Vec<Key> {
+    let Event::Deleted { last, .. } = event else { return Vec::new() };
+    let pods = last.meta().owner_references.iter().filter(|owner| *owner.kind == *"Pod");
+    let sets = pods.filter_map(|pod| parent_and_ordinal(&pod.name));
+    sets.map(|(set, _)| last.key().sibling(set)).collect()
 }

@@ -8,10 +8,9 @@ use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 use setpoint::client::Delete;
 use setpoint::{Kind, View};
-use setpoint_cluster::Parts;
-use setpoint_sim::{Fault, History, OnEvent, World};
+use setpoint_sim::{History, World};
 
-use crate::place::{anything, count, create, holds, key, parts, survives, until};
+use crate::place::{anything, bears_staleness, count, create, holds, key, parts, survives, until};
 
 const CONTROLLERS: &[&str] = &["job"];
 
@@ -87,11 +86,6 @@ fn a_job_killed_in_the_middle_of_accounting_counts_every_pod_once() {
 }
 
 #[test]
-fn an_indexed_job_survives_every_crash_and_every_stale_or_hidden_event() {
-    survives("indexed job", CONTROLLERS, completed, counted_once);
-}
-
-#[test]
 fn a_failing_job_fails_once_whatever_happens() {
     survives("failing job", CONTROLLERS, failed, counted_once);
 }
@@ -101,25 +95,14 @@ fn a_job_whose_time_is_up_goes_once() {
     survives("expiring job", &["job", "ttl-after-finished"], expired, anything);
 }
 
-/// Runs a script with these faults and checks what a Job has counted.
-fn run(parts: Parts, faults: Vec<Fault>, script: crate::place::Script) {
-    World::simulate(1, parts, faults, async |world| {
-        script(world).await;
-        counted_once(&world.history()).unwrap_or_else(|why| panic!("{why}\n{}", world.trace().text()));
-    });
+#[test]
+fn a_job_update_seen_before_the_pod_update_is_counted_once() {
+    bears_staleness(CONTROLLERS, plain, counted_once);
 }
 
 #[test]
-fn a_job_update_seen_before_the_pod_update_is_counted_once() {
-    // The pods' watch is late from any event on; the Job's own updates are not.
-    let events = World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
-        plain(world).await;
-        world.faults().seen().1
-    });
-    for nth in 0..events {
-        let late = OnEvent::Delay(std::time::Duration::from_secs(20));
-        run(parts(CONTROLLERS), vec![Fault::Event { nth, what: late }], plain);
-    }
+fn an_indexed_job_whose_events_are_late_runs_every_index_once() {
+    bears_staleness(CONTROLLERS, completed, counted_once);
 }
 
 #[test]

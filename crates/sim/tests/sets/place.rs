@@ -1,11 +1,13 @@
 //! A whole cluster with one node, and what a user does in it.
 
+use std::time::Duration;
+
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
 use setpoint::{Key, Kind, View};
 use setpoint_cluster::Parts;
-use setpoint_sim::{History, Scenario, World, check_all};
+use setpoint_sim::{Fault, History, OnEvent, Scenario, World, check_all};
 
 pub(crate) type Script = for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>;
 
@@ -38,6 +40,22 @@ pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script,
     let scenario = Scenario { name, parts: parts(controllers), script, always };
     let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
+}
+
+/// Every event late, with all that follow it in its watch: what must hold holds.
+pub(crate) fn bears_staleness(controllers: &[&str], script: Script, always: Always) {
+    let run = |faults: Vec<Fault>| {
+        World::simulate(1, parts(controllers), faults.clone(), async |world| {
+            script(world).await;
+            let history = world.history();
+            always(&history).unwrap_or_else(|why| panic!("{why} with {faults:?}\n{}", world.trace().text()));
+            world.faults().seen().1
+        })
+    };
+    let events = run(Vec::new());
+    for nth in 0..events {
+        run(vec![Fault::Event { nth, what: OnEvent::Delay(Duration::from_secs(20)) }]);
+    }
 }
 
 pub(crate) fn anything(_: &History) -> Result<(), String> {

@@ -37,38 +37,52 @@ fn last_line(why: &regex::Error) -> String {
 fn in_ascii(pattern: &str) -> String {
     let mut result = String::with_capacity(pattern.len());
     let mut is_in_class = false;
-    let mut letters = pattern.chars().peekable();
-    while let Some(letter) = letters.next() {
+    let mut rest = pattern;
+    while let Some(letter) = rest.chars().next() {
+        if let Some(named) = named_class(rest).filter(|_| is_in_class) {
+            result.push_str(named);
+            rest = &rest[named.len()..];
+            continue;
+        }
+        rest = &rest[letter.len_utf8()..];
         match letter {
-            '\\' => match letters.next() {
-                Some(escaped) => result.push_str(&written_out(escaped, is_in_class)),
+            '\\' => match rest.chars().next() {
+                Some(escaped) => {
+                    result.push_str(&written_out(escaped, is_in_class));
+                    rest = &rest[escaped.len_utf8()..];
+                }
                 None => result.push('\\'),
             },
-            '[' if is_in_class && letters.peek() != Some(&':') => result.push_str("\\["),
+            '[' if is_in_class => result.push_str("\\["),
             '[' => {
                 is_in_class = true;
                 result.push('[');
-                // A bracket that comes first stands for itself.
-                if letters.peek() == Some(&'^') {
-                    result.extend(letters.next());
+                if let Some(tail) = rest.strip_prefix('^') {
+                    result.push('^');
+                    rest = tail;
                 }
-                if letters.peek() == Some(&']') {
-                    letters.next();
+                // A bracket that comes first stands for itself.
+                if let Some(tail) = rest.strip_prefix(']') {
                     result.push_str("\\]");
+                    rest = tail;
                 }
             }
-            ']' if is_in_class && !result.ends_with(':') => {
+            ']' => {
                 is_in_class = false;
                 result.push(']');
             }
-            '&' | '~' | '-' if is_in_class && letters.peek() == Some(&letter) => {
-                result.push('\\');
-                result.push(letter);
-            }
+            '&' | '~' if is_in_class => result.extend(['\\', letter]),
             letter => result.push(letter),
         }
     }
     result
+}
+
+/// `[:alpha:]` at the beginning of a text.
+fn named_class(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("[:")?;
+    let end = name.find(|letter: char| !letter.is_ascii_lowercase() && letter != '^')?;
+    name[end..].starts_with(":]").then(|| &text[..end + 4])
 }
 
 fn written_out(escaped: char, is_in_class: bool) -> String {
@@ -100,6 +114,8 @@ mod tests {
             matches(r"\bfoo\b", "a foo b") && matches("^[]a]+$", "]a") && matches("^[[:alpha:]]+$", "ab")
         );
         assert!(matches(r"^[a\D]+$", "a-") && matches("^[a[]$", "["));
+        assert!(matches("^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "Pending") && matches("^[a-c:]+$", "a:"));
+        assert!(matches("^[a-z&&~]+$", "a&~") && matches(r"^[\]\[]+$", "[]"));
         assert!(compile("(").is_err());
     }
 }

@@ -150,10 +150,10 @@ async fn take_out(
 
 /// Gives back what a removed object held, with what was written down of it.
 pub(crate) async fn give_back(server: &Server, served: &Served, object: &Value) {
-    if served.kind.stored_as == "services" {
-        services::forget_addresses(server, object).await;
+    if let Some(reserve) = server.reserve(served) {
+        services::erase(server, &reserve.addresses(object), object).await;
+        reserve.release(object);
     }
-    release(server, served, object);
 }
 
 /// Notes that a removed object holds nothing any more.

@@ -370,6 +370,10 @@ impl Reserve for ServiceAllocator {
         })
     }
 
+    fn addresses(&self, service: &Value) -> Vec<IpAddr> {
+        addresses_of(service).collect()
+    }
+
     fn release(&self, service: &Value) {
         let addresses: Vec<IpAddr> = addresses_of(service).collect();
         let ports: Vec<u128> = ports_of(service).collect();

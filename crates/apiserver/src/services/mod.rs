@@ -47,6 +47,12 @@ pub trait Reserve: Send + Sync + 'static {
         Ok(Reservation::nothing())
     }
 
+    /// The addresses that an object holds, each of which is written down.
+    fn addresses(&self, object: &Value) -> Vec<IpAddr> {
+        let _ = object;
+        Vec::new()
+    }
+
     /// Takes back what a removed object held.
     fn release(&self, object: &Value);
 }
@@ -106,18 +112,12 @@ impl Reservation {
 }
 
 /// Takes away what was written down of addresses. What cannot be is set right at the next start.
-async fn erase(server: &Server, addresses: &[IpAddr], object: &Value) {
+pub(crate) async fn erase(server: &Server, addresses: &[IpAddr], object: &Value) {
     for address in addresses {
         if let Err(why) = objects::erase(server, *address, object).await {
             tracing::warn!(%address, why = %why.message, "cannot remove the IPAddress of a service");
         }
     }
-}
-
-/// Takes away what was written down of the addresses of a removed service.
-pub(crate) async fn forget_addresses(server: &Server, service: &Value) {
-    let addresses: Vec<IpAddr> = addresses_of(service).collect();
-    erase(server, &addresses, service).await;
 }
 
 impl Drop for Reservation {

@@ -384,3 +384,13 @@ async fn a_definition_that_makes_no_sense_is_refused_where_it_does_not() {
         assert_eq!(answer.body["details"]["causes"][0]["field"], field, "{}", answer.text);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn comparing_numbers_of_a_bounded_list_costs_little() {
+    let item = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 20}}});
+    let list = json!({"type": "array", "maxItems": 64, "items": item});
+    let rule =
+        "self.l.all(a, self.l.exists_one(b, a.n == b.n && (has(a.s) && has(b.s) ? a.s == b.s : true)))";
+    let api = with(ruled(json!({"l": list}), json!([{"rule": rule}]))).await;
+    api.post(FOOS, foo("a", json!({"l": [{"n": 1}, {"n": 2}]}))).await.created();
+}

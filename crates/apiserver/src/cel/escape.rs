@@ -1,6 +1,7 @@
 //! Names of properties that expressions cannot write are written otherwise: `a-b` is `a__dash__b`.
 
-const KEYWORDS: [&str; 20] = [
+/// Words that are no names in expressions.
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -21,11 +22,12 @@ const KEYWORDS: [&str; 20] = [
     "return",
     "var",
     "void",
+    "while",
 ];
 
 /// The name as expressions write it; `None` if they cannot.
 pub fn escape(name: &str) -> Option<String> {
-    if KEYWORDS.contains(&name) {
+    if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }
     let starts_well =
@@ -65,6 +67,7 @@ mod tests {
             ("a.b/c", Some("a__dot__b__slash__c")),
             ("a__b", Some("a__underscores__b")),
             ("namespace", Some("__namespace__")),
+            ("while", Some("__while__")),
             ("1a", None),
             ("a b", None),
         ] {

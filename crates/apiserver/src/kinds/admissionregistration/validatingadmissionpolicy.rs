@@ -6,6 +6,7 @@ use super::ADMISSION_REGISTRATION;
 use super::expressions::{About, Compiler};
 use super::matching::{FAILURE_POLICIES, check_conditions, check_resources, default_resources};
 use crate::cel::Type;
+use crate::cel::escape::RESERVED;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
@@ -44,30 +45,6 @@ const PARAM_KIND: &str = "ParamKind specifies the kind of resources used to para
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 const AUDIT_EXPRESSION_BYTES: usize = 5 << 10;
-/// Words that are no names in CEL.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 fn shown_kind(kind: &Value) -> Value {
     match kind.is_null() {

@@ -7,7 +7,7 @@
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::policy::{About, Conditions, EXEMPT, GROUP, matching};
+use super::policy::{About, Conditions, GROUP, have_a_say, matching};
 use super::{Plugin, Review};
 use crate::json::Json;
 use crate::status::Status;
@@ -23,7 +23,7 @@ const TIMEOUT: i64 = 10;
 
 impl Plugin for MutatingAdmissionWebhook {
     fn handles(&self, review: &Review<'_>) -> bool {
-        !EXEMPT.contains(&review.served.kind.group.as_str())
+        have_a_say(review)
     }
 
     fn mutate<'a>(
@@ -38,7 +38,7 @@ impl Plugin for MutatingAdmissionWebhook {
 
 impl Plugin for ValidatingAdmissionWebhook {
     fn handles(&self, review: &Review<'_>) -> bool {
-        !EXEMPT.contains(&review.served.kind.group.as_str())
+        have_a_say(review)
     }
 
     fn check<'a>(

@@ -35,7 +35,12 @@ pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
 /// What policies and webhooks have no say in: themselves, and questions.
-pub(super) const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
+const EXEMPT: [&str; 3] = [GROUP, "authentication.k8s.io", "authorization.k8s.io"];
+
+/// Whether policies and webhooks have a say in a request.
+pub(super) fn have_a_say(review: &Review<'_>) -> bool {
+    !EXEMPT.contains(&review.served.kind.group.as_str())
+}
 
 /// One refusal.
 struct Denial {
@@ -47,7 +52,7 @@ struct Denial {
 
 impl Plugin for ValidatingAdmissionPolicy {
     fn handles(&self, review: &Review<'_>) -> bool {
-        !EXEMPT.contains(&review.served.kind.group.as_str())
+        have_a_say(review)
     }
 
     fn check<'a>(

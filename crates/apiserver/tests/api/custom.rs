@@ -394,3 +394,42 @@ async fn comparing_numbers_of_a_bounded_list_costs_little() {
     let api = with(ruled(json!({"l": list}), json!([{"rule": rule}]))).await;
     api.post(FOOS, foo("a", json!({"l": [{"n": 1}, {"n": 2}]}))).await.created();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_one_kind_never_has_objects_of_another_of_its_group() {
+    let api = with(definition(open())).await;
+    let mut longer = definition(open());
+    longer["metadata"]["name"] = json!("foosballs.e.com");
+    longer["spec"]["names"] = json!({"plural": "foosballs", "kind": "Foosball"});
+    api.post(DEFINITIONS, longer).await.created();
+    let foosballs = "/apis/e.com/v1/namespaces/default/foosballs";
+    let mut ball = foo("ball", json!({}));
+    ball["kind"] = json!("Foosball");
+    api.post(foosballs, ball).await.created();
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    for all in ["/apis/e.com/v1/foos", FOOS] {
+        assert_eq!(names(&api.get(all).await.ok()), ["a"], "{all}");
+    }
+    assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"]);
+    assert_eq!(api.get(&format!("{FOOS}/ball")).await.code, 404);
+    api.delete(FOOS).await.ok();
+    assert_eq!(names(&api.get(foosballs).await.ok()), ["ball"], "nor does a deletion reach them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_could_cost_too_much_is_refused_with_its_definition() {
+    let rule = "self.all(a, self.all(b, self.all(c, a == b && b == c)))";
+    let checked = |most: Value| {
+        let mut list = json!({"type": "array", "items": {"type": "string", "maxLength": 10},
+            "x-kubernetes-validations": [{"rule": rule}]});
+        if most.is_number() {
+            list["maxItems"] = most;
+        }
+        definition(json!({"type": "object", "properties": {"list": list}}))
+    };
+    let api = Api::start().await;
+    let refused = api.post(DEFINITIONS, checked(Value::Null)).await;
+    assert_eq!(refused.code, 422, "{}", refused.text);
+    assert!(refused.text.contains("estimated rule cost exceeds budget"), "{}", refused.text);
+    api.post(DEFINITIONS, checked(json!(10))).await.created();
+}

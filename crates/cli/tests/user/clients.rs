@@ -76,7 +76,8 @@ fn helm_installs_upgrades_rolls_back_and_uninstalls() {
     assert_eq!(at(&up, "deployment/shop", "{.spec.template.spec.containers[0].image}"), "nginx:1");
     assert!(up.run(&helm, &["history", "shop"]).contains("Rollback to 1"));
     up.run(&helm, &["uninstall", "shop", "--wait", "--timeout=60s"]);
-    assert_eq!(up.kubectl(&["get", "deployments,services,widgets", "-l", "app=shop", "-o", "name"]), "");
+    let left = ["get", "deployment/shop", "service/shop", "widget/shop", "--ignore-not-found", "-o", "name"];
+    assert_eq!(up.kubectl(&left), "");
 }
 
 #[test]

@@ -106,8 +106,12 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     known == Some(true)
 }
 
-/// The group, version and kind of what a subresource takes, where it is not the kind's own.
-fn foreign_kind(kind: &Kind, subresource: Subresource) -> Option<(&'static str, &'static str, &'static str)> {
+/// The group, version and kind of what a subresource takes, where it is not the kind's own. Without a version
+/// it is of the kind's own group and version.
+pub(crate) fn foreign_kind(
+    kind: &Kind,
+    subresource: Subresource,
+) -> Option<(&'static str, &'static str, &'static str)> {
     match subresource {
         Subresource::Attach => Some(("", "", "PodAttachOptions")),
         Subresource::Exec => Some(("", "", "PodExecOptions")),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::discovery::foreign_kind;
 use crate::kind::{Kind, Subresource, Verb};
 use crate::registry::Served;
 
@@ -251,12 +252,11 @@ impl Endpoint<'_> {
     }
 
     fn group_version_kind(&self) -> (&str, &str, &str) {
-        match self.part {
-            Some(Subresource::Scale) => ("autoscaling", "v1", "Scale"),
-            Some(Subresource::Eviction) => ("policy", "v1", "Eviction"),
-            Some(Subresource::Binding) => ("", "v1", "Binding"),
-            Some(Subresource::Token) => ("authentication.k8s.io", "v1", "TokenRequest"),
-            _ => (&self.kind.group, &self.kind.version, &self.kind.kind),
+        let own = (&*self.kind.group, &*self.kind.version);
+        match self.part.and_then(|part| foreign_kind(self.kind, part)) {
+            None => (own.0, own.1, &self.kind.kind),
+            Some((_, "", kind)) => (own.0, own.1, kind),
+            Some(foreign) => foreign,
         }
     }
 

@@ -83,6 +83,21 @@ fn a_patch_says_that_fields_are_validated() {
     assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
 }
 
+/// Clients take any patch of a kind for one of its objects, and ask whether it validates fields.
+#[test]
+fn every_patch_of_a_kind_says_that_fields_are_validated() {
+    for group in ["api/v1", "apis/apps/v1", "apis/batch/v1"] {
+        let document = document_of(group);
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let patch = &item["patch"];
+            let parameters = patch["parameters"].as_array().into_iter().flatten();
+            let validates = parameters.into_iter().any(|parameter| parameter["name"] == "fieldValidation");
+            let kind = patch["x-kubernetes-group-version-kind"]["kind"].as_str().unwrap_or_default();
+            assert!(patch.is_null() || validates || kind.ends_with("ProxyOptions"), "{path}: {kind}");
+        }
+    }
+}
+
 #[test]
 fn operations_have_the_names_that_generators_know() {
     let core = document_of("api/v1");

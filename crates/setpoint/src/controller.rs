@@ -54,6 +54,11 @@ pub trait Runnable: Send + 'static {
     fn readiness(&self) -> Option<Check> {
         None
     }
+
+    /// Whether it runs only in the replica that leads (default: yes). What only reads or serves runs in all.
+    fn needs_leader(&self) -> bool {
+        true
+    }
 }
 
 impl Runnable for Box<dyn Runnable> {
@@ -71,6 +76,10 @@ impl Runnable for Box<dyn Runnable> {
 
     fn readiness(&self) -> Option<Check> {
         (**self).readiness()
+    }
+
+    fn needs_leader(&self) -> bool {
+        (**self).needs_leader()
     }
 }
 

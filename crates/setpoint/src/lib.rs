@@ -37,6 +37,7 @@ pub mod indexer;
 pub mod informer;
 pub mod key;
 pub mod kind;
+pub mod leader;
 pub mod lister;
 pub mod manager;
 pub mod metrics;

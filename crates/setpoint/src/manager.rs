@@ -1,12 +1,19 @@
 //! What a process of controllers shares, and the order in which it starts and stops.
 //!
 //! ```text
-//!  start:  informers ─► events ─► controllers (each waits for its caches, then works)
-//!  stop:   controllers finish their queues ─► events are written ─► informers end
+//!  start:  informers ─► events ─► the lease, if there is an election ─► controllers (each waits for its
+//!          caches, then works)
+//!  stop:   1 queues take no more ─► 2 workers finish what is queued ─► 3 the lease is released, events are
+//!          written, informers and their connections end ─► 4 every task has been waited for
 //! ```
 //!
-//! What always holds: [`Manager::run`] owns every task it starts, so dropping its future is a crash:
-//! nothing that it started runs any further.
+//! A replica that does not lead has its informers running and its queues filled: when it takes over, it works
+//! at once.
+//!
+//! What always holds:
+//! - [`Manager::run`] owns every task it starts, so dropping its future is a crash: nothing that it started
+//!   runs any further;
+//! - with an election, the context's client refuses writes while this replica does not lead.
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::Runnable;
 use crate::health::Health;
 use crate::informer::Informers;
+use crate::leader::{self, ElectionConfig, Fence, InvalidElection, LeaderElection};
 use crate::metrics::Metrics;
 use crate::recorder::{self, Events, Recorder};
 use crate::source::Source;
@@ -68,6 +76,10 @@ pub struct Manager {
     context: Context,
     recording: recorder::Recording,
     runnables: Vec<Box<dyn Runnable>>,
+    /// Writes whatever the fence says: leases, and events.
+    unfenced: Client,
+    fence: Fence,
+    election: Option<LeaderElection>,
 }
 
 /// How long everything that runs may take to stop: half as long again as a controller's queue may.
@@ -82,8 +94,23 @@ impl Manager {
         let metrics = Metrics::new();
         informers.observe(&metrics);
         let (events, recording) = recorder::channel(client.clone(), runtime.clone(), metrics.clone());
+        let (unfenced, fence) = (client.clone(), Fence::open(&runtime.clock));
+        let client = client.with_fence(&fence);
         let context = Context { client, informers, runtime, metrics, health: Health::new(), events };
-        Self { context, recording, runnables: Vec::new() }
+        Self { context, recording, runnables: Vec::new(), unfenced, fence, election: None }
+    }
+
+    /// Works only while it holds a lease; `component` is who the events about that come from.
+    pub fn elect(&mut self, config: ElectionConfig, component: &'static str) -> Result<(), InvalidElection> {
+        let Context { runtime, metrics, health, .. } = &self.context;
+        let election = LeaderElection::new(&self.unfenced, runtime, config)?
+            .with_metrics(metrics)
+            .with_recorder(self.context.recorder(component))
+            .with_fence(&self.fence);
+        let check = election.check();
+        health.add_livez("leaderElection", move || check());
+        self.election = Some(election);
+        Ok(())
     }
 
     /// What its controllers are built from.
@@ -101,30 +128,65 @@ impl Manager {
         self.runnables.push(Box::new(runnable));
     }
 
-    /// Runs everything until `stop`, then shuts down in order.
-    pub async fn run(self, stop: CancellationToken) {
-        let Self { context, recording, runnables } = self;
+    /// Runs everything until `stop`, then shuts down in order; or until the lease is lost, then drops the work.
+    pub async fn run(self, stop: CancellationToken) -> leader::Ended {
+        let Self { context, recording, runnables, election, .. } = self;
         let ended = Ended::watched_by(&context.health);
         let informers = Stage::start("informers", &ended, {
             let informers = context.informers.clone();
             move |stop| async move { informers.run(stop).await }
         });
         let events = Stage::start("events", &ended, |stop| recording.run(stop));
-        let mut controllers = JoinSet::new();
-        for runnable in runnables {
-            let name = runnable.name().to_owned();
-            let running = counted(context.metrics.clone(), name.clone(), runnable.run(stop.clone()));
-            controllers.spawn(ended.unless_stopped(name, stop.clone(), running));
-        }
-        stop.cancelled().await;
-        if tokio::time::timeout(SHUTDOWN, finish(&mut controllers)).await.is_err() {
-            tracing::warn!(left = controllers.len(), "not everything stopped within {SHUTDOWN:?}");
-            controllers.shutdown().await;
-        }
+        let (leading, always): (Vec<_>, Vec<_>) = runnables.into_iter().partition(|one| one.needs_leader());
+        let stop = stop.child_token();
+        let standing = Crew::start(always, &context.metrics, &ended, &stop);
+        let work = async |stop: CancellationToken| {
+            let crew = Crew::start(leading, &context.metrics, &ended, &stop);
+            stop.cancelled().await;
+            crew.finish().await;
+        };
+        let end = match election {
+            Some(election) => election.run(stop.clone(), work).await,
+            None => {
+                work(stop.clone()).await;
+                leader::Ended::Stopped
+            }
+        };
+        stop.cancel();
+        standing.finish().await;
         if tokio::time::timeout(FLUSH, events.end()).await.is_err() {
             tracing::warn!("not all events could be written within {FLUSH:?}");
         }
         informers.end().await;
+        end
+    }
+}
+
+/// Things that run side by side. Dropping it ends them.
+struct Crew(JoinSet<()>);
+
+impl Crew {
+    fn start(
+        runnables: Vec<Box<dyn Runnable>>,
+        metrics: &Metrics,
+        ended: &Ended,
+        stop: &CancellationToken,
+    ) -> Self {
+        let mut tasks = JoinSet::new();
+        for runnable in runnables {
+            let name = runnable.name().to_owned();
+            let running = counted(metrics.clone(), name.clone(), runnable.run(stop.clone()));
+            tasks.spawn(ended.unless_stopped(name, stop.clone(), running));
+        }
+        Self(tasks)
+    }
+
+    /// Waits for those that were told to stop, but not for ever.
+    async fn finish(mut self) {
+        if tokio::time::timeout(SHUTDOWN, finish(&mut self.0)).await.is_err() {
+            tracing::warn!(left = self.0.len(), "not everything stopped within {SHUTDOWN:?}");
+            self.0.shutdown().await;
+        }
     }
 }
 

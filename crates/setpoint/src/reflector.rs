@@ -304,6 +304,6 @@ fn blame(error: &ClientError) -> Blame {
         ClientError::Transport(_) | ClientError::Api { code: 401 | 403 | 429 | 503, .. } => {
             Blame::Circumstances
         }
-        ClientError::Api { .. } | ClientError::Answer(_) => Blame::Unknown,
+        ClientError::Api { .. } | ClientError::Answer(_) | ClientError::Fenced => Blame::Unknown,
     }
 }

@@ -5,6 +5,7 @@
 //!  faults.rs   what goes wrong, and when: keyed on the n-th write or the n-th event, never on a timer
 //!  client.rs   the fault layer on API calls
 //!  source.rs   the fault layer on watches
+//!  link.rs     the line of one replica among several: open, cut, or frozen with the replica
 //!  trace.rs    everything that happened, in order
 //!  graph.rs    the object graph at the end, with what chance decides masked
 //!  plan.rs     every write × crash before/after, every event × hidden/stale, then seeded combinations
@@ -18,6 +19,7 @@
 mod client;
 mod faults;
 mod graph;
+mod link;
 mod plan;
 mod source;
 mod trace;
@@ -25,6 +27,7 @@ mod world;
 
 pub use faults::{Fault, Faults, OnCall, OnEvent};
 pub use graph::{Counts, Graph, History};
+pub use link::{Link, Write};
 pub use plan::{Failure, Plan, Report, Scenario, check_all};
 pub use trace::Trace;
 pub use world::World;

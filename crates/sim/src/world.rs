@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use setpoint::{Client, Clock, Key, Kind, Object, Rng, Runtime};
+use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
 use setpoint_cluster::{Cluster, InProcessSource, Parts};
 use setpoint_store::{MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::faulty_client;
 use crate::faults::{Fault, Faults};
 use crate::graph::{Counts, Graph, History};
+use crate::link::Link;
 use crate::source::FaultySource;
 use crate::trace::Trace;
 
@@ -81,10 +82,16 @@ impl World {
             tokio::select! {
                 biased;
                 () = self.faults.crashed() => {}
-                () = manager.run(CancellationToken::new()) => {}
+                _ = manager.run(CancellationToken::new()) => {}
             }
             tokio::time::sleep(RESTART).await;
         }
+    }
+
+    /// Another manager of these parts, on a line of its own; whoever asks for it runs it.
+    pub fn replica(&self, link: &Link, parts: &Parts) -> Manager {
+        let api = self.cluster.api();
+        self.cluster.manager_on(link.client(api), Arc::new(link.source(api)), parts)
     }
 
     /// Kills the manager, and waits until another one runs.

@@ -27,6 +27,9 @@ pub enum ClientError {
     /// The answer could not be understood.
     #[error("cannot understand the API server's answer")]
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A write that was not sent, because somebody else may be writing by now.
+    #[error("not sent: this process does not hold the lease that its writes need")]
+    Fenced,
 }
 
 /// One of the reasons in a Status.

@@ -26,6 +26,7 @@ use serde::Serialize;
 
 pub use error::{Cause, ClientError, Optional};
 
+use crate::leader::Fence;
 use crate::metrics::Metrics;
 use crate::{Clock, Key, Kind, Object};
 use send::{Call, Transport};
@@ -159,6 +160,12 @@ impl Client {
     /// made the `kube::Client` may have set one).
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.transport.set_timeout(timeout);
+        self
+    }
+
+    /// Sends writes only while this fence holds; others fail with [`ClientError::Fenced`].
+    pub fn with_fence(mut self, fence: &Fence) -> Self {
+        self.transport.set_fence(fence);
         self
     }
 

@@ -13,6 +13,7 @@ use setpoint_clock::Clock;
 
 use super::ClientError;
 use crate::backoff::TokenBucket;
+use crate::leader::Fence;
 use crate::metrics::Requests;
 
 /// The largest reply that is read. An object is at most 3 MiB (the API server's limit on a request);
@@ -29,6 +30,7 @@ pub(super) struct Transport {
     limit: Option<Arc<Limit>>,
     metrics: Option<(Clock, Arc<Requests>)>,
     timeout: Option<Duration>,
+    fence: Option<Fence>,
 }
 
 struct Limit {
@@ -84,6 +86,7 @@ impl Transport {
             limit: None,
             metrics: None,
             timeout: None,
+            fence: None,
         }
     }
 
@@ -105,6 +108,10 @@ impl Transport {
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
+    }
+
+    pub(super) fn set_fence(&mut self, fence: &Fence) {
+        self.fence = Some(fence.clone());
     }
 
     pub(super) fn set_metrics(&mut self, clock: &Clock, requests: Arc<Requests>) {
@@ -130,6 +137,7 @@ impl Transport {
     async fn answer(&self, call: Call) -> Result<Response<Body>, ClientError> {
         let method = call.method.clone();
         self.wait_for_turn(&method).await;
+        self.may_send(&method)?;
         let request =
             call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
         let started = self.metrics.as_ref().map(|(clock, _)| clock.instant());
@@ -142,6 +150,14 @@ impl Transport {
             requests.answered(&method, code, clock.instant().saturating_duration_since(started));
         }
         reply
+    }
+
+    /// Asked last, when nothing keeps the call from being sent any longer.
+    fn may_send(&self, method: &Method) -> Result<(), ClientError> {
+        match &self.fence {
+            Some(fence) if method != Method::GET && !fence.holds() => Err(ClientError::Fenced),
+            _ => Ok(()),
+        }
     }
 
     async fn in_time<T>(&self, waiting: impl Future<Output = T>) -> Result<T, ClientError> {

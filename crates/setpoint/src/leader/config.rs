@@ -1,0 +1,121 @@
+//! Which lease a process competes for, and how patiently.
+
+use std::time::Duration;
+
+use setpoint_clock::Rng;
+
+/// Waits between tries are up to this much longer than the retry period, as in client-go.
+const JITTER: f64 = 1.2;
+
+/// Which lease to compete for, as whom, and how patiently.
+///
+/// ```
+/// use std::time::Duration;
+/// use setpoint::leader::ElectionConfig;
+/// let config = ElectionConfig::new("kube-system", "my-operator", "pod-a");
+/// assert_eq!(config.lease_duration, Duration::from_secs(15));
+/// let wrong = ElectionConfig { renew_deadline: Duration::from_secs(15), ..config };
+/// assert_eq!(wrong.validate().unwrap_err().to_string(),
+///     "leaderElection.leaseDuration: must be greater than renewDeadline (15s), not 15s");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionConfig {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// Who this process is: different for every replica.
+    pub identity: String,
+    /// How long others wait for a leader that is not heard of (default 15 s).
+    pub lease_duration: Duration,
+    /// How long a leader goes on without having renewed (default 10 s).
+    pub renew_deadline: Duration,
+    /// How long to wait between two tries (default 2 s).
+    pub retry_period: Duration,
+    /// Whether to give the lease up on exit instead of letting it expire (default true).
+    pub release_on_exit: bool,
+}
+
+/// An election that could not work.
+///
+/// ```
+/// let error = setpoint::leader::ElectionConfig::new("kube-system", "x", "").validate().unwrap_err();
+/// assert_eq!(error.to_string(), "leaderElection.identity: must not be empty");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("leaderElection.{key}: {expected}")]
+pub struct InvalidElection {
+    /// The key at fault.
+    pub key: &'static str,
+    /// What was expected of it.
+    pub expected: String,
+}
+
+impl ElectionConfig {
+    /// The durations of Kubernetes' own components: 15 s, 10 s, 2 s.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            release_on_exit: true,
+        }
+    }
+
+    /// An identity for this process: the name of its host and something that no other process has.
+    ///
+    /// ```
+    /// let identity = setpoint::leader::ElectionConfig::own_identity(&setpoint::Rng::seeded(1));
+    /// assert!(identity.contains('_'));
+    /// ```
+    pub fn own_identity(rng: &Rng) -> String {
+        let of_system = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let host = of_system.or_else(|| std::env::var("HOSTNAME").ok());
+        format!("{}_{}", host.as_deref().map_or("localhost", str::trim), rng.uid())
+    }
+
+    /// Refuses what could leave two leaders, or none.
+    pub fn validate(&self) -> Result<(), InvalidElection> {
+        let wrong = |key, expected: String| Err(InvalidElection { key, expected });
+        for (key, value) in [
+            ("resourceNamespace", &self.namespace),
+            ("resourceName", &self.name),
+            ("identity", &self.identity),
+        ] {
+            if value.is_empty() {
+                return wrong(key, "must not be empty".into());
+            }
+        }
+        if self.lease_duration.subsec_nanos() != 0 {
+            return wrong("leaseDuration", format!("must be whole seconds, not {:?}", self.lease_duration));
+        }
+        if self.retry_period.is_zero() {
+            return wrong("retryPeriod", "must be greater than zero".into());
+        }
+        if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
+            let least = self.retry_period.mul_f64(JITTER);
+            let expected =
+                format!("must be greater than retryPeriod*1.2 ({least:?}), not {:?}", self.renew_deadline);
+            return wrong("renewDeadline", expected);
+        }
+        if self.lease_duration <= self.renew_deadline {
+            let (deadline, duration) = (self.renew_deadline, self.lease_duration);
+            let expected = format!("must be greater than renewDeadline ({deadline:?}), not {duration:?}");
+            return wrong("leaseDuration", expected);
+        }
+        Ok(())
+    }
+
+    /// How long one call may take: a leader gets at least two before its deadline.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        (self.renew_deadline / 2).max(Duration::from_secs(1))
+    }
+
+    /// A wait between two tries of a standby: between one and 2.2 retry periods, so that many do not come at once.
+    pub(crate) fn jittered(&self, rng: &Rng) -> Duration {
+        self.retry_period.mul_f64(1.0 + JITTER * rng.fraction())
+    }
+}

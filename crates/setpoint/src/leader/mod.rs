@@ -1,0 +1,356 @@
+//! Leader election on Leases: of many replicas one works, and none works after another has taken over.
+//!
+//! ```text
+//!  Standby ──(no lease, released, or not renewed for its duration)──► Leading ──(stop)──► Released
+//!     ▲                                                                  │
+//!     └── tries again every retry period, jittered                       └─(renew deadline)─► Lost
+//! ```
+//!
+//! The algorithm and the record are client-go's, so replicas of both can compete for one lease. Two things are
+//! stricter: the renew deadline counts from the last renewal that succeeded, and from there on the [`Fence`]
+//! refuses writes, so no write of an old leader follows a takeover.
+//!
+//! What always holds:
+//! - between the renewals of one holder and the takeover by another lies the lease duration, which is longer
+//!   than the renew deadline after which the old one has stopped writing;
+//! - a lease is released only after everything that it guards has ended.
+
+mod config;
+mod decide;
+mod fence;
+mod lease;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use setpoint_clock::Instant;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use config::{ElectionConfig, InvalidElection};
+pub use fence::Fence;
+pub use lease::Record;
+
+use decide::{Observed, Step, step};
+use lease::Lease;
+
+use crate::client::ClientError;
+use crate::health::Check;
+use crate::metrics::Metrics;
+use crate::{Client, EventType, Recorder, Runtime};
+
+/// How much longer than its lease a leader may fail to renew before it counts as stuck, as in client-go.
+const TOLERATED: Duration = Duration::from_secs(20);
+
+/// A candidate for leadership.
+///
+/// ```no_run
+/// # async fn example(client: setpoint::Client, runtime: setpoint::Runtime, stop: tokio_util::sync::CancellationToken)
+/// # -> Result<(), setpoint::leader::InvalidElection> {
+/// use setpoint::leader::{ElectionConfig, Ended, LeaderElection};
+/// let config = ElectionConfig::new("kube-system", "my-operator", "pod-a");
+/// let election = LeaderElection::new(&client, &runtime, config)?;
+/// let fence = election.fence().clone();
+/// let ended = election.run(stop, async |stop| {
+///     let client = client.with_fence(&fence); // refuses writes once the lease is lost
+///     // ... work until `stop`, then finish what is under way
+/// #   drop(client); stop.cancelled().await;
+/// }).await;
+/// if ended == Ended::Lost {
+///     std::process::exit(1); // start anew, as a standby
+/// }
+/// # Ok(()) }
+/// ```
+pub struct LeaderElection {
+    config: ElectionConfig,
+    lease: Lease,
+    runtime: Runtime,
+    fence: Fence,
+    observed: Option<Observed>,
+    leader: watch::Sender<Leadership>,
+    metrics: Option<Metrics>,
+    recorder: Option<Recorder>,
+}
+
+/// Who leads, as last seen.
+///
+/// ```
+/// let nobody = setpoint::leader::Leadership::default();
+/// assert!(nobody.holder.is_empty() && !nobody.is_ours);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// The identity of the leader; empty if none is known.
+    pub holder: String,
+    /// Whether it is this process.
+    pub is_ours: bool,
+    /// When the lease was last seen renewed, by this process's clock.
+    renewed: Option<Instant>,
+}
+
+/// How an election ended for this process.
+///
+/// ```
+/// use setpoint::leader::Ended;
+/// assert_ne!(Ended::Stopped, Ended::Lost);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was stopped, or its work came to an end; the lease is released if it was held.
+    Stopped,
+    /// The lease could not be renewed in time: its work was dropped where it was.
+    Lost,
+}
+
+/// The end of a try to get or keep the lease.
+enum Tried {
+    Held,
+    Elsewhere,
+    Failed,
+}
+
+impl LeaderElection {
+    /// A candidate; refuses durations that could leave two leaders.
+    pub fn new(client: &Client, runtime: &Runtime, config: ElectionConfig) -> Result<Self, InvalidElection> {
+        config.validate()?;
+        let client = client.clone().with_user_agent("leader-election").with_timeout(config.call_timeout());
+        Ok(Self {
+            lease: Lease::new(client, &config.namespace, &config.name),
+            fence: Fence::closed(&runtime.clock),
+            runtime: runtime.clone(),
+            observed: None,
+            leader: watch::Sender::default(),
+            metrics: None,
+            recorder: None,
+            config,
+        })
+    }
+
+    /// Shows who leads as `leader_election_master_status`.
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self.show(false);
+        self
+    }
+
+    /// Records an event when this process becomes leader and when it stops being it.
+    pub fn with_recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// Holds the lease's right to write behind a fence that writers already know.
+    pub fn with_fence(self, fence: &Fence) -> Self {
+        fence.close();
+        Self { fence: fence.clone(), ..self }
+    }
+
+    /// Closed unless this process leads; give it to every client whose writes the lease guards.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Follows who leads.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leader.subscribe()
+    }
+
+    /// Fails if this process holds the lease and has long failed to renew it without ending.
+    pub fn check(&self) -> Check {
+        let (leader, clock) = (self.leader.subscribe(), self.runtime.clock.clone());
+        let (name, patience) = (self.config.name.clone(), self.config.lease_duration + TOLERATED);
+        std::sync::Arc::new(move || {
+            let leader = leader.borrow();
+            let overdue = leader.renewed.is_some_and(|renewed| clock.instant() > renewed + patience);
+            match leader.is_ours && overdue {
+                true => Err(format!("failed election to renew leadership on lease {name}")),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Waits for the lease, then runs `lead` as long as it is kept.
+    ///
+    /// On `stop` the token that `lead` was given is cancelled; when it has ended, the lease is released. If
+    /// the lease is lost, the fence closes and `lead` is dropped where it is.
+    pub async fn run<F: Future<Output = ()>>(
+        mut self,
+        stop: CancellationToken,
+        lead: impl FnOnce(CancellationToken) -> F,
+    ) -> Ended {
+        if !self.acquire(&stop).await {
+            return Ended::Stopped;
+        }
+        self.became("became leader");
+        let fence = self.fence.clone();
+        let leading = fence.guard(lead(stop.clone()));
+        let kept = tokio::select! {
+            biased;
+            () = self.renew() => false,
+            done = leading => done.is_some(),
+        };
+        if kept && self.config.release_on_exit {
+            self.release().await;
+        }
+        self.fence.close();
+        self.show(false);
+        self.became("stopped leading");
+        if kept { Ended::Stopped } else { Ended::Lost }
+    }
+
+    /// Tries until the lease is held; `false` if it was stopped before.
+    async fn acquire(&mut self, stop: &CancellationToken) -> bool {
+        tracing::info!(lease = %self.lease.key(), "attempting to acquire leader lease");
+        loop {
+            let tried = tokio::select! {
+                biased;
+                () = stop.cancelled() => return false,
+                tried = self.try_hold() => tried,
+            };
+            if matches!(tried, Tried::Held) {
+                tracing::info!(lease = %self.lease.key(), "successfully acquired lease");
+                self.show(true);
+                return true;
+            }
+            let pause = self.config.jittered(&self.runtime.rng);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return false,
+                () = self.runtime.clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Renews until that fails for the renew deadline or somebody else holds the lease.
+    async fn renew(&mut self) {
+        loop {
+            self.runtime.clock.sleep(self.config.retry_period).await;
+            let fence = self.fence.clone();
+            match fence.guard(self.try_hold()).await {
+                Some(Tried::Held | Tried::Failed) => {}
+                Some(Tried::Elsewhere) | None => break,
+            }
+        }
+        tracing::error!(lease = %self.lease.key(), "failed to renew lease");
+        self.fence.close();
+    }
+
+    /// One try to get or keep the lease. A leader first writes on what it saw last, without reading again.
+    async fn try_hold(&mut self) -> Tried {
+        let now = self.runtime.clock.instant();
+        let mine = step(&self.config.identity, self.observed.as_ref(), now) == Step::Keep;
+        if mine && self.observed.as_ref().is_some_and(|observed| observed.is_valid(now)) {
+            match self.write(&Step::Keep).await {
+                Ok(()) => return Tried::Held,
+                Err(error) => tracing::info!(%error, "cannot renew at once: reading the lease again"),
+            }
+        }
+        self.slow_path().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, lease = %self.lease.key(), "cannot read or write the lease");
+            Tried::Failed
+        })
+    }
+
+    async fn slow_path(&mut self) -> Result<Tried, ClientError> {
+        let record = self.lease.get().await?;
+        let now = self.runtime.clock.instant();
+        let before = self.observed.take();
+        self.observed = record.map(|record| Observed::seen(before, record, now));
+        self.report();
+        let step = step(&self.config.identity, self.observed.as_ref(), now);
+        if step == Step::Leave {
+            return Ok(Tried::Elsewhere);
+        }
+        if step == Step::Keep {
+            self.count_slow_path();
+        }
+        self.write(&step).await?;
+        Ok(Tried::Held)
+    }
+
+    /// Writes the record of this process as holder; it holds from when the write was sent.
+    async fn write(&mut self, step: &Step) -> Result<(), ClientError> {
+        let sent = self.runtime.clock.instant();
+        let record = self.own_record(step);
+        match step {
+            Step::Create => self.lease.create(&record, &Value::Null).await?,
+            _ => self.lease.update(&record).await?,
+        }
+        self.observed = Some(Observed { record, at: self.runtime.clock.instant() });
+        self.fence.hold_until(sent + self.config.renew_deadline);
+        self.report();
+        Ok(())
+    }
+
+    fn own_record(&self, step: &Step) -> Record {
+        let now = Some(self.runtime.clock.now());
+        let before = self.observed.as_ref().map(|observed| &observed.record);
+        let transitions = before.map_or(0, |record| record.lease_transitions);
+        let kept = before.filter(|_| *step == Step::Keep);
+        Record {
+            holder_identity: self.config.identity.clone(),
+            lease_duration_seconds: u32::try_from(self.config.lease_duration.as_secs()).unwrap_or(u32::MAX),
+            acquire_time: kept.map_or(now, |record| record.acquire_time),
+            renew_time: now,
+            lease_transitions: if *step == Step::Take { transitions + 1 } else { transitions },
+        }
+    }
+
+    /// Gives the lease up, so that others need not wait for it to expire.
+    async fn release(&mut self) {
+        let now = Some(self.runtime.clock.now());
+        let transitions = self.observed.as_ref().map_or(0, |observed| observed.record.lease_transitions);
+        let record = Record {
+            lease_duration_seconds: 1,
+            acquire_time: now,
+            renew_time: now,
+            lease_transitions: transitions,
+            ..Record::default()
+        };
+        if let Err(error) = self.lease.update(&record).await {
+            tracing::warn!(%error, lease = %self.lease.key(), "cannot release the lease: it has to expire");
+        }
+    }
+
+    /// Tells followers who leads.
+    fn report(&self) {
+        let observed = self.observed.as_ref();
+        let holder = observed.map(|observed| observed.record.holder_identity.clone()).unwrap_or_default();
+        let leadership = Leadership {
+            is_ours: holder == self.config.identity,
+            renewed: observed.map(|observed| observed.at),
+            holder,
+        };
+        if self.leader.borrow().holder != leadership.holder {
+            tracing::info!(leader = leadership.holder, "new leader elected");
+        }
+        self.leader.send_replace(leadership);
+    }
+
+    fn became(&self, what: &str) {
+        if let (Some(recorder), Some(lease)) = (&self.recorder, self.lease.reference()) {
+            let message = format!("{} {what}", self.config.identity);
+            recorder.event_about(lease, EventType::Normal, "LeaderElection", message, Default::default());
+        }
+    }
+
+    fn show(&self, leads: bool) {
+        if let Some(metrics) = &self.metrics {
+            let help = "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, \
+                1 indicates master. 'name' is the string used to identify the lease. Please make sure to group \
+                by name.";
+            let name = "leader_election_master_status";
+            metrics.set_gauge(name, help, &[("name", &self.config.name)], f64::from(u8::from(leads)));
+        }
+    }
+
+    fn count_slow_path(&self) {
+        if let Some(metrics) = &self.metrics {
+            let help = "Total number of slow path exercised in renewing leader leases. 'name' is the string \
+                used to identify the lease. Please make sure to group by name.";
+            metrics.count("leader_election_slowpath", help, &[("name", &self.config.name)], 1);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The line between one replica and the API server: open, cut, or frozen with the replica.
+//!
+//! Several managers, each on a [`Link`] of its own, are replicas of one controller. A cut line loses calls; a
+//! paused one models a replica that stands still (a stopped process, a long pause of its host): nothing goes
+//! through in either direction, and what was about to be sent when it moves again finds its connection closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use setpoint::source::{Listed, Selection, Source, WatchItem};
+use setpoint::{Client, ClientError, Clock, Kind};
+use setpoint_apiserver::auth::User;
+use setpoint_apiserver::{ApiServer, Body};
+use setpoint_cluster::InProcessSource;
+use tokio::sync::watch;
+
+/// A call on a cut line is given up after this long.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One replica's line. Cheap to clone; clones are one line.
+///
+/// ```
+/// use setpoint_cluster::Parts;
+/// use setpoint_sim::{Link, World};
+/// World::simulate(1, Parts::default(), Vec::new(), async |world| {
+///     let link = Link::new(world.clock());
+///     let manager = world.replica(&link, &Parts::default());
+///     link.cut();
+///     assert!(manager.context().client.get_path(&["version"], &[]).await.is_err());
+///     link.mend();
+///     assert!(manager.context().client.get_path(&["version"], &[]).await.is_ok());
+/// });
+/// ```
+#[derive(Clone)]
+pub struct Link(Arc<Line>);
+
+struct Line {
+    clock: Clock,
+    state: watch::Sender<State>,
+    writes: Mutex<Vec<Write>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Cut,
+    Paused,
+}
+
+/// A write that reached the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub at: Timestamp,
+    pub method: String,
+    pub path: String,
+    pub code: u16,
+}
+
+/// The call did not go through.
+#[derive(Debug, thiserror::Error)]
+#[error("connection lost")]
+struct Lost;
+
+impl Link {
+    pub fn new(clock: &Clock) -> Self {
+        let state = watch::Sender::new(State::Open);
+        Self(Arc::new(Line { clock: clock.clone(), state, writes: Mutex::default() }))
+    }
+
+    /// From now on calls are lost and watches silent.
+    pub fn cut(&self) {
+        self.0.state.send_replace(State::Cut);
+    }
+
+    /// From now on everything stands still.
+    pub fn pause(&self) {
+        self.0.state.send_replace(State::Paused);
+    }
+
+    /// From now on calls go through again.
+    pub fn mend(&self) {
+        self.0.state.send_replace(State::Open);
+    }
+
+    /// The writes that went through, events left out: they are best effort, and nothing follows from them.
+    pub fn writes(&self) -> Vec<Write> {
+        self.0.writes.lock().clone()
+    }
+
+    pub(crate) fn client(&self, api: &ApiServer) -> Client {
+        let (api, link) = (api.clone(), self.clone());
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (api, link) = (api.clone(), link.clone());
+            async move { link.call(&api, request).await }
+        });
+        Client::new(kube::Client::new(service, "default"))
+    }
+
+    pub(crate) fn source(&self, api: &ApiServer) -> impl Source {
+        Linked { inner: InProcessSource::new(api.clone()), link: self.clone() }
+    }
+
+    async fn call(
+        &self,
+        api: &ApiServer,
+        request: Request<kube::client::Body>,
+    ) -> Result<Response<Body>, Lost> {
+        self.through().await?;
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+        let user = User::system("system:admin");
+        let response = api.handle(user, Request::from_parts(head, body)).boxed().await;
+        if method != Method::GET && !path.contains("/events") {
+            let (at, code) = (self.0.clock.now(), response.status().as_u16());
+            self.0.writes.lock().push(Write { at, method: method.to_string(), path, code });
+        }
+        Ok(response)
+    }
+
+    /// Whether a call goes through, and when it is known that it does not.
+    async fn through(&self) -> Result<(), Lost> {
+        let state = *self.0.state.borrow();
+        match state {
+            State::Open => Ok(()),
+            State::Cut => {
+                self.0.clock.sleep(TIMEOUT).await;
+                Err(Lost)
+            }
+            State::Paused => {
+                self.open().await;
+                Err(Lost)
+            }
+        }
+    }
+
+    async fn open(&self) {
+        let mut state = self.0.state.subscribe();
+        let _ = state.wait_for(|state| *state == State::Open).await;
+    }
+}
+
+/// Lists and watches over a link.
+struct Linked {
+    inner: InProcessSource,
+    link: Link,
+}
+
+impl Source for Linked {
+    fn list<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        async move {
+            self.link.through().await.map_err(|lost| ClientError::Transport(Box::new(lost)))?;
+            self.inner.list(kind, selection).await
+        }
+        .boxed()
+    }
+
+    fn watch<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>> {
+        async move {
+            self.link.through().await.map_err(|lost| ClientError::Transport(Box::new(lost)))?;
+            let items = self.inner.watch(kind, selection, resource_version).await?;
+            let link = self.link.clone();
+            let late = move |item| {
+                let link = link.clone();
+                async move {
+                    link.open().await;
+                    item
+                }
+            };
+            Ok(items.then(late).boxed())
+        }
+        .boxed()
+    }
+
+    fn shares_objects(&self) -> bool {
+        self.inner.shares_objects()
+    }
+}

@@ -1,0 +1,93 @@
+//! Several replicas of one controller, on lines that are cut and with processes that stand still: one of them
+//! works, and none works after another has taken over.
+
+mod leader;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
+use serde_json::json;
+use setpoint::client::{Part, Patch};
+use setpoint::handler::enqueue_self;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Client, Clock, Controller, Instant, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
+};
+use setpoint_cluster::Parts;
+use setpoint_sim::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Writes its name into every ConfigMap called `mark-…`, again and again.
+struct Marker {
+    name: &'static str,
+    client: Client,
+    clock: Clock,
+    maps: Lister<ConfigMap>,
+    marks: Marks,
+}
+
+/// Who worked, and when: shared by all replicas of a test.
+#[derive(Clone, Default)]
+struct Marks(Arc<Mutex<Vec<Mark>>>);
+
+struct Mark {
+    at: Instant,
+    who: &'static str,
+}
+
+impl Reconciler for Marker {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        if !key.name().starts_with("mark-") || self.maps.get(key)?.is_none() {
+            return Ok(Outcome::Settled);
+        }
+        let patch = Patch::merge(&json!({"data": {"by": self.name, "at": self.clock.now().to_string()}}));
+        self.client
+            .patch(&Kind::of::<ConfigMap>(), key, Part::Main, patch)
+            .await
+            .attempting(format!("mark {key}"))?;
+        self.marks.0.lock().push(Mark { at: self.clock.instant(), who: self.name });
+        Ok(Outcome::CheckAfter(SECOND))
+    }
+}
+
+/// What a replica of that name runs.
+fn marker(name: &'static str, marks: &Marks) -> Parts {
+    let marks = marks.clone();
+    let build = move |context: &setpoint::Context| {
+        let maps = context.informers.of::<ConfigMap>();
+        let queue = Queue::new("marker", &context.runtime);
+        maps.add_handler(enqueue_self(&queue));
+        let marker = Marker {
+            name,
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            maps: maps.lister(),
+            marks: marks.clone(),
+        };
+        let controller = Controller::new("marker", queue, marker).workers(4).waits_for(&maps);
+        vec![Box::new(controller) as Box<dyn setpoint::Runnable>]
+    };
+    Parts { own: vec![Arc::new(build)], ..Parts::default() }
+}
+
+async fn create_maps(world: &World, count: usize) {
+    for nth in 0..count {
+        let body = json!({"metadata": {"name": format!("mark-{nth}")}});
+        world.create(&Kind::of::<ConfigMap>(), Some("default"), body).await;
+    }
+}
+
+impl Marks {
+    /// The last moment that `who` worked at and the first, if it did.
+    fn span(&self, who: &str) -> Option<(Instant, Instant)> {
+        let marks = self.0.lock();
+        let mut own = marks.iter().filter(|mark| mark.who == who).map(|mark| mark.at);
+        let first = own.next()?;
+        Some((first, own.next_back().unwrap_or(first)))
+    }
+}

@@ -1,6 +1,8 @@
 //! The name of an object within its kind.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// `namespace/name`, or `name` for a cluster-scoped object. Cheap to clone; ordered by namespace, then
@@ -13,44 +15,82 @@ use std::sync::Arc;
 /// assert_eq!(pod.sibling("web-2"), Key::namespaced("shop", "web-2"));
 /// assert_eq!(Key::cluster("node-1").namespace(), None);
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone)]
 pub struct Key {
-    namespace: Option<Arc<str>>,
-    name: Arc<str>,
+    /// Namespace, [`SEPARATOR`], name; no namespace for a cluster-scoped object. One allocation: a key is
+    /// cloned, compared and dropped at every turn of a work queue.
+    text: Arc<str>,
+    /// Where the name starts.
+    name: u32,
 }
+
+/// Comes before every character of a name, so that texts are in the order of namespace, then name.
+const SEPARATOR: &str = "\0";
 
 impl Key {
     /// The key of an object in a namespace.
-    pub fn namespaced(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: Some(namespace.into()), name: name.into() }
+    pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        Self::joined(namespace.as_ref(), name.as_ref())
     }
 
     /// The key of a cluster-scoped object.
-    pub fn cluster(name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: None, name: name.into() }
+    pub fn cluster(name: impl AsRef<str>) -> Self {
+        Self::joined("", name.as_ref())
     }
 
     /// The namespace, `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+        Some(&self.text[..self.name as usize - SEPARATOR.len()]).filter(|namespace| !namespace.is_empty())
     }
 
     /// The name within the namespace.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.text[self.name as usize..]
     }
 
     /// The key of another object in the same namespace.
-    pub fn sibling(&self, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: self.namespace.clone(), name: name.into() }
+    pub fn sibling(&self, name: impl AsRef<str>) -> Self {
+        Self::joined(self.namespace().unwrap_or_default(), name.as_ref())
+    }
+
+    fn joined(namespace: &str, name: &str) -> Self {
+        let start = namespace.len() + SEPARATOR.len();
+        let name_start = u32::try_from(start).expect("a namespace is shorter than 4 GiB");
+        Self { text: [namespace, SEPARATOR, name].concat().into(), name: name_start }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text) || (self.text == other.text && self.name == other.name)
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text).then(self.name.cmp(&other.name))
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", self.name),
-            None => f.write_str(&self.name),
+        match self.namespace() {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name()),
+            None => f.write_str(self.name()),
         }
     }
 }
@@ -58,5 +98,36 @@ impl fmt::Display for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_ordered_by_namespace_then_name_and_the_cluster_comes_first() {
+        let ordered = [
+            Key::cluster("z"),
+            Key::namespaced("a", ""),
+            Key::namespaced("a", "a"),
+            Key::namespaced("a", "b"),
+            Key::namespaced("a-b", "a"),
+            Key::namespaced("aa", "a"),
+            Key::namespaced("b", "a"),
+        ];
+        assert!(ordered.is_sorted(), "{ordered:?}");
+        for (i, one) in ordered.iter().enumerate() {
+            for (j, another) in ordered.iter().enumerate() {
+                assert_eq!(one == another, i == j, "{one} and {another}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of() {
+        let key = Key::namespaced("shop", "web-1");
+        assert_eq!((key.namespace(), key.name()), (Some("shop"), "web-1"));
+        assert_eq!(Key::cluster("node-1").sibling("node-2"), Key::cluster("node-2"));
     }
 }

@@ -72,8 +72,8 @@ impl Object {
     /// An object whose metadata is already known.
     pub fn with_metadata(meta: Metadata, raw: Bytes) -> Self {
         let key = match &meta.namespace {
-            Some(namespace) => Key::namespaced(namespace.clone(), meta.name.clone()),
-            None => Key::cluster(meta.name.clone()),
+            Some(namespace) => Key::namespaced(namespace, &meta.name),
+            None => Key::cluster(&meta.name),
         };
         Self(Arc::new(Inner { key, meta, raw, views: Views::default() }))
     }

@@ -1,6 +1,6 @@
 # Everything a developer types. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz sim-search
+.PHONY: help run test lint bench fuzz loom sim-search
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ bench: ## Benchmarks, with peers side by side where they can run (BENCH=name run
 fuzz: ## A long run of bent documents, patches, selectors and expressions (SEED=n, RUNS=n)
 	SETPOINT_FUZZ_SEED=$(or $(SEED),1) SETPOINT_FUZZ_RUNS=$(or $(RUNS),200000) \
 		cargo test --release --quiet -p setpoint-apiserver --test api fuzz
+
+loom: ## The work queue's core in more orders of steps than `make test` tries (PREEMPTIONS=n)
+	LOOM_MAX_PREEMPTIONS=$(or $(PREEMPTIONS),4) cargo test --release --quiet -p setpoint --test queue_loom
 
 sim-search: ## A long search for a plan of faults that a controller does not survive (SEED=n, COMBINATIONS=n)
 	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \

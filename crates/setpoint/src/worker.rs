@@ -24,6 +24,7 @@ use setpoint_clock::Clock;
 use tracing::Instrument;
 
 use crate::metrics::{Ended, Reconciles};
+use crate::queue::Taken;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
 
 /// What the workers of a controller share.
@@ -70,16 +71,17 @@ enum Next {
 impl<R: Reconciler> Worker<R> {
     /// Works on one key after the other until the queue ends.
     pub(crate) async fn run(self: Arc<Self>) {
-        while let Some(key) = self.queue.take().await {
-            self.work_on(key).await;
+        while let Some(taken) = self.queue.take_work().await {
+            self.work_on(taken).await;
             // A reconcile that finds nothing to do may never wait: others want to run too.
             tokio::task::coop::consume_budget().await;
         }
     }
 
-    async fn work_on(&self, key: R::Key) {
+    async fn work_on(&self, Taken { key, trigger }: Taken<R::Key>) {
         let id = self.started.fetch_add(1, Ordering::Relaxed);
-        let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id);
+        let span =
+            tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger);
         let done = Done { queue: &self.queue, key: &key };
         async {
             let started = self.clock.instant();

@@ -1,7 +1,10 @@
 //! From events to keys. An update is work for what the object was and for what it is: a pod that
 //! changes owners concerns both.
 
+use futures::future::BoxFuture;
+
 use super::{Event, Handler};
+use crate::queue::{Cause, Priority, Trigger};
 use crate::reconcile::WorkKey;
 use crate::{Key, Kind, Object, Queue};
 
@@ -14,8 +17,8 @@ use crate::{Key, Kind, Object, Queue};
 /// # }
 /// ```
 pub fn enqueue_self(queue: &Queue<Key>) -> impl Handler + use<> {
-    let queue = queue.clone();
-    move |event: &Event| queue.add(event.object().key().clone())
+    let map = |event: &Event, add: &mut dyn FnMut(Key)| add(event.object().key().clone());
+    Enqueue { queue: queue.clone(), kind: None, map }
 }
 
 /// Enqueues the key of the object's managing controller, if that is of this kind, in any version.
@@ -48,8 +51,48 @@ where
     I: IntoIterator<Item = K> + 'static,
     F: Fn(&Object) -> I + Send + Sync + 'static,
 {
-    let queue = queue.clone();
-    move |event: &Event| event.states().flat_map(&map).for_each(|key| queue.add(key))
+    let map = move |event: &Event, add: &mut dyn FnMut(K)| event.states().flat_map(&map).for_each(add);
+    Enqueue { queue: queue.clone(), kind: None, map }
+}
+
+/// Adds the keys that `map` finds in an event. What was there at the start and what is only looked at
+/// again can wait for what has changed.
+struct Enqueue<K: WorkKey, F> {
+    queue: Queue<K>,
+    kind: Option<Kind>,
+    map: F,
+}
+
+impl<K, F> Handler for Enqueue<K, F>
+where
+    K: WorkKey,
+    F: Fn(&Event, &mut dyn FnMut(K)) + Send + Sync + 'static,
+{
+    fn handle(&self, event: &Event) {
+        let (cause, priority) = significance(event);
+        (self.map)(event, &mut |key| {
+            let object = Some(event.object().key().clone());
+            self.queue.add_for(key, priority, Trigger { cause, kind: self.kind.clone(), object });
+        });
+    }
+
+    fn informs_of(&mut self, kind: &Kind) {
+        self.kind = Some(kind.clone());
+    }
+
+    fn room(&self) -> Option<BoxFuture<'_, ()>> {
+        self.queue.is_bounded().then(|| Box::pin(self.queue.room()) as _)
+    }
+}
+
+fn significance(event: &Event) -> (Cause, Priority) {
+    match event {
+        Event::Added { initial: true, .. } => (Cause::Listed, Priority::Low),
+        Event::Added { .. } => (Cause::Created, Priority::Normal),
+        Event::Updated { old, new } if old.same_version(new) => (Cause::Resync, Priority::Low),
+        Event::Updated { .. } => (Cause::Updated, Priority::Normal),
+        Event::Deleted { .. } => (Cause::Deleted, Priority::Normal),
+    }
 }
 
 fn controller_of_kind(object: &Object, kind: &Kind) -> Option<Key> {

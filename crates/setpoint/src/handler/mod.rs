@@ -7,7 +7,9 @@
 mod enqueue;
 pub mod predicate;
 
-use crate::Object;
+use futures::future::BoxFuture;
+
+use crate::{Kind, Object};
 
 pub use self::enqueue::{enqueue_controller, enqueue_mapped, enqueue_self};
 pub use self::predicate::Predicate;
@@ -70,6 +72,17 @@ pub trait Handler: Send + Sync + 'static {
     /// Takes note of an event.
     fn handle(&self, event: &Event);
 
+    /// Is told which kind the events are about, once, before the first of them.
+    fn informs_of(&mut self, kind: &Kind) {
+        let _ = kind;
+    }
+
+    /// Waits until it can take more, if it has a bound at all. Until then the informer reads no further,
+    /// unless somebody waits for what its cache will show.
+    fn room(&self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
+
     /// The same handler, told only of events that `predicate` admits.
     fn when<P: Predicate>(self, predicate: P) -> When<Self, P>
     where
@@ -105,5 +118,13 @@ impl<H: Handler, P: Predicate> Handler for When<H, P> {
         if self.predicate.admits(event) {
             self.handler.handle(event);
         }
+    }
+
+    fn informs_of(&mut self, kind: &Kind) {
+        self.handler.informs_of(kind);
+    }
+
+    fn room(&self) -> Option<BoxFuture<'_, ()>> {
+        self.handler.room()
     }
 }

@@ -12,7 +12,7 @@ mod pipeline;
 mod registration;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -102,6 +102,9 @@ struct Shared {
     transform: Option<Transform>,
     /// A task has this informer in hand.
     running: AtomicBool,
+    /// How many wait for what the cache will show, and word that there is one more.
+    awaited: AtomicUsize,
+    awaits: Notify,
 }
 
 /// What an informer counts.
@@ -223,6 +226,8 @@ impl Informers {
                 resync: settings.resync,
                 transform: settings.transforms.get(kind).cloned(),
                 running: AtomicBool::new(false),
+                awaited: AtomicUsize::new(0),
+                awaits: Notify::new(),
             }),
         }
     }
@@ -265,7 +270,7 @@ impl Informer {
 
     /// Adds a handler, before or after the start: it is told of everything in the cache first.
     pub fn add_handler(&self, handler: impl Handler) -> Registration {
-        Registration::new(&self.shared, Box::new(handler))
+        Registration::new(&self.shared, handler)
     }
 
     /// Adds an index under a name; the same name twice is the same index.
@@ -308,6 +313,7 @@ impl Informer {
     }
 
     async fn reaches(&self, enough: impl Fn(&Progress) -> bool) {
+        let _awaited = Awaited::announce(&self.shared);
         let waited = self.shared.progress.subscribe().wait_for(enough).await.map(|_| ());
         waited.expect("the sender is in `shared`, which outlives this borrow");
     }
@@ -342,6 +348,43 @@ impl Shared {
 impl Progress {
     fn synced(&self) -> bool {
         self.listed && self.untold == 0
+    }
+}
+
+/// Somebody waits for what the cache will show: the informer goes on even if a handler has no room.
+struct Awaited<'a>(&'a Shared);
+
+impl<'a> Awaited<'a> {
+    fn announce(shared: &'a Shared) -> Self {
+        shared.awaited.fetch_add(1, Ordering::AcqRel);
+        shared.awaits.notify_one();
+        Self(shared)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.awaited.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Shared {
+    /// Waits until every handler has room, or somebody waits for this informer.
+    async fn room(&self) {
+        for handler in &*self.registrations.told() {
+            let Some(room) = handler.room() else { continue };
+            tokio::select! {
+                biased;
+                () = room => {}
+                () = self.somebody_waits() => return,
+            }
+        }
+    }
+
+    async fn somebody_waits(&self) {
+        while self.awaited.load(Ordering::Acquire) == 0 {
+            self.awaits.notified().await;
+        }
     }
 }
 

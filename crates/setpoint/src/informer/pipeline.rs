@@ -36,11 +36,16 @@ impl Pipeline {
         self.schedule_resync();
         loop {
             self.tell_untold();
+            let (shared, reflector, deltas) = (&self.shared, &mut self.reflector, &mut self.deltas);
+            let next = async move {
+                shared.room().await;
+                reflector.next(deltas).await
+            };
             tokio::select! {
                 biased;
                 () = self.shared.registrations.added() => {}
                 () = due(&mut self.resync) => self.resync(),
-                step = self.reflector.next(&mut self.deltas) => {
+                step = next => {
                     let busy = self.deltas.is_full();
                     self.process(step);
                     give_way(busy).await;

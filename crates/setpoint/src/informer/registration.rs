@@ -85,8 +85,9 @@ impl Shared {
 }
 
 impl Registration {
-    pub(super) fn new(informer: &Arc<Shared>, handler: Box<dyn Handler>) -> Self {
-        let handler: Arc<dyn Handler> = handler.into();
+    pub(super) fn new(informer: &Arc<Shared>, mut handler: impl Handler) -> Self {
+        handler.informs_of(&informer.kind);
+        let handler: Arc<dyn Handler> = Arc::new(handler);
         informer.change_handlers(|handlers| handlers.untold.push(handler.clone()));
         informer.registrations.added.notify_one();
         Self { informer: Arc::downgrade(informer), handler }

@@ -3,23 +3,30 @@
 //! What always holds:
 //! - a key is in the queue at most once, and worked on by at most one worker at a time;
 //! - a key added while it is worked on is worked on again afterwards: nothing is lost;
-//! - keys are handed out in the order they were added; a delayed key is added when its time comes;
+//! - keys of one priority are handed out in the order they were added, higher priorities first, and no
+//!   priority waits for ever ([`Priority`]); a delayed key is added when its time comes;
 //! - after a shutdown nothing is added; what is being worked on can finish;
-//! - a key that is ready finds a waiting worker, if there is one.
+//! - a key that is ready finds a waiting worker, if there is one (`core.rs` says why).
 //!
-//! The last point rests on two rules. A taker registers for a wake-up *before* it looks a last time,
-//! and a wake-up it does not need goes to the next one (tokio's `Notify` does that when a registered
-//! waiter is dropped). And of the takers that wait one is the timekeeper: it alone watches the clock
-//! for the earliest delay, and whenever it stops doing so, because it got a key or because it was
-//! dropped, it wakes another one to take the post. So there is one timer and no task of its own.
+//! ```text
+//!  queue      what people call: delays, retries, errors        mod.rs
+//!  core       the lock, and who is woken                       core.rs, waiters.rs
+//!  state      which keys wait, are worked on, are delayed      state.rs, ready.rs
+//! ```
 
+mod core;
 pub mod limiter;
+mod lock;
 #[cfg(test)]
 mod model;
+mod ready;
 mod state;
+mod take;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod trigger;
+mod waiters;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,18 +34,24 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use tokio::sync::Notify;
 
 pub use limiter::RateLimiter;
+pub use ready::Priority;
+pub use trigger::{Cause, Trigger};
 
+use self::core::Core;
+use self::state::{Add, Standing};
+use self::take::Take;
 use crate::Runtime;
 use crate::backoff::Backoff;
 use crate::metrics::{Metrics, QueueFigures, QueueStats};
 use crate::reconcile::WorkKey;
 use limiter::PerKey;
-use state::{Standing, State};
+
+pub(crate) use self::state::Taken;
 
 /// A queue of keys: plain, delaying and rate-limiting in one. Cheap to clone.
 ///
@@ -72,15 +85,17 @@ struct Shared<K> {
     clock: Clock,
     limiter: Arc<dyn RateLimiter<K>>,
     conflicts: PerKey<K>,
-    /// Why the last try of a key failed: at most one short text per key that has not succeeded since.
-    errors: Mutex<BTreeMap<K, Arc<str>>>,
-    state: Mutex<State<K>>,
-    /// Takers wait here for a key or for the timekeeper's post.
-    wake: Notify,
-    /// The timekeeper waits here for an earlier delay.
-    rearm: Notify,
+    /// At most one short text per key that has not succeeded since.
+    failures: Mutex<BTreeMap<K, Failure>>,
+    core: Core<K>,
     /// Whoever drains the queue waits here.
     drained: Notify,
+}
+
+/// Since when a key has been failing, and why it did last.
+struct Failure {
+    since: Instant,
+    error: Arc<str>,
 }
 
 /// A conflict means that the cache is a moment behind: ten milliseconds usually suffice.
@@ -97,6 +112,10 @@ const CONFLICT: Backoff = Backoff::doubling(Duration::from_millis(10), Duration:
 pub struct KeyState {
     /// Waits for a worker, or, while `processing`, for the present work to end.
     pub queued: bool,
+    /// How many keys leave before this one, if nothing more urgent comes; `None` if it does not wait.
+    pub position: Option<usize>,
+    /// How urgent it is, while it is queued.
+    pub priority: Priority,
     /// A worker is on it.
     pub processing: bool,
     /// Will be added then.
@@ -130,13 +149,40 @@ impl<K: WorkKey> Queue<K> {
             clock: runtime.clock.clone(),
             limiter,
             conflicts: PerKey::new(CONFLICT),
-            errors: Mutex::new(BTreeMap::new()),
-            state: Mutex::new(State::new()),
-            wake: Notify::new(),
-            rearm: Notify::new(),
+            failures: Mutex::new(BTreeMap::new()),
+            core: Core::new(),
             drained: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Keys that are [added](Self::add) wait this long for others to come together with them: what changes
+    /// often within the window is worked on once. Retries and delays are as asked for.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # use setpoint::{Clock, Key, Queue, Rng, Runtime};
+    /// # let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    /// # let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
+    /// let queue = Queue::new("slices", &runtime).batching(Duration::from_millis(500));
+    /// queue.add(Key::cluster("web"));
+    /// assert!(queue.is_empty());
+    /// queue.take().await;
+    /// assert_eq!(clock.now().to_string(), "2025-01-01T00:00:00.5Z");
+    /// # });
+    /// ```
+    pub fn batching(self, window: Duration) -> Self {
+        self.shared.core.look().window = Some(window).filter(|window| !window.is_zero());
+        self
+    }
+
+    /// With `keys` waiting the queue is full: informers whose handlers feed it read no further until there
+    /// is [room](Self::room), and so the watch is held back instead of memory filling up. Whoever adds a key
+    /// all the same is not refused: a key that is lost is worse than one too many.
+    pub fn bounded(self, keys: usize) -> Self {
+        self.shared.core.look().bound = Some(keys.max(1));
+        self
     }
 
     /// The label of this queue in metrics.
@@ -150,39 +196,74 @@ impl<K: WorkKey> Queue<K> {
 
     /// Adds the key now.
     pub fn add(&self, key: K) {
-        let (mut state, promoted) = self.shared.lock();
-        let ready = state.add(key, || self.shared.clock.instant());
-        drop(state);
-        self.shared.wake(promoted + usize::from(ready));
+        self.add_for(key, Priority::Normal, Trigger::default());
+    }
+
+    /// Adds the key now, as urgent as this. A key that waits already is raised, never lowered.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// # use setpoint::{Clock, Key, Queue, Rng, Runtime};
+    /// # use setpoint::queue::Priority;
+    /// # let runtime = Runtime { clock: Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap()), rng: Rng::seeded(1) };
+    /// let queue = Queue::new("web", &runtime);
+    /// queue.add_with_priority(Key::cluster("old"), Priority::Low);
+    /// queue.add(Key::cluster("new"));
+    /// assert_eq!(queue.take().await, Some(Key::cluster("new")));
+    /// # });
+    /// ```
+    pub fn add_with_priority(&self, key: K, priority: Priority) {
+        self.add_for(key, priority, Trigger::default());
+    }
+
+    /// Adds the key now, and says what set it off: for logs and traces.
+    pub fn add_for(&self, key: K, priority: Priority, trigger: Trigger) {
+        self.shared.core.add(key, Add { priority, trigger }, || self.shared.clock.instant());
     }
 
     /// Adds the key once `delay` has passed; of several delays for a key the earliest counts.
     pub fn add_after(&self, key: K, delay: Duration) {
-        if delay.is_zero() {
-            self.shared.state.lock().count_retry();
-            return self.add(key);
-        }
-        // What is later than time can tell is never.
-        if let Some(due) = self.shared.clock.instant().checked_add(delay) {
-            self.delay_until(key, due);
-        }
+        self.delay(key, delay, Cause::Delay);
     }
 
     /// Adds the key after the delay of its rate limiter.
     pub fn add_rate_limited(&self, key: K) {
         let delay = self.shared.limiter.when(&key);
-        self.add_after(key, delay);
+        self.delay(key, delay, Cause::Retry);
     }
 
     /// Adds the key after a short delay that grows slowly: its work met a newer state than it had seen.
     pub fn add_after_conflict(&self, key: K) {
         let delay = self.shared.conflicts.when(&key);
-        self.add_after(key, delay);
+        self.delay(key, delay, Cause::Retry);
+    }
+
+    /// Adds the key once `quiet` has passed without this being asked again, but no later than `at_most`
+    /// after it was first asked: what never keeps quiet has its turn too.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # use setpoint::{Clock, Key, Queue, Rng, Runtime};
+    /// # let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    /// # let queue = Queue::new("web", &Runtime { clock: clock.clone(), rng: Rng::seeded(1) });
+    /// let (quiet, at_most) = (Duration::from_secs(2), Duration::from_secs(5));
+    /// queue.debounce(Key::cluster("web"), quiet, at_most);
+    /// clock.sleep(Duration::from_secs(1)).await;
+    /// queue.debounce(Key::cluster("web"), quiet, at_most);
+    /// queue.take().await;
+    /// assert_eq!(clock.now().to_string(), "2025-01-01T00:00:03Z");
+    /// # });
+    /// ```
+    pub fn debounce(&self, key: K, quiet: Duration, at_most: Duration) {
+        let add = Add { priority: Priority::Normal, trigger: Cause::Delay.into() };
+        let now = self.shared.clock.instant();
+        self.shared.core.delay(|state| state.debounce(key, now, (quiet, at_most), add));
     }
 
     /// Takes back the delayed add of a key, if there is one. What is already queued stays.
     pub fn cancel_delay(&self, key: &K) -> bool {
-        self.shared.state.lock().cancel_delay(key)
+        self.shared.core.look().cancel_delay(key)
     }
 
     /// Puts the delayed add of a key off (or forward) to `delay` from now, whatever it was before.
@@ -193,11 +274,15 @@ impl<K: WorkKey> Queue<K> {
 
     /// The key's work succeeded: its next failure is its first.
     pub fn forget(&self, key: &K) {
+        self.recovered(key);
+    }
+
+    /// The same; how long the key had been failing, if it had.
+    pub(crate) fn recovered(&self, key: &K) -> Option<Duration> {
         self.forget_retries(key);
-        let mut errors = self.shared.errors.lock();
-        if !errors.is_empty() {
-            errors.remove(key);
-        }
+        let mut failures = self.shared.failures.lock();
+        let failure = if failures.is_empty() { None } else { failures.remove(key) };
+        failure.map(|failure| self.shared.clock.instant().saturating_duration_since(failure.since))
     }
 
     /// The key's next failure is its first, but why it failed last stays visible.
@@ -213,57 +298,46 @@ impl<K: WorkKey> Queue<K> {
 
     /// Notes why the work on a key failed, for whoever looks at its [state](Self::state).
     pub fn record_error(&self, key: &K, error: impl Into<Arc<str>>) {
-        self.shared.errors.lock().insert(key.clone(), error.into());
+        let (error, now) = (error.into(), self.shared.clock.instant());
+        let mut failures = self.shared.failures.lock();
+        match failures.get_mut(key) {
+            Some(failure) => failure.error = error,
+            None => _ = failures.insert(key.clone(), Failure { since: now, error }),
+        }
     }
 
     /// Waits for a key to work on; `None` once the queue is shut down and empty.
     ///
     /// Dropping the future loses nothing: no key has been taken before it is ready.
     pub async fn take(&self) -> Option<K> {
-        let shared = &*self.shared;
-        loop {
-            if let Some(taken) = shared.try_take() {
-                return taken;
-            }
-            let mut woken = pin!(shared.wake.notified());
-            woken.as_mut().enable();
-            if let Some(taken) = shared.try_take() {
-                return taken;
-            }
-            match Timekeeper::appoint(shared) {
-                None => woken.await,
-                Some((keeper, due)) => {
-                    tokio::select! {
-                        biased;
-                        () = woken => {}
-                        () = shared.rearm.notified() => {}
-                        () = shared.clock.sleep_until(due) => {}
-                    }
-                    keeper.resign();
-                }
-            }
-        }
+        self.take_work().await.map(|taken| taken.key)
+    }
+
+    /// The same, with what set the work off.
+    pub(crate) fn take_work(&self) -> impl Future<Output = Option<Taken<K>>> + '_ {
+        Take::new(&self.shared)
     }
 
     /// The work on a taken key has ended.
     pub fn done(&self, key: &K) {
-        let (mut state, promoted) = self.shared.lock();
-        let ready = state.done(key, || self.shared.clock.instant());
-        let drained = state.stopping() && state.is_drained();
-        drop(state);
-        self.shared.wake(promoted + usize::from(ready));
-        if drained {
+        if self.shared.core.done(key, || self.shared.clock.instant()) {
             self.shared.drained.notify_waiters();
         }
     }
 
+    /// Waits until fewer keys wait than the queue is [bounded](Self::bounded) to, or it has ended.
+    pub async fn room(&self) {
+        std::future::poll_fn(|context| self.shared.core.poll_room(context.waker())).await;
+    }
+
+    /// Whether the queue is [bounded](Self::bounded).
+    pub fn is_bounded(&self) -> bool {
+        self.shared.core.look().bound.is_some()
+    }
+
     /// How many keys wait for a worker.
     pub fn len(&self) -> usize {
-        let (state, promoted) = self.shared.lock();
-        let len = state.len();
-        drop(state);
-        self.shared.wake(promoted);
-        len
+        self.shared.core.with(|| self.shared.clock.instant(), |state| state.len())
     }
 
     /// Whether no key waits for a worker.
@@ -273,12 +347,12 @@ impl<K: WorkKey> Queue<K> {
 
     /// How many keys are worked on.
     pub fn processing(&self) -> usize {
-        self.shared.state.lock().processing()
+        self.shared.core.look().processing()
     }
 
     /// How many keys wait for their time.
     pub fn delayed(&self) -> usize {
-        self.shared.state.lock().delayed()
+        self.shared.core.look().delayed()
     }
 
     /// What the queue knows about a key.
@@ -298,25 +372,33 @@ impl<K: WorkKey> Queue<K> {
     /// # });
     /// ```
     pub fn state(&self, key: &K) -> KeyState {
-        let standing = self.shared.state.lock().standing(key);
-        self.describe(key, standing)
+        let state = self.shared.core.look();
+        let (standing, position) = (state.standing(key), state.position(key));
+        drop(state);
+        KeyState { position, ..self.describe(key, standing) }
     }
 
     /// Every key that waits, is worked on, is delayed or has failed, in key order.
     pub fn states(&self) -> BTreeMap<K, KeyState> {
-        let mut standings: BTreeMap<K, Standing> = self.shared.state.lock().standings().into_iter().collect();
-        for key in self.shared.errors.lock().keys() {
+        let state = self.shared.core.look();
+        let mut standings: BTreeMap<K, Standing> = state.standings().into_iter().collect();
+        let positions = state.positions();
+        drop(state);
+        for key in self.shared.failures.lock().keys() {
             standings.entry(key.clone()).or_default();
         }
-        standings.into_iter().map(|(key, standing)| (key.clone(), self.describe(&key, standing))).collect()
+        let described = standings.into_iter().map(|(key, standing)| {
+            let position = positions.get(&key).copied();
+            let state = KeyState { position, ..self.describe(&key, standing) };
+            (key, state)
+        });
+        described.collect()
     }
 
     /// Ends the queue: from here on nothing is added and delayed keys are dropped; what waits is
     /// still handed out, then [`take`](Self::take) says `None`.
     pub fn shut_down(&self) {
-        let mut state = self.shared.state.lock();
-        state.stop();
-        self.shared.end(state);
+        self.end(false);
     }
 
     /// Ends the queue and waits until everything that was in it has been worked on.
@@ -325,7 +407,7 @@ impl<K: WorkKey> Queue<K> {
         loop {
             let mut drained = pin!(self.shared.drained.notified());
             drained.as_mut().enable();
-            if self.shared.state.lock().is_drained() {
+            if self.shared.core.look().is_drained() {
                 return;
             }
             drained.await;
@@ -334,50 +416,53 @@ impl<K: WorkKey> Queue<K> {
 
     /// Ends the queue and drops what waits; what is worked on can finish.
     pub fn shut_down_now(&self) {
-        let mut state = self.shared.state.lock();
-        state.stop();
-        state.drop_ready();
-        self.shared.end(state);
+        self.end(true);
     }
 
     /// Whether the queue has been ended.
     pub fn is_shut_down(&self) -> bool {
-        self.shared.state.lock().stopping()
+        self.shared.core.look().stopping()
     }
 
     /// Shows its figures as `workqueue_*` from here on.
     pub fn observe(&self, metrics: &Metrics) {
-        self.shared.state.lock().timing.observed = true;
+        self.shared.core.look().timing.observed = true;
         let shared: Arc<dyn QueueStats> = self.shared.clone();
         metrics.add_queue(self.shared.name, Arc::downgrade(&shared));
     }
 
-    fn delay_until(&self, key: K, due: Instant) {
-        let mut state = self.shared.state.lock();
-        state.count_retry();
-        let (earliest, kept) = (state.delay(key, due), state.timekeeper);
-        drop(state);
-        match (earliest, kept) {
-            (false, _) => {}
-            (true, true) => self.shared.rearm.notify_one(),
-            (true, false) => self.shared.wake.notify_one(),
+    fn end(&self, drop_ready: bool) {
+        if self.shared.core.end(drop_ready) {
+            self.shared.drained.notify_waiters();
         }
+    }
+
+    fn delay(&self, key: K, delay: Duration, cause: Cause) {
+        let add = Add { priority: Priority::Normal, trigger: cause.into() };
+        if delay.is_zero() {
+            return self.shared.core.add_at_once(key, add, || self.shared.clock.instant());
+        }
+        let now = self.shared.clock.instant();
+        // What is later than time can tell is never.
+        self.shared.core.delay(|state| state.delay(key, now, delay, add));
     }
 
     fn describe(&self, key: &K, standing: Standing) -> KeyState {
         KeyState {
             queued: standing.queued,
+            position: None,
+            priority: standing.priority,
             processing: standing.processing,
             delayed_until: standing.due,
             retries: self.retries(key),
-            last_error: self.shared.errors.lock().get(key).cloned(),
+            last_error: self.shared.failures.lock().get(key).map(|failure| failure.error.clone()),
         }
     }
 }
 
 impl<K: WorkKey> fmt::Debug for Queue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.state.lock();
+        let state = self.shared.core.look();
         f.debug_struct("Queue")
             .field("name", &self.shared.name)
             .field("ready", &state.len())
@@ -387,99 +472,24 @@ impl<K: WorkKey> fmt::Debug for Queue<K> {
     }
 }
 
-impl<K: WorkKey> Shared<K> {
-    /// The state, with every key added whose time has come, and how many these were.
-    fn lock(&self) -> (MutexGuard<'_, State<K>>, usize) {
-        let mut state = self.state.lock();
-        let promoted = match state.earliest() {
-            Some(_) => state.promote(self.clock.instant()),
-            None => 0,
-        };
-        (state, promoted)
-    }
-
-    /// Wakes as many takers as keys became ready.
-    fn wake(&self, ready: usize) {
-        for _ in 0..ready {
-            self.wake.notify_one();
-        }
-    }
-
-    /// `Some(None)`: the queue has ended.
-    fn try_take(&self) -> Option<Option<K>> {
-        let (mut state, promoted) = self.lock();
-        let taken = state.take(|| self.clock.instant());
-        let ended = taken.is_none() && state.stopping();
-        let left = promoted.saturating_sub(usize::from(taken.is_some()));
-        let post_is_vacant = taken.is_some() && state.earliest().is_some() && !state.timekeeper;
-        drop(state);
-        self.wake(left + usize::from(post_is_vacant));
-        if ended { Some(None) } else { taken.map(Some) }
-    }
-
-    fn end(&self, state: MutexGuard<'_, State<K>>) {
-        let drained = state.is_drained();
-        drop(state);
-        self.wake.notify_waiters();
-        if drained {
-            self.drained.notify_waiters();
-        }
-    }
-}
-
 impl<K: WorkKey> QueueStats for Shared<K> {
     fn figures(&self) -> QueueFigures {
         let now = self.clock.instant();
-        let (state, promoted) = self.lock();
-        let running = || state.started().map(|started| now.saturating_duration_since(started).as_secs_f64());
-        let figures = QueueFigures {
-            depth: state.len(),
-            adds: state.timing.adds,
-            retries: state.timing.retries,
-            waited: state.timing.waited.clone(),
-            worked: state.timing.worked.clone(),
-            unfinished: running().fold(0.0, |sum, seconds| sum + seconds),
-            longest: running().fold(0.0, f64::max),
-        };
-        drop(state);
-        self.wake(promoted);
-        figures
-    }
-}
-
-/// The one waiting taker that watches the clock.
-struct Timekeeper<'a, K: WorkKey> {
-    shared: &'a Shared<K>,
-    resigned: bool,
-}
-
-impl<'a, K: WorkKey> Timekeeper<'a, K> {
-    /// Takes the post if there is something to wait for and nobody has it.
-    fn appoint(shared: &'a Shared<K>) -> Option<(Self, Instant)> {
-        let mut state = shared.state.lock();
-        let due = state.earliest().filter(|_| !state.timekeeper)?;
-        state.timekeeper = true;
-        Some((Self { shared, resigned: false }, due))
-    }
-
-    /// Leaves the post to look for a key. Whoever finds one wakes a successor; whoever does not takes
-    /// the post again.
-    fn resign(mut self) {
-        self.resigned = true;
-        self.shared.state.lock().timekeeper = false;
-    }
-}
-
-impl<K: WorkKey> Drop for Timekeeper<'_, K> {
-    /// Dropped in mid-wait: somebody else has to watch the clock.
-    fn drop(&mut self) {
-        if self.resigned {
-            return;
-        }
-        let mut state = self.shared.state.lock();
-        state.timekeeper = false;
-        let vacant = state.earliest().is_some();
-        drop(state);
-        self.shared.wake(usize::from(vacant));
+        self.core.with(
+            || now,
+            |state| {
+                let running =
+                    || state.started().map(|started| now.saturating_duration_since(started).as_secs_f64());
+                QueueFigures {
+                    depth: state.len(),
+                    adds: state.timing.adds,
+                    retries: state.timing.retries,
+                    waited: state.timing.waited.clone(),
+                    worked: state.timing.worked.clone(),
+                    unfinished: running().fold(0.0, |sum, seconds| sum + seconds),
+                    longest: running().fold(0.0, f64::max),
+                }
+            },
+        )
     }
 }

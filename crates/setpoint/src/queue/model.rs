@@ -12,8 +12,9 @@ use crate::Rng;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(u8),
+    Add(u8, Priority),
     AddAfter(u8, u64),
+    Debounce(u8, u64, u64),
     Cancel(u8),
     Take,
     Done(u8),
@@ -24,8 +25,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..6u8;
     prop_oneof![
-        6 => key.clone().prop_map(Step::Add),
+        6 => (key.clone(), priority()).prop_map(|(key, priority)| Step::Add(key, priority)),
         4 => (key.clone(), 0..50u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        2 => (key.clone(), 1..20u64, 1..40u64).prop_map(|(key, quiet, most)| Step::Debounce(key, quiet, most)),
         1 => key.clone().prop_map(Step::Cancel),
         6 => Just(Step::Take),
         6 => key.prop_map(Step::Done),
@@ -34,52 +36,90 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn priority() -> impl Strategy<Value = Priority> {
+    prop_oneof![1 => Just(Priority::Low), 3 => Just(Priority::Normal), 1 => Just(Priority::High)]
+}
+
 #[derive(Default)]
 struct Model {
-    ready: Vec<u8>,
-    again: BTreeSet<u8>,
+    /// Lowest priority first.
+    ready: [Vec<u8>; 3],
+    passed: [u32; 3],
+    again: BTreeMap<u8, Priority>,
     working: BTreeSet<u8>,
-    delays: BTreeMap<u8, (Instant, usize)>,
+    delays: BTreeMap<u8, Delay>,
     asked: usize,
     stopped: bool,
 }
 
+#[derive(Clone, Copy)]
+struct Delay {
+    due: Instant,
+    asked: usize,
+    since: Instant,
+}
+
 impl Model {
-    fn add(&mut self, key: u8) {
+    fn add(&mut self, key: u8, priority: Priority) {
         if self.stopped {
         } else if self.working.contains(&key) {
-            self.again.insert(key);
-        } else if !self.ready.contains(&key) {
-            self.ready.push(key);
+            let again = self.again.entry(key).or_insert(priority);
+            *again = priority.max(*again);
+        } else if self.ready[priority as usize..].iter().all(|level| !level.contains(&key)) {
+            self.ready.iter_mut().for_each(|level| level.retain(|waiting| *waiting != key));
+            self.ready[priority as usize].push(key);
         }
     }
 
-    fn add_after(&mut self, key: u8, due: Instant) {
-        self.asked += 1;
-        if !self.stopped && self.delays.get(&key).is_none_or(|(earlier, _)| due < *earlier) {
-            self.delays.insert(key, (due, self.asked));
+    fn add_after(&mut self, key: u8, now: Instant, due: Instant) {
+        if !self.stopped && self.delays.get(&key).is_none_or(|known| due < known.due) {
+            self.put_off(key, now, due);
         }
+    }
+
+    fn debounce(&mut self, key: u8, now: Instant, (quiet, at_most): (Duration, Duration)) {
+        let since = self.delays.get(&key).map_or(now, |known| known.since);
+        if !self.stopped {
+            self.put_off(key, now, (now + quiet).min(since + at_most));
+        }
+    }
+
+    fn put_off(&mut self, key: u8, now: Instant, due: Instant) {
+        self.asked += 1;
+        let since = self.delays.get(&key).map_or(now, |known| known.since);
+        self.delays.insert(key, Delay { due, asked: self.asked, since });
     }
 
     fn catch_up(&mut self, now: Instant) {
-        let mut due: Vec<_> =
-            self.delays.iter().filter(|(_, (due, _))| *due <= now).map(|(k, at)| (*at, *k)).collect();
+        let due = self.delays.iter().filter(|(_, delay)| delay.due <= now);
+        let mut due: Vec<_> = due.map(|(key, delay)| (delay.due, delay.asked, *key)).collect();
         due.sort();
-        for (_, key) in due {
+        for (_, _, key) in due {
             self.delays.remove(&key);
-            self.add(key);
+            self.add(key, Priority::Normal);
         }
     }
 
     fn take(&mut self) -> Option<u8> {
-        let key = (!self.ready.is_empty()).then(|| self.ready.remove(0))?;
+        let highest = (0..3).rev().find(|level| !self.ready[*level].is_empty())?;
+        let mut level = highest;
+        for lower in 0..highest {
+            self.passed[lower] += u32::from(!self.ready[lower].is_empty());
+            if self.passed[lower] > ready::PATIENCE {
+                level = lower;
+            }
+        }
+        self.passed[level] = 0;
+        let key = self.ready[level].remove(0);
         self.working.insert(key);
         Some(key)
     }
 
     fn done(&mut self, key: u8) {
-        if self.working.remove(&key) && self.again.remove(&key) {
-            self.ready.push(key);
+        if self.working.remove(&key)
+            && let Some(priority) = self.again.remove(&key)
+        {
+            self.ready[priority as usize].push(key);
         }
     }
 
@@ -90,14 +130,20 @@ impl Model {
 
     fn states(&self) -> BTreeMap<u8, KeyState> {
         let mut states = BTreeMap::<u8, KeyState>::new();
-        for key in self.ready.iter().chain(&self.again) {
-            states.entry(*key).or_default().queued = true;
+        let levels = [Priority::High, Priority::Normal, Priority::Low];
+        let ready = levels.iter().flat_map(|level| self.ready[*level as usize].iter().map(|key| (*key, *level)));
+        for (position, (key, priority)) in ready.enumerate() {
+            let position = Some(position);
+            states.insert(key, KeyState { queued: true, position, priority, ..KeyState::default() });
+        }
+        for (key, priority) in &self.again {
+            states.insert(*key, KeyState { queued: true, priority: *priority, ..KeyState::default() });
         }
         for key in &self.working {
             states.entry(*key).or_default().processing = true;
         }
-        for (key, (due, _)) in &self.delays {
-            states.entry(*key).or_default().delayed_until = Some(*due);
+        for (key, delay) in &self.delays {
+            states.entry(*key).or_default().delayed_until = Some(delay.due);
         }
         states
     }
@@ -120,18 +166,24 @@ async fn run(steps: Vec<Step>) {
         let now = runtime.clock.instant();
         model.catch_up(now);
         match step {
-            Step::Add(key) => {
-                queue.add(key);
-                model.add(key);
+            Step::Add(key, priority) => {
+                queue.add_with_priority(key, priority);
+                model.add(key, priority);
             }
             Step::AddAfter(key, 0) => {
                 queue.add_after(key, Duration::ZERO);
-                model.add(key);
+                model.add(key, Priority::Normal);
             }
             Step::AddAfter(key, delay) => {
                 let delay = Duration::from_millis(delay);
                 queue.add_after(key, delay);
-                model.add_after(key, now + delay);
+                model.add_after(key, now, now + delay);
+            }
+            Step::Debounce(key, quiet, at_most) => {
+                queue.len(); // what is due is no longer delayed
+                let (quiet, at_most) = (Duration::from_millis(quiet), Duration::from_millis(at_most));
+                queue.debounce(key, quiet, at_most);
+                model.debounce(key, now, (quiet, at_most));
             }
             Step::Cancel(key) => {
                 queue.len(); // what is due is no longer delayed
@@ -154,7 +206,7 @@ async fn run(steps: Vec<Step>) {
             }
         }
         model.catch_up(runtime.clock.instant());
-        assert_eq!(queue.len(), model.ready.len());
+        assert_eq!(queue.len(), model.ready.iter().map(Vec::len).sum::<usize>());
         assert_eq!(queue.states(), model.states());
     }
 }

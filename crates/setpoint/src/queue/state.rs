@@ -11,18 +11,25 @@
 //!   due: in `delayed` until its time comes, whatever else is true; then it is added
 //! ```
 //!
+//! Priority and trigger are those of the add that made the key dirty; a more urgent add raises the
+//! priority and moves the key.
+//!
 //! Entries are found through a table of their slots, so that adding and finishing a key hash it once
 //! each and taking it does not hash it at all. Nothing iterates the table, so its order is nobody's
 //! business. A slot is made free and used again in place: moving an entry costs more than all the rest.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
+use std::time::Duration;
 
 use hashbrown::hash_table::Entry as Slot;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use setpoint_clock::Instant;
 
+use super::ready::{Priority, Ready};
 use super::timing::Timing;
+use super::trigger::Trigger;
+use super::waiters::Waiters;
 use crate::reconcile::WorkKey;
 
 /// How many entries are as many as the keys that wait, are worked on or are delayed: at most one per
@@ -32,15 +39,31 @@ pub(super) struct State<K> {
     free: Vec<usize>,
     table: HashTable<usize>,
     hasher: DefaultHashBuilder,
-    ready: VecDeque<usize>,
+    ready: Ready,
     /// By time, then by the order in which the delays were asked for.
     delayed: BTreeSet<(Instant, u64, usize)>,
     delays: u64,
     processing: usize,
     stopping: bool,
-    /// A waiting taker is watching the clock for the earliest delay.
-    pub(super) timekeeper: bool,
+    pub(super) waiters: Waiters,
+    /// A key that is added waits this long for others of its kind to come together with it.
+    pub(super) window: Option<Duration>,
+    /// With this many keys waiting there is no room for more, for those who ask.
+    pub(super) bound: Option<usize>,
     pub(super) timing: Timing,
+}
+
+/// How a key is added.
+pub(super) struct Add {
+    pub(super) priority: Priority,
+    pub(super) trigger: Trigger,
+}
+
+/// A key that a worker has, and what set it off.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Taken<K> {
+    pub(crate) key: K,
+    pub(crate) trigger: Trigger,
 }
 
 struct Entry<K> {
@@ -50,10 +73,24 @@ struct Entry<K> {
     /// Wants to be worked on: in `ready`, or, while `processing`, once that is done.
     dirty: bool,
     processing: bool,
-    due: Option<(Instant, u64)>,
+    priority: Priority,
+    /// Its place in `ready`.
+    ticket: u64,
+    trigger: Trigger,
+    due: Option<Due>,
     /// For the metrics, and only while somebody observes them.
     added_at: Option<Instant>,
     started_at: Option<Instant>,
+}
+
+/// When a delayed key is added.
+struct Due {
+    at: Instant,
+    /// Numbers the delays, so that those of one instant end in the order they were asked for.
+    order: u64,
+    /// When the first of the adds was asked for that this delay puts off.
+    since: Instant,
+    add: Add,
 }
 
 /// What a queue knows about a key at one moment.
@@ -61,6 +98,7 @@ struct Entry<K> {
 pub(super) struct Standing {
     pub(super) queued: bool,
     pub(super) processing: bool,
+    pub(super) priority: Priority,
     pub(super) due: Option<Instant>,
 }
 
@@ -71,75 +109,125 @@ impl<K: WorkKey> State<K> {
             free: Vec::new(),
             table: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             delayed: BTreeSet::new(),
             delays: 0,
             processing: 0,
             stopping: false,
-            timekeeper: false,
+            waiters: Waiters::default(),
+            window: None,
+            bound: None,
             timing: Timing::default(),
         }
     }
 
     /// Whether the key became ready, so that somebody should be woken. `now` is only read while
     /// somebody observes the metrics.
-    pub(super) fn add(&mut self, key: K, now: impl FnOnce() -> Instant) -> bool {
+    pub(super) fn add(&mut self, key: K, add: Add, now: impl FnOnce() -> Instant) -> bool {
         if self.stopping {
             return false;
         }
         let slot = self.slot_of(key);
-        self.mark_dirty(slot, now)
+        self.mark_dirty(slot, add, now)
     }
 
-    /// Adds the key at `due`. Whether this is now the earliest delay of all.
-    pub(super) fn delay(&mut self, key: K, due: Instant) -> bool {
+    /// Adds the key after `delay`; an earlier delay stays. Whether this is now the earliest delay of all.
+    pub(super) fn delay(&mut self, key: K, now: Instant, delay: Duration, add: Add) -> bool {
+        self.put_off(key, now, add, |known| {
+            let due = now.checked_add(delay)?;
+            known.is_none_or(|known| due < known.at).then_some(due)
+        })
+    }
+
+    /// Adds the key once `quiet` has passed without this being called again, or `at_most` since it was
+    /// first called. Whether this is now the earliest delay of all.
+    pub(super) fn debounce(
+        &mut self,
+        key: K,
+        now: Instant,
+        (quiet, at_most): (Duration, Duration),
+        add: Add,
+    ) -> bool {
+        self.put_off(key, now, add, |known| {
+            let since = known.map_or(now, |known| known.since);
+            let (due, latest) = (now.checked_add(quiet)?, since.checked_add(at_most));
+            Some(latest.map_or(due, |latest| due.min(latest)))
+        })
+    }
+
+    /// Gives the key the delay that `choose` makes of the one it has; `None` leaves it as it is.
+    fn put_off(
+        &mut self,
+        key: K,
+        now: Instant,
+        add: Add,
+        choose: impl FnOnce(Option<&Due>) -> Option<Instant>,
+    ) -> bool {
         if self.stopping {
             return false;
         }
         let slot = self.slot_of(key);
-        match self.entries[slot].due {
-            Some((earlier, _)) if earlier <= due => return false,
-            Some((later, order)) => self.delayed.remove(&(later, order, slot)),
-            None => false,
+        let known = self.entries[slot].due.as_ref();
+        let Some(at) = choose(known) else {
+            self.remove_if_idle(slot);
+            return false;
         };
+        if let Some(known) = known {
+            self.delayed.remove(&(known.at, known.order, slot));
+        }
         self.delays += 1;
-        self.entries[slot].due = Some((due, self.delays));
-        self.delayed.insert((due, self.delays, slot));
-        self.earliest() == Some(due)
+        let due = &mut self.entries[slot].due;
+        *due = Some(match due.take() {
+            None => Due { at, order: self.delays, since: now, add },
+            Some(mut known) => {
+                known.add.priority = known.add.priority.max(add.priority);
+                Due { at, order: self.delays, ..known }
+            }
+        });
+        self.delayed.insert((at, self.delays, slot));
+        self.earliest() == Some(at)
     }
 
     /// Takes back the delay of a key; whether it had one.
     pub(super) fn cancel_delay(&mut self, key: &K) -> bool {
         let Some(slot) = self.find(key) else { return false };
-        let Some((due, order)) = self.entries[slot].due.take() else { return false };
-        self.delayed.remove(&(due, order, slot));
+        let Some(due) = self.entries[slot].due.take() else { return false };
+        self.delayed.remove(&(due.at, due.order, slot));
         self.remove_if_idle(slot);
         true
     }
 
+    /// Adds the keys whose time has come; how many became ready. The clock is read only if some are delayed.
+    pub(super) fn catch_up(&mut self, now: impl Fn() -> Instant) -> usize {
+        if self.delayed.is_empty() { 0 } else { self.promote(now()) }
+    }
+
     /// Adds the keys whose time has come, in the order of their times; how many became ready.
-    pub(super) fn promote(&mut self, now: Instant) -> usize {
+    fn promote(&mut self, now: Instant) -> usize {
         let mut promoted = 0;
-        while let Some(&(due, order, slot)) = self.delayed.first().filter(|(due, ..)| *due <= now) {
-            self.delayed.remove(&(due, order, slot));
-            self.entries[slot].due = None;
-            promoted += usize::from(self.mark_dirty(slot, || now));
+        while let Some(&(at, order, slot)) = self.delayed.first().filter(|(at, ..)| *at <= now) {
+            self.delayed.remove(&(at, order, slot));
+            let Some(due) = self.entries[slot].due.take() else { continue };
+            promoted += usize::from(self.mark_dirty(slot, due.add, || now));
         }
         promoted
     }
 
-    pub(super) fn take(&mut self, now: impl FnOnce() -> Instant) -> Option<K> {
-        let slot = self.ready.pop_front()?;
+    pub(super) fn take(&mut self, now: impl FnOnce() -> Instant) -> Option<Taken<K>> {
+        let Self { ready, entries, .. } = self;
+        let slot = ready.pop(|slot, ticket| entries[slot].ticket == ticket)?;
         let entry = &mut self.entries[slot];
         entry.dirty = false;
         entry.processing = true;
+        entry.ticket = 0;
         self.processing += 1;
         if self.timing.observed {
             let now = now();
             entry.started_at = Some(now);
             self.timing.waited(entry.added_at.take(), now);
         }
-        entry.key.clone()
+        let trigger = std::mem::take(&mut entry.trigger);
+        entry.key.clone().map(|key| Taken { key, trigger })
     }
 
     /// Whether the key became ready again.
@@ -158,7 +246,7 @@ impl<K: WorkKey> State<K> {
             self.timing.worked(started, now());
         }
         if entry.dirty {
-            self.ready.push_back(slot);
+            entry.ticket = self.ready.push(slot, entry.priority);
         } else if entry.due.is_none() {
             found.remove();
             entry.key = None;
@@ -182,12 +270,10 @@ impl<K: WorkKey> State<K> {
 
     /// Drops what is ready; a key added while it is worked on is not worked on again.
     pub(super) fn drop_ready(&mut self) {
-        for slot in std::mem::take(&mut self.ready) {
-            self.entries[slot].dirty = false;
+        self.ready.clear();
+        for slot in 0..self.entries.len() {
+            (self.entries[slot].dirty, self.entries[slot].ticket) = (false, 0);
             self.remove_if_idle(slot);
-        }
-        for entry in &mut self.entries {
-            entry.dirty = false;
         }
     }
 
@@ -197,11 +283,16 @@ impl<K: WorkKey> State<K> {
 
     /// Nothing is ready and nothing is worked on.
     pub(super) fn is_drained(&self) -> bool {
-        self.ready.is_empty() && self.processing == 0
+        self.ready.len() == 0 && self.processing == 0
     }
 
     pub(super) fn len(&self) -> usize {
         self.ready.len()
+    }
+
+    /// Whether the keys that wait are fewer than the bound.
+    pub(super) fn has_room(&self) -> bool {
+        self.stopping || self.bound.is_none_or(|bound| self.len() < bound)
     }
 
     pub(super) fn delayed(&self) -> usize {
@@ -224,6 +315,26 @@ impl<K: WorkKey> State<K> {
 
     pub(super) fn standing(&self, key: &K) -> Standing {
         self.find(key).map_or_else(Standing::default, |slot| self.entries[slot].standing())
+    }
+
+    /// How many keys leave before this one if nothing else comes; `None` if it does not wait.
+    pub(super) fn position(&self, key: &K) -> Option<usize> {
+        let ticket = self.find(key).map(|slot| self.entries[slot].ticket).filter(|ticket| *ticket != 0)?;
+        let mut own = self.ready.in_order().filter(|(slot, found)| self.entries[*slot].ticket == *found);
+        own.position(|(_, found)| found == ticket)
+    }
+
+    /// How many places there are for keys that wait, with the gaps between them.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.ready.in_order().count()
+    }
+
+    /// The same for all that wait.
+    pub(super) fn positions(&self) -> BTreeMap<K, usize> {
+        let own = self.ready.in_order().filter(|(slot, ticket)| self.entries[*slot].ticket == *ticket);
+        let keys = own.filter_map(|(slot, _)| self.entries[slot].key.clone());
+        keys.enumerate().map(|(position, key)| (key, position)).collect()
     }
 
     pub(super) fn standings(&self) -> Vec<(K, Standing)> {
@@ -253,11 +364,13 @@ impl<K: WorkKey> State<K> {
         }
     }
 
-    fn mark_dirty(&mut self, slot: usize, now: impl FnOnce() -> Instant) -> bool {
+    fn mark_dirty(&mut self, slot: usize, add: Add, now: impl FnOnce() -> Instant) -> bool {
         let entry = &mut self.entries[slot];
-        if std::mem::replace(&mut entry.dirty, true) {
+        if entry.dirty {
+            self.raise(slot, add.priority);
             return false;
         }
+        (entry.dirty, entry.priority, entry.trigger) = (true, add.priority, add.trigger);
         self.timing.adds += 1;
         if self.timing.observed {
             entry.added_at = Some(now());
@@ -265,13 +378,27 @@ impl<K: WorkKey> State<K> {
         if entry.processing {
             return false;
         }
-        self.ready.push_back(slot);
+        entry.ticket = self.ready.push(slot, add.priority);
         true
+    }
+
+    /// Makes a dirty key at least this urgent.
+    fn raise(&mut self, slot: usize, priority: Priority) {
+        let Self { entries, ready, .. } = self;
+        let before = entries[slot].priority;
+        if priority <= before {
+            return;
+        }
+        entries[slot].priority = priority;
+        if entries[slot].ticket != 0 {
+            entries[slot].ticket = ready.push(slot, priority);
+            ready.leave(before, |slot, ticket| entries[slot].ticket == ticket);
+        }
     }
 
     fn remove_if_idle(&mut self, slot: usize) {
         let entry = &mut self.entries[slot];
-        if entry.dirty || entry.processing || entry.due.is_some() {
+        if entry.key.is_none() || entry.dirty || entry.processing || entry.due.is_some() {
             return;
         }
         entry.key = None;
@@ -289,6 +416,9 @@ impl<K: PartialEq> Entry<K> {
             hash,
             dirty: false,
             processing: false,
+            priority: Priority::default(),
+            ticket: 0,
+            trigger: Trigger::default(),
             due: None,
             added_at: None,
             started_at: None,
@@ -300,6 +430,11 @@ impl<K: PartialEq> Entry<K> {
     }
 
     fn standing(&self) -> Standing {
-        Standing { queued: self.dirty, processing: self.processing, due: self.due.map(|(due, _)| due) }
+        Standing {
+            queued: self.dirty,
+            processing: self.processing,
+            priority: if self.dirty { self.priority } else { Priority::default() },
+            due: self.due.as_ref().map(|due| due.at),
+        }
     }
 }

@@ -335,3 +335,136 @@ fn no_key_is_lost_or_worked_on_twice_at_once_on_several_threads() {
         }
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_more_urgent_key_goes_first() {
+    let queue = queue();
+    queue.add_with_priority(key("low"), Priority::Low);
+    queue.add(key("normal"));
+    queue.add_with_priority(key("high"), Priority::High);
+    let positions = ["high", "normal", "low"].map(|name| queue.state(&key(name)).position);
+    assert_eq!(positions, [Some(0), Some(1), Some(2)]);
+    assert_eq!([take(&queue).await, take(&queue).await, take(&queue).await], ["high", "normal", "low"]);
+    assert_eq!(queue.state(&key("low")).position, None, "it is worked on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_less_urgent_key_is_never_starved() {
+    let queue = queue();
+    for name in ["low-1", "low-2"] {
+        queue.add_with_priority(key(name), Priority::Low);
+    }
+    // More urgent keys come without end.
+    let mut taken = Vec::new();
+    for number in 0..30 {
+        queue.add_with_priority(key(&format!("high-{number}")), Priority::High);
+        queue.add_with_priority(key(&format!("high-{number}-again")), Priority::High);
+        taken.push(take(&queue).await);
+    }
+    let at = |name: &str| taken.iter().position(|taken| taken == name);
+    assert_eq!((at("low-1"), at("low-2")), (Some(10), Some(21)), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_raised_and_never_lowered() {
+    let queue = queue();
+    for name in ["a", "b", "c"] {
+        queue.add_with_priority(key(name), Priority::Low);
+    }
+    queue.add_with_priority(key("b"), Priority::High);
+    queue.add_with_priority(key("b"), Priority::Low);
+    assert_eq!((queue.len(), queue.state(&key("b")).priority), (3, Priority::High));
+    assert_eq!([take(&queue).await, take(&queue).await, take(&queue).await], ["b", "a", "c"]);
+    queue.add_with_priority(key("b"), Priority::High);
+    queue.add_with_priority(key("d"), Priority::Normal);
+    queue.done(&key("b"));
+    assert_eq!(take(&queue).await, "b", "it is as urgent when its work is done as it was asked for meanwhile");
+}
+
+/// A key that is raised again and again leaves no more behind than there are keys.
+#[tokio::test(start_paused = true)]
+async fn the_gaps_of_raised_keys_are_closed() {
+    let queue = queue();
+    for _ in 0..10_000 {
+        queue.add_with_priority(key("a"), Priority::Low);
+        queue.add_with_priority(key("a"), Priority::High);
+        queue.done(&queue.take().await.expect("a key"));
+    }
+    assert!(queue.shared.core.look().places() < 100);
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_come_within_the_batch_window_are_worked_on_once() {
+    let queue = queue().batching(Duration::from_secs(1));
+    let start = queue.clock().instant();
+    for _ in 0..5 {
+        queue.add(key("a"));
+        tokio::time::advance(Duration::from_millis(150)).await;
+    }
+    assert_eq!(take(&queue).await, "a");
+    assert_eq!(queue.clock().instant() - start, Duration::from_secs(1), "the window begins with the first");
+    queue.done(&key("a"));
+    assert!(idle(&queue).await);
+    queue.add_rate_limited(key("b"));
+    assert_eq!(take(&queue).await, "b", "a retry waits as long as its back-off says");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debounced_key_waits_for_quiet_but_not_for_ever() {
+    let (quiet, at_most) = (Duration::from_secs(2), Duration::from_secs(5));
+    let queue = queue();
+    let start = queue.clock().instant();
+    queue.debounce(key("a"), quiet, at_most);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    queue.debounce(key("a"), quiet, at_most);
+    assert_eq!(take(&queue).await, "a");
+    assert_eq!(queue.clock().instant() - start, Duration::from_secs(3));
+    queue.done(&key("a"));
+
+    let start = queue.clock().instant();
+    for _ in 0..20 {
+        queue.debounce(key("b"), quiet, at_most);
+        if tokio::time::timeout(Duration::from_secs(1), queue.take()).await.is_ok() {
+            break;
+        }
+    }
+    assert_eq!(queue.clock().instant() - start, at_most, "it never keeps quiet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_has_room_again_when_a_key_is_taken() {
+    use futures::FutureExt;
+    let queue = queue().bounded(2);
+    queue.add(key("a"));
+    assert!(queue.room().now_or_never().is_some());
+    queue.add(key("b"));
+    queue.add(key("c"));
+    assert_eq!(queue.len(), 3, "nobody is refused");
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.room().await }
+    });
+    take(&queue).await;
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    take(&queue).await;
+    waiting.await.expect("there is room");
+    queue.add(key("d"));
+    queue.shut_down();
+    queue.room().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_trigger_is_kept_and_tells_no_keys_apart() {
+    let queue = queue();
+    let object = |name| Trigger { cause: Cause::Updated, kind: None, object: Some(key(name)) };
+    queue.add_for(key("a"), Priority::Normal, object("first"));
+    queue.add_for(key("a"), Priority::Normal, object("second"));
+    assert_eq!(queue.len(), 1);
+    let taken = queue.take_work().await.expect("a key");
+    assert_eq!(taken.trigger.to_string(), "updated default/first");
+    queue.add_rate_limited(key("a"));
+    queue.done(&key("a"));
+    assert_eq!(queue.take_work().await.expect("a key").trigger, Cause::Retry.into());
+}

@@ -80,8 +80,7 @@ impl<R: Reconciler> Worker<R> {
 
     async fn work_on(&self, Taken { key, trigger }: Taken<R::Key>) {
         let id = self.started.fetch_add(1, Ordering::Relaxed);
-        let span =
-            tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger);
+        let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger);
         let done = Done { queue: &self.queue, key: &key };
         async {
             let started = self.clock.instant();

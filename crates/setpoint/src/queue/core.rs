@@ -43,11 +43,7 @@ impl<K: WorkKey> Core<K> {
 
     /// Changes the state, with every key added whose time has come, then wakes whom `change` names. `now`
     /// is only asked while something is delayed or observed.
-    fn change<T>(
-        &self,
-        now: impl Fn() -> Instant,
-        change: impl FnOnce(&mut State<K>, &mut Wakes) -> T,
-    ) -> T {
+    fn change<T>(&self, now: impl Fn() -> Instant, change: impl FnOnce(&mut State<K>, &mut Wakes) -> T) -> T {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
         for _ in 0..state.catch_up(now) {

@@ -131,7 +131,8 @@ impl Model {
     fn states(&self) -> BTreeMap<u8, KeyState> {
         let mut states = BTreeMap::<u8, KeyState>::new();
         let levels = [Priority::High, Priority::Normal, Priority::Low];
-        let ready = levels.iter().flat_map(|level| self.ready[*level as usize].iter().map(|key| (*key, *level)));
+        let ready =
+            levels.iter().flat_map(|level| self.ready[*level as usize].iter().map(|key| (*key, *level)));
         for (position, (key, priority)) in ready.enumerate() {
             let position = Some(position);
             states.insert(key, KeyState { queued: true, position, priority, ..KeyState::default() });

@@ -378,7 +378,11 @@ async fn a_key_is_raised_and_never_lowered() {
     queue.add_with_priority(key("b"), Priority::High);
     queue.add_with_priority(key("d"), Priority::Normal);
     queue.done(&key("b"));
-    assert_eq!(take(&queue).await, "b", "it is as urgent when its work is done as it was asked for meanwhile");
+    assert_eq!(
+        take(&queue).await,
+        "b",
+        "it is as urgent when its work is done as it was asked for meanwhile"
+    );
 }
 
 /// A key that is raised again and again leaves no more behind than there are keys.

@@ -1,7 +1,7 @@
 //! The core of the work queue in every order of steps that its threads can take.
 //!
 //! These are the queue's own source files, with the model checker's lock in place of the real one. By
-//! default every order with up to two preemptions is tried; `make loom` tries more.
+//! default every order with up to three preemptions is tried; `make loom` tries more.
 
 #![allow(dead_code, unreachable_pub, reason = "the queue's files are used in part")]
 
@@ -35,7 +35,7 @@ use self::trigger::Trigger;
 use self::waiters::Place;
 
 /// Preemptions in one run, unless the environment asks for more.
-const PREEMPTIONS: usize = 2;
+const PREEMPTIONS: usize = 3;
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

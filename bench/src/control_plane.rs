@@ -69,7 +69,7 @@ impl ControlPlane {
     }
 
     /// What the kubeconfig says; nothing until it is written.
-    async fn config(&self) -> Option<kube::Config> {
+    pub(crate) async fn config(&self) -> Option<kube::Config> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).ok()?;
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.ok()
     }

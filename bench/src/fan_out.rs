@@ -1,13 +1,15 @@
 //! Many watchers on one resource, each on a TLS connection of its own: every change reaches every one.
+//!
+//! The watchers have a thread of their own, so that whoever makes the changes does not wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::io::Lines;
-use futures::{AsyncBufReadExt, StreamExt};
+use futures::{AsyncBufRead, AsyncBufReadExt, StreamExt};
 use http::{Method, Request};
 use serde_json::json;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::control_plane::{ControlPlane, block_on, call};
@@ -33,7 +35,7 @@ async fn measure(report: &mut Report, watchers: usize) {
     let plane = ControlPlane::start(&["--nodes", "0", "--no-scheduler", "--controllers=-*"]).await;
     let client = plane.client().await;
     let received = Arc::new(AtomicU64::new(0));
-    let watching = watch(&client, watchers, &received).await;
+    let (runtime, watching) = watch(&plane, watchers, &received).await;
     let expected = (watchers * CHANGES) as u64;
     let (span, ()) = plane.during(change_and_await(&client, &received, expected, &watching)).await;
     let (seconds, cpu) = (span.seconds, span.cpu_seconds);
@@ -47,7 +49,7 @@ async fn measure(report: &mut Report, watchers: usize) {
             span.after.mib.to_string(),
         ],
     );
-    watching.iter().for_each(JoinHandle::abort);
+    runtime.shutdown_background();
 }
 
 async fn change_and_await(
@@ -70,19 +72,37 @@ async fn change_and_await(
 }
 
 /// Opens watches that count what they receive; all are open when this returns.
-async fn watch(client: &kube::Client, watchers: usize, received: &Arc<AtomicU64>) -> Vec<JoinHandle<()>> {
+async fn watch(
+    plane: &ControlPlane,
+    watchers: usize,
+    received: &Arc<AtomicU64>,
+) -> (Runtime, Vec<JoinHandle<()>>) {
     const AT_ONCE: usize = 16;
-    let open = async |_| {
-        let request =
-            Request::get(format!("{PATH}?watch=true")).body(Vec::new()).expect("a constant request");
-        client.request_stream(request).await.expect("a watch opens").lines()
-    };
-    let count = |lines: Lines<_>| {
-        let received = received.clone();
-        tokio::spawn(lines.for_each(move |_| {
-            received.fetch_add(1, Ordering::Relaxed);
-            futures::future::ready(())
-        }))
-    };
-    futures::stream::iter(0..watchers).map(open).buffer_unordered(AT_ONCE).map(count).collect().await
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let config = plane.config().await.expect("a ready control plane has written its kubeconfig");
+    let received = received.clone();
+    let opening = runtime.spawn(async move {
+        let client = kube::Client::try_from(config).expect("the kubeconfig is complete");
+        let open = async |_| {
+            let request =
+                Request::get(format!("{PATH}?watch=true")).body(Vec::new()).expect("a constant request");
+            client.request_stream(request).await.expect("a watch opens")
+        };
+        let opened = futures::stream::iter(0..watchers).map(open).buffer_unordered(AT_ONCE);
+        opened.map(|events| tokio::spawn(count(events, received.clone()))).collect::<Vec<_>>().await
+    });
+    let watching = opening.await.expect("the watches open");
+    (runtime, watching)
+}
+
+/// Counts the events of a watch: one line each.
+async fn count(mut events: impl AsyncBufRead + Unpin, received: Arc<AtomicU64>) {
+    while let Ok(bytes) = events.fill_buf().await
+        && !bytes.is_empty()
+    {
+        let (length, lines) = (bytes.len(), bytes.iter().filter(|byte| **byte == b'\n').count());
+        received.fetch_add(lines as u64, Ordering::Relaxed);
+        events.consume_unpin(length);
+    }
 }

@@ -39,6 +39,14 @@ impl Body {
         }
     }
 
+    /// How long it is, where that is known.
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Content::Full(bytes) => Some(bytes.len() as u64),
+            Content::Stream { length, .. } => *length,
+        }
+    }
+
     /// The pieces of this body as they come.
     pub fn into_stream(self) -> BoxStream<'static, Bytes> {
         match self.0 {

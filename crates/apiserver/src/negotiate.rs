@@ -11,6 +11,7 @@ use crate::status::Status;
 pub(crate) enum Encoding {
     Json { pretty: bool },
     Yaml,
+    Protobuf,
 }
 
 impl Encoding {
@@ -18,6 +19,7 @@ impl Encoding {
         match self {
             Self::Json { .. } => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
         }
     }
 }
@@ -43,6 +45,9 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json { pretty: false }, shape: Shape::Object, beta: false };
+
+    /// Whole objects in protobuf.
+    pub(crate) const PROTOBUF: Self = Self { encoding: Encoding::Protobuf, ..Self::JSON };
 
     /// Whether the stored bytes can be the answer.
     pub(crate) fn is_plain(self) -> bool {
@@ -104,6 +109,18 @@ impl<'a> Clause<'a> {
         }
     }
 
+    /// The encoding it asks for, if that is one that objects have.
+    fn encoding(&self, pretty: bool) -> Option<Encoding> {
+        match self {
+            clause if clause.accepts("json") => {
+                Some(Encoding::Json { pretty: pretty || clause.parameter("pretty") == Some("1") })
+            }
+            clause if clause.accepts("yaml") => Some(Encoding::Yaml),
+            clause if clause.accepts("vnd.kubernetes.protobuf") => Some(Encoding::Protobuf),
+            _ => None,
+        }
+    }
+
     fn shape(&self) -> Option<(Shape, bool)> {
         let (Some(kind), group, version) = (self.parameter("as"), self.parameter("g"), self.parameter("v"))
         else {
@@ -143,29 +160,35 @@ pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Sta
     Err(Status::no_representation(if is_list { LIST_TYPES } else { OBJECT_TYPES }))
 }
 
-/// Whether a refusal is to be written in YAML.
-pub(crate) fn wants_yaml(headers: &HeaderMap) -> bool {
+/// How a refusal is to be written.
+pub(crate) fn of_refusal(headers: &HeaderMap) -> Encoding {
     let wanted = clauses(headers);
-    let first = wanted.iter().find(|clause| clause.accepts("json") || clause.accepts("yaml"));
-    first.is_some_and(|clause| !clause.accepts("json"))
+    let known = wanted.iter().find_map(|clause| clause.encoding(false));
+    known.unwrap_or(Encoding::Json { pretty: false })
 }
 
-/// What the client wants to read of objects. Protobuf is passed over in favour of what comes after it.
-pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>) -> Result<Output, Status> {
+/// What the client wants to read of objects. Where whole objects have no form in protobuf, that is passed
+/// over in favour of what comes after it; nobody has tables in it.
+pub(crate) fn output(
+    headers: &HeaderMap,
+    query: &Query<'_>,
+    objects_in_protobuf: bool,
+) -> Result<Output, Status> {
     let wanted = clauses(headers);
     let pretty = is_pretty(headers, query);
     if wanted.is_empty() {
         return Ok(Output { encoding: Encoding::Json { pretty }, ..Output::JSON });
     }
-    let json =
-        |clause: &Clause<'_>| Encoding::Json { pretty: pretty || clause.parameter("pretty") == Some("1") };
     for clause in &wanted {
-        let encoding = match clause {
-            clause if clause.accepts("json") => json(clause),
-            clause if clause.accepts("yaml") => Encoding::Yaml,
-            _ => continue,
+        let (Some(encoding), Some((shape, beta))) = (clause.encoding(pretty), clause.shape()) else {
+            continue;
         };
-        if let Some((shape, beta)) = clause.shape() {
+        let has_form = match (encoding, shape) {
+            (Encoding::Protobuf, Shape::Table) => false,
+            (Encoding::Protobuf, Shape::Object) => objects_in_protobuf,
+            _ => true,
+        };
+        if has_form {
             return Ok(Output { encoding, shape, beta });
         }
     }
@@ -212,10 +235,10 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
 mod tests {
     use super::*;
 
-    fn accept(header: &str) -> Result<Output, u16> {
+    fn accept(header: &str, objects_in_protobuf: bool) -> Result<Output, u16> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, header.parse().unwrap());
-        output(&headers, &Query::default()).map_err(|status| status.code)
+        output(&headers, &Query::default(), objects_in_protobuf).map_err(|status| status.code)
     }
 
     #[test]
@@ -225,15 +248,28 @@ mod tests {
             ("application/json", Ok(Output::JSON)),
             ("*/*", Ok(Output::JSON)),
             ("text/html,application/json;q=0.5", Ok(Output::JSON)),
-            ("application/vnd.kubernetes.protobuf,application/json", Ok(Output::JSON)),
-            ("application/vnd.kubernetes.protobuf", Err(406)),
+            ("application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9", Ok(Output::JSON)),
+            ("application/vnd.kubernetes.protobuf,application/json", Ok(Output::PROTOBUF)),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", Err(406)),
             ("application/cbor", Err(406)),
             ("application/yaml", Ok(Output { encoding: Encoding::Yaml, ..Output::JSON })),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok(table)),
             ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Ok(Output::JSON)),
             ("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(406)),
         ] {
-            assert_eq!(accept(header), expected, "{header}");
+            assert_eq!(accept(header, true), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn custom_resources_have_only_their_metadata_in_protobuf() {
+        let partial = Output { encoding: Encoding::Protobuf, shape: Shape::PartialMetadata, ..Output::JSON };
+        for (header, expected) in [
+            ("application/vnd.kubernetes.protobuf,application/json", Ok(Output::JSON)),
+            ("application/vnd.kubernetes.protobuf", Err(406)),
+            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Ok(partial)),
+        ] {
+            assert_eq!(accept(header, false), expected, "{header}");
         }
     }
 }

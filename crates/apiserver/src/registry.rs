@@ -11,6 +11,7 @@ use setpoint_store::{Key, Range, Resource};
 use crate::custom::compare_versions;
 use crate::kind::{FieldSelector, Kind};
 use crate::openapi::OpenApi;
+use crate::protobuf;
 use crate::schema::{Schema, Target};
 use crate::status::Named;
 
@@ -42,6 +43,8 @@ pub struct Served {
     pub target: Target,
     /// How every stored object of this kind begins: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Bytes,
+    /// Its newest objects as they were last encoded for watchers that read protobuf.
+    pub(crate) recent: protobuf::Recent,
     /// The kind that its objects are stored as, where that is another one.
     stored: Option<Arc<Served>>,
 }
@@ -61,7 +64,7 @@ impl Served {
         let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
-        Ok(Self { resource, target, head: head.into(), kind, stored })
+        Ok(Self { resource, target, head: head.into(), recent: protobuf::Recent::default(), kind, stored })
     }
 
     /// The kind that its objects are stored as.

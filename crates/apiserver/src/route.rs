@@ -10,7 +10,7 @@ use crate::auth::impersonate::{self, Refusal};
 use crate::auth::{Attributes, Decision, User, harmless};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
-use crate::negotiate::{self, Encoding, Output};
+use crate::negotiate;
 use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
@@ -18,7 +18,7 @@ use crate::request::{ResourceTarget, Target};
 use crate::rest::{self, Call};
 use crate::server::{Server, Warnings};
 use crate::status::Status;
-use crate::{discovery, health, openid};
+use crate::{compress, discovery, health, openid};
 
 /// A body may be this long: 3 MiB, as in v1.34.
 pub(crate) const BODY_BYTES: usize = 3 << 20;
@@ -27,19 +27,9 @@ pub(crate) const BODY_BYTES: usize = 3 << 20;
 pub(crate) async fn handle(server: &Server, user: &User, request: &Request<Bytes>) -> Response<Body> {
     let warnings = Warnings::default();
     let answered = answer(server, user, request, &warnings).await;
-    let mut response = answered.unwrap_or_else(|status| refuse(status, request.headers()));
+    let refuse = |status: Status| rest::respond::refusal(&status, negotiate::of_refusal(request.headers()));
+    let mut response = answered.unwrap_or_else(refuse);
     warnings.attach(&mut response);
-    response
-}
-
-fn refuse(status: Status, headers: &HeaderMap) -> Response<Body> {
-    let mut response = status.clone().into_response();
-    if negotiate::wants_yaml(headers) {
-        let output = Output { encoding: Encoding::Yaml, ..Output::JSON };
-        let document = serde_json::to_value(&status).unwrap_or_default();
-        let code = response.status();
-        response = rest::respond::document(code, output, &document);
-    }
     response
 }
 
@@ -121,11 +111,13 @@ async fn answer_resource(
         query: parts.query,
         headers: parts.headers,
         body: parts.body,
-        output: negotiate::output(parts.headers, parts.query)?,
+        output: negotiate::output(parts.headers, parts.query, served.kind.custom.is_none())?,
         warnings,
         now,
     };
-    rest::serve(&call, verb).await
+    let answered = rest::serve(&call, verb).await?;
+    let has_end = verb != Verb::Watch && !subresource.is_some_and(Subresource::is_connection);
+    Ok(if has_end { compress::answer(parts.headers, answered) } else { answered })
 }
 
 /// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside.
@@ -181,11 +173,15 @@ fn answer_path(
             let text = server.metrics.as_ref().map_or_else(String::new, |metrics| metrics());
             Ok(health::measurements(text))
         }
-        Some("api" | "apis") => discovery::answer(server, method, target, query, headers),
+        Some("api" | "apis") => {
+            let document = discovery::answer(server, method, target, query, headers)?;
+            Ok(compress::answer(headers, document))
+        }
         Some("openapi") => {
             only_reads()?;
             let segments: Vec<&str> = target.segments.iter().skip(1).map(AsRef::as_ref).collect();
-            Ok(serve::answer(server.registry.snapshot().openapi(), &segments, query, headers))
+            let document = serve::answer(server.registry.snapshot().openapi(), &segments, query, headers);
+            Ok(compress::answer(headers, document))
         }
         _ => {
             let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();

@@ -22,10 +22,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::User;
 use crate::body::Body;
+use crate::negotiate;
+use crate::rest::respond;
 use crate::route::BODY_BYTES;
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::tls::{self, ServerTls};
+use crate::websocket::{self, Messages};
 
 /// As many connections as are served at once; more wait to be accepted. Twice the 5,000 watchers of a large
 /// cluster, each on a connection of its own; at some 100 KB of buffers each that is 1 GB in the worst case.
@@ -113,26 +116,44 @@ async fn serve_connection(
     let certificates = stream.get_ref().1.peer_certificates();
     let user = Arc::new(certificates.and_then(|chain| tls::user_of(chain.first()?)));
     let answering = shared.clone();
+    let permit = Arc::new(permit);
     let service = service_fn(move |request| {
-        let (shared, user) = (answering.clone(), user.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, (*user).as_ref(), request).await) }
+        let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, (*user).as_ref(), request, &permit).await) }
     });
-    let connection = shared.builder.serve_connection(TokioIo::new(stream), service);
+    let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
         tracing::debug!(error, "a connection ended early");
     }
-    drop(permit);
 }
 
-async fn answer(shared: &Shared, certificate: Option<&User>, request: Request<Incoming>) -> Response<Body> {
-    let Some(user) = shared.server.0.sender(certificate, request.headers()).await else {
-        return Status::unauthorized().into_response();
+async fn answer(
+    shared: &Shared,
+    certificate: Option<&User>,
+    mut request: Request<Incoming>,
+    permit: &Arc<OwnedSemaphorePermit>,
+) -> Response<Body> {
+    let Some(user) = shared.server.0.sender(certificate, request.headers_mut()).await else {
+        return respond::refusal(&Status::unauthorized(), negotiate::of_refusal(request.headers()));
     };
+    let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
-    match read(body).await {
+    let mut response = match read(body).await {
         Ok(body) => shared.server.handle(user, Request::from_parts(parts, body)).await,
-        Err(status) => status.into_response(),
+        Err(status) => respond::refusal(&status, negotiate::of_refusal(&parts.headers)),
+    };
+    if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
+        let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
+        let permit = permit.clone();
+        tokio::spawn(async move {
+            // The connection still counts as one.
+            let _permit = permit;
+            if let Ok(connection) = upgrade.await {
+                websocket::send(TokioIo::new(connection), messages, pieces).await;
+            }
+        });
     }
+    response
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Status> {

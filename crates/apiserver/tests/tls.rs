@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{SinkExt, StreamExt};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
@@ -15,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::CancellationToken;
 
 struct Serving {
@@ -116,6 +119,80 @@ async fn a_body_that_is_too_long_is_refused() {
         let is_refused = answer.starts_with("HTTP/1.1 413") && answer.contains("RequestEntityTooLarge");
         assert!(is_refused, "{method} {media}: {answer}");
     }
+}
+
+type Socket = tokio_tungstenite::WebSocketStream<TlsStream<TcpStream>>;
+
+/// Asks for a WebSocket; the code of the answer if there is none.
+async fn open(serving: &Serving, path: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
+    let mut request = format!("wss://kubernetes.default.svc{path}").into_client_request().unwrap();
+    for (name, value) in headers {
+        let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    match tokio_tungstenite::client_async(request, serving.connect(None).await).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn event(socket: &mut Socket) -> serde_json::Value {
+    let message = tokio::time::timeout(Duration::from_secs(5), socket.next()).await.unwrap();
+    serde_json::from_str(message.unwrap().unwrap().to_text().unwrap()).unwrap()
+}
+
+const ORIGIN: (&str, &str) = ("origin", "http://localhost");
+/// `secret`, as browsers can send it.
+const TOKEN: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
+
+#[tokio::test]
+async fn a_browser_watches_through_a_websocket() {
+    let serving = serve().await;
+    let protocols = ("sec-websocket-protocol", &*format!("{TOKEN}, v1.watch"));
+    let path = "/api/v1/namespaces?watch=1&timeoutSeconds=3600";
+    let mut socket = open(&serving, path, &[ORIGIN, protocols]).await.unwrap();
+    let first = event(&mut socket).await;
+    assert_eq!((&first["type"], &first["object"]["kind"]), (&"ADDED".into(), &"Namespace".into()));
+    socket.send(Message::Ping("are you there".into())).await.unwrap();
+    socket.send(Message::text("nobody listens")).await.unwrap();
+    let created = serving
+        .ask(Some(&serving.admin), "POST /api/v1/namespaces HTTP/1.1", br#"{"metadata":{"name":"new"}}"#)
+        .await;
+    assert!(created.starts_with("HTTP/1.1 201"), "{created}");
+    let (mut is_new, mut has_pong) = (false, false);
+    while !(is_new && has_pong) {
+        let message = tokio::time::timeout(Duration::from_secs(5), socket.next()).await.unwrap();
+        match message.unwrap().unwrap() {
+            Message::Pong(echo) => has_pong = echo == "are you there".as_bytes(),
+            message => is_new = is_new || message.to_text().unwrap().contains("\"name\":\"new\""),
+        }
+    }
+    serving.stop.cancel();
+    while let Some(Ok(message)) = socket.next().await {
+        assert!(message.is_close(), "stopping ends watches of this sort too: {message}");
+    }
+    tokio::time::timeout(Duration::from_secs(5), serving.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_websocket_is_for_those_who_may_watch() {
+    let serving = serve().await;
+    let path = "/api/v1/namespaces?watch=1";
+    for (headers, code) in [
+        (vec![ORIGIN], 403),
+        (vec![ORIGIN, ("sec-websocket-protocol", TOKEN)], 401),
+        (vec![ORIGIN, ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.d3Jvbmc, x")], 401),
+        (vec![("authorization", "Bearer secret")], 403),
+        (vec![ORIGIN, ("authorization", "Bearer secret"), ("sec-websocket-protocol", "a, b")], 400),
+    ] {
+        let Err(refused) = open(&serving, path, &headers).await else { panic!("{headers:?}") };
+        assert_eq!(refused, code, "{headers:?}");
+    }
+    let mut late =
+        open(&serving, &format!("{path}&resourceVersion=x"), &[ORIGIN, ("authorization", "Bearer secret")])
+            .await;
+    assert!(late.as_mut().is_err(), "options are looked at first");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The live records of one resource, in path order.
 //!
 //! The map is persistent: a list takes a snapshot in O(1) and walks it without holding any lock, while
-//! writers go on.
+//! writers go on. How many records there are below each first part of a path is counted along, so that a page
+//! can say how many follow it without walking them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,6 +14,13 @@ use crate::{Event, EventKind, ListOptions, Page, Record, Revision};
 #[derive(Clone, Default)]
 pub(crate) struct Index {
     records: OrdMap<Arc<str>, Arc<Record>>,
+    /// How many records there are below `first-part/`.
+    below: OrdMap<Arc<str>, usize>,
+}
+
+/// The first part of a path, where it has more than one: `default/` of `default/web`.
+fn first_part(path: &str) -> Option<&str> {
+    path.find('/').map(|at| &path[..=at])
 }
 
 impl Index {
@@ -25,11 +33,30 @@ impl Index {
     }
 
     pub(crate) fn insert(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
-        self.records.insert(record.key.path.clone(), record)
+        let path = record.key.path.clone();
+        let replaced = self.records.insert(path.clone(), record);
+        if replaced.is_none()
+            && let Some(part) = first_part(&path)
+        {
+            match self.below.get_mut(part) {
+                Some(count) => *count += 1,
+                None => _ = self.below.insert(part.into(), 1),
+            }
+        }
+        replaced
     }
 
     pub(crate) fn remove(&mut self, path: &str) -> Option<Arc<Record>> {
-        self.records.remove(path)
+        let removed = self.records.remove(path)?;
+        if let Some(part) = first_part(path)
+            && let Some(count) = self.below.get_mut(part)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.below.remove(part);
+            }
+        }
+        Some(removed)
     }
 
     pub(crate) fn apply(&mut self, event: &Event) {
@@ -48,7 +75,11 @@ impl Index {
     }
 
     pub(crate) fn count(&self, prefix: &str) -> usize {
-        if prefix.is_empty() { self.len() } else { self.under(prefix, None).count() }
+        match first_part(prefix) {
+            _ if prefix.is_empty() => self.len(),
+            Some(part) if part == prefix => self.below.get(prefix).copied().unwrap_or(0),
+            _ => self.under(prefix, None).count(),
+        }
     }
 
     /// The records whose path is strictly after `after`.
@@ -61,8 +92,13 @@ impl Index {
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let mut rest = self.under(prefix, options.after.as_deref());
         let records: Vec<_> = rest.by_ref().take(limit).cloned().collect();
-        let whole_index = prefix.is_empty() && options.after.is_none();
-        let remaining = if whole_index { self.len() - records.len() } else { rest.count() };
+        let before = if options.after.is_none() { Some(0) } else { options.before };
+        let remaining = match (rest.next(), before) {
+            (None, _) => 0,
+            // Whatever the caller counted, there is one more at least.
+            (Some(_), Some(before)) => self.count(prefix).saturating_sub(before + records.len()).max(1),
+            (Some(_), None) => 1 + rest.count(),
+        };
         Page { records, revision, remaining }
     }
 

@@ -7,6 +7,11 @@
 //! Per interest two numbers say all that a sleeping watcher needs to know: whether anything for it was
 //! appended since its cursor, and whether anything for it was forgotten since. So changes that do not
 //! concern a watcher neither wake it nor let it fall behind.
+//!
+//! A few watchers are woken by every change at once. Many are woken in rounds: a few, then whoever else has
+//! something to do, then a few more. A change during a round asks for another one. So what happens while
+//! thousands are being served reaches them together, in one go each, instead of one go per change, and the
+//! writer of the next change does not stand in line behind all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures::task::AtomicWaker;
 use imbl::OrdMap;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// More watchers of one prefix than this are woken in rounds, this many at a time.
+const AT_ONCE: usize = 64;
 
 /// The watchers of one prefix.
 pub(crate) struct Interest {
@@ -25,8 +35,17 @@ pub(crate) struct Interest {
     forgotten: AtomicU64,
     /// Already among those to be woken after the publication under way.
     called: AtomicBool,
+    bells: Mutex<Bells>,
+    /// Another round is wanted, where there are rounds.
+    round: Notify,
+}
+
+#[derive(Default)]
+struct Bells {
     /// A persistent map, so that the one who wakes holds no lock while waking.
-    bells: Mutex<OrdMap<u64, Arc<AtomicWaker>>>,
+    wakers: OrdMap<u64, Arc<AtomicWaker>>,
+    /// Somebody goes the rounds ([`Rounds`]).
+    has_rounds: bool,
 }
 
 /// The interests in one resource, by length of prefix, then by prefix.
@@ -54,15 +73,13 @@ impl Interests {
         let interest = same_length.entry(prefix.clone()).or_insert_with(|| Interest::new(prefix, start, end));
         self.next_bell += 1;
         let bell = Bell { id: self.next_bell, waker: Arc::default(), interest: interest.clone() };
-        interest.bells.lock().insert(bell.id, bell.waker.clone());
+        interest.add(&bell);
         bell
     }
 
     /// Removes a watcher, and its interest if it was the last one.
     pub(crate) fn remove(&mut self, bell: &Bell) {
-        let mut bells = bell.interest.bells.lock();
-        bells.remove(&bell.id);
-        if !bells.is_empty() {
+        if bell.interest.remove(bell) > 0 {
             return;
         }
         let prefix = &bell.interest.prefix;
@@ -108,7 +125,42 @@ impl Interest {
             forgotten: AtomicU64::new(start),
             called: AtomicBool::new(false),
             bells: Mutex::default(),
+            round: Notify::new(),
         })
+    }
+
+    fn add(self: &Arc<Self>, bell: &Bell) {
+        let mut bells = self.bells.lock();
+        bells.wakers.insert(bell.id, bell.waker.clone());
+        if bells.wakers.len() <= AT_ONCE || bells.has_rounds {
+            return;
+        }
+        // Without a runtime to go the rounds on, everybody is woken at once.
+        if let Ok(runtime) = Handle::try_current() {
+            bells.has_rounds = true;
+            runtime.spawn(Rounds(self.clone()).go());
+        }
+    }
+
+    /// Removes a watcher; returns how many are left.
+    fn remove(&self, bell: &Bell) -> usize {
+        let mut bells = self.bells.lock();
+        bells.wakers.remove(&bell.id);
+        if bells.has_rounds && bells.wakers.len() <= AT_ONCE {
+            self.round.notify_one();
+        }
+        bells.wakers.len()
+    }
+
+    /// Wakes everyone, now or in the next round.
+    fn ring(&self) {
+        let bells = self.bells.lock();
+        if bells.has_rounds {
+            return self.round.notify_one();
+        }
+        let wakers = bells.wakers.clone();
+        drop(bells);
+        wakers.values().for_each(|waker| waker.wake());
     }
 
     /// Something for a watcher at `cursor` may be in the ring, or has been there.
@@ -133,8 +185,36 @@ impl Calls {
     pub(crate) fn wake(self) {
         for interest in self.0 {
             interest.called.store(false, Ordering::Release);
-            let bells = interest.bells.lock().clone();
-            bells.values().for_each(|waker| waker.wake());
+            interest.ring();
         }
+    }
+}
+
+/// Goes the rounds of the many watchers of one prefix, until they are few again.
+struct Rounds(Arc<Interest>);
+
+impl Rounds {
+    async fn go(self) {
+        loop {
+            self.0.round.notified().await;
+            let wakers = self.0.bells.lock().wakers.clone();
+            if wakers.len() <= AT_ONCE {
+                return;
+            }
+            for (at, waker) in wakers.values().enumerate() {
+                waker.wake();
+                if at % AT_ONCE == AT_ONCE - 1 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Rounds {
+    /// However it ends, whoever is left is woken at once from now on, and for what was missed now.
+    fn drop(&mut self) {
+        self.0.bells.lock().has_rounds = false;
+        self.0.ring();
     }
 }

@@ -71,6 +71,9 @@ pub struct ListOptions {
     pub limit: usize,
     /// Only records whose path is strictly after this one.
     pub after: Option<String>,
+    /// How many records of the range there are up to that one, for callers that know. It spares walking the
+    /// rest to say how many remain.
+    pub before: Option<usize>,
 }
 
 /// What a list found, in path order.

@@ -24,6 +24,7 @@ on_every_engine![
     a_list_of_the_future_is_refused,
     pages_of_one_revision_make_up_the_whole,
     a_page_begins_strictly_after_the_given_path,
+    a_page_says_how_many_follow_it,
     a_prefix_selects_its_records_only,
     resources_are_separate,
     a_watch_hands_out_every_change_in_order_once,
@@ -31,6 +32,7 @@ on_every_engine![
     a_watch_carries_previous_values,
     a_watch_of_a_prefix_sees_that_prefix_only,
     a_waiting_watch_is_woken_by_a_change,
+    many_waiting_watches_are_all_woken_by_every_change,
     a_cancelled_wait_loses_nothing,
     a_watch_reports_progress_when_nothing_concerned_it,
     a_watch_reports_no_progress_beyond_what_it_handed_out,
@@ -49,7 +51,7 @@ on_every_engine![
 ];
 
 fn limited(limit: usize, after: Option<&str>) -> ListOptions {
-    ListOptions { at: None, limit, after: after.map(str::to_owned) }
+    ListOptions { limit, after: after.map(str::to_owned), ..ListOptions::default() }
 }
 
 fn paths(page: &Page) -> Vec<&str> {
@@ -193,7 +195,8 @@ async fn pages_of_one_revision_make_up_the_whole(world: World) {
     let mut seen: Vec<String> = paths(&first).into_iter().map(str::to_owned).collect();
     let mut remaining = first.remaining;
     while remaining > 0 {
-        let options = ListOptions { at: Some(first.revision), limit: 10, after: seen.last().cloned() };
+        let options =
+            ListOptions { at: Some(first.revision), ..limited(10, seen.last().map(String::as_str)) };
         let page = world.list("ns/", options).await.unwrap();
         assert_eq!((page.revision, page.records.len() + page.remaining), (first.revision, remaining));
         assert!(page.records.iter().all(|record| text(record) != "changed"));
@@ -319,6 +322,57 @@ async fn a_waiting_watch_is_woken_by_a_change(world: World) {
     tokio::task::yield_now().await;
     world.create("ns/a").await;
     assert_eq!(waiting.await.unwrap(), ["+other/a@2", "+ns/a@3"]);
+}
+
+async fn a_page_says_how_many_follow_it(world: World) {
+    for path in ["a/1", "a/2", "a/3", "a/4", "b/1", "c"] {
+        world.create(path).await;
+    }
+    world.delete("a/2").await;
+    world.update("a/4", "again").await;
+    let remaining = async |prefix: &str, after: Option<&str>, before: Option<usize>| {
+        let options = ListOptions { before, ..limited(1, after) };
+        world.list(prefix, options).await.unwrap().remaining
+    };
+    assert_eq!(remaining("", None, None).await, 4);
+    assert_eq!(remaining("a/", None, None).await, 2);
+    assert_eq!(remaining("b/", None, None).await, 0);
+    assert_eq!(remaining("a/", Some("a/1"), None).await, 1);
+    assert_eq!(remaining("a/", Some("a/1"), Some(1)).await, 1);
+    assert_eq!(remaining("a/", Some("a/3"), Some(2)).await, 0);
+    assert_eq!(remaining("", Some("a/1"), Some(99)).await, 1, "more is more, whoever counted");
+}
+
+async fn many_waiting_watches_are_all_woken_by_every_change(world: World) {
+    const MANY: usize = 200;
+    let wait = |mut watch: Watch, last: String| {
+        tokio::spawn(async move {
+            let mut seen = Vec::new();
+            while seen.last() != Some(&last) {
+                seen.extend(watch.next().await.unwrap().iter().map(|event| brief(event)));
+            }
+            (watch, seen)
+        })
+    };
+    let all: Vec<_> = (0..MANY).map(|_| wait(world.watch("", 1), "+c@4".into())).collect();
+    for path in ["a", "b", "c"] {
+        tokio::task::yield_now().await;
+        world.create(path).await;
+    }
+    let mut watches = Vec::new();
+    for waiting in all {
+        let (watch, seen) = waiting.await.unwrap();
+        assert_eq!(seen, ["+a@2", "+b@3", "+c@4"]);
+        watches.push(watch);
+    }
+    // Once they are few again, they are woken all the same.
+    watches.truncate(3);
+    let few: Vec<_> = watches.into_iter().map(|watch| wait(watch, "+d@5".into())).collect();
+    tokio::task::yield_now().await;
+    world.create("d").await;
+    for waiting in few {
+        assert_eq!(waiting.await.unwrap().1, ["+d@5"]);
+    }
 }
 
 async fn a_cancelled_wait_loses_nothing(world: World) {

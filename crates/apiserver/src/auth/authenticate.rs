@@ -8,6 +8,7 @@ use http::header::AUTHORIZATION;
 use super::User;
 use super::service_account::{ISSUER, Known};
 use crate::server::Server;
+use crate::websocket;
 
 /// Knows users by their tokens and certificates.
 #[derive(Clone, Debug, Default)]
@@ -66,11 +67,21 @@ impl Authenticator {
 impl Server {
     /// The sender of a request, or nothing if it shows a credential that does not count.
     /// `certificate` is the user of the connection's client certificate, already verified.
-    pub(crate) async fn sender(&self, certificate: Option<&User>, headers: &HeaderMap) -> Option<User> {
+    /// A token among the subprotocols of a WebSocket is taken out of the headers: it is not for handlers.
+    pub(crate) async fn sender(&self, certificate: Option<&User>, headers: &mut HeaderMap) -> Option<User> {
+        let in_protocols = websocket::take_token(headers);
         if let Some(user) = certificate {
             return Some(user.clone());
         }
-        let Some(token) = bearer_token(headers) else { return Some(User::anonymous()) };
+        let token = match (bearer_token(headers), &in_protocols) {
+            (Some(token), _) => token,
+            (None, Ok(Some(token))) => token,
+            (None, Ok(None)) => return Some(User::anonymous()),
+            (None, Err(why)) => {
+                tracing::debug!(why, "the subprotocols of a WebSocket name no user");
+                return None;
+            }
+        };
         match self.user_of_token(token, &[ISSUER.into()]).await {
             Ok(known) => Some(known.user),
             Err(why) => {

@@ -85,7 +85,7 @@ pub(crate) fn answer(
         _ => None,
     };
     let document = document.ok_or_else(Status::no_such_resource)?;
-    let output = negotiate::output(headers, query)?;
+    let output = negotiate::output(headers, query, true)?;
     if output.shape != Shape::Object {
         return Err(negotiate::no_such_object_type());
     }

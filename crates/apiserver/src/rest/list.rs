@@ -16,8 +16,9 @@ use super::{Call, respond};
 use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::JsonMut;
-use crate::negotiate::Shape;
+use crate::negotiate::{Output, Shape};
 use crate::options::{ListOptions, VersionMatch};
+use crate::protobuf;
 use crate::registry::Served;
 use crate::schema::syntax;
 use crate::selector::Choice;
@@ -66,6 +67,10 @@ pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, St
     }
     let metadata =
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
+    if call.output == Output::PROTOBUF {
+        let bytes = protobuf::list(call.served, &metadata, &found.records)?;
+        return Ok(respond::response(StatusCode::OK, call.output.encoding.media_type(), Body::full(bytes)));
+    }
     let objects =
         found.records.iter().map(|record| call.served.decode(record)).collect::<Result<Vec<_>, _>>()?;
     shaped(call, metadata, objects)
@@ -177,8 +182,8 @@ pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice
     let page = read(call, choice, &start, limit).await;
     page.map_err(|why| match why {
         Error::Compacted { .. } if start.after.is_some() => {
-            let token =
-                Token { version: TOKEN_VERSION.into(), revision: -1, start: start.after.unwrap_or_default() };
+            let start = start.after.unwrap_or_default();
+            let token = Token { version: TOKEN_VERSION.into(), revision: -1, start, before: None };
             Status::expired_continue(token.encode())
         }
         Error::Compacted { requested, oldest } => {
@@ -192,11 +197,16 @@ pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice
 async fn read(call: &Call<'_>, choice: &Choice, start: &Start, limit: usize) -> Result<Found, Error> {
     let range = choice.range(call.served);
     let store = &call.server.store;
-    let mut options = setpoint_store::ListOptions { at: start.at, limit, after: start.after.clone() };
+    let is_everything = choice.is_everything();
+    // How many follow is not asked of a selection, only whether any do.
+    let before = if is_everything { start.before } else { Some(0) };
+    let mut options = setpoint_store::ListOptions { at: start.at, limit, after: start.after.clone(), before };
     let mut page = store.list(&range, options.clone()).await?;
     let revision = page.revision;
-    if choice.is_everything() {
-        let continue_token = continuation(&page.records, page.remaining, revision);
+    if is_everything {
+        let before = if start.after.is_none() { Some(0) } else { start.before };
+        let before = before.map(|before| before + page.records.len());
+        let continue_token = continuation(&page.records, page.remaining, revision, before);
         let remaining = (page.remaining > 0).then_some(page.remaining);
         return Ok(Found { records: page.records, revision, continue_token, remaining });
     }
@@ -212,7 +222,7 @@ async fn read(call: &Call<'_>, choice: &Choice, start: &Start, limit: usize) -> 
             records.push(record.clone());
             if limit > 0 && records.len() == limit {
                 let more = page.remaining + page.records.len() - at - 1;
-                let continue_token = continuation(&records, more, revision);
+                let continue_token = continuation(&records, more, revision, None);
                 return Ok(Found { records, revision, continue_token, remaining: None });
             }
         }
@@ -224,11 +234,16 @@ async fn read(call: &Call<'_>, choice: &Choice, start: &Start, limit: usize) -> 
     }
 }
 
-fn continuation(records: &[Arc<Record>], remaining: usize, revision: Revision) -> String {
+fn continuation(
+    records: &[Arc<Record>],
+    remaining: usize,
+    revision: Revision,
+    before: Option<usize>,
+) -> String {
     match records.last() {
         Some(last) if remaining > 0 => {
             let start = last.key.path.to_string();
-            Token { version: TOKEN_VERSION.into(), revision: revision as i64, start }.encode()
+            Token { version: TOKEN_VERSION.into(), revision: revision as i64, start, before }.encode()
         }
         _ => String::new(),
     }
@@ -239,6 +254,8 @@ fn continuation(records: &[Arc<Record>], remaining: usize, revision: Revision) -
 struct Start {
     at: Option<Revision>,
     after: Option<String>,
+    /// How many there are up to `after`, where the token says so.
+    before: Option<usize>,
     not_older_than: Option<Revision>,
 }
 
@@ -254,7 +271,7 @@ impl Start {
             let token = Token::decode(&options.continue_token)
                 .map_err(|why| Status::bad_request(format!("invalid continue token: {why}")))?;
             let at = (token.revision >= 0).then_some(token.revision as Revision);
-            return Ok(Self { at, after: Some(token.start), not_older_than: None });
+            return Ok(Self { at, after: Some(token.start), before: token.before, not_older_than: None });
         }
         let is_exact = match options.version_match {
             Some(VersionMatch::Exact) => true,
@@ -314,6 +331,9 @@ struct Token {
     revision: i64,
     /// The path of the last record before.
     start: String,
+    /// How many records there are up to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<usize>,
 }
 
 /// Reads what other encoders wrote, whatever is left over in the last letter.

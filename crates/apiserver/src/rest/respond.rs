@@ -11,6 +11,7 @@ use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::{Json, JsonMut};
 use crate::negotiate::{Encoding, Output, Shape};
+use crate::protobuf;
 use crate::status::Status;
 use crate::transform;
 
@@ -30,8 +31,26 @@ pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Re
         Encoding::Json { pretty: false } => to_bytes(document),
         Encoding::Json { pretty: true } => pretty(document),
         Encoding::Yaml => yaml(document),
+        Encoding::Protobuf => match protobuf::document(document) {
+            Ok(bytes) => bytes,
+            Err(status) => return refusal(&status, output.encoding),
+        },
     };
     response(code, output.encoding.media_type(), Body::full(bytes))
+}
+
+/// A refusal in the encoding that the client reads.
+pub(crate) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
+    let mut response = status.clone().into_response();
+    let body = match encoding {
+        Encoding::Json { .. } => return response,
+        Encoding::Yaml => yaml(&serde_json::to_value(status).unwrap_or_default()),
+        Encoding::Protobuf => protobuf::status(status),
+    };
+    *response.body_mut() = Body::full(body);
+    let media_type = HeaderValue::from_static(encoding.media_type());
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
 }
 
 fn pretty(document: &Value) -> Bytes {

@@ -11,7 +11,7 @@
 pub mod decode;
 mod facts;
 pub(crate) mod go;
-mod protobuf;
+pub(crate) mod protobuf;
 mod read;
 mod scalar;
 pub(crate) mod syntax;

@@ -1,11 +1,15 @@
 //! The forms in which objects are read and written.
 
+use std::io::Read;
+
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::Api;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 #[tokio::test(start_paused = true)]
@@ -29,8 +33,8 @@ async fn clients_get_the_form_they_want_most() {
     api.config_map("a", json!({})).await;
     for (accept, code, media) in [
         ("*/*", 200, "application/json"),
-        ("application/vnd.kubernetes.protobuf,application/json", 200, "application/json"),
-        ("application/vnd.kubernetes.protobuf", 406, "application/json"),
+        ("application/vnd.kubernetes.protobuf,application/json", 200, PROTOBUF),
+        ("application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9", 200, "application/json"),
         ("application/json;q=0.1,application/yaml", 200, "application/yaml"),
         ("text/html", 406, "application/json"),
         (";;;", 406, "application/json"),
@@ -45,6 +49,95 @@ async fn clients_get_the_form_they_want_most() {
          application/vnd.kubernetes.protobuf, application/json;stream=watch, \
          application/vnd.kubernetes.protobuf;stream=watch"
     );
+}
+
+/// The body of an answer in protobuf.
+async fn protobuf(api: &Api, accept: &str, path: &str) -> Bytes {
+    let response = api.send(Method::GET, path, &[("accept", accept)], "").await;
+    assert_eq!(response.headers()["content-type"], PROTOBUF, "{path}");
+    let body = response.into_body().collect().await;
+    assert!(body.starts_with(b"k8s\0"), "{body:?}");
+    body
+}
+
+fn contains(bytes: &[u8], part: &str) -> bool {
+    bytes.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_in_protobuf_can_be_written_back() {
+    let api = Api::start().await;
+    let map = json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "v"}, "immutable": true});
+    let created = api.post(MAPS, map).await.created();
+    let path = format!("{MAPS}/a");
+    let read = protobuf(&api, PROTOBUF, &path).await;
+    assert!(read.len() < created.to_string().len());
+    let written = api.ask(Method::PUT, &path, &[("content-type", PROTOBUF)], read).await.ok();
+    assert_eq!(written, created, "an update without a change");
+    let copy = [("content-type", PROTOBUF), ("accept", PROTOBUF)];
+    let unchanged = protobuf(&api, PROTOBUF, &path).await;
+    assert_eq!(api.ask(Method::PUT, &path, &copy, unchanged).await.content_type, PROTOBUF);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_refusals_metadata_and_discovery_have_a_form_in_protobuf() {
+    let api = Api::start().await;
+    api.config_map("first", json!({})).await;
+    api.config_map("second", json!({})).await;
+    let list = protobuf(&api, PROTOBUF, MAPS).await;
+    for part in ["ConfigMapList", "first", "second"] {
+        assert!(contains(&list, part), "{part}");
+    }
+    let refusal = protobuf(&api, PROTOBUF, &format!("{MAPS}/none")).await;
+    assert!(contains(&refusal, "Status") && contains(&refusal, "configmaps \"none\" not found"));
+    let partial = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+    let list = protobuf(&api, &partial, MAPS).await;
+    assert!(contains(&list, "PartialObjectMetadataList") && contains(&list, "second"));
+    assert!(contains(&protobuf(&api, PROTOBUF, "/apis/apps/v1").await, "deployments"));
+    assert!(contains(&protobuf(&api, PROTOBUF, "/apis").await, "APIGroupList"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_events_of_a_watch_in_protobuf_have_their_length_before_them() {
+    let api = Api::start().await;
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=5");
+    let response = api.send(Method::GET, &path, &[("accept", PROTOBUF)], "").await;
+    assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
+    api.config_map("a", json!({})).await;
+    api.delete(&format!("{MAPS}/a")).await.ok();
+    let mut rest = response.into_body().collect().await;
+    for kind in ["ADDED", "DELETED"] {
+        let length = u32::from_be_bytes(rest.split_to(4)[..].try_into().unwrap());
+        let event = rest.split_to(length as usize);
+        assert!(event.starts_with(&[0x0a, kind.len() as u8]) && contains(&event, kind), "{event:?}");
+        assert!(contains(&event, "k8s\0") && contains(&event, "ConfigMap"), "{event:?}");
+    }
+    assert!(rest.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_answers_are_compressed_for_those_who_can_read_that() {
+    let api = Api::start().await;
+    for name in ["a", "b"] {
+        let map = json!({"metadata": {"name": name}, "data": {"k": "v".repeat(100_000)}});
+        api.post(MAPS, map).await.created();
+    }
+    let zipped = [("accept-encoding", "gzip")];
+    let list = api.send(Method::GET, MAPS, &zipped, "").await;
+    assert_eq!(
+        (&list.headers()["content-encoding"], &list.headers()["vary"]),
+        (&"gzip".parse().unwrap(), &"Accept-Encoding".parse().unwrap())
+    );
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*list.into_body().collect().await).read_to_string(&mut text).unwrap();
+    let list: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(list["items"][1]["metadata"]["name"], "b");
+    for (path, headers) in [(format!("{MAPS}/a"), &zipped[..]), (MAPS.into(), &[])] {
+        let plain = api.send(Method::GET, &path, headers, "").await;
+        assert!(!plain.headers().contains_key("content-encoding"), "{path}");
+    }
+    let watch = api.send(Method::GET, &format!("{MAPS}?watch=1"), &zipped, "").await;
+    assert!(!watch.headers().contains_key("content-encoding"), "a watch has no end to wait for");
 }
 
 #[tokio::test(start_paused = true)]

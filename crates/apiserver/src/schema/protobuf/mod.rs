@@ -1,4 +1,5 @@
-//! Protobuf bodies, which Go's clients send of built-in kinds, into the values that JSON would have had.
+//! Protobuf bodies, which Go's clients send of built-in kinds, into the values that JSON would have had, and
+//! back.
 //!
 //! ```text
 //!  "k8s\0" ─► envelope (apiVersion, kind, raw) ─► message ─► JSON value ─► read like any other document
@@ -10,6 +11,7 @@
 
 mod numbers;
 mod wire;
+pub(crate) mod write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -25,6 +25,11 @@ impl Message {
         let at = self.0.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         Some(self.0[at].1)
     }
+
+    /// All members by number.
+    pub(super) fn members(&self) -> impl Iterator<Item = (u64, Member)> {
+        self.0.iter().copied()
+    }
 }
 
 static MESSAGES: LazyLock<BTreeMap<String, Message>> = LazyLock::new(|| {

@@ -1,0 +1,107 @@
+//! Long answers, compressed for clients that say they can read that, as v1.34 does it.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
+use http::{HeaderMap, HeaderValue, Response};
+
+use crate::body::Body;
+
+/// Shorter answers are not worth it: 128 KiB, as in v1.34.
+const THRESHOLD: u64 = 128 << 10;
+
+/// The least effort, as in v1.34: more of it gains little.
+const LEVEL: Compression = Compression::new(1);
+
+/// So many bytes are compressed before others get their turn: about a millisecond's work.
+const AT_ONCE: usize = 128 << 10;
+
+/// The answer, compressed if it is long and the client can read that. Not for watches: they never end.
+pub(crate) fn answer(headers: &HeaderMap, response: Response<Body>) -> Response<Body> {
+    let is_long = response.body().length().is_none_or(|length| length > THRESHOLD);
+    if !is_long || !accepts_gzip(headers) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    Response::from_parts(parts, Body::stream(compressed(portions(body)), None))
+}
+
+/// Whether the word stands in the header, by itself: weights are not looked at.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let header = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+    header.split(',').any(|word| word.trim() == "gzip")
+}
+
+/// A body in pieces that are not too long.
+fn portions(body: Body) -> BoxStream<'static, Bytes> {
+    let cut = |mut piece: Bytes| {
+        futures::stream::iter(std::iter::from_fn(move || {
+            (!piece.is_empty()).then(|| piece.split_to(piece.len().min(AT_ONCE)))
+        }))
+    };
+    body.into_stream().flat_map(cut).boxed()
+}
+
+fn compressed(pieces: BoxStream<'static, Bytes>) -> impl futures::Stream<Item = Bytes> + Send {
+    let encoder = GzEncoder::new(Vec::new(), LEVEL);
+    futures::stream::unfold(Some((pieces, encoder)), |state| async {
+        let (mut pieces, mut encoder) = state?;
+        loop {
+            let Some(piece) = pieces.next().await else {
+                let rest = encoder.finish().unwrap_or_default();
+                return Some((Bytes::from(rest), None));
+            };
+            encoder.write_all(&piece).expect("writing into memory succeeds");
+            let written = std::mem::take(encoder.get_mut());
+            if !written.is_empty() {
+                return Some((written.into(), Some((pieces, encoder))));
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn asking(accept: &str) -> HeaderMap {
+        HeaderMap::from_iter([(ACCEPT_ENCODING, accept.parse().unwrap())])
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_is_the_same_once_it_is_read() {
+        let text: String = (0..60_000).map(|number| number.to_string()).collect();
+        let response = answer(&asking("deflate, gzip"), Response::new(Body::full(text.clone())));
+        assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
+        assert_eq!(response.headers()[VARY], "Accept-Encoding");
+        let bytes = response.into_body().collect().await;
+        assert!(bytes.len() < text.len() / 2, "{}", bytes.len());
+        let mut read = String::new();
+        flate2::read::GzDecoder::new(&*bytes).read_to_string(&mut read).unwrap();
+        assert_eq!(read, text);
+    }
+
+    #[test]
+    fn short_answers_and_other_clients_get_plain_ones() {
+        let long = || "x".repeat(THRESHOLD as usize + 1);
+        for (accept, body, expected) in [
+            ("gzip", long(), true),
+            ("gzip", "x".repeat(THRESHOLD as usize), false),
+            ("br", long(), false),
+            ("gzip;q=0.5", long(), false),
+            ("", long(), false),
+        ] {
+            let response = answer(&asking(accept), Response::new(Body::full(body)));
+            assert_eq!(response.headers().contains_key(CONTENT_ENCODING), expected, "{accept}");
+        }
+    }
+}

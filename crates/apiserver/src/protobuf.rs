@@ -1,0 +1,114 @@
+//! Answers in protobuf, for those who ask for it: Go's clients, to whom it is a third of the bytes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::Value;
+use setpoint_store::{Record, Revision};
+
+use crate::json::Json;
+use crate::registry::Served;
+use crate::schema::Schema;
+use crate::schema::protobuf::write::{self, NoForm};
+use crate::status::Status;
+
+/// What the documents say whose own type says nothing.
+const OBJECT_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIST_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+
+/// A document of a built-in kind, in its envelope.
+pub(crate) fn document(document: &Value) -> Result<Bytes, Status> {
+    let (api_version, kind) = (document.text("apiVersion"), document.text("kind"));
+    // The oldest documents do not say what version they are of.
+    let api_version = if api_version.is_empty() { "v1" } else { api_version };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let written = match (group, kind) {
+        ("meta.k8s.io", "PartialObjectMetadata") => {
+            partial(document).map(|raw| write::envelope(api_version, kind, &raw))
+        }
+        ("meta.k8s.io", "PartialObjectMetadataList") => {
+            partial_list(document).map(|raw| write::envelope(api_version, kind, &raw))
+        }
+        _ => match Schema::built_in_kind(group, version, kind) {
+            Some(schema) => write::document(&schema, api_version, kind, document),
+            None => Err(NoForm),
+        },
+    };
+    written.map_err(|NoForm| no_form(kind))
+}
+
+fn no_form(kind: &str) -> Status {
+    Status::not_acceptable(format!(
+        "object *v1.{kind} does not implement the protobuf marshalling interface and cannot be encoded to a \
+         protobuf message"
+    ))
+}
+
+fn built_in(name: &str) -> Result<Schema, NoForm> {
+    Schema::built_in(name).ok_or(NoForm)
+}
+
+fn partial(document: &Value) -> Result<Vec<u8>, NoForm> {
+    let mut raw = Vec::new();
+    write::put_bytes(&mut raw, 1, &write::message(&built_in(OBJECT_METADATA)?, document.at("metadata"))?);
+    Ok(raw)
+}
+
+fn partial_list(document: &Value) -> Result<Vec<u8>, NoForm> {
+    let mut raw = Vec::new();
+    write::put_bytes(&mut raw, 1, &write::message(&built_in(LIST_METADATA)?, document.at("metadata"))?);
+    for item in document.list("items") {
+        write::put_bytes(&mut raw, 2, &partial(item)?);
+    }
+    Ok(raw)
+}
+
+/// A refusal.
+pub(crate) fn status(status: &Status) -> Bytes {
+    let document = serde_json::to_value(status).unwrap_or_default();
+    let raw = built_in(STATUS).and_then(|schema| write::message(&schema, &document)).unwrap_or_default();
+    write::envelope("v1", "Status", &raw)
+}
+
+/// A list of stored objects.
+pub(crate) fn list(served: &Served, metadata: &Value, records: &[Arc<Record>]) -> Result<Bytes, Status> {
+    let no_form = |NoForm| no_form(&served.kind.list_kind());
+    let mut raw = Vec::with_capacity(records.iter().map(|record| record.value.len()).sum::<usize>() / 2);
+    let metadata = built_in(LIST_METADATA).and_then(|schema| write::message(&schema, metadata));
+    write::put_bytes(&mut raw, 1, &metadata.map_err(no_form)?);
+    for record in records {
+        let item = write::message(&served.target.schema, &served.decode(record)?).map_err(no_form)?;
+        write::put_bytes(&mut raw, 2, &item);
+    }
+    Ok(write::envelope(&served.kind.api_version(), &served.kind.list_kind(), &raw))
+}
+
+/// As many encoded objects of a kind are remembered: what watchers who keep pace ask for one after the other.
+/// At some 1 KB each that is 64 KB for each kind that somebody watches in protobuf.
+const REMEMBERED: usize = 64;
+
+/// The newest objects of a kind in protobuf, so that a change is encoded once for all its watchers.
+#[derive(Default)]
+pub(crate) struct Recent(Mutex<VecDeque<(Revision, Bytes)>>);
+
+/// A stored object, in its envelope. It must be the one that was stored at its revision, not one made up
+/// from it.
+pub(crate) fn record(served: &Served, record: &Record) -> Result<Bytes, Status> {
+    let known = served.recent.0.lock().iter().find(|(revision, _)| *revision == record.modified).cloned();
+    if let Some((_, bytes)) = known {
+        return Ok(bytes);
+    }
+    let object = served.decode(record)?;
+    let (api_version, kind) = (served.kind.api_version(), &served.kind.kind);
+    let bytes = write::document(&served.target.schema, &api_version, kind, &object)
+        .map_err(|NoForm| no_form(kind))?;
+    let mut recent = served.recent.0.lock();
+    if recent.len() == REMEMBERED {
+        recent.pop_front();
+    }
+    recent.push_back((record.modified, bytes.clone()));
+    Ok(bytes)
+}

@@ -1,0 +1,160 @@
+//! How the events of a watch are written: the shape and encoding of their objects, and where one ends and
+//! the next begins.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::Value;
+use setpoint_clock::Clock;
+use setpoint_store::{Record, Revision};
+
+use super::super::Call;
+use crate::codec::to_bytes;
+use crate::negotiate::{Encoding, Output, Shape};
+use crate::protobuf;
+use crate::registry::Served;
+use crate::schema::protobuf::write;
+use crate::status::Status;
+use crate::transform::{self, IncludeObject, TableOptions};
+
+/// Where one event ends and the next begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// JSON events: one line each.
+    Lines,
+    /// Protobuf events: the length of each before it, in four bytes.
+    Lengths,
+    /// One message of a WebSocket each.
+    Messages,
+}
+
+/// How the objects of a watch are shown.
+pub(super) struct Form {
+    pub(super) served: Arc<Served>,
+    pub(super) framing: Framing,
+    output: Output,
+    table: TableOptions,
+    clock: Clock,
+}
+
+impl Form {
+    pub(super) fn of(call: &Call<'_>, in_messages: bool) -> Result<Self, Status> {
+        let framing = match call.output.encoding {
+            _ if in_messages => Framing::Messages,
+            Encoding::Protobuf => Framing::Lengths,
+            _ => Framing::Lines,
+        };
+        if call.output.encoding == Encoding::Yaml {
+            return Err(Status::not_acceptable(
+                "only the following media types are accepted: application/json;stream=watch, \
+                 application/vnd.kubernetes.protobuf;stream=watch",
+            ));
+        }
+        let table = match call.output.shape {
+            Shape::Table => TableOptions::parse(call.query)?,
+            _ => TableOptions { include: IncludeObject::Metadata, without_columns: false },
+        };
+        let (served, clock) = (call.served.clone(), call.server.clock.clone());
+        Ok(Self { served, framing, output: call.output, table, clock })
+    }
+
+    pub(super) fn media_type(&self) -> &'static str {
+        match self.output.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            other => other.media_type(),
+        }
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        self.output.encoding != Encoding::Protobuf
+    }
+
+    /// Writes an event about a record.
+    pub(super) fn event(
+        &mut self,
+        into: &mut Vec<u8>,
+        kind: &str,
+        record: Cow<'_, Arc<Record>>,
+    ) -> Result<(), Status> {
+        let object = self.record(record)?;
+        self.frame(into, kind, &object);
+        Ok(())
+    }
+
+    fn record(&mut self, record: Cow<'_, Arc<Record>>) -> Result<Bytes, Status> {
+        match (self.output.shape, self.output.encoding, record) {
+            (Shape::Object, Encoding::Protobuf, Cow::Borrowed(stored)) => {
+                protobuf::record(&self.served, stored)
+            }
+            (Shape::Object, Encoding::Json { .. }, record) => self.served.bytes(&record),
+            (_, _, record) => {
+                let object = self.served.decode(&record)?;
+                self.object(object)
+            }
+        }
+    }
+
+    fn object(&mut self, object: Value) -> Result<Bytes, Status> {
+        let document = match self.output.shape {
+            Shape::Object => object,
+            Shape::PartialMetadata | Shape::PartialMetadataList => transform::partial(self.output, object),
+            Shape::Table => {
+                let now: Timestamp = self.clock.now();
+                let revision =
+                    crate::json::Json::text(crate::metadata::of(&object), "resourceVersion").to_string();
+                let list = transform::list_metadata(&revision, None, None);
+                let table = transform::table(&self.served, self.output, &self.table, list, vec![object], now);
+                self.table.without_columns = true;
+                table
+            }
+        };
+        match self.output.encoding {
+            Encoding::Protobuf => protobuf::document(&document),
+            _ => Ok(to_bytes(&document)),
+        }
+    }
+
+    /// Writes a bookmark.
+    pub(super) fn bookmark(&mut self, into: &mut Vec<u8>, revision: Revision, ends_initial: bool) {
+        let object = transform::bookmark(&self.served, revision, ends_initial);
+        match self.object(object) {
+            Ok(object) => self.frame(into, "BOOKMARK", &object),
+            Err(status) => self.error(into, &status),
+        }
+    }
+
+    /// Writes why the watch ends.
+    pub(super) fn error(&self, into: &mut Vec<u8>, status: &Status) {
+        match self.output.encoding {
+            Encoding::Protobuf => self.frame(into, "ERROR", &protobuf::status(status)),
+            _ => self.frame(into, "ERROR", &status.to_bytes()),
+        }
+    }
+
+    fn frame(&self, into: &mut Vec<u8>, kind: &str, object: &[u8]) {
+        if self.output.encoding != Encoding::Protobuf {
+            return write_line(into, kind, object);
+        }
+        let start = into.len();
+        if self.framing == Framing::Lengths {
+            into.extend_from_slice(&[0; 4]);
+        }
+        let contents = into.len();
+        write::watch_event(into, kind, object);
+        if self.framing == Framing::Lengths {
+            // Objects are far smaller than the 4 GiB that the length has room for: bodies are bounded.
+            let length = (into.len() - contents) as u32;
+            into[start..contents].copy_from_slice(&length.to_be_bytes());
+        }
+    }
+}
+
+fn write_line(piece: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    piece.extend_from_slice(b"{\"type\":\"");
+    piece.extend_from_slice(kind.as_bytes());
+    piece.extend_from_slice(b"\",\"object\":");
+    piece.extend_from_slice(object);
+    piece.extend_from_slice(b"}\n");
+}

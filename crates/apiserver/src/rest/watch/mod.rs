@@ -1,0 +1,98 @@
+//! Watches: the changes of a selection, and how they are framed.
+//!
+//! A watcher is a cursor into the store's history. One that is too slow loses its place there and is cut
+//! off with an error event; nothing is buffered for it.
+
+mod form;
+mod records;
+mod stream;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use setpoint_store::Revision;
+
+use self::form::Form;
+pub use self::records::{ChangeKind, RecordWatch};
+use self::stream::{Plan, WatchStream};
+use super::{Call, list, respond};
+use crate::body::Body;
+use crate::options::ListOptions;
+use crate::selector::Choice;
+use crate::status::Status;
+use crate::websocket;
+
+/// A watch without a timeout of its own ends after this long, up to twice as long, as in v1.34.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1800);
+
+pub(crate) async fn watch(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let options = ListOptions::parse(call.query, call.namespace, true)?;
+    let choice = list::choose(call, &options)?;
+    let in_messages = websocket::is_request(call.headers);
+    let form = Form::of(call, in_messages)?;
+    let (media_type, is_text) = (form.media_type(), form.is_text());
+    let revision = list::parse_revision(&options.resource_version).map_err(Status::unknown)?;
+    let body = match begin(call, &options, choice, revision).await {
+        Ok((watch, plan)) => {
+            Body::stream(WatchStream::new(watch, plan, form, call.server.clock.clone()), None)
+        }
+        // Too old a version is what a watch says, not what it answers with.
+        Err(status) if status.code == 410 => {
+            let mut only = Vec::new();
+            form.error(&mut only, &status);
+            Body::full(only)
+        }
+        Err(status) => return Err(status),
+    };
+    Ok(match in_messages {
+        true => websocket::answer(call.headers, body, is_text),
+        false => respond::response(StatusCode::OK, media_type, body),
+    })
+}
+
+async fn begin(
+    call: &Call<'_>,
+    options: &ListOptions,
+    choice: Choice,
+    revision: Option<Revision>,
+) -> Result<(RecordWatch, Plan), Status> {
+    let named = revision.unwrap_or(0);
+    let sends_initial = options.send_initial_events == Some(true);
+    let is_old_style = sends_initial && call.query.get("sendInitialEvents").is_none();
+    let mut initial = VecDeque::new();
+    let from = match (sends_initial, options.send_initial_events, named) {
+        (true, _, _) => {
+            list::wait_for(call.server, named).await?;
+            let range = choice.range(call.served);
+            let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
+            let page = page.map_err(|why| call.server.refusal(why))?;
+            initial.extend(page.records.into_iter().filter(|record| choice.matches(record, call.served)));
+            page.revision
+        }
+        // From now on.
+        (false, Some(false), 0) => call.server.store.revision(),
+        (false, _, named) => {
+            list::wait_for(call.server, named).await?;
+            named
+        }
+    };
+    let watch = call.server.watch(call.served.clone(), choice, from)?;
+    let pending_end_of_initial = (sends_initial && !is_old_style && options.bookmarks).then_some(from);
+    let plan =
+        Plan { initial, pending_end_of_initial, lasts: lasts(call, options), bookmarks: options.bookmarks };
+    Ok((watch, plan))
+}
+
+/// How long a watch lasts.
+fn lasts(call: &Call<'_>, options: &ListOptions) -> Duration {
+    match options
+        .timeout_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|seconds| *seconds > 0)
+    {
+        // More than a year is for ever.
+        Some(seconds) => Duration::from_secs(seconds.min(365 * 24 * 3600)),
+        None => SHORTEST_WATCH.mul_f64(1.0 + call.server.rng.fraction()),
+    }
+}

@@ -1,0 +1,126 @@
+//! The changes of a selection, as records.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use setpoint_store::{Event, EventKind, Record, Revision, Watch, WatchError};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::registry::Served;
+use crate::selector::Choice;
+use crate::server::Server;
+use crate::status::Status;
+
+/// What happened to an object, seen through a selection: one that stops being selected is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl ChangeKind {
+    /// Its name in watch events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// The changes of a selection after a revision.
+pub struct RecordWatch {
+    watch: Watch,
+    served: Arc<Served>,
+    choice: Choice,
+    /// One future for the whole watch: setting one up for every change would cost more than the change.
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Server {
+    pub(crate) fn watch(
+        &self,
+        served: Arc<Served>,
+        choice: Choice,
+        from: Revision,
+    ) -> Result<RecordWatch, Status> {
+        let watch = self.store.watch(choice.range(&served), from).map_err(|why| match why {
+            setpoint_store::Error::Compacted { requested, oldest } => too_old(requested, oldest),
+            other => self.refusal(other),
+        })?;
+        let closing = served.kind.custom.as_ref().map_or(&self.closing, |custom| &custom.closing).clone();
+        Ok(RecordWatch { watch, served, choice, closing: Box::pin(closing.cancelled_owned()) })
+    }
+}
+
+fn too_old(requested: Revision, oldest: Revision) -> Status {
+    Status::expired(format!("too old resource version: {requested} ({oldest})"))
+}
+
+impl RecordWatch {
+    /// Waits for the next changes. An empty batch only says that the revision has moved on; `None` is the
+    /// end: the server is closing, or the watched kind is not what it was. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<Vec<(ChangeKind, Arc<Record>)>>, Status> {
+        let events = std::future::poll_fn(|context| self.poll_events(context)).await?;
+        let changes = |events: Vec<Arc<Event>>| {
+            let changes = events.iter().filter_map(|event| self.change(event));
+            changes.map(|(kind, record)| (kind, record.into_owned())).collect()
+        };
+        Ok(events.map(changes))
+    }
+
+    /// The next changes before the selection ([`change`](Self::change)); `None` is the end.
+    pub(super) fn poll_events(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
+        match self.watch.poll_next(context) {
+            Poll::Ready(Ok(events)) => Poll::Ready(Ok(Some(events))),
+            Poll::Ready(Err(WatchError::FellBehind { seen })) => Poll::Ready(Err(too_old(seen, seen + 1))),
+            Poll::Ready(Err(WatchError::Closed)) => Poll::Ready(Ok(None)),
+            Poll::Pending => self.closing.as_mut().poll(context).map(|()| Ok(None)),
+        }
+    }
+
+    /// A record as the watched resource shows it.
+    pub fn shown(&self, record: &Record) -> Result<Bytes, Status> {
+        self.served.bytes(record)
+    }
+
+    /// Everything up to this revision has been handed out.
+    pub fn revision(&self) -> Revision {
+        self.watch.revision()
+    }
+
+    /// What an event is to this selection.
+    pub(super) fn change<'a>(&self, event: &'a Event) -> Option<(ChangeKind, Cow<'a, Arc<Record>>)> {
+        if self.choice.is_everything() {
+            let kind = match event.kind {
+                EventKind::Created => ChangeKind::Added,
+                EventKind::Updated => ChangeKind::Modified,
+                EventKind::Deleted => ChangeKind::Deleted,
+            };
+            return Some((kind, Cow::Borrowed(&event.record)));
+        }
+        let chosen = |record: &Arc<Record>| self.choice.matches(record, &self.served);
+        let was = event.previous.as_ref().filter(|previous| chosen(previous));
+        let is = event.kind != EventKind::Deleted && chosen(&event.record);
+        match (was, is) {
+            (None, true) => Some((ChangeKind::Added, Cow::Borrowed(&event.record))),
+            (Some(_), true) => Some((ChangeKind::Modified, Cow::Borrowed(&event.record))),
+            (Some(_), false) if event.kind == EventKind::Deleted => {
+                Some((ChangeKind::Deleted, Cow::Borrowed(&event.record)))
+            }
+            // Its last selected state, at the revision it stopped being selected.
+            (Some(previous), false) => {
+                Some((ChangeKind::Deleted, Cow::Owned(Arc::new(previous.removed(event.revision())))))
+            }
+            (None, false) => None,
+        }
+    }
+}

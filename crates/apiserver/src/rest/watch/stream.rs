@@ -1,0 +1,180 @@
+//! A watch on its way to a client.
+//!
+//! Whatever has happened since the client was last served goes out in one piece, up to [`PIECE_BYTES`]: one
+//! wake-up, one record of TLS and one call of the system for many events, once there are many.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+use setpoint_clock::{Clock, Instant};
+use setpoint_store::{Event, Record, Revision};
+
+use super::form::{Form, Framing};
+use super::records::{ChangeKind, RecordWatch};
+use crate::status::Status;
+
+/// How often a watcher that wants bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// A piece is closed once it is this long: what one record of TLS holds.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// The events of a watch, in pieces for the body of a response, or one by one for a WebSocket.
+pub(super) struct WatchStream {
+    watch: RecordWatch,
+    /// Objects that are there already, sent as if they had just been added.
+    initial: VecDeque<Arc<Record>>,
+    /// The revision of the bookmark that ends the initial objects, if one is due.
+    pending_end_of_initial: Option<Revision>,
+    /// What has been read and not been written yet: at most what the store hands out at once.
+    read: VecDeque<Arc<Event>>,
+    form: Form,
+    clock: Clock,
+    deadline: Instant,
+    next_bookmark: Option<Instant>,
+    /// Rings at the next bookmark or at the end; set again only when it has rung.
+    timer: BoxFuture<'static, ()>,
+    is_over: bool,
+}
+
+/// Where a watch begins and how long it lasts.
+pub(super) struct Plan {
+    pub(super) initial: VecDeque<Arc<Record>>,
+    pub(super) pending_end_of_initial: Option<Revision>,
+    pub(super) lasts: Duration,
+    pub(super) bookmarks: bool,
+}
+
+impl WatchStream {
+    pub(super) fn new(watch: RecordWatch, plan: Plan, form: Form, clock: Clock) -> Self {
+        let now = clock.instant();
+        let deadline = now + plan.lasts;
+        let next_bookmark = plan.bookmarks.then(|| bookmark_after(now, deadline)).flatten();
+        Self {
+            watch,
+            initial: plan.initial,
+            pending_end_of_initial: plan.pending_end_of_initial,
+            read: VecDeque::new(),
+            form,
+            timer: timer(&clock, next_bookmark, deadline),
+            clock,
+            deadline,
+            next_bookmark,
+            is_over: false,
+        }
+    }
+
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            if let Some(piece) = self.ready_piece() {
+                return Poll::Ready(Some(piece));
+            }
+            match self.watch.poll_events(context) {
+                Poll::Ready(Ok(Some(events))) => self.read.extend(events),
+                Poll::Ready(Ok(None)) => self.is_over = true,
+                Poll::Ready(Err(status)) => return Poll::Ready(Some(self.last_words(&status))),
+                Poll::Pending => {
+                    std::task::ready!(self.timer.as_mut().poll(context));
+                    if let Some(bookmark) = self.timer_rang() {
+                        return Poll::Ready(Some(bookmark));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The events that are there, as one piece.
+    fn ready_piece(&mut self) -> Option<Bytes> {
+        let mut piece = Vec::new();
+        while !self.is_full(&piece)
+            && let Some(record) = self.initial.pop_front()
+        {
+            self.write(&mut piece, ChangeKind::Added, Cow::Borrowed(&record));
+        }
+        if piece.is_empty()
+            && let Some(revision) = self.pending_end_of_initial.take()
+        {
+            self.form.bookmark(&mut piece, revision, true);
+        }
+        while !self.is_full(&piece)
+            && let Some(event) = self.read.pop_front()
+        {
+            if let Some((kind, record)) = self.watch.change(&event) {
+                self.write(&mut piece, kind, record);
+            }
+        }
+        (!piece.is_empty()).then(|| piece.into())
+    }
+
+    /// An event about a record; one that cannot be shown ends the watch.
+    fn write(&mut self, piece: &mut Vec<u8>, kind: ChangeKind, record: Cow<'_, Arc<Record>>) {
+        piece.reserve(record.value.len() + 64);
+        if let Err(status) = self.form.event(piece, kind.name(), record) {
+            self.form.error(piece, &status);
+            self.initial.clear();
+            self.read.clear();
+            self.is_over = true;
+        }
+    }
+
+    fn is_full(&self, piece: &[u8]) -> bool {
+        match self.form.framing {
+            Framing::Messages => !piece.is_empty(),
+            Framing::Lines | Framing::Lengths => piece.len() >= PIECE_BYTES,
+        }
+    }
+
+    fn last_words(&mut self, status: &Status) -> Bytes {
+        self.is_over = true;
+        let mut piece = Vec::new();
+        self.form.error(&mut piece, status);
+        piece.into()
+    }
+
+    /// A bookmark, or the end.
+    fn timer_rang(&mut self) -> Option<Bytes> {
+        let now = self.clock.instant();
+        if now >= self.deadline {
+            self.is_over = true;
+            return None;
+        }
+        self.next_bookmark = bookmark_after(now, self.deadline);
+        self.timer = timer(&self.clock, self.next_bookmark, self.deadline);
+        let mut piece = Vec::new();
+        let revision = self.watch.revision();
+        self.form.bookmark(&mut piece, revision, false);
+        Some(piece.into())
+    }
+}
+
+impl Stream for WatchStream {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.poll_piece(context)
+    }
+}
+
+fn timer(clock: &Clock, next_bookmark: Option<Instant>, deadline: Instant) -> BoxFuture<'static, ()> {
+    let clock = clock.clone();
+    let wake = next_bookmark.map_or(deadline, |at| at.min(deadline));
+    Box::pin(async move { clock.sleep_until(wake).await })
+}
+
+/// When the next bookmark is due: in a while, and once more shortly before the end.
+fn bookmark_after(now: Instant, deadline: Instant) -> Option<Instant> {
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now)?;
+    Some((now + BOOKMARK_EVERY).min(last))
+}

@@ -1,0 +1,319 @@
+//! Objects as protobuf, for clients that would rather read that: the way back of what this module reads.
+//!
+//! What is not set in JSON is not written; every reader takes it for the zero that it is.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::numbers::{self, Member, Message};
+use super::{CUSTOM, MAGIC};
+use crate::schema::{Scalar, Schema, Shape, Struct, Table, TypeId};
+
+/// The type has no form in protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoForm;
+
+/// What is written as a message of its own although its items are the field's in JSON.
+const LIST_IN_A_MESSAGE: (&str, &str) = ("io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", "verbs");
+
+/// An object in its envelope.
+pub(crate) fn document(
+    schema: &Schema,
+    api_version: &str,
+    kind: &str,
+    object: &Value,
+) -> Result<Bytes, NoForm> {
+    let raw = message(schema, object)?;
+    Ok(envelope(api_version, kind, &raw))
+}
+
+/// A message of a type, without an envelope.
+pub(crate) fn message(schema: &Schema, object: &Value) -> Result<Vec<u8>, NoForm> {
+    let mut raw = Vec::with_capacity(512);
+    Writer { table: schema.table() }.contents(schema.root(), object, &mut raw)?;
+    Ok(raw)
+}
+
+/// A message in its envelope.
+pub(crate) fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Bytes {
+    let mut whole = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
+    whole.extend_from_slice(MAGIC);
+    nested(&mut whole, 1, |kind_of| {
+        put_bytes(kind_of, 1, api_version.as_bytes());
+        put_bytes(kind_of, 2, kind.as_bytes());
+    });
+    put_bytes(&mut whole, 2, raw);
+    // No encoding and no type of the contents.
+    put_bytes(&mut whole, 3, b"");
+    put_bytes(&mut whole, 4, b"");
+    whole.into()
+}
+
+/// An event of a watch around an object in its envelope.
+pub(crate) fn watch_event(into: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    put_bytes(into, 1, kind.as_bytes());
+    nested(into, 2, |raw| put_bytes(raw, 1, object));
+}
+
+/// A field that holds bytes: text, a message.
+pub(crate) fn put_bytes(into: &mut Vec<u8>, number: u64, contents: &[u8]) {
+    put_varint(into, number << 3 | 2);
+    put_varint(into, contents.len() as u64);
+    into.extend_from_slice(contents);
+}
+
+fn put_number(into: &mut Vec<u8>, number: u64, value: u64) {
+    put_varint(into, number << 3);
+    put_varint(into, value);
+}
+
+fn put_varint(into: &mut Vec<u8>, mut rest: u64) {
+    while rest > 0x7f {
+        into.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    into.push(rest as u8);
+}
+
+/// A field that holds what `write` writes.
+fn nested<T>(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    put_varint(into, number << 3 | 2);
+    let start = into.len();
+    let written = write(into);
+    let mut length = Vec::with_capacity(4);
+    put_varint(&mut length, (into.len() - start) as u64);
+    into.splice(start..start, length);
+    written
+}
+
+struct Writer<'t> {
+    table: &'t Table,
+}
+
+impl Writer<'_> {
+    /// What is inside of the message of a value.
+    fn contents(&self, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
+        match (self.table.shape(ty), value) {
+            (Shape::Struct(of), Value::Object(object)) => {
+                self.members(of, numbers::of(&of.name).ok_or(NoForm)?, object, into)
+            }
+            // Lists and maps within maps have a message around them.
+            (Shape::List(_) | Shape::Map(_), value) => self.field(1, ty, value, into),
+            (Shape::Scalar(Scalar::Any), value) => self.any(ty, value, into),
+            _ => Ok(()),
+        }
+    }
+
+    fn members(
+        &self,
+        of: &Struct,
+        numbers: &Message,
+        object: &Map<String, Value>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), NoForm> {
+        for (number, member) in numbers.members() {
+            match member {
+                Member::Field(name) => {
+                    let (Some(field), Some(value)) = (of.field(name), object.get(name)) else { continue };
+                    match (&*of.name, name) == LIST_IN_A_MESSAGE {
+                        true => nested(into, number, |into| self.field(1, field.ty, value, into))?,
+                        false => self.field(number, field.ty, value, into)?,
+                    }
+                }
+                Member::Inlined(part) => {
+                    let part = numbers::of_inlined(part).ok_or(NoForm)?;
+                    nested(into, number, |into| self.members(of, part, object, into))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn field(&self, number: u64, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
+        match (self.table.shape(ty), value) {
+            (_, Value::Null) => Ok(()),
+            (Shape::List(list), Value::Array(items)) => {
+                items.iter().try_for_each(|item| self.field(number, list.item, item, into))
+            }
+            (Shape::Map(map), Value::Object(entries)) => entries.iter().try_for_each(|(key, value)| {
+                nested(into, number, |into| {
+                    put_bytes(into, 1, key.as_bytes());
+                    self.value(2, map.value, value, into)
+                })
+            }),
+            _ => self.value(number, ty, value, into),
+        }
+    }
+
+    /// One occurrence of a field.
+    fn value(&self, number: u64, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
+        match self.table.shape(ty) {
+            Shape::Scalar(Scalar::Any) | Shape::Struct(_) | Shape::List(_) | Shape::Map(_) => {
+                nested(into, number, |into| self.contents(ty, value, into))
+            }
+            Shape::Scalar(scalar) => {
+                self::scalar(number, *scalar, value, into);
+                Ok(())
+            }
+        }
+    }
+
+    /// The parts of a custom resource's schema that are of one type or another in JSON.
+    fn any(&self, ty: TypeId, value: &Value, into: &mut Vec<u8>) -> Result<(), NoForm> {
+        let is = |name: &str| self.table.by_name(&format!("{CUSTOM}.{name}")) == Some(ty);
+        let schema = self.table.by_name(&format!("{CUSTOM}.JSONSchemaProps")).ok_or(NoForm)?;
+        match value {
+            value if is("JSON") => put_bytes(into, 1, value.to_string().as_bytes()),
+            Value::Array(items) if is("JSONSchemaPropsOrArray") => {
+                for item in items {
+                    self.value(2, schema, item, into)?;
+                }
+            }
+            Value::Array(items) => {
+                items.iter().filter_map(Value::as_str).for_each(|item| put_bytes(into, 2, item.as_bytes()));
+            }
+            Value::Bool(allows) => put_number(into, 1, u64::from(*allows)),
+            value if is("JSONSchemaPropsOrBool") => {
+                // A schema is an answer of yes, with conditions.
+                put_number(into, 1, 1);
+                self.value(2, schema, value, into)?;
+            }
+            value => self.value(1, schema, value, into)?,
+        }
+        Ok(())
+    }
+}
+
+fn scalar(number: u64, scalar: Scalar, value: &Value, into: &mut Vec<u8>) {
+    let text = value.as_str().unwrap_or_default();
+    match scalar {
+        Scalar::String => put_bytes(into, number, text.as_bytes()),
+        Scalar::Bool => put_number(into, number, u64::from(value.as_bool() == Some(true))),
+        Scalar::Int32 | Scalar::Int64 => put_number(into, number, integer(value)),
+        Scalar::Float => {
+            put_varint(into, number << 3 | 1);
+            into.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
+        }
+        Scalar::Bytes => put_bytes(into, number, &STANDARD.decode(text).unwrap_or_default()),
+        Scalar::Quantity => nested(into, number, |into| match value {
+            Value::String(text) => put_bytes(into, 1, text.as_bytes()),
+            plain => put_bytes(into, 1, plain.to_string().as_bytes()),
+        }),
+        Scalar::Time | Scalar::MicroTime => nested(into, number, |into| time(text, into)),
+        Scalar::IntOrString => nested(into, number, |into| int_or_string(value, into)),
+        Scalar::Raw | Scalar::Fields | Scalar::Any => {
+            nested(into, number, |into| put_bytes(into, 1, value.to_string().as_bytes()));
+        }
+    }
+}
+
+/// Negative numbers are written as their two's complement, whatever their width.
+fn integer(value: &Value) -> u64 {
+    value.as_i64().map_or_else(|| value.as_u64().unwrap_or_default(), |number| number as u64)
+}
+
+fn time(text: &str, into: &mut Vec<u8>) {
+    let Ok(time) = text.parse::<Timestamp>() else { return };
+    put_number(into, 1, time.as_second() as u64);
+    put_number(into, 2, time.subsec_nanosecond() as u64);
+}
+
+fn int_or_string(value: &Value, into: &mut Vec<u8>) {
+    match value {
+        Value::String(text) => {
+            put_number(into, 1, 1);
+            put_number(into, 2, 0);
+            put_bytes(into, 3, text.as_bytes());
+        }
+        number => {
+            put_number(into, 1, 0);
+            put_number(into, 2, integer(number));
+            put_bytes(into, 3, b"");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::decode::{Format, decode};
+    use crate::schema::{FieldValidation, Target};
+
+    /// What is written is read again as it was.
+    fn check(name: &str, object: &Value) {
+        let target = Target::built_in(name).expect("the type is in the table");
+        let api_version = object["apiVersion"].as_str().unwrap();
+        let body = document(&target.schema, api_version, object["kind"].as_str().unwrap(), object).unwrap();
+        let read = decode(&target, Format::Protobuf, &body, FieldValidation::Strict)
+            .unwrap_or_else(|failure| panic!("{name}: {}", failure.message));
+        assert_eq!(read.object, *object, "{name}");
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_as_it_was() {
+        check(
+            "io.k8s.api.core.v1.Pod",
+            &json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": "p", "creationTimestamp": "2023-11-14T22:13:20Z", "labels": {"a": "b", "c": "d"},
+                    "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}}, "fieldsType": "FieldsV1"}],
+                },
+                "spec": {
+                    "priority": -7,
+                    "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
+                    "containers": [{
+                        "name": "c",
+                        "resources": {"limits": {"cpu": "250m"}},
+                        "livenessProbe": {"httpGet": {"port": "http"}, "initialDelaySeconds": 300},
+                        "readinessProbe": {"tcpSocket": {"port": 80}},
+                    }],
+                },
+            }),
+        );
+        check(
+            "io.k8s.api.core.v1.Secret",
+            &json!({"apiVersion": "v1", "kind": "Secret", "immutable": false, "data": {"k": "/wA="}}),
+        );
+        check(
+            "io.k8s.api.authorization.v1.SubjectAccessReview",
+            &json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": {"user": "u", "extra": {"scopes": ["a", "b"]}},
+            }),
+        );
+        check(
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+            &json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "spec": {"group": "g", "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+                    "type": "object", "default": {"a": [1, "x"]}, "additionalProperties": {"type": "string"},
+                    "properties": {"a": {"items": {"type": "string"}}, "b": {"additionalProperties": true}},
+                    "minimum": 1.5,
+                }}}]},
+            }),
+        );
+    }
+
+    #[test]
+    fn long_messages_have_long_lengths() {
+        let text = "x".repeat(70_000);
+        check(
+            "io.k8s.api.core.v1.ConfigMap",
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": text, "l": "y".repeat(200)}}),
+        );
+    }
+
+    #[test]
+    fn verbs_are_in_a_message_of_their_own() {
+        let name = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResource";
+        let schema = Schema::built_in(name).unwrap();
+        let raw = message(&schema, &json!({"name": "pods", "verbs": ["get", "list"]})).unwrap();
+        assert_eq!(raw, b"\x0a\x04pods\x22\x0b\x0a\x03get\x0a\x04list");
+    }
+}

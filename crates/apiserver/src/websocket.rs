@@ -1,0 +1,229 @@
+//! WebSockets, by which browsers watch: the handshake, the token that comes with it, and the messages.
+//!
+//! A request that asks for one is answered like any other; its answer says that the protocol changes, and
+//! carries the messages as its body. Whoever owns the connection ([`crate::serve`]) then lets
+//! [`send`] run on it. What the client says is read and thrown away, but for pings and the end.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{SinkExt, StreamExt};
+use http::header::{
+    CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+
+use crate::body::Body;
+use crate::health;
+
+/// A subprotocol that is no protocol but the token of who is asking.
+const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// What a client may send in one message: nothing of it is kept, and control frames have 125 bytes.
+const RECEIVED_BYTES: usize = 64 << 10;
+
+/// Whether a request asks for a WebSocket.
+pub(crate) fn is_request(headers: &HeaderMap) -> bool {
+    let is_websocket = text(headers, &UPGRADE).eq_ignore_ascii_case("websocket");
+    is_websocket && text(headers, &CONNECTION).to_ascii_lowercase().contains("upgrade")
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+/// The subprotocols that a client proposes.
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let all = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+/// Takes the token out of the subprotocols of a request. An error says why there is no telling who asks.
+pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
+    if !is_request(headers) {
+        return Ok(None);
+    }
+    let (tokens, others): (Vec<&str>, Vec<&str>) =
+        protocols(headers).partition(|name| name.starts_with(BEARER));
+    let encoded = match tokens.as_slice() {
+        [] => return Ok(None),
+        [only] => &only[BEARER.len()..],
+        _ => return Err("multiple base64.bearer.authorization tokens specified"),
+    };
+    let token = URL_SAFE_NO_PAD.decode(encoded);
+    let token = token.map_err(|_| "invalid base64.bearer.authorization token encoding")?;
+    let token = String::from_utf8(token).map_err(|_| "invalid base64.bearer.authorization token")?;
+    if token.is_empty() {
+        return Ok(None);
+    }
+    // The token is not sent back, so there has to be something else that is.
+    if others.is_empty() {
+        return Err("missing additional subprotocol");
+    }
+    let others = HeaderValue::from_str(&others.join(",")).map_err(|_| "invalid subprotocol")?;
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
+    Ok(Some(token))
+}
+
+/// The messages that follow an answer are text, or they are bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Messages {
+    is_text: bool,
+}
+
+/// The answer to a request for a WebSocket: the handshake, then each piece of the body as a message.
+pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Response<Body> {
+    let key = text(headers, &SEC_WEBSOCKET_KEY);
+    if key.is_empty() {
+        return health::text(StatusCode::BAD_REQUEST, "mismatch challenge/response");
+    }
+    if text(headers, &SEC_WEBSOCKET_VERSION) != "13" {
+        let mut refusal = health::text(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
+        refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return refusal;
+    }
+    if !has_origin(headers) {
+        return empty(StatusCode::FORBIDDEN);
+    }
+    let proposed: Vec<&str> = protocols(headers).filter(|name| !name.is_empty()).collect();
+    if proposed.len() > 1 {
+        return empty(StatusCode::BAD_REQUEST);
+    }
+    let mut response = Response::new(messages);
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.extensions_mut().insert(Messages { is_text });
+    let answered = response.headers_mut();
+    answered.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    answered.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Ok(accept) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
+        answered.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    if let Some(Ok(protocol)) = proposed.first().map(|name| HeaderValue::from_str(name)) {
+        answered.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    response
+}
+
+/// Browsers say where the page is from that wants to watch; v1.34 wants to hear it from everybody.
+fn has_origin(headers: &HeaderMap) -> bool {
+    let origin = text(headers, &ORIGIN);
+    origin.starts_with('/') || origin.parse::<http::Uri>().is_ok_and(|origin| origin.scheme().is_some())
+}
+
+fn empty(code: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = code;
+    response
+}
+
+/// Sends what an answer carries to a client whose handshake is done, until either has had enough.
+pub(crate) async fn send<Io>(connection: Io, messages: Messages, mut pieces: BoxStream<'static, Bytes>)
+where
+    Io: AsyncRead + AsyncWrite + Unpin,
+{
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(RECEIVED_BYTES))
+        .max_frame_size(Some(RECEIVED_BYTES));
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
+    let (mut to_client, mut from_client) = socket.split();
+    loop {
+        let piece = tokio::select! {
+            biased;
+            // Pings are answered along the way.
+            received = from_client.next() => match received {
+                Some(Ok(message)) if !message.is_close() => continue,
+                _ => break,
+            },
+            piece = pieces.next() => piece,
+        };
+        let Some(piece) = piece else { break };
+        if to_client.send(messages.message(piece)).await.is_err() {
+            return;
+        }
+    }
+    if let Err(error) = to_client.close().await {
+        tracing::debug!(%error, "a WebSocket ended early");
+    }
+}
+
+impl Messages {
+    fn message(self, piece: Bytes) -> Message {
+        match self.is_text {
+            true => String::from_utf8_lossy(&piece).into_owned().into(),
+            false => piece.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    const ASKING: [(&str, &str); 2] = [("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade")];
+
+    #[test]
+    fn a_token_is_taken_out_of_the_protocols() {
+        let token = format!("{BEARER}c2VjcmV0");
+        for (protocols, expected, left) in [
+            (format!("{token}, v1"), Ok(Some("secret".into())), "v1"),
+            ("v1".into(), Ok(None), "v1"),
+            (token.clone(), Err("missing additional subprotocol"), token.as_str()),
+            (
+                format!("{BEARER}!!, v1"),
+                Err("invalid base64.bearer.authorization token encoding"),
+                &format!("{BEARER}!!, v1"),
+            ),
+        ] {
+            let mut asking = headers(&ASKING);
+            asking.insert(SEC_WEBSOCKET_PROTOCOL, protocols.parse().unwrap());
+            assert_eq!(take_token(&mut asking), expected, "{protocols}");
+            assert_eq!(asking[SEC_WEBSOCKET_PROTOCOL], left, "{protocols}");
+        }
+        let mut plain = headers(&[("sec-websocket-protocol", &format!("{token}, v1"))]);
+        assert_eq!(take_token(&mut plain), Ok(None), "only on requests for a WebSocket");
+    }
+
+    #[test]
+    fn a_handshake_is_refused_as_v1_34_refuses_it() {
+        let complete = [
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("sec-websocket-version", "13"),
+            ("origin", "http://localhost"),
+        ];
+        let answered = |name: &str, value: &str| {
+            let mut asking = headers(&complete);
+            match value {
+                "" => _ = asking.remove(name),
+                value => {
+                    _ = asking
+                        .insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap())
+                }
+            }
+            answer(&asking, Body::empty(), true)
+        };
+        for (name, value, expected) in [
+            ("x", "y", 101),
+            ("sec-websocket-key", "", 400),
+            ("sec-websocket-version", "8", 400),
+            ("origin", "", 403),
+            ("origin", "null", 403),
+            ("sec-websocket-protocol", "a, b", 400),
+            ("sec-websocket-protocol", "a", 101),
+        ] {
+            assert_eq!(answered(name, value).status(), expected, "{name}: {value}");
+        }
+        let accepted = answered("sec-websocket-protocol", "a");
+        assert_eq!(accepted.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accepted.headers()[SEC_WEBSOCKET_PROTOCOL], "a");
+    }
+}

@@ -244,18 +244,22 @@ mod tests {
     use crate::schema::decode::{Format, decode};
     use crate::schema::{FieldValidation, Target};
 
-    /// What is written is read again as it was.
+    /// What is written is read again as the JSON would be.
     fn check(name: &str, object: &Value) {
         let target = Target::built_in(name).expect("the type is in the table");
         let api_version = object["apiVersion"].as_str().unwrap();
         let body = document(&target.schema, api_version, object["kind"].as_str().unwrap(), object).unwrap();
-        let read = decode(&target, Format::Protobuf, &body, FieldValidation::Strict)
-            .unwrap_or_else(|failure| panic!("{name}: {}", failure.message));
-        assert_eq!(read.object, *object, "{name}");
+        let read = |format: Format, body: &[u8]| match decode(&target, format, body, FieldValidation::Strict)
+        {
+            Ok(decoded) => decoded.object,
+            Err(failure) => panic!("{name}: {}", failure.message),
+        };
+        let expected = read(Format::Json, object.to_string().as_bytes());
+        assert!(read(Format::Protobuf, &body) == expected, "{name}: {expected:.500}");
     }
 
     #[test]
-    fn what_is_written_is_read_again_as_it_was() {
+    fn what_is_written_is_read_again_as_json_would_be() {
         check(
             "io.k8s.api.core.v1.Pod",
             &json!({

@@ -104,9 +104,11 @@ impl Agent {
         let place = Place { host_ip: &host_ip, pod_ip: &pod_ip };
         let patch = status_patch(pod, stage, &place, self.clock.now());
         let (key, patch) = (pod.key(), Patch::Strategic(patch.to_string().into()));
-        match self.client.patch(&pod_kind(), key, Part::Status, patch).await {
+        match self.client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Settled),
-            written => written.attempting(format!("write the status of pod {key}")).map(|_| Outcome::Settled),
+            written => {
+                written.attempting(format!("write the status of pod {key}")).map(|()| Outcome::Settled)
+            }
         }
     }
 

@@ -101,7 +101,7 @@ impl Fleet {
         let renewal =
             json!({"metadata": {"uid": uid}, "spec": {"holderIdentity": name, "renewTime": renew_time}});
         let patch = Patch::Merge(renewal.to_string().into());
-        self.client.patch(&lease_kind(), &Key::namespaced(LEASES, name), Part::Main, patch).await.map(drop)
+        self.client.patch_and_forget(&lease_kind(), &Key::namespaced(LEASES, name), Part::Main, patch).await
     }
 }
 

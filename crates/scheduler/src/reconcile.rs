@@ -194,8 +194,8 @@ impl Scheduler {
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
             }]}});
             let patch = Patch::Strategic(patch.to_string().into());
-            let written = self.client.patch(&pod_kind(), pod.key(), Part::Status, patch).await;
-            unless_gone(written.map(drop), format!("say why pod {} fits nowhere", pod.key()))?;
+            let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
+            unless_gone(written, format!("say why pod {} fits nowhere", pod.key()))?;
         }
         Ok(Outcome::CheckAfter(LOOK_AGAIN))
     }

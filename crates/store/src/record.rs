@@ -119,6 +119,13 @@ impl Record {
         Payload { bytes, stamp_at, facts: self.facts.get().cloned() }
     }
 
+    /// Whether this is what the record holds already, stamp apart.
+    pub fn holds(&self, payload: &Payload) -> bool {
+        let Unstamped { before, after, stamp_at } = self.unstamped();
+        let (new_before, new_after) = payload.bytes.split_at(payload.stamp_at.unwrap_or(0));
+        stamp_at == payload.stamp_at && before == new_before && after == new_after
+    }
+
     pub(crate) fn unstamped(&self) -> Unstamped<'_> {
         let (before, rest) = self.value.split_at(self.stamp_at.unwrap_or(0));
         let stamp = if self.stamp_at.is_some() { stamp_length(self.modified) } else { 0 };

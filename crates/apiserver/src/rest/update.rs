@@ -302,7 +302,7 @@ pub(crate) async fn store(
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
     let payload = call.served.encode(&new);
-    if payload.bytes == record.payload().bytes {
+    if record.holds(&payload) {
         return Ok(Ok(Outcome::Stored(record.clone())));
     }
     if options.dry_run {

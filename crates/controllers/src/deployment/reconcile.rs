@@ -266,7 +266,7 @@ impl Deployments {
     }
 
     async fn patch_set(&self, set: &Cached<ReplicaSet>, patch: Patch) -> Result<(), ClientError> {
-        self.client.patch(&self.sets, set.key(), Part::Main, patch).await.map(drop)
+        self.client.patch_and_forget(&self.sets, set.key(), Part::Main, patch).await
     }
 
     fn record_scaling(&self, deployment: &Cached<Deployment>, set: &str, from: i32, to: i32) {

@@ -143,7 +143,6 @@ impl Wake {
 
 /// Whether a pod says that it is made to go. Hardly any does: the others need not be decoded.
 fn is_target(pod: &Object) -> bool {
-    let named = DISRUPTION_TARGET.as_bytes();
-    pod.raw().windows(named.len()).any(|part| part == named)
+    memchr::memmem::find(pod.raw(), DISRUPTION_TARGET.as_bytes()).is_some()
         && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
 }

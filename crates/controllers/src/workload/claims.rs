@@ -100,7 +100,7 @@ impl Claimant<'_> {
 }
 
 async fn patch(client: &Client, kind: &Kind, object: &Object, patch: Patch) -> Result<(), ClientError> {
-    client.patch(kind, object.key(), Part::Main, patch).await.map(drop)
+    client.patch_and_forget(kind, object.key(), Part::Main, patch).await
 }
 
 /// Makes sure, past the cache, that an owner is still there and not being deleted.

@@ -62,9 +62,10 @@ impl PodControl {
         let name = generated_name(prefix, &self.rng);
         let body = template.pod(&name, prefix, owner_ref);
         let namespace = owner.key().namespace();
-        let (created, repeated) = until_answered(|| self.client.create(&self.pods, namespace, &body)).await;
+        let (created, repeated) =
+            until_answered(|| self.client.create_and_forget(&self.pods, namespace, &body)).await;
         match created {
-            Ok(_) => {
+            Ok(()) => {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"))
             }
             // The name is this call's own, so the pod is the work of a try whose answer got lost.
@@ -125,7 +126,7 @@ impl PodControl {
     }
 
     async fn patch(&self, pod: &Object, patch: Patch) -> Result<(), ClientError> {
-        self.client.patch(&self.pods, pod.key(), Part::Main, patch).await.map(drop)
+        self.client.patch_and_forget(&self.pods, pod.key(), Part::Main, patch).await
     }
 
     fn record(&self, owner: &Object, event_type: EventType, reason: &str, message: String) {

@@ -212,6 +212,17 @@ impl Client {
         self.object(Call::new(Method::POST, path::collection(kind, namespace)).json(body)).await
     }
 
+    /// Creates an object whose state nobody needs to know: the reply is not read.
+    pub async fn create_and_forget(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        body: &impl Serialize,
+    ) -> Result<(), ClientError> {
+        let call = Call::new(Method::POST, path::collection(kind, namespace)).json(encode(body)?);
+        self.transport.send(call).await.map(drop)
+    }
+
     /// Replaces an object or a part of it; the body carries the resource version it was made from.
     pub async fn update(
         &self,
@@ -242,17 +253,18 @@ impl Client {
         part: Part,
         patch: Patch,
     ) -> Result<Object, ClientError> {
-        let path = path::object(kind, key, part);
-        let (content_type, path, body) = match patch {
-            Patch::Json(body) => ("application/json-patch+json", path, body),
-            Patch::Merge(body) => ("application/merge-patch+json", path, body),
-            Patch::Strategic(body) => ("application/strategic-merge-patch+json", path, body),
-            Patch::Apply { body, manager, force } => {
-                let query = [("fieldManager", Some(manager.as_str())), ("force", force.then_some("true"))];
-                ("application/apply-patch+yaml", path::with_query(path, &query), body)
-            }
-        };
-        self.object(Call::new(Method::PATCH, path).body(content_type, body)).await
+        self.object(patching(kind, key, part, patch)).await
+    }
+
+    /// Changes some fields of an object whose new state nobody needs to know: the reply is not read.
+    pub async fn patch_and_forget(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        patch: Patch,
+    ) -> Result<(), ClientError> {
+        self.transport.send(patching(kind, key, part, patch)).await.map(drop)
     }
 
     /// Creates through a subresource (`binding`, `eviction`).
@@ -365,6 +377,20 @@ struct Preconditions<'a> {
     uid: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<&'a str>,
+}
+
+fn patching(kind: &Kind, key: &Key, part: Part, patch: Patch) -> Call {
+    let path = path::object(kind, key, part);
+    let (content_type, path, body) = match patch {
+        Patch::Json(body) => ("application/json-patch+json", path, body),
+        Patch::Merge(body) => ("application/merge-patch+json", path, body),
+        Patch::Strategic(body) => ("application/strategic-merge-patch+json", path, body),
+        Patch::Apply { body, manager, force } => {
+            let query = [("fieldManager", Some(manager.as_str())), ("force", force.then_some("true"))];
+            ("application/apply-patch+yaml", path::with_query(path, &query), body)
+        }
+    };
+    Call::new(Method::PATCH, path).body(content_type, body)
 }
 
 /// What cannot be encoded was never sent.

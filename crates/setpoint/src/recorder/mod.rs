@@ -206,7 +206,7 @@ impl Recording {
                 result => return result,
             }
         }
-        self.client.create(&self.events, Some(&event.metadata.namespace), event).await.map(drop)
+        self.client.create_and_forget(&self.events, Some(&event.metadata.namespace), event).await
     }
 
     async fn raise_count(&self, event: &EventObject) -> Result<(), ClientError> {
@@ -214,10 +214,8 @@ impl Recording {
         let EventObject { count, last_timestamp, message, .. } = event;
         let again = Again { count: *count, last_timestamp: *last_timestamp, message };
         let patch = serde_json::to_vec(&again).map_err(|error| ClientError::Answer(Box::new(error)))?;
-        self.client
-            .patch(&self.events, &key, Part::Main, Patch::Strategic(Bytes::from(patch)))
-            .await
-            .map(drop)
+        let patch = Patch::Strategic(Bytes::from(patch));
+        self.client.patch_and_forget(&self.events, &key, Part::Main, patch).await
     }
 
     /// Waits before the next try, the first time for a random while so that many clients do not come

@@ -37,6 +37,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -150,6 +151,7 @@ impl DurableStore {
             log_at_slice: 0,
             growth,
             patience: Patience::default(),
+            last_sync: Duration::ZERO,
         };
         let (finish, finished) = watch::channel(());
         let run = move || {

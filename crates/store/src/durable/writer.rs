@@ -23,6 +23,9 @@ const PUBLISH_AT_ONCE: usize = 256;
 /// Waiting for company may take this part of the time that a sync takes: it costs the first one little, and
 /// the others a whole sync if they miss it.
 const PATIENCE_PER_SYNC: u32 = 8;
+/// Where syncs are quick they still cost CPU time, as much as making a write or two (60 to 120 us, measured
+/// on a virtual disk). So for each one who is expected the writer waits as long as a write takes to make.
+const PATIENCE_PER_ITEM: Duration = Duration::from_micros(60);
 const MOST_PATIENCE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Writer {
@@ -41,6 +44,8 @@ pub(crate) struct Writer {
     pub(crate) log_at_slice: u64,
     pub(crate) growth: Growth,
     pub(crate) patience: Patience,
+    /// How long the last append took, most of it the sync.
+    pub(crate) last_sync: Duration,
 }
 
 /// When the next checkpoint is due: when the logs since the last one are larger than it is, but not before
@@ -96,7 +101,7 @@ impl Writer {
             self.is_log_sound = is_cut_back;
             source
         })?;
-        self.patience.at_most = (start.elapsed() / PATIENCE_PER_SYNC).min(MOST_PATIENCE);
+        self.last_sync = start.elapsed();
         Ok(())
     }
 
@@ -116,7 +121,7 @@ impl Writer {
         self.publish_events(events);
         let waiting = self.queue.published(revisions.into_iter());
         // All those who are about now: the ones who will be answered in a moment, and the ones who came since.
-        self.patience.items = answers.len() + waiting;
+        self.patience = patience(answers.len() + waiting, self.last_sync);
         answers.into_iter().for_each(|(item, reply)| item.answer(reply));
     }
 
@@ -239,6 +244,13 @@ impl Drop for Writer {
         drop(self.queue.give_up(self.core.read().revision));
         self.core.close();
     }
+}
+
+/// How long it pays to wait for `items` writers who are about.
+fn patience(items: usize, last_sync: Duration) -> Patience {
+    let for_items = PATIENCE_PER_ITEM.saturating_mul(items as u32);
+    let at_most = (last_sync / PATIENCE_PER_SYNC).max(for_items).min(MOST_PATIENCE);
+    Patience { items, at_most }
 }
 
 fn key_and_revision(event: &Event) -> (Key, Revision) {

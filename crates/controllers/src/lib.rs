@@ -23,6 +23,9 @@
 //!  resource_quota/ how much of what a quota limits is in use
 //!  cluster_role_aggregation/, node_ttl/, service_cidr/  one small thing each
 //!  horizontal_pod_autoscaler/  as many replicas as metrics call for
+//!  pv_binder/    claims get volumes, and released volumes are reclaimed
+//!  volume_protection/  what is in use of claims, volumes and attribute classes does not go
+//!  ephemeral_volume/  claims that live as long as their pods
 //!  served.rs     what the API server serves, asked for now and then
 //!  own_writes.rs what was written and the cache has yet to show
 //! ```
@@ -43,6 +46,7 @@ mod disruption;
 mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
+mod ephemeral_volume;
 mod garbage_collector;
 mod horizontal_pod_autoscaler;
 mod job;
@@ -51,6 +55,7 @@ mod node_lifecycle;
 mod node_ttl;
 mod own_writes;
 mod pod_gc;
+mod pv_binder;
 pub mod registry;
 mod replicaset;
 mod replication_controller;
@@ -62,7 +67,9 @@ mod service_cidr;
 mod statefulset;
 mod taint_eviction;
 mod ttl_after_finished;
+mod volume_protection;
 mod workload;
 
+pub use pv_binder::Settings as VolumeBinderSettings;
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};
 pub use service_account::tokens::jwt::{BadKey, TokenSigner};

@@ -38,6 +38,11 @@ pub const REGISTRY: &[Entry] = &[
     crate::node_ttl::ENTRY,
     crate::service_cidr::ENTRY,
     crate::horizontal_pod_autoscaler::ENTRY,
+    crate::pv_binder::ENTRY,
+    crate::volume_protection::claims::ENTRY,
+    crate::volume_protection::volumes::ENTRY,
+    crate::volume_protection::classes::ENTRY,
+    crate::ephemeral_volume::ENTRY,
 ];
 
 /// What is known of a controller before it runs.
@@ -82,11 +87,19 @@ pub struct Options {
     pub root_ca: Option<String>,
     /// What the tokens of service accounts are signed with; none are made without it.
     pub token_signer: Option<TokenSigner>,
+    /// How claims get their volumes.
+    pub volume_binder: crate::pv_binder::Settings,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: BTreeMap::new(), terminated_pod_threshold: 12_500, root_ca: None, token_signer: None }
+        Self {
+            workers: BTreeMap::new(),
+            terminated_pod_threshold: 12_500,
+            root_ca: None,
+            token_signer: None,
+            volume_binder: crate::pv_binder::Settings::default(),
+        }
     }
 }
 

@@ -132,14 +132,24 @@ impl Names {
     }
 
     fn mask_fields(&self, fields: &Map<String, Value>) -> Map<String, Value> {
-        let kept = fields.iter().filter(|(name, _)| !MASKED.contains(&name.as_str()) || is_reference(fields));
-        let masked = kept.map(|(name, value)| (name.clone(), self.mask_value(value)));
+        let reference = is_reference(fields);
+        let refers = |name: &str| reference && name == "uid";
+        let kept = fields.iter().filter(|(name, _)| !MASKED.contains(&name.as_str()) || refers(name));
+        let masked = kept.map(|(name, value)| match value {
+            Value::String(uid) if refers(name) => (name.clone(), self.referred(uid)),
+            value => (name.clone(), self.mask_value(value)),
+        });
         // Annotations of which nothing is left may as well not be there.
         masked
             .filter(|(name, value)| {
                 name != "annotations" || value.as_object().is_none_or(|map| !map.is_empty())
             })
             .collect()
+    }
+
+    /// What a reference points to; a volume may point to a claim that is gone.
+    fn referred(&self, uid: &str) -> Value {
+        self.0.get(uid).map_or("<uid of something gone>", String::as_str).into()
     }
 
     fn mask_text(&self, text: &str) -> Value {

@@ -1,9 +1,11 @@
 //! Which objects a controller means, by their labels.
 
+mod node;
 mod text;
 
 use serde::Deserialize;
 
+pub use node::{NodeRequirement, NodeSelector, NodeSelectorTerm};
 pub use text::SelectorError;
 
 use crate::Labels;

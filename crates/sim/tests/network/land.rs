@@ -59,6 +59,8 @@ pub(crate) fn kind(name: &str) -> Kind {
         "EndpointSlice" => ("discovery.k8s.io", "endpointslices", true),
         "HorizontalPodAutoscaler" => ("autoscaling", "horizontalpodautoscalers", true),
         "Node" => ("", "nodes", false),
+        "PersistentVolume" => ("", "persistentvolumes", false),
+        "PersistentVolumeClaim" => ("", "persistentvolumeclaims", true),
         "Pod" => ("", "pods", true),
         "PodDisruptionBudget" => ("policy", "poddisruptionbudgets", true),
         "ReplicaSet" => ("apps", "replicasets", true),
@@ -67,6 +69,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "Service" => ("", "services", true),
         "ServiceCIDR" => ("networking.k8s.io", "servicecidrs", false),
         "ServiceAccount" => ("", "serviceaccounts", true),
+        "VolumeAttributesClass" => ("storage.k8s.io", "volumeattributesclasses", false),
         other => panic!("{other} is no kind of this land"),
     };
     let version = if name == "HorizontalPodAutoscaler" { "v2" } else { "v1" };

@@ -1,4 +1,4 @@
-//! Services, nodes, quotas and budgets, disturbed in every way there is: the world ends the same.
+//! Services, nodes, quotas, budgets and volumes, disturbed in every way there is: the world ends the same.
 
 mod autoscaler;
 mod budget;
@@ -7,3 +7,4 @@ mod land;
 mod nodes;
 mod quota;
 mod small;
+mod volumes;

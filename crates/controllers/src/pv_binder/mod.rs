@@ -1,0 +1,172 @@
+//! The volume binder: a claim gets a volume that serves it, and a volume without a claim is reclaimed.
+//!
+//! Owns: the binding between claims and volumes (`claimRef`, `volumeName` and the annotations about them), the
+//! phases of both, the request to provisioners (annotations), volumes that it makes itself (host paths).
+//! Watches: claims, volumes, classes, pods, nodes.
+//! Writes: claims and volumes (update), their status (update), volumes and recycler pods (create, delete), events.
+//!
+//! ```text
+//!  claims ──► observe.rs ─► claim.rs   bind, wait, ask for a class or a volume, give up      (pure)
+//!                              └─► provision.rs  who makes a volume, and how                  (pure)
+//!  volumes ─► observe.rs ─► volume.rs  available, bound, released, unbound                    (pure)
+//!                              └─► reclaim.rs    what becomes of a released volume            (pure)
+//!  reconcile.rs  carries both out     recycle.rs  the pod that empties a volume
+//! ```
+//!
+//! What always holds:
+//! - the volume is written before the claim, so a volume never has two claims;
+//! - data is given up (a claim lost, a volume released or deleted) only on a look past the cache;
+//! - a claim that has all it needs, and its volume, are left alone.
+
+mod claim;
+mod observe;
+mod provision;
+mod reclaim;
+mod reconcile;
+mod recycle;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Informer, Key, Lister, Object, Queue, Runnable};
+use setpoint_volume::{Claim, Class, Latest, PodVolumes, Volume, index_by_claim};
+
+use self::observe::{BY_CLAIM, Caches};
+use self::reconcile::{Binder, Claims, Volumes};
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "persistentvolume-binder-controller",
+    aliases: &["persistentvolume-binder"],
+    on_by_default: true,
+    summary: "binds claims to volumes, has volumes made for them and reclaims those that are released",
+    watches: &[
+        Access::watch("", "persistentvolumeclaims"),
+        Access::watch("", "persistentvolumes"),
+        Access::watch("storage.k8s.io", "storageclasses"),
+        Access::watch("", "pods"),
+        Access::watch("", "nodes"),
+    ],
+    writes: &[
+        Access::to("", "persistentvolumes", &["create", "update", "delete"]),
+        Access::to("", "persistentvolumes/status", &["update"]),
+        Access::to("", "persistentvolumeclaims", &["update"]),
+        Access::to("", "persistentvolumeclaims/status", &["update"]),
+        Access::to("", "pods", &["create", "delete"]),
+        EVENTS,
+    ],
+    default_workers: 1,
+    build,
+};
+
+/// The component that events name: that of its elder days.
+const COMPONENT: &str = "persistentvolume-controller";
+
+/// What can be set from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How often claims without a volume, and volumes that could not be reclaimed, are looked at again.
+    pub sync_period: Duration,
+    /// Whether volumes are made for claims.
+    pub dynamic_provisioning: bool,
+    /// Whether the class of host paths makes volumes: for trying things out on a single node.
+    pub host_path_provisioner: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sync_period: Duration::from_secs(15),
+            dynamic_provisioning: true,
+            host_path_provisioner: false,
+        }
+    }
+}
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let claims = context.informers.of::<Claim>();
+    let volumes = context.informers.of::<Volume>();
+    let classes = context.informers.of::<Class>();
+    let pods = context.informers.of::<PodVolumes>();
+    let nodes = context.informers.of::<k8s_openapi::api::core::v1::Node>();
+    index_by_claim(&pods);
+    observe::index_volumes(&volumes);
+
+    let limiter = limiter::eager(&context.runtime.clock);
+    let claim_queue = Queue::with_rate_limiter("claims", &context.runtime, limiter);
+    let limiter = limiter::eager(&context.runtime.clock);
+    let volume_queue = Queue::with_rate_limiter("volumes", &context.runtime, limiter);
+    let caches = Caches {
+        claims: Latest::of(&claims),
+        volumes: Latest::of(&volumes),
+        classes: classes.lister(),
+        pods: pods.lister(),
+        nodes: nodes.lister(),
+    };
+    claims.add_handler(on_claim(claim_queue.clone(), volume_queue.clone(), volumes.lister()));
+    volumes.add_handler(on_volume(claim_queue.clone(), volume_queue.clone()));
+    let recycled = volume_queue.clone();
+    pods.add_handler(move |event: &Event| {
+        if let Some(volume) = recycle::volume_of(event.object().key()) {
+            recycled.add(volume);
+        }
+    });
+
+    let binder = Arc::new(Binder {
+        client: context.client.clone(),
+        recorder: context.recorder(COMPONENT),
+        settings: options.volume_binder,
+        claim_queue: claim_queue.clone(),
+        caches,
+    });
+    let informers = [&claims, &volumes, &classes, &pods, &nodes];
+    let claim_controller =
+        Controller::new(ENTRY.name, claim_queue, Claims(binder.clone())).workers(options.workers(&ENTRY));
+    let volume_controller = Controller::new("persistentvolume-reclaimer", volume_queue, Volumes(binder));
+    vec![Box::new(wait_for(claim_controller, informers)), Box::new(wait_for(volume_controller, informers))]
+}
+
+fn wait_for<R: setpoint::Reconciler>(controller: Controller<R>, informers: [&Informer; 5]) -> Controller<R> {
+    informers.into_iter().fold(controller.persistent(), |controller, informer| controller.waits_for(informer))
+}
+
+/// A claim that is gone leaves a volume behind.
+fn on_claim(
+    claims: Queue<Key>,
+    volumes: Queue<Key>,
+    lister: Lister<Volume>,
+) -> impl Fn(&Event) + Send + Sync + 'static {
+    move |event| {
+        let claim = event.object();
+        claims.add(claim.key().clone());
+        if matches!(event, Event::Deleted { .. }) {
+            let bound = lister.objects().indexed(BY_CLAIM, &claim.key().to_string());
+            bound.iter().for_each(|volume| volumes.add(volume.key().clone()));
+            if let Ok(view) = claim.view::<Claim>()
+                && !view.spec.volume_name.is_empty()
+            {
+                volumes.add(Key::cluster(&*view.spec.volume_name));
+            }
+        }
+    }
+}
+
+/// A volume that is gone, or is for somebody else, leaves a claim behind.
+fn on_volume(claims: Queue<Key>, volumes: Queue<Key>) -> impl Fn(&Event) + Send + Sync + 'static {
+    move |event| {
+        volumes.add(event.object().key().clone());
+        let claim_of = |volume: &Object| volume.view::<Volume>().ok()?.spec.claim_ref.clone();
+        let left = match event {
+            Event::Added { .. } => None,
+            Event::Deleted { last, .. } => claim_of(last),
+            Event::Updated { old, new } => claim_of(old).filter(|old| claim_of(new).as_ref() != Some(old)),
+        };
+        if let Some(claim) = left {
+            claims.add(claim.key());
+        }
+    }
+}

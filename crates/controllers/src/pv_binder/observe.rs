@@ -1,0 +1,91 @@
+//! From caches to what a plan is made of. No client.
+
+use std::sync::Arc;
+
+use setpoint::indexer::IndexFn;
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Informer, Key, Lister, Object};
+use setpoint_volume::{
+    Claim, Class, Latest, PODS_BY_CLAIM, PodVolumes, SELECTED_NODE, Volume, default_class,
+};
+
+/// Volumes by the claim that they are for.
+pub(super) const BY_CLAIM: &str = "claim";
+/// Volumes that are for nobody, by their class.
+const FREE_BY_CLASS: &str = "free-by-class";
+
+pub(super) struct Caches {
+    pub(super) claims: Latest<Claim>,
+    pub(super) volumes: Latest<Volume>,
+    pub(super) classes: Lister<Class>,
+    pub(super) pods: Lister<PodVolumes>,
+    pub(super) nodes: Lister<k8s_openapi::api::core::v1::Node>,
+}
+
+/// What is known about a claim.
+#[derive(Clone, Default)]
+pub(super) struct Observed {
+    /// The class that the claim names.
+    pub(super) class: Option<Cached<Class>>,
+    /// The class of claims that name none.
+    pub(super) default_class: Option<String>,
+    /// The volume that the claim names.
+    pub(super) named: Option<Cached<Volume>>,
+    /// The volumes that could be its: those for it, and those of its class for nobody.
+    pub(super) candidates: Vec<Cached<Volume>>,
+    /// The pods that wait for it and have no node.
+    pub(super) waiting: Vec<String>,
+    /// Whether the node that the scheduler has chosen is there.
+    pub(super) has_node: bool,
+}
+
+pub(super) fn index_volumes(volumes: &Informer) {
+    let claim_of =
+        |volume: &Object| volume.view::<Volume>().ok()?.spec.claim_ref.as_ref().map(|one| one.key());
+    let by_claim: IndexFn =
+        Arc::new(move |volume| claim_of(volume).map(|key| key.to_string()).into_iter().collect());
+    let free: IndexFn = Arc::new(|volume| match volume.view::<Volume>() {
+        Ok(view) if view.spec.claim_ref.is_none() => vec![view.class().to_owned()],
+        _ => Vec::new(),
+    });
+    volumes.add_index(BY_CLAIM, by_claim);
+    volumes.add_index(FREE_BY_CLASS, free);
+}
+
+impl Caches {
+    pub(super) fn observe(&self, claim: &Cached<Claim>) -> Result<Observed, DecodeError> {
+        let class = match claim.class() {
+            "" => None,
+            name => self.classes.get(&Key::cluster(name))?,
+        };
+        if !claim.spec.volume_name.is_empty() {
+            let named = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
+            return Ok(Observed { class, named, ..Observed::default() });
+        }
+        if claim.was_bound() {
+            return Ok(Observed { class, ..Observed::default() });
+        }
+        let mut candidates = self.volumes.indexed(BY_CLAIM, &claim.key().to_string())?;
+        candidates.extend(self.volumes.indexed(FREE_BY_CLASS, claim.class())?);
+        let default_class = match claim.has_class() {
+            true => None,
+            false => default_class(&self.classes.list(None)?).map(|class| class.key().name().to_owned()),
+        };
+        let waiting = self.unscheduled_pods_of(claim.key())?;
+        let node = claim.metadata.get(SELECTED_NODE);
+        let has_node = node.is_some_and(|node| self.nodes.objects().contains(&Key::cluster(node)));
+        Ok(Observed { class, default_class, candidates, waiting, has_node, named: None })
+    }
+
+    fn unscheduled_pods_of(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
+        let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
+        let waits = |pod: &&Cached<PodVolumes>| !pod.has_ended() && pod.node().is_none();
+        Ok(pods.iter().filter(waits).map(|pod| pod.key().name().to_owned()).collect())
+    }
+
+    /// The pods that use a claim and have not ended.
+    pub(super) fn pods_using(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
+        let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
+        Ok(pods.iter().filter(|pod| !pod.has_ended()).map(|pod| pod.key().to_string()).collect())
+    }
+}

@@ -1,0 +1,169 @@
+//! Who makes a volume for a claim, and what it is to be. Pure.
+//!
+//! Volumes are made by drivers outside: the claim is told which one, by an annotation, and waits. The one
+//! exception are host paths, for trying things out on a single node.
+
+use serde_json::{Value, json};
+use setpoint::{Cached, Edit};
+use setpoint_volume::{
+    BOUND_BY_CONTROLLER, Claim, Class, MIGRATED_TO, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER,
+    binding, migrated,
+};
+
+use super::Settings;
+use super::claim::Told;
+use super::observe::Observed;
+use super::reclaim::FINALIZER;
+
+pub(super) const HOST_PATH: &str = "kubernetes.io/host-path";
+/// The other plugin that is still built in; it makes no volumes.
+const NFS: &str = "kubernetes.io/nfs";
+
+pub(super) enum Provision {
+    /// Volumes are not made here.
+    Off,
+    /// Nobody can make it.
+    Fails(Told),
+    /// This driver is asked, and the user told who that is.
+    Ask(String),
+    /// It is made here, or that fails.
+    HostPath(Result<Value, Failure>),
+}
+
+/// Why a host path could not be made.
+pub(super) struct Failure {
+    pub(super) told: Told,
+    /// The claim is told only of a provisioner that has got as far as being asked.
+    pub(super) asked: bool,
+    /// Whether the scheduler should choose another node.
+    pub(super) reschedule: bool,
+}
+
+pub(super) fn provision(claim: &Cached<Claim>, observed: &Observed, settings: Settings) -> Provision {
+    if !settings.dynamic_provisioning {
+        return Provision::Off;
+    }
+    let fails = |message: String| Provision::Fails(failed(message));
+    let Some(class) = &observed.class else {
+        return fails(format!("storageclass.storage.k8s.io {:?} not found", claim.class()));
+    };
+    match &*class.provisioner {
+        HOST_PATH => Provision::HostPath(host_path(claim, class, observed, settings)),
+        NFS => fails("no provisionable volume plugin matched".into()),
+        plugin => match migrated::driver_of(plugin) {
+            Some(driver) => Provision::Ask(driver.to_owned()),
+            None if plugin.starts_with("kubernetes.io/") => {
+                fails(format!("no volume plugin matched name: {plugin}"))
+            }
+            None => Provision::Ask(plugin.to_owned()),
+        },
+    }
+}
+
+fn failed(message: impl Into<String>) -> Told {
+    Told::warning("ProvisioningFailed", message)
+}
+
+/// The name of the volume that is made for a claim.
+pub(super) fn volume_name(claim: &Cached<Claim>) -> String {
+    format!("pvc-{}", claim.meta().uid)
+}
+
+/// A directory on the node. The node makes it when a pod needs it, so that it is where the pod is.
+fn host_path(
+    claim: &Cached<Claim>,
+    class: &Cached<Class>,
+    observed: &Observed,
+    settings: Settings,
+) -> Result<Value, Failure> {
+    let fail = |message: String| Failure { told: failed(message), asked: true, reschedule: false };
+    if claim.spec.data_source.is_some() {
+        let message = format!(
+            "plugin {HOST_PATH:?} is not a CSI plugin. Only CSI plugin can provision a claim with a datasource"
+        );
+        return Err(Failure { asked: false, ..fail(message) });
+    }
+    let name = class.key().name();
+    let options = class.mount_options.as_deref().unwrap_or_default();
+    if !options.is_empty() {
+        return Err(fail(format!(
+            "Mount options are not supported by the provisioner but StorageClass {name:?} has mount options [{}]",
+            options.join(" ")
+        )));
+    }
+    if !settings.host_path_provisioner {
+        let why = format!("provisioning in volume plugin {HOST_PATH:?} is disabled");
+        return Err(fail(format!("Failed to create provisioner: {why}")));
+    }
+    if let Some(node) = claim.metadata.get(SELECTED_NODE)
+        && !observed.has_node
+    {
+        return Err(fail(format!("Failed to get target node: node {node:?} not found")));
+    }
+    if claim.spec.volume_mode.as_deref() == Some("Block") {
+        let why = format!("{HOST_PATH} does not support block volume provisioning");
+        let message = format!("Failed to provision volume with StorageClass {name:?}: {why}");
+        return Err(Failure { reschedule: true, ..fail(message) });
+    }
+    Ok(host_path_volume(claim, class))
+}
+
+fn host_path_volume(claim: &Cached<Claim>, class: &Cached<Class>) -> Value {
+    let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");
+    let modes =
+        if claim.access_modes().is_empty() { json!(["ReadWriteOnce"]) } else { json!(claim.access_modes()) };
+    let size = claim.spec.resources.requests.as_ref().and_then(|requests| requests.get("storage"));
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": volume_name(claim),
+            "annotations": {
+                "kubernetes.io/createdby": "hostpath-dynamic-provisioner",
+                BOUND_BY_CONTROLLER: "yes",
+                PROVISIONED_BY: HOST_PATH,
+            },
+            "finalizers": if policy == "Delete" { json!([FINALIZER]) } else { Value::Null },
+        },
+        "spec": {
+            "persistentVolumeReclaimPolicy": policy,
+            "accessModes": modes,
+            "capacity": {"storage": size},
+            "hostPath": {"path": format!("/tmp/hostpath_pv/{}", claim.meta().uid), "type": "DirectoryOrCreate"},
+            "storageClassName": claim.class(),
+            "claimRef": binding::reference_to(claim),
+        },
+    })
+}
+
+/// The claim, for this provisioner to see; nothing if it can see it already.
+pub(super) fn addressed_to<'a>(claim: &'a Cached<Claim>, provisioner: &str) -> Option<Edit<'a>> {
+    if claim.metadata.get(STORAGE_PROVISIONER[0]) == Some(provisioner) {
+        return None;
+    }
+    let annotate =
+        |edit: Edit<'a>, name: &str, value: &str| edit.set(&["metadata", "annotations", name], &value);
+    let edit = STORAGE_PROVISIONER
+        .iter()
+        .fold(Edit::of(claim.object()), |edit, name| annotate(edit, name, provisioner));
+    Some(match migrated::driver_of(provisioner) {
+        Some(driver) => annotate(edit, MIGRATED_TO, driver),
+        None => edit.remove(&["metadata", "annotations", MIGRATED_TO]),
+    })
+}
+
+/// The claim, saying which driver has taken over from its provisioner, if it does not.
+pub(super) fn with_driver(claim: &Cached<Claim>) -> Option<Edit<'_>> {
+    let provisioner = STORAGE_PROVISIONER.iter().find_map(|name| claim.metadata.get(name))?;
+    let (shall, says) = (migrated::driver_of(provisioner), claim.metadata.get(MIGRATED_TO));
+    (shall.unwrap_or_default() != says.unwrap_or_default()).then(|| marked(Edit::of(claim.object()), shall))
+}
+
+/// What says which driver has taken over, or that none has.
+pub(super) fn marked<'a>(edit: Edit<'a>, driver: Option<&str>) -> Edit<'a> {
+    let path = ["metadata", "annotations", MIGRATED_TO];
+    match driver {
+        Some(driver) => edit.set(&path, &driver),
+        None => edit.remove(&path),
+    }
+}

@@ -1,0 +1,424 @@
+//! Carries plans out: claims in one queue, volumes in another.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Edit, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder, View, finalizer,
+};
+use setpoint_volume::{Claim, Latest, PodVolumes, SELECTED_NODE, Volume, binding};
+
+use super::Settings;
+use super::claim::{self, Told};
+use super::observe::Caches;
+use super::provision::{self, HOST_PATH, Provision};
+use super::reclaim::{self, Reclaim, reclaim};
+use super::recycle;
+use super::volume;
+
+pub(super) struct Binder {
+    pub(super) client: Client,
+    pub(super) recorder: Recorder,
+    pub(super) settings: Settings,
+    pub(super) claim_queue: Queue<Key>,
+    pub(super) caches: Caches,
+}
+
+pub(super) struct Claims(pub(super) Arc<Binder>);
+
+pub(super) struct Volumes(pub(super) Arc<Binder>);
+
+impl Reconciler for Claims {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(claim) = self.0.caches.claims.get(key)? else { return Ok(Outcome::Settled) };
+        self.0.settle_claim(claim).await
+    }
+}
+
+impl Reconciler for Volumes {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(volume) = self.0.caches.volumes.get(key)? else { return Ok(Outcome::Settled) };
+        self.0.settle_volume(volume).await
+    }
+}
+
+impl Binder {
+    async fn settle_claim(&self, claim: Cached<Claim>) -> Result<Outcome, ReconcileError> {
+        let claim = self
+            .write_claim(&claim, provision::with_driver(&claim), Part::Main, "say whose a claim is")
+            .await?;
+        let mut observed = self.caches.observe(&claim)?;
+        let mut plan = claim::plan(&claim, &observed, self.settings);
+        let mut claim = claim;
+        if matches!(plan, claim::Plan::GiveUp(_)) && &*claim.status.phase != "Lost" {
+            let Some(fresh) = self.fresh::<Claim>(claim.key()).await? else { return Ok(Outcome::Settled) };
+            claim = fresh;
+            observed.named = match &*claim.spec.volume_name {
+                "" => None,
+                name => self.fresh(&Key::cluster(name)).await?,
+            };
+            plan = claim::plan(&claim, &observed, self.settings);
+        }
+        self.carry_out(&claim, plan).await
+    }
+
+    async fn carry_out(&self, claim: &Cached<Claim>, plan: claim::Plan) -> Result<Outcome, ReconcileError> {
+        let again = Ok(Outcome::CheckAfter(self.settings.sync_period));
+        match plan {
+            claim::Plan::Bind(volume) => {
+                self.bind(claim.clone(), volume).await?;
+                Ok(Outcome::Settled)
+            }
+            claim::Plan::AssignClass(class) => {
+                let edit = Edit::of(claim.object()).set(&["spec", "storageClassName"], &class);
+                self.write_claim(claim, Some(edit), Part::Main, "give a class to a claim").await?;
+                Ok(Outcome::Settled)
+            }
+            claim::Plan::Provision(how) => {
+                self.provision(claim, how).await?;
+                again
+            }
+            claim::Plan::Wait(told) => {
+                self.tell_about_claim(claim, told.as_ref());
+                let edit = binding::status_without(claim, "Pending");
+                self.write_claim(claim, edit, Part::Status, "say that a claim waits").await?;
+                again
+            }
+            claim::Plan::GiveUp(told) => {
+                if &*claim.status.phase != "Lost" {
+                    let edit = binding::status_without(claim, "Lost");
+                    let claim =
+                        self.write_claim(claim, edit, Part::Status, "say that a claim is lost").await?;
+                    self.tell_about_claim(&claim, Some(&told));
+                }
+                Ok(Outcome::Settled)
+            }
+            claim::Plan::Refuse(told) => {
+                self.tell_about_claim(claim, Some(&told));
+                Err(ReconcileError::retry(format!("bind claim {}: {}", claim.key(), told.message)))
+            }
+        }
+    }
+
+    /// Completes a binding, the volume first.
+    async fn bind(&self, claim: Cached<Claim>, volume: Cached<Volume>) -> Result<(), ReconcileError> {
+        let edit = binding::volume_for(&volume, &claim);
+        let volume = self.write_volume(&volume, edit, Part::Main, "bind a volume").await?;
+        let edit = binding::volume_in(&volume, "Bound", "");
+        let volume = self.write_volume(&volume, edit, Part::Status, "say that a volume is bound").await?;
+        let edit = binding::claim_with(&claim, &volume);
+        let claim = self.write_claim(&claim, edit, Part::Main, "bind a claim").await?;
+        let edit = binding::status_with(&claim, &volume);
+        self.write_claim(&claim, edit, Part::Status, "say that a claim is bound").await.map(drop)
+    }
+
+    async fn provision(&self, claim: &Cached<Claim>, how: Provision) -> Result<(), ReconcileError> {
+        match how {
+            Provision::Off => Ok(()),
+            Provision::Fails(told) => {
+                self.tell_about_claim(claim, Some(&told));
+                Ok(())
+            }
+            Provision::Ask(driver) => {
+                let asked = self.ask(claim, &driver).await;
+                let told = match &asked {
+                    Ok(_) => Told::normal("ExternalProvisioning", waits_for_driver(&driver)),
+                    Err(error) => {
+                        Told::warning("ProvisioningFailed", format!("Error saving claim: {}", error.report()))
+                    }
+                };
+                self.tell_about_claim(claim, Some(&told));
+                asked.map(drop)
+            }
+            Provision::HostPath(made) => self.make_host_path(claim, made).await,
+        }
+    }
+
+    async fn ask(&self, claim: &Cached<Claim>, driver: &str) -> Result<Cached<Claim>, ReconcileError> {
+        let edit = provision::addressed_to(claim, driver);
+        self.write_claim(claim, edit, Part::Main, "say who makes a volume").await
+    }
+
+    async fn make_host_path(
+        &self,
+        claim: &Cached<Claim>,
+        made: Result<Value, provision::Failure>,
+    ) -> Result<(), ReconcileError> {
+        let asked = made.as_ref().map_or_else(|failure| failure.asked, |_| true);
+        let claim = if asked { self.ask(claim, HOST_PATH).await? } else { claim.clone() };
+        let body = match made {
+            Ok(body) => body,
+            Err(failure) => {
+                if failure.reschedule && claim.has_selected_node() {
+                    let edit = Edit::of(claim.object()).remove(&["metadata", "annotations", SELECTED_NODE]);
+                    self.write_claim(&claim, Some(edit), Part::Main, "have another node chosen").await?;
+                }
+                self.tell_about_claim(&claim, Some(&failure.told));
+                return Ok(());
+            }
+        };
+        let name = provision::volume_name(&claim);
+        match self.client.create(&Kind::of::<Volume>(), None, &body).await {
+            Err(error) if error.is_already_exists() => return Ok(()),
+            created => created.attempting(format!("make volume {name}"))?,
+        };
+        let message = format!("Successfully provisioned volume {name} using {HOST_PATH}");
+        self.tell_about_claim(&claim, Some(&Told::normal("ProvisioningSucceeded", message)));
+        Ok(())
+    }
+
+    async fn settle_volume(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
+        let edit = reclaim::kept(&volume);
+        let volume = self.write_volume(&volume, edit, Part::Main, "hold a volume").await?;
+        let claim = self.claim_of(&volume).await?;
+        match volume::plan(&volume, claim.as_ref()) {
+            volume::Plan::Be(phase) => {
+                let edit = binding::volume_in(&volume, phase, "");
+                self.write_volume(&volume, edit, Part::Status, "say how a volume stands").await?;
+                Ok(Outcome::Settled)
+            }
+            volume::Plan::WakeClaim => {
+                claim.into_iter().for_each(|claim| self.claim_queue.add(claim.key().clone()));
+                Ok(Outcome::Settled)
+            }
+            volume::Plan::Mismatch => {
+                if let Some(claim) = claim {
+                    self.tell_of_mismatch(&volume, &claim);
+                }
+                Ok(Outcome::CheckAfter(self.settings.sync_period))
+            }
+            volume::Plan::Release => self.release(volume).await,
+            volume::Plan::Unbind => {
+                self.unbind(&volume).await?;
+                Ok(Outcome::Settled)
+            }
+        }
+    }
+
+    /// The claim that a volume points to. What the cache does not show is looked for past it, unless its end
+    /// has been seen before.
+    async fn claim_of(&self, volume: &Cached<Volume>) -> Result<Option<Cached<Claim>>, ReconcileError> {
+        let Some(reference) = volume.spec.claim_ref.as_ref().filter(|_| volume::is_bound(volume)) else {
+            return Ok(None);
+        };
+        let same = |claim: &Cached<Claim>| claim.meta().uid == reference.uid;
+        match self.caches.claims.get(&reference.key())? {
+            Some(claim) if same(&claim) => Ok(Some(claim)),
+            None if volume::is_released(volume) => Ok(None),
+            _ => Ok(self.fresh::<Claim>(&reference.key()).await?.filter(same)),
+        }
+    }
+
+    fn tell_of_mismatch(&self, volume: &Cached<Volume>, claim: &Cached<Claim>) {
+        let because = "due to incompatible volumeMode.";
+        let message = format!(
+            "Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {because}",
+            claim.key().name()
+        );
+        self.tell_about_volume(volume, &Told::warning("VolumeMismatch", message));
+        let name = volume.key().name();
+        let message =
+            format!("Cannot bind PersistentVolume {name:?} to requested PersistentVolumeClaim {because}");
+        self.tell_about_claim(claim, Some(&Told::warning("VolumeMismatch", message)));
+    }
+
+    async fn release(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
+        let mut volume = volume;
+        if !volume::is_released(&volume) {
+            let edit = binding::volume_in(&volume, "Released", "");
+            volume = self.write_volume(&volume, edit, Part::Status, "say that a volume is released").await?;
+        }
+        let again = Outcome::CheckAfter(self.settings.sync_period);
+        match reclaim(&volume) {
+            Reclaim::Nothing => return Ok(Outcome::Settled),
+            Reclaim::Fails(told) => self.fail(&volume, &told).await?,
+            Reclaim::Recycle => return self.recycle(&volume).await.map(|outcome| outcome.and(again)),
+            Reclaim::Delete => self.delete(&volume).await?,
+        }
+        Ok(again)
+    }
+
+    /// The phase `Failed` is told of once; trying goes on.
+    async fn fail(&self, volume: &Cached<Volume>, told: &Told) -> Result<(), ReconcileError> {
+        let Some(edit) = binding::volume_in(volume, "Failed", &told.message) else { return Ok(()) };
+        let volume = self.write_volume(volume, Some(edit), Part::Status, "say that a volume failed").await?;
+        self.tell_about_volume(&volume, told);
+        Ok(())
+    }
+
+    /// The volume as it is past the cache, if it is still released.
+    async fn still_released(
+        &self,
+        volume: &Cached<Volume>,
+    ) -> Result<Option<Cached<Volume>>, ReconcileError> {
+        let fresh = self.fresh::<Volume>(volume.key()).await?;
+        let Some(fresh) = fresh.filter(|fresh| fresh.meta().uid == volume.meta().uid) else {
+            return Ok(None);
+        };
+        if !volume::is_bound(&fresh) {
+            return Ok(None);
+        }
+        let claim = self.claim_of(&fresh).await?;
+        Ok(Some(fresh).filter(|fresh| volume::plan(fresh, claim.as_ref()) == volume::Plan::Release))
+    }
+
+    async fn delete(&self, volume: &Cached<Volume>) -> Result<(), ReconcileError> {
+        let Some(mut fresh) = self.still_released(volume).await? else { return Ok(()) };
+        if let Some(patch) = finalizer::removal(fresh.meta(), reclaim::FINALIZER) {
+            let patched =
+                self.client.patch(&Kind::of::<Volume>(), fresh.key(), Part::Main, patch).await.optional();
+            let Some(patched) = patched.attempting(format!("let volume {} go", fresh.key()))? else {
+                return Ok(());
+            };
+            fresh = Cached::new(patched)?;
+        }
+        if fresh.meta().is_being_deleted() {
+            return Ok(());
+        }
+        let delete = Delete::of_uid(fresh.meta().uid.to_string());
+        let deleted = self.client.delete(&Kind::of::<Volume>(), fresh.key(), &delete).await.optional();
+        deleted.map(drop).attempting(format!("delete volume {}", fresh.key()))
+    }
+
+    /// Has a pod empty the volume. Its pod goes before the volume is free, so that it cannot stand for a later
+    /// emptying.
+    async fn recycle(&self, volume: &Cached<Volume>) -> Result<Outcome, ReconcileError> {
+        let Some(volume) = self.still_released(volume).await? else { return Ok(Outcome::Settled) };
+        let Some(reference) = &volume.spec.claim_ref else { return Ok(Outcome::Settled) };
+        let users = self.caches.pods_using(&reference.key())?;
+        if !users.is_empty() && self.caches.claims.get(&reference.key())?.is_none() {
+            let message = format!("Volume is used by pods: {}", users.join(","));
+            self.tell_about_volume(&volume, &Told::normal("VolumeFailedRecycle", message));
+            return Ok(Outcome::Settled);
+        }
+        let (kind, key) = (Kind::of::<PodVolumes>(), recycle::key(volume.key()));
+        let Some(pod) = self.fresh::<PodVolumes>(&key).await? else {
+            let created = self.client.create(&kind, key.namespace(), &recycle::body(&volume)).await;
+            return created.map(|_| Outcome::Settled).attempting(format!("create pod {key}"));
+        };
+        if !pod.has_ended() {
+            return Ok(Outcome::Settled);
+        }
+        let delete = Delete::of_uid(pod.meta().uid.to_string());
+        self.client.delete(&kind, &key, &delete).await.attempting(format!("delete pod {key}"))?;
+        match failure(&pod) {
+            Some(why) => {
+                let message = format!("Recycle failed: failed to recycle volume: {why}");
+                self.fail(&volume, &Told::warning("VolumeFailedRecycle", message)).await?;
+            }
+            None => {
+                self.tell_about_volume(&volume, &Told::normal("VolumeRecycled", "Volume recycled"));
+                self.unbind(&volume).await?;
+            }
+        }
+        Ok(Outcome::Settled)
+    }
+
+    async fn unbind(&self, volume: &Cached<Volume>) -> Result<(), ReconcileError> {
+        let edit = Some(binding::volume_for_nobody(volume));
+        let volume = self.write_volume(volume, edit, Part::Main, "free a volume").await?;
+        let edit = binding::volume_in(&volume, "Available", "");
+        self.write_volume(&volume, edit, Part::Status, "say that a volume is available").await.map(drop)
+    }
+
+    /// An object as the API server has it now.
+    async fn fresh<V: View>(&self, key: &Key) -> Result<Option<Cached<V>>, ReconcileError> {
+        let kind = Kind::of::<V>();
+        let got = self.client.get(&kind, key).await.optional();
+        let got = got.attempting(format!("look at {} {key} past the cache", kind.kind()))?;
+        Ok(got.map(Cached::new).transpose()?)
+    }
+
+    async fn write_claim(
+        &self,
+        claim: &Cached<Claim>,
+        edit: Option<Edit<'_>>,
+        part: Part,
+        attempted: &str,
+    ) -> Result<Cached<Claim>, ReconcileError> {
+        self.write(&self.caches.claims, claim, edit, part, attempted).await
+    }
+
+    async fn write_volume(
+        &self,
+        volume: &Cached<Volume>,
+        edit: Option<Edit<'_>>,
+        part: Part,
+        attempted: &str,
+    ) -> Result<Cached<Volume>, ReconcileError> {
+        self.write(&self.caches.volumes, volume, edit, part, attempted).await
+    }
+
+    /// Writes an object, if it is to change; what it is then.
+    async fn write<V: View>(
+        &self,
+        cache: &Latest<V>,
+        object: &Cached<V>,
+        edit: Option<Edit<'_>>,
+        part: Part,
+        attempted: &str,
+    ) -> Result<Cached<V>, ReconcileError> {
+        let Some(edit) = edit else { return Ok(object.clone()) };
+        let key = object.key();
+        let written = self.client.update(&Kind::of::<V>(), key, part, &edit).await;
+        let written = written.attempting(format!("{attempted}: {key}"))?;
+        cache.wrote(&written);
+        Ok(Cached::new(written)?)
+    }
+
+    fn tell_about_claim(&self, claim: &Cached<Claim>, told: Option<&Told>) {
+        if let Some(told) = told {
+            self.recorder.event(
+                &Kind::of::<Claim>(),
+                claim.object(),
+                told.event_type,
+                told.reason,
+                &*told.message,
+            );
+        }
+    }
+
+    fn tell_about_volume(&self, volume: &Cached<Volume>, told: &Told) {
+        self.recorder.event(
+            &Kind::of::<Volume>(),
+            volume.object(),
+            told.event_type,
+            told.reason,
+            &*told.message,
+        );
+    }
+}
+
+fn waits_for_driver(driver: &str) -> String {
+    format!(
+        "Waiting for a volume to be created either by the external provisioner '{driver}' or manually by the system \
+         administrator. If volume creation is delayed, please verify that the provisioner is running and correctly \
+         registered."
+    )
+}
+
+/// Why a pod that has ended failed, if it did.
+fn failure(pod: &Cached<PodVolumes>) -> Option<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Pod {
+        status: Status,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Status {
+        phase: String,
+        message: String,
+    }
+    let status = pod.object().decode::<Pod>().unwrap_or_default().status;
+    let unknown = || "pod failed, pod.Status.Message unknown".to_owned();
+    (status.phase == "Failed")
+        .then(|| Some(status.message).filter(|text| !text.is_empty()).unwrap_or_else(unknown))
+}

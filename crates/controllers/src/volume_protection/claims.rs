@@ -1,0 +1,163 @@
+//! A claim is held while a pod that is on a node uses it.
+//!
+//! Whoever lets a claim go has looked for its pods past the cache. That takes a list of all pods of a namespace,
+//! so the claims of a namespace are looked at together: the key is the namespace's.
+
+use setpoint::client::Patch;
+use setpoint::finalizer::{Due, due};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::source::Selection;
+use setpoint::{
+    Cached, Client, Context, Controller, Event, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
+};
+use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim};
+
+use super::{change, concerns, is_due};
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "persistentvolumeclaim-protection-controller",
+    aliases: &["pvc-protection"],
+    on_by_default: true,
+    summary: "keeps claims that pods use",
+    watches: &[Access::watch("", "persistentvolumeclaims"), Access::watch("", "pods")],
+    writes: &[Access::to("", "persistentvolumeclaims", &["patch", "update"]), EVENTS],
+    default_workers: 1,
+    build,
+};
+
+const FINALIZER: &str = "kubernetes.io/pvc-protection";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let claims = context.informers.of::<Claim>();
+    let pods = context.informers.of::<PodVolumes>();
+    index_by_claim(&pods);
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("pvcprotection", &context.runtime, limiter);
+    let wake = queue.clone();
+    claims.add_handler(move |event: &Event| {
+        if concerns(event, FINALIZER) {
+            wake.add(namespace_of(event.object()));
+        }
+    });
+    let wake = queue.clone();
+    pods.add_handler(move |event: &Event| {
+        if lets_go(event) {
+            wake.add(namespace_of(event.object()));
+        }
+    });
+    let keeper = ClaimKeeper { client: context.client.clone(), claims: claims.lister(), pods: pods.lister() };
+    let controller = Controller::new(ENTRY.name, queue, keeper).workers(options.workers(&ENTRY));
+    vec![Box::new(controller.persistent().waits_for(&claims).waits_for(&pods))]
+}
+
+fn namespace_of(object: &Object) -> Key {
+    Key::cluster(object.key().namespace().unwrap_or_default())
+}
+
+/// Whether a pod with claims may use them no more: a pod on a node does until it is gone.
+fn lets_go(event: &Event) -> bool {
+    let Some(pod) = claims_of(event.object()) else { return false };
+    let gone = matches!(event, Event::Deleted { .. });
+    (gone || pod.has_ended() || pod.node().is_none())
+        && pod.volumes().iter().any(|one| one.claim_name("").is_some())
+}
+
+struct ClaimKeeper {
+    client: Client,
+    claims: Lister<Claim>,
+    pods: Lister<PodVolumes>,
+}
+
+impl Reconciler for ClaimKeeper {
+    type Key = Key;
+
+    async fn reconcile(&self, namespace: &Key) -> Result<Outcome, ReconcileError> {
+        let claims = self.claims.objects().list(Some(namespace.name()));
+        let due_ones: Vec<Object> = claims.into_iter().filter(|claim| is_due(claim, FINALIZER)).collect();
+        let asks = |claim: &Object| due(claim.meta(), FINALIZER) == Due::CleanUp;
+        let mut waiting = Vec::new();
+        for claim in due_ones {
+            if !asks(&claim) || !self.is_used_in_cache(&claim)? {
+                waiting.push(claim);
+            }
+        }
+        let pods = if waiting.iter().any(asks) { self.pods_of(namespace).await? } else { Vec::new() };
+        let mut result = Ok(Outcome::Settled);
+        for claim in &waiting {
+            let patch = change(claim, FINALIZER, || pods.iter().any(|pod| uses(pod, claim)));
+            if let Err(error) = self.make(claim, patch).await {
+                result = Err(error);
+            }
+        }
+        result
+    }
+}
+
+impl ClaimKeeper {
+    fn is_used_in_cache(&self, claim: &Object) -> Result<bool, ReconcileError> {
+        let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.key().to_string())?;
+        Ok(pods.iter().any(|pod| uses(pod, claim)))
+    }
+
+    /// The pods of a namespace that have claims, past the cache.
+    async fn pods_of(&self, namespace: &Key) -> Result<Vec<Cached<PodVolumes>>, ReconcileError> {
+        let selection = Selection { namespace: Some(namespace.name().to_owned()), ..Selection::default() };
+        let listed = self.client.list(&Kind::of::<PodVolumes>(), &selection).await;
+        let listed = listed.attempting(format!("look for pods of namespace {namespace} past the cache"))?;
+        Ok(listed.objects.iter().filter_map(claims_of).collect())
+    }
+
+    async fn make(&self, claim: &Object, patch: Option<Patch>) -> Result<(), ReconcileError> {
+        super::make(&self.client, &Kind::of::<Claim>(), claim, patch).await.map(drop)
+    }
+}
+
+/// Whether a pod that is on a node uses a claim. One that was made for a pod is free once nothing of the pod
+/// runs.
+fn uses(pod: &Cached<PodVolumes>, claim: &Object) -> bool {
+    let meta = pod.meta();
+    let shut_down = meta.is_being_deleted() && meta.deletion_grace_period_seconds == Some(0);
+    let for_pod = claim.meta().is_controlled_by(&meta.uid);
+    pod.node().is_some()
+        && pod.key().namespace() == claim.key().namespace()
+        && pod.volumes().iter().any(|volume| {
+            volume.claim_name(pod.key().name()).as_deref() == Some(claim.key().name())
+                && (!volume.is_ephemeral() || (!shut_down && for_pod))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    #[test]
+    fn a_pod_uses_its_claims_while_it_is_on_a_node() {
+        let check = |node: &str, volume: Value, metadata: Value, owner: &str, expected: bool| {
+            let owners =
+                json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
+            let claim = json!({"metadata": {"name": "c", "namespace": "ns", "ownerReferences": owners}});
+            let claim = Object::from_json(claim.to_string().into()).expect("a claim");
+            let mut metadata = metadata;
+            metadata["name"] = json!("p");
+            metadata["namespace"] = json!("ns");
+            metadata["uid"] = json!("u");
+            let pod = cached(json!({"metadata": metadata, "spec": {"nodeName": node, "volumes": [volume]},
+                "status": {"phase": "Succeeded"}}));
+            assert_eq!(uses(&pod, &claim), expected, "{volume} on {node:?}");
+        };
+        let named = |claim: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": claim}});
+        check("n", named("c"), json!({}), "u", true);
+        check("", named("c"), json!({}), "u", false);
+        check("n", named("d"), json!({}), "u", false);
+        let made = || json!({"name": "c", "ephemeral": {}});
+        check("n", made(), json!({}), "u", false);
+        let shut_down = json!({"deletionTimestamp": "2025-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
+        check("n", named("c"), shut_down, "u", true);
+    }
+}

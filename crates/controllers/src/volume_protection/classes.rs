@@ -1,0 +1,120 @@
+//! An attribute class is held while a claim or a volume has it, or is to get it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{
+    Client, Context, Controller, Event, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
+};
+use setpoint_volume::{Claim, Volume};
+
+use super::{change, concerns, make};
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "volumeattributesclass-protection-controller",
+    aliases: &[],
+    on_by_default: true,
+    summary: "keeps classes of volume attributes that claims or volumes have",
+    watches: &[
+        Access::watch("storage.k8s.io", "volumeattributesclasses"),
+        Access::watch("", "persistentvolumeclaims"),
+        Access::watch("", "persistentvolumes"),
+    ],
+    writes: &[Access::to("storage.k8s.io", "volumeattributesclasses", &["patch", "update"]), EVENTS],
+    default_workers: 1,
+    build,
+};
+
+const FINALIZER: &str = "kubernetes.io/vac-protection";
+/// Claims, or volumes, by the attribute classes they have.
+const BY_CLASS: &str = "attributes-class";
+
+/// A class of volume attributes: its metadata is all that matters here.
+#[derive(serde::Deserialize)]
+struct AttributesClass {}
+
+setpoint::view!(AttributesClass of k8s_openapi::api::storage::v1::VolumeAttributesClass);
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let classes = context.informers.of::<AttributesClass>();
+    let claims = context.informers.of::<Claim>();
+    let volumes = context.informers.of::<Volume>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("vacprotection", &context.runtime, limiter);
+    let wake = queue.clone();
+    classes.add_handler(move |event: &Event| {
+        if concerns(event, FINALIZER) {
+            wake.add(event.object().key().clone());
+        }
+    });
+    follow(&claims, &queue, of_claim);
+    follow(&volumes, &queue, of_volume);
+    let keeper = ClassKeeper {
+        client: context.client.clone(),
+        classes: classes.lister(),
+        claims: claims.lister(),
+        volumes: volumes.lister(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, keeper)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&classes)
+        .waits_for(&claims)
+        .waits_for(&volumes);
+    vec![Box::new(controller)]
+}
+
+/// Finds objects by their classes, and wakes a class that one has no more.
+fn follow(informer: &Informer, queue: &Queue<Key>, classes_of: fn(&Object) -> BTreeSet<String>) {
+    informer.add_index(BY_CLASS, Arc::new(move |object| classes_of(object).into_iter().collect()));
+    let queue = queue.clone();
+    informer.add_handler(move |event: &Event| {
+        let left = match event {
+            Event::Added { .. } => BTreeSet::new(),
+            Event::Deleted { last, .. } => classes_of(last),
+            Event::Updated { old, new } => &classes_of(old) - &classes_of(new),
+        };
+        left.into_iter().for_each(|class| queue.add(Key::cluster(class)));
+    });
+}
+
+fn of_claim(claim: &Object) -> BTreeSet<String> {
+    let Ok(claim) = claim.view::<Claim>() else { return BTreeSet::new() };
+    let target = claim.status.modify_volume_status.as_ref();
+    let names = [
+        claim.spec.volume_attributes_class_name.as_deref(),
+        claim.status.current_volume_attributes_class_name.as_deref(),
+        target.and_then(|status| status.target_volume_attributes_class_name.as_deref()),
+    ];
+    names.into_iter().flatten().filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn of_volume(volume: &Object) -> BTreeSet<String> {
+    let Ok(volume) = volume.view::<Volume>() else { return BTreeSet::new() };
+    let name = volume.spec.volume_attributes_class_name.as_deref();
+    name.into_iter().filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+struct ClassKeeper {
+    client: Client,
+    classes: Lister<AttributesClass>,
+    claims: Lister<Claim>,
+    volumes: Lister<Volume>,
+}
+
+impl Reconciler for ClassKeeper {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(class) = self.classes.get(key)? else { return Ok(Outcome::Settled) };
+        let has_any = |found: Vec<Object>| !found.is_empty();
+        let patch = change(class.object(), FINALIZER, || {
+            has_any(self.volumes.objects().indexed(BY_CLASS, key.name()))
+                || has_any(self.claims.objects().indexed(BY_CLASS, key.name()))
+        });
+        make(&self.client, &Kind::of::<AttributesClass>(), class.object(), patch).await
+    }
+}

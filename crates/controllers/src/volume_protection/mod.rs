@@ -1,0 +1,86 @@
+//! Protection of claims, volumes and their attribute classes: what is in use does not go.
+//!
+//! Owns: the finalizers `kubernetes.io/pvc-protection`, `kubernetes.io/pv-protection` and
+//! `kubernetes.io/vac-protection`.
+//! Watches: claims, volumes, attribute classes, pods.
+//! Writes: the finalizers of claims, volumes and attribute classes.
+//!
+//! ```text
+//!  claims.rs    held while a pod on a node uses it
+//!  volumes.rs   held while it is bound
+//!  classes.rs   held while a claim or a volume has it
+//! ```
+//!
+//! What always holds: the finalizer is there from the beginning, and leaves only an object that is being deleted
+//! and that nobody uses.
+
+pub(crate) mod claims;
+pub(crate) mod classes;
+pub(crate) mod volumes;
+
+use setpoint::client::{Optional, Part, Patch};
+use setpoint::finalizer::{Due, addition, due, removal};
+use setpoint::reconcile::Attempting;
+use setpoint::{Client, Event, Kind, Object, Outcome, ReconcileError};
+
+/// Whether the protection of an object is due for a change, if only it is not in use.
+fn is_due(object: &Object, finalizer: &str) -> bool {
+    matches!(due(object.meta(), finalizer), Due::Ensure | Due::CleanUp)
+}
+
+/// Whether an event is about an object whose protection is due.
+fn concerns(event: &Event, finalizer: &str) -> bool {
+    !matches!(event, Event::Deleted { .. }) && is_due(event.object(), finalizer)
+}
+
+/// The change that an object's protection is due for. `in_use` is asked only if that matters.
+fn change(object: &Object, finalizer: &str, in_use: impl FnOnce() -> bool) -> Option<Patch> {
+    match due(object.meta(), finalizer) {
+        Due::Ensure => addition(object.meta(), finalizer),
+        Due::CleanUp if !in_use() => removal(object.meta(), finalizer),
+        _ => None,
+    }
+}
+
+/// Makes the change, if there is one.
+async fn make(
+    client: &Client,
+    kind: &Kind,
+    object: &Object,
+    patch: Option<Patch>,
+) -> Result<Outcome, ReconcileError> {
+    if let Some(patch) = patch {
+        let patched = client.patch(kind, object.key(), Part::Main, patch).await.optional();
+        patched.attempting(format!("change the protection of {} {}", kind.kind(), object.key()))?;
+    }
+    Ok(Outcome::Settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn protection_comes_at_once_and_goes_with_the_last_user() {
+        let check = |finalizers: Value, deleted: Value, in_use: bool, expected: Option<Value>| {
+            let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "1",
+                "finalizers": finalizers, "deletionTimestamp": deleted}});
+            let object = Object::from_json(object.to_string().into()).expect("an object");
+            let patch = change(&object, "p", || in_use).map(|patch| match patch {
+                Patch::Merge(body) => serde_json::from_slice::<Value>(&body).expect("JSON"),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(patch.map(|patch| patch["metadata"]["finalizers"].clone()), expected);
+        };
+        let going = || json!("2025-01-01T00:00:00Z");
+        check(json!([]), Value::Null, true, Some(json!(["p"])));
+        check(json!(["x"]), Value::Null, false, Some(json!(["x", "p"])));
+        check(json!(["p"]), Value::Null, false, None);
+        check(json!(["p"]), going(), true, None);
+        check(json!(["p", "x"]), going(), false, Some(json!(["x"])));
+        check(json!(["p"]), going(), false, Some(Value::Null));
+        check(json!(["x"]), going(), false, None);
+    }
+}

@@ -1,0 +1,54 @@
+//! A volume is held while it is bound.
+
+use setpoint::queue::limiter;
+use setpoint::{
+    Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
+    Runnable,
+};
+use setpoint_volume::Volume;
+
+use super::{change, concerns, make};
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "persistentvolume-protection-controller",
+    aliases: &["pv-protection"],
+    on_by_default: true,
+    summary: "keeps volumes that are bound to claims",
+    watches: &[Access::watch("", "persistentvolumes")],
+    writes: &[Access::to("", "persistentvolumes", &["patch", "update"]), EVENTS],
+    default_workers: 1,
+    build,
+};
+
+const FINALIZER: &str = "kubernetes.io/pv-protection";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let volumes = context.informers.of::<Volume>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("pvprotection", &context.runtime, limiter);
+    let wake = queue.clone();
+    volumes.add_handler(move |event: &Event| {
+        if concerns(event, FINALIZER) {
+            wake.add(event.object().key().clone());
+        }
+    });
+    let keeper = VolumeKeeper { client: context.client.clone(), volumes: volumes.lister() };
+    let controller = Controller::new(ENTRY.name, queue, keeper).workers(options.workers(&ENTRY));
+    vec![Box::new(controller.persistent().waits_for(&volumes))]
+}
+
+struct VolumeKeeper {
+    client: Client,
+    volumes: Lister<Volume>,
+}
+
+impl Reconciler for VolumeKeeper {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(volume) = self.volumes.get(key)? else { return Ok(Outcome::Settled) };
+        let patch = change(volume.object(), FINALIZER, || &*volume.status.phase == "Bound");
+        make(&self.client, &Kind::of::<Volume>(), volume.object(), patch).await
+    }
+}

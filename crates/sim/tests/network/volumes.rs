@@ -1,0 +1,184 @@
+//! Claims, volumes and what protects them.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use setpoint::Key;
+use setpoint_sim::{History, World};
+
+use crate::land::{create, delete, found, kind, parts, survives, survives_within, until};
+
+const BINDER: &str = "persistentvolume-binder";
+const PROTECTION: [&str; 2] = ["pvc-protection", "pv-protection"];
+
+fn with_protection(more: &[&'static str]) -> Vec<&'static str> {
+    PROTECTION.iter().chain(more).copied().collect()
+}
+
+async fn volume(world: &World, name: &str, size: &str, policy: &str) {
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, "storageClassName": "s",
+        "hostPath": {"path": format!("/tmp/{name}")}, "persistentVolumeReclaimPolicy": policy});
+    create(world, "PersistentVolume", name, json!({"spec": spec})).await;
+}
+
+fn claim_spec(class: &str) -> Value {
+    json!({"accessModes": ["ReadWriteOnce"], "storageClassName": class,
+        "resources": {"requests": {"storage": "1Gi"}}})
+}
+
+async fn claim(world: &World, name: &str) {
+    create(world, "PersistentVolumeClaim", name, json!({"spec": claim_spec("s")})).await;
+}
+
+async fn phase(world: &World, kind_name: &str, name: &str, phase: &str) {
+    until(world, kind_name, name, |object| object["status"]["phase"] == phase).await;
+}
+
+async fn gone(world: &World, kind_name: &str, name: &str) {
+    let kind = kind(kind_name);
+    let key = if kind.namespaced() { Key::namespaced("default", name) } else { Key::cluster(name) };
+    world.until(&kind, &key, |object| object.is_none()).await;
+}
+
+/// Two claims get a volume each; one of them goes, and its volume is kept; the other's is deleted with it.
+fn bound_and_released(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        volume(world, "kept", "1Gi", "Retain").await;
+        phase(world, "PersistentVolume", "kept", "Available").await;
+        claim(world, "a").await;
+        phase(world, "PersistentVolumeClaim", "a", "Bound").await;
+        volume(world, "deleted", "2Gi", "Delete").await;
+        phase(world, "PersistentVolume", "deleted", "Available").await;
+        claim(world, "b").await;
+        phase(world, "PersistentVolumeClaim", "b", "Bound").await;
+        delete(world, "PersistentVolumeClaim", "a").await;
+        phase(world, "PersistentVolume", "kept", "Released").await;
+        delete(world, "PersistentVolumeClaim", "b").await;
+        gone(world, "PersistentVolume", "deleted").await;
+    }
+    .boxed_local()
+}
+
+/// No claim is ever given up: none of them has lost its volume.
+fn no_claim_is_lost(history: &History) -> Result<(), String> {
+    let mut changes = history.changes();
+    let lost = changes.find(|(_, object)| object["status"]["phase"] == "Lost");
+    lost.map_or(Ok(()), |(_, claim)| Err(format!("given up: {claim}")))
+}
+
+#[test]
+fn claims_and_volumes_survive_every_crash_and_every_stale_or_hidden_event() {
+    let parts = parts(&with_protection(&[BINDER]));
+    survives_within("bound and released", parts, bound_and_released, no_claim_is_lost);
+}
+
+/// A claim in use stays until its pod is gone.
+fn protected(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        volume(world, "v", "1Gi", "Retain").await;
+        phase(world, "PersistentVolume", "v", "Available").await;
+        claim(world, "c").await;
+        phase(world, "PersistentVolumeClaim", "c", "Bound").await;
+        let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]);
+        let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+        create(world, "Pod", "p", json!({"spec": spec})).await;
+        delete(world, "PersistentVolumeClaim", "c").await;
+        world.pass(Duration::from_secs(60)).await;
+        until(world, "PersistentVolumeClaim", "c", |claim| {
+            claim["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await;
+        delete(world, "Pod", "p").await;
+        gone(world, "PersistentVolumeClaim", "c").await;
+        phase(world, "PersistentVolume", "v", "Released").await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn a_claim_in_use_is_kept_whatever_goes_wrong() {
+    survives("a protected claim", &with_protection(&[BINDER]), protected);
+}
+
+/// A pod gets a claim of its own, and an attribute class goes with its last user.
+fn ephemeral(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        let attributes = json!({"driverName": "d", "parameters": {"iops": "1"}});
+        create(world, "VolumeAttributesClass", "fast", attributes).await;
+        until(world, "VolumeAttributesClass", "fast", |class| class["metadata"]["finalizers"].is_array())
+            .await;
+        let mut spec = claim_spec("s");
+        spec["volumeAttributesClassName"] = json!("fast");
+        let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]);
+        let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+        create(world, "Pod", "p", json!({"spec": spec})).await;
+        phase(world, "PersistentVolumeClaim", "p-scratch", "Pending").await;
+        delete(world, "VolumeAttributesClass", "fast").await;
+        world.pass(Duration::from_secs(30)).await;
+        until(world, "VolumeAttributesClass", "fast", |class| class["metadata"]["finalizers"].is_array())
+            .await;
+        delete(world, "Pod", "p").await;
+        gone(world, "PersistentVolumeClaim", "p-scratch").await;
+        gone(world, "VolumeAttributesClass", "fast").await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn claims_of_pods_and_attribute_classes_in_use_survive_them() {
+    let more =
+        ["ephemeral-volume", "volumeattributesclass-protection-controller", "garbage-collector-controller"];
+    survives("ephemeral claims", &with_protection(&more), ephemeral);
+}
+
+#[test]
+fn settled_volumes_cost_nothing() {
+    let controllers =
+        with_protection(&[BINDER, "ephemeral-volume", "volumeattributesclass-protection-controller"]);
+    World::simulate(1, parts(&controllers), Vec::new(), async |world| {
+        protected_and_settled(world).await;
+        let (writes, _) = world.faults().seen();
+        world.restart().await;
+        world.pass(Duration::from_secs(120)).await;
+        assert_eq!(world.faults().seen().0, writes, "{}", world.trace().text());
+    });
+}
+
+async fn protected_and_settled(world: &World) {
+    for name in ["a", "b", "c"] {
+        volume(world, name, "1Gi", "Retain").await;
+    }
+    world.pass(Duration::from_secs(5)).await;
+    claim(world, "x").await;
+    claim(world, "y").await;
+    phase(world, "PersistentVolumeClaim", "x", "Bound").await;
+    phase(world, "PersistentVolumeClaim", "y", "Bound").await;
+    delete(world, "PersistentVolumeClaim", "y").await;
+    gone(world, "PersistentVolumeClaim", "y").await;
+    world.pass(Duration::from_secs(60)).await;
+}
+
+/// A hundred claims that all want the smallest volume cost four writes each, and their volumes one more.
+#[test]
+fn many_claims_at_once_do_not_get_into_each_others_way() {
+    World::simulate(1, parts(&[BINDER]), Vec::new(), async |world| {
+        for index in 0..100 {
+            volume(world, &format!("v{index:03}"), "1Gi", "Retain").await;
+        }
+        world.pass(Duration::from_secs(20)).await;
+        let (before, _) = world.faults().seen();
+        for index in 0..100 {
+            claim(world, &format!("c{index:03}")).await;
+        }
+        world.pass(Duration::from_secs(60)).await;
+        for index in 0..100 {
+            phase(world, "PersistentVolumeClaim", &format!("c{index:03}"), "Bound").await;
+        }
+        let writes = world.faults().seen().0 - before;
+        assert!(writes <= 420, "{writes} writes for 100 claims");
+    });
+}

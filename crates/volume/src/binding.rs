@@ -1,0 +1,234 @@
+//! What binding writes. Pure.
+//!
+//! ```text
+//!  volume: its claim ─► volume: phase Bound ─► claim: its volume ─► claim: phase Bound
+//! ```
+//!
+//! The volume comes first, so that no other claim gets it. What always holds: each step is left out where it
+//! is done already, so whoever finds a binding half made can finish it.
+
+use serde_json::{Map, Value, json};
+use setpoint::{Cached, Edit, Kind};
+
+use crate::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, storage};
+
+/// On a volume that is being made larger: what its claim had before.
+const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+
+/// The volume, for this claim and no other; nothing if it is so already.
+pub fn volume_for<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Option<Edit<'a>> {
+    let reference = volume.spec.claim_ref.as_ref();
+    let bound = reference.is_some_and(|one| one.names(claim.key()) && one.uid == claim.meta().uid);
+    let mark = !volume.is_for(claim) && !volume.metadata.has(BOUND_BY_CONTROLLER);
+    if bound && !mark {
+        return None;
+    }
+    let mut edit = Edit::of(volume.object());
+    if !bound {
+        edit = edit.set(&["spec", "claimRef"], &reference_to(claim));
+    }
+    if mark {
+        edit = edit.set(&["metadata", "annotations", BOUND_BY_CONTROLLER], &"yes");
+    }
+    Some(edit)
+}
+
+/// What a volume says of its claim.
+pub fn reference_to(claim: &Cached<Claim>) -> Value {
+    let kind = Kind::of::<Claim>();
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.kind(), "namespace": claim.key().namespace(),
+        "name": claim.key().name(), "uid": claim.meta().uid, "resourceVersion": claim.meta().resource_version,
+    })
+}
+
+/// The volume, for nobody: reserved for whom the user reserved it, available to all otherwise.
+pub fn volume_for_nobody(volume: &Cached<Volume>) -> Edit<'_> {
+    let edit = Edit::of(volume.object());
+    if volume.metadata.has(BOUND_BY_CONTROLLER) {
+        let edit = edit.remove(&["spec", "claimRef"]);
+        let only = volume.metadata.annotations.as_ref().is_some_and(|all| all.len() == 1);
+        let path: &[&str] = if only {
+            &["metadata", "annotations"]
+        } else {
+            &["metadata", "annotations", BOUND_BY_CONTROLLER]
+        };
+        edit.remove(path)
+    } else {
+        edit.remove(&["spec", "claimRef", "uid"])
+    }
+}
+
+/// The volume in another phase; nothing if it is in this one.
+pub fn volume_in<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> Option<Edit<'a>> {
+    if &*volume.status.phase == phase {
+        return None;
+    }
+    let edit = Edit::of(volume.object()).set(&["status", "phase"], &phase);
+    Some(match message {
+        "" => edit.remove(&["status", "message"]),
+        message => edit.set(&["status", "message"], &message),
+    })
+}
+
+/// The claim, with this volume; nothing if it is so already.
+pub fn claim_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<Edit<'a>> {
+    let named = &*claim.spec.volume_name == volume.key().name();
+    if named && claim.was_bound() {
+        return None;
+    }
+    let mut edit = Edit::of(claim.object());
+    if !named {
+        edit = edit.set(&["spec", "volumeName"], &volume.key().name());
+        if !claim.metadata.has(BOUND_BY_CONTROLLER) {
+            edit = edit.set(&["metadata", "annotations", BOUND_BY_CONTROLLER], &"yes");
+        }
+    }
+    if !claim.was_bound() {
+        edit = edit.set(&["metadata", "annotations", BIND_COMPLETED], &"yes");
+    }
+    Some(edit)
+}
+
+/// The status of a claim with a volume, if it has another one.
+pub fn status_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<Edit<'a>> {
+    let status = &claim.status;
+    let mut changes = Map::new();
+    if status.access_modes != volume.spec.access_modes {
+        changes.insert("accessModes".into(), json!(volume.spec.access_modes));
+    }
+    // A claim that is bound may differ from its volume on purpose, while its file system grows.
+    if &*status.phase != "Bound" {
+        changes.insert("phase".into(), json!("Bound"));
+        changes.extend(capacity(claim, volume).map(|capacity| ("capacity".into(), capacity)));
+        let (has, shall) =
+            (&status.current_volume_attributes_class_name, &volume.spec.volume_attributes_class_name);
+        if &*status.phase == "Pending" && has != shall {
+            changes.insert("currentVolumeAttributesClassName".into(), json!(shall));
+        }
+    }
+    (!changes.is_empty()).then(|| changed_status(claim, &changes))
+}
+
+/// What a claim that is being bound has to say of its size, if it says something else.
+fn capacity(claim: &Claim, volume: &Volume) -> Option<Value> {
+    let whole = volume.spec.capacity.as_ref()?;
+    if let Some(before) = volume.metadata.get(PRE_RESIZE_CAPACITY) {
+        let before = match setpoint_quantity::Quantity::parse(before) {
+            Ok(_) => json!(before),
+            Err(_) => whole.get("storage")?.clone(),
+        };
+        let mut said = claim.status.capacity.clone().unwrap_or_default();
+        said.insert("storage".into(), before);
+        return Some(json!(said));
+    }
+    let said = claim.status.capacity.as_ref().filter(|said| said.contains_key("storage"));
+    let same = said.is_some_and(|said| storage(said) == storage(whole));
+    (!same).then(|| json!(whole))
+}
+
+/// The status of a claim without a volume, if it has another one.
+pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<Edit<'a>> {
+    let status = &claim.status;
+    let mut changes = Map::new();
+    if &*status.phase != phase {
+        changes.insert("phase".into(), json!(phase));
+    }
+    let mut reset = |field: &str, said: bool| {
+        if said {
+            changes.insert(field.into(), Value::Null);
+        }
+    };
+    reset("accessModes", status.access_modes.is_some());
+    reset("capacity", status.capacity.is_some());
+    reset("currentVolumeAttributesClassName", status.current_volume_attributes_class_name.is_some());
+    (!changes.is_empty()).then(|| changed_status(claim, &changes))
+}
+
+/// The claim with some fields of its status replaced; `null` removes one.
+fn changed_status<'a>(claim: &'a Cached<Claim>, changes: &Map<String, Value>) -> Edit<'a> {
+    changes.iter().fold(Edit::of(claim.object()), |edit, (field, value)| match value {
+        Value::Null => edit.remove(&["status", field]),
+        value => edit.set(&["status", field], value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use setpoint::Object;
+
+    use super::*;
+
+    fn cached<V: setpoint::View>(value: Value) -> Cached<V> {
+        Cached::new(Object::from_json(value.to_string().into()).expect("an object")).expect("an object")
+    }
+
+    fn claim(status: Value) -> Cached<Claim> {
+        cached(json!({"metadata": {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+            "spec": {}, "status": status}))
+    }
+
+    fn volume(metadata: Value, claim_ref: Value) -> Cached<Volume> {
+        let mut metadata = metadata;
+        metadata["name"] = json!("v");
+        cached(json!({"metadata": metadata, "status": {"phase": "Available"}, "spec": {"claimRef": claim_ref,
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}}))
+    }
+
+    fn value(edit: Option<Edit<'_>>) -> Option<Value> {
+        edit.map(|edit| serde_json::to_value(edit).expect("an edit of JSON"))
+    }
+
+    #[test]
+    fn a_volume_is_marked_unless_the_user_reserved_it() {
+        let claim = claim(json!({}));
+        let free = volume(json!({}), Value::Null);
+        let bound = value(volume_for(&free, &claim)).expect("a change");
+        assert_eq!(bound["metadata"]["annotations"], json!({BOUND_BY_CONTROLLER: "yes"}));
+        assert_eq!(bound["spec"]["claimRef"], reference_to(&claim));
+        assert!(volume_for(&cached(bound), &claim).is_none(), "once is enough");
+        let reserved = volume(json!({}), json!({"namespace": "ns", "name": "c"}));
+        let bound = value(volume_for(&reserved, &claim)).expect("a change");
+        assert_eq!(bound["metadata"], json!({"name": "v"}));
+        assert_eq!(bound["spec"]["claimRef"]["uid"], "u");
+    }
+
+    #[test]
+    fn an_unbound_volume_keeps_the_reservation_of_its_user() {
+        let reserved = volume(json!({}), json!({"namespace": "ns", "name": "c", "uid": "u"}));
+        let unbound = value(Some(volume_for_nobody(&reserved))).expect("a change");
+        assert_eq!(unbound["spec"]["claimRef"], json!({"namespace": "ns", "name": "c"}));
+        let ours = volume(json!({"annotations": {BOUND_BY_CONTROLLER: "yes"}}), json!({"name": "c"}));
+        let unbound = value(Some(volume_for_nobody(&ours))).expect("a change");
+        assert_eq!(
+            (&unbound["metadata"], &unbound["spec"]["claimRef"]),
+            (&json!({"name": "v"}), &Value::Null)
+        );
+        let annotations = json!({"annotations": {BOUND_BY_CONTROLLER: "yes", "a": "b"}});
+        let unbound =
+            value(Some(volume_for_nobody(&volume(annotations, json!({"name": "c"}))))).expect("a change");
+        assert_eq!(unbound["metadata"]["annotations"], json!({"a": "b"}));
+    }
+
+    #[test]
+    fn a_claim_says_what_its_volume_has() {
+        let volume = volume(json!({}), Value::Null);
+        let pending = claim(json!({"phase": "Pending"}));
+        let expected =
+            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
+        assert_eq!(value(status_with(&pending, &volume)).expect("a change")["status"], expected);
+        assert!(status_with(&claim(expected), &volume).is_none());
+        let smaller =
+            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}});
+        assert!(status_with(&claim(smaller), &volume).is_none(), "its file system may have to grow yet");
+    }
+
+    #[test]
+    fn a_claim_without_a_volume_says_nothing_of_one() {
+        let said =
+            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
+        let lost = value(status_without(&claim(said), "Lost")).expect("a change");
+        assert_eq!(lost["status"], json!({"phase": "Lost"}));
+        assert!(status_without(&claim(json!({"phase": "Pending"})), "Pending").is_none());
+    }
+}

@@ -1,0 +1,133 @@
+//! The claims that a pod uses.
+//!
+//! Most pods use none, and there are many of them: a search of the encoded pod says so without decoding it.
+
+use std::sync::Arc;
+
+use memchr::memmem;
+use serde::Deserialize;
+use setpoint::indexer::IndexFn;
+use setpoint::{Cached, Informer, Key, Object};
+
+/// The index of pods by the keys of their claims.
+pub const PODS_BY_CLAIM: &str = "claim";
+
+/// A pod, as those see it who care for its claims.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodVolumes {
+    spec: Spec,
+    status: Status,
+}
+
+setpoint::view!(PodVolumes of k8s_openapi::api::core::v1::Pod);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    node_name: Box<str>,
+    volumes: Option<Vec<PodVolume>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    phase: Box<str>,
+}
+
+/// One of a pod's volumes; all that is no claim says nothing here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodVolume {
+    pub name: Box<str>,
+    persistent_volume_claim: Option<ClaimSource>,
+    ephemeral: Option<Ephemeral>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimSource {
+    claim_name: Box<str>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Ephemeral {}
+
+impl PodVolumes {
+    pub fn node(&self) -> Option<&str> {
+        Some(&*self.spec.node_name).filter(|node| !node.is_empty())
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(&*self.status.phase, "Succeeded" | "Failed")
+    }
+
+    pub fn volumes(&self) -> &[PodVolume] {
+        self.spec.volumes.as_deref().unwrap_or_default()
+    }
+}
+
+impl PodVolume {
+    /// The name of the claim behind it, if there is one.
+    pub fn claim_name(&self, pod: &str) -> Option<String> {
+        match (&self.persistent_volume_claim, &self.ephemeral) {
+            (Some(source), _) => Some(source.claim_name.to_string()),
+            (None, Some(_)) => Some(format!("{pod}-{}", self.name)),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the claim is made for the pod.
+    pub fn is_ephemeral(&self) -> bool {
+        self.persistent_volume_claim.is_none() && self.ephemeral.is_some()
+    }
+}
+
+/// The pod through the view, if it could use claims at all.
+pub fn claims_of(pod: &Object) -> Option<Cached<PodVolumes>> {
+    // Both are names of fields, which nobody writes with escapes.
+    let mentions = |field: &str| memmem::find(pod.raw(), field.as_bytes()).is_some();
+    if !mentions("\"persistentVolumeClaim\"") && !mentions("\"ephemeral\"") {
+        return None;
+    }
+    Cached::new(pod.clone()).ok()
+}
+
+/// The keys of the claims that a pod uses.
+pub fn claim_keys(pod: &Object) -> impl Iterator<Item = Key> {
+    let names: Vec<String> = claims_of(pod)
+        .map(|view| view.volumes().iter().filter_map(|volume| volume.claim_name(pod.key().name())).collect())
+        .unwrap_or_default();
+    names.into_iter().map(|name| pod.key().sibling(name))
+}
+
+/// Lets pods be found by their claims: [`PODS_BY_CLAIM`].
+pub fn index_by_claim(pods: &Informer) {
+    let values: IndexFn = Arc::new(|pod| claim_keys(pod).map(|claim| claim.to_string()).collect());
+    pods.add_index(PODS_BY_CLAIM, values);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_claims_of_a_pod_are_those_it_names_and_those_made_for_it() {
+        let check = |volumes: Value, expected: &[&str]| {
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"volumes": volumes}});
+            let pod = Object::from_json(pod.to_string().into()).expect("a pod");
+            let keys: Vec<String> = claim_keys(&pod).map(|key| key.to_string()).collect();
+            assert_eq!(keys, expected, "{volumes}");
+        };
+        check(Value::Null, &[]);
+        check(json!([{"name": "a", "emptyDir": {}}]), &[]);
+        check(json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}]), &["ns/c"]);
+        check(
+            json!([{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+                   {"name": "b", "persistentVolumeClaim": {"claimName": "c"}}]),
+            &["ns/p-a", "ns/c"],
+        );
+    }
+}

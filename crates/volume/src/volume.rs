@@ -1,0 +1,109 @@
+//! A PersistentVolume, as controllers read it.
+
+use serde::Deserialize;
+use setpoint::selector::NodeSelector;
+use setpoint::{Cached, Key};
+
+use crate::{Amounts, Annotated, BETA_CLASS, Claim};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Volume {
+    pub metadata: Annotated,
+    pub spec: VolumeSpec,
+    pub status: VolumeStatus,
+}
+
+setpoint::view!(Volume of k8s_openapi::api::core::v1::PersistentVolume);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeSpec {
+    pub capacity: Option<Amounts>,
+    pub access_modes: Option<Vec<Box<str>>>,
+    pub claim_ref: Option<ClaimRef>,
+    pub persistent_volume_reclaim_policy: Box<str>,
+    pub storage_class_name: Box<str>,
+    pub volume_mode: Option<Box<str>>,
+    pub volume_attributes_class_name: Option<Box<str>>,
+    pub node_affinity: Option<NodeAffinity>,
+    pub host_path: Option<HostPath>,
+    pub nfs: Option<Nfs>,
+    pub csi: Option<Csi>,
+}
+
+/// The claim that a volume is for; without a uid it is reserved, not bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClaimRef {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeAffinity {
+    pub required: Option<NodeSelector>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HostPath {
+    pub path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Nfs {
+    pub server: String,
+    pub path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Csi {
+    pub driver: Box<str>,
+    pub volume_handle: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeStatus {
+    pub phase: Box<str>,
+}
+
+impl Volume {
+    /// The class it is of; empty for none.
+    pub fn class(&self) -> &str {
+        self.metadata.get(BETA_CLASS).unwrap_or(&self.spec.storage_class_name)
+    }
+
+    pub fn access_modes(&self) -> &[Box<str>] {
+        self.spec.access_modes.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a node with these labels can reach it.
+    pub fn is_reached_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let required = self.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+        // Volumes know nodes by their labels alone.
+        required.is_none_or(|required| required.matches("", label))
+    }
+
+    /// Whether it is for this claim: bound to it, or reserved for it.
+    pub fn is_for(&self, claim: &Cached<Claim>) -> bool {
+        self.spec.claim_ref.as_ref().is_some_and(|reference| {
+            reference.names(claim.key()) && (reference.uid.is_empty() || reference.uid == claim.meta().uid)
+        })
+    }
+}
+
+impl ClaimRef {
+    pub fn key(&self) -> Key {
+        Key::namespaced(&*self.namespace, &*self.name)
+    }
+
+    pub fn names(&self, claim: &Key) -> bool {
+        claim.namespace() == Some(&self.namespace) && claim.name() == &*self.name
+    }
+}

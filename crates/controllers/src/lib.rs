@@ -26,6 +26,8 @@
 //!  pv_binder/    claims get volumes, and released volumes are reclaimed
 //!  volume_protection/  what is in use of claims, volumes and attribute classes does not go
 //!  ephemeral_volume/  claims that live as long as their pods
+//!  attach_detach/  volumes are where their pods are
+//!  volume_expander/  who makes volumes larger
 //!  served.rs     what the API server serves, asked for now and then
 //!  own_writes.rs what was written and the cache has yet to show
 //! ```
@@ -37,6 +39,7 @@
 //! - every update and delete carries a resource version or a uid;
 //! - a settled world makes no writes.
 
+mod attach_detach;
 mod cluster_role_aggregation;
 mod cronjob;
 mod daemonset;
@@ -67,6 +70,7 @@ mod service_cidr;
 mod statefulset;
 mod taint_eviction;
 mod ttl_after_finished;
+mod volume_expander;
 mod volume_protection;
 mod workload;
 

@@ -43,6 +43,8 @@ pub const REGISTRY: &[Entry] = &[
     crate::volume_protection::volumes::ENTRY,
     crate::volume_protection::classes::ENTRY,
     crate::ephemeral_volume::ENTRY,
+    crate::attach_detach::ENTRY,
+    crate::volume_expander::ENTRY,
 ];
 
 /// What is known of a controller before it runs.

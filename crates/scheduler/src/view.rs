@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use setpoint::selector::{NodeSelector, NodeSelectorTerm};
 
 pub(crate) type Resources = BTreeMap<String, serde_json::Value>;
 
@@ -71,10 +70,31 @@ pub(crate) struct NodeAffinity {
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeSelector {
+    pub(crate) node_selector_terms: Vec<NodeSelectorTerm>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct PreferredTerm {
     pub(crate) weight: i64,
     pub(crate) preference: NodeSelectorTerm,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeSelectorTerm {
+    pub(crate) match_expressions: Vec<Requirement>,
+    pub(crate) match_fields: Vec<Requirement>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Requirement {
+    pub(crate) key: String,
+    pub(crate) operator: String,
+    pub(crate) values: Vec<String>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]

@@ -30,10 +30,28 @@ struct Spec {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Status {
     phase: Box<str>,
+    container_statuses: Option<Vec<ContainerStatus>>,
 }
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatus {
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    waiting: Option<Anything>,
+    terminated: Option<Anything>,
+}
+
+/// What matters is that it is there.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Anything {}
 
 /// One of a pod's volumes; all that is no claim says nothing here.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -41,7 +59,7 @@ struct Status {
 pub struct PodVolume {
     pub name: Box<str>,
     persistent_volume_claim: Option<ClaimSource>,
-    ephemeral: Option<Ephemeral>,
+    ephemeral: Option<Anything>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -49,9 +67,6 @@ pub struct PodVolume {
 struct ClaimSource {
     claim_name: Box<str>,
 }
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Ephemeral {}
 
 impl PodVolumes {
     pub fn node(&self) -> Option<&str> {
@@ -81,6 +96,13 @@ impl PodVolume {
     pub fn is_ephemeral(&self) -> bool {
         self.persistent_volume_claim.is_none() && self.ephemeral.is_some()
     }
+}
+
+/// Whether nothing of a pod runs any more: it has ended, or it is to go and its containers have stopped.
+pub fn is_over(pod: &Cached<PodVolumes>) -> bool {
+    let stopped = |one: &ContainerStatus| one.state.waiting.is_some() || one.state.terminated.is_some();
+    let mut containers = pod.status.container_statuses.iter().flatten();
+    pod.has_ended() || (pod.meta().is_being_deleted() && containers.all(stopped))
 }
 
 /// The pod through the view, if it could use claims at all.

@@ -1,10 +1,10 @@
 //! A PersistentVolume, as controllers read it.
 
 use serde::Deserialize;
-use setpoint::selector::NodeSelector;
+use serde::de::IgnoredAny;
 use setpoint::{Cached, Key};
 
-use crate::{Amounts, Annotated, BETA_CLASS, Claim};
+use crate::{Amounts, Annotated, BETA_CLASS, Claim, NodeSelector};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -30,6 +30,13 @@ pub struct VolumeSpec {
     pub host_path: Option<HostPath>,
     pub nfs: Option<Nfs>,
     pub csi: Option<Csi>,
+    aws_elastic_block_store: Option<IgnoredAny>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    azure_file: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+    portworx_volume: Option<IgnoredAny>,
 }
 
 /// The claim that a volume is for; without a uid it is reserved, not bound.
@@ -83,6 +90,27 @@ impl Volume {
         self.spec.access_modes.as_deref().unwrap_or_default()
     }
 
+    /// The plugin of old that its source belongs to, if that has moved out.
+    pub fn moved_plugin(&self) -> Option<&'static str> {
+        let spec = &self.spec;
+        let sources = [
+            (spec.aws_elastic_block_store.is_some(), "kubernetes.io/aws-ebs"),
+            (spec.gce_persistent_disk.is_some(), "kubernetes.io/gce-pd"),
+            (spec.cinder.is_some(), "kubernetes.io/cinder"),
+            (spec.azure_disk.is_some(), "kubernetes.io/azure-disk"),
+            (spec.azure_file.is_some(), "kubernetes.io/azure-file"),
+            (spec.vsphere_volume.is_some(), "kubernetes.io/vsphere-volume"),
+            (spec.portworx_volume.is_some(), "kubernetes.io/portworx-volume"),
+        ];
+        sources.into_iter().find(|(is, _)| *is).map(|(_, plugin)| plugin)
+    }
+
+    /// Whether several nodes may have it at once: where nobody says, its driver decides.
+    pub fn can_be_shared(&self) -> bool {
+        let modes = self.access_modes();
+        modes.is_empty() || modes.iter().any(|mode| matches!(&**mode, "ReadWriteMany" | "ReadOnlyMany"))
+    }
+
     /// Whether a node with these labels can reach it.
     pub fn is_reached_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         let required = self.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
@@ -95,6 +123,13 @@ impl Volume {
         self.spec.claim_ref.as_ref().is_some_and(|reference| {
             reference.names(claim.key()) && (reference.uid.is_empty() || reference.uid == claim.meta().uid)
         })
+    }
+}
+
+impl Csi {
+    /// The name by which nodes and controllers know an attached volume.
+    pub fn unique_name(&self) -> String {
+        format!("kubernetes.io/csi/{}^{}", self.driver, self.volume_handle)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use setpoint::{Cached, Labels};
 
-use super::view::{Node, Where};
+use super::view::{Node, Requirement, Term, Where};
 use crate::workload::toleration::{Taint, Toleration};
 
 /// The taints that every daemon tolerates, and their effects.
@@ -73,7 +73,37 @@ impl Placement {
     fn fits(&self, node: &str, labels: &Labels) -> bool {
         let mut selector = self.spec.node_selector.iter().flatten();
         let selected = selector.all(|(key, value)| labels.get(key) == Some(value));
-        selected && self.spec.required().is_none_or(|required| required.matches(node, |key| labels.get(key)))
+        selected && self.spec.required().is_none_or(|terms| terms.iter().any(|term| term.fits(node, labels)))
+    }
+}
+
+impl Term {
+    /// A term without requirements fits nothing.
+    fn fits(&self, node: &str, labels: &Labels) -> bool {
+        let empty = self.match_expressions.is_empty() && self.match_fields.is_empty();
+        let by_field = |field: &Requirement| *field.key == *"metadata.name" && field.holds(Some(node));
+        !empty
+            && self.match_expressions.iter().all(|one| one.holds(labels.get(&one.key)))
+            && self.match_fields.iter().all(by_field)
+    }
+}
+
+impl Requirement {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let listed = value.is_some_and(|value| self.values.iter().any(|wanted| **wanted == *value));
+        let compared = || {
+            let (value, bound): (i64, i64) = (value?.parse().ok()?, self.values.first()?.parse().ok()?);
+            Some(value.cmp(&bound))
+        };
+        match &*self.operator {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
+            "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
+            _ => false,
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use setpoint::selector::{NodeRequirement, NodeSelector};
 use setpoint::{Cached, LabelSelector};
 
 use crate::workload::amount::{Amount, Rounded};
@@ -170,21 +169,43 @@ struct NodeAffinity {
     required: Option<NodeSelector>,
 }
 
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelector {
+    node_selector_terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Term {
+    pub(super) match_expressions: Vec<Requirement>,
+    pub(super) match_fields: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Requirement {
+    pub(super) key: Box<str>,
+    pub(super) operator: Box<str>,
+    pub(super) values: Vec<Box<str>>,
+}
+
 impl Where {
     /// What a template says.
     pub(super) fn of(template: &PodTemplate) -> Self {
         serde_json::from_str(template.spec.get()).unwrap_or_default()
     }
 
-    /// What a node must fulfil, if there is anything.
-    pub(super) fn required(&self) -> Option<&NodeSelector> {
-        self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
+    /// The terms of which a node must fulfil one, if there are any.
+    pub(super) fn required(&self) -> Option<&[Term]> {
+        let required = self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+        Some(&required.node_selector_terms)
     }
 
     /// The one node that the affinity names.
     fn only_node(&self) -> Option<&str> {
-        let fields = self.required()?.node_selector_terms.iter().flat_map(|term| &term.match_fields);
-        let by_name = |field: &&NodeRequirement| *field.key == *"metadata.name" && *field.operator == *"In";
+        let fields = self.required()?.iter().flat_map(|term| &term.match_fields);
+        let by_name = |field: &&Requirement| *field.key == *"metadata.name" && *field.operator == *"In";
         match &fields.into_iter().find(by_name)?.values[..] {
             [only] => Some(only),
             _ => None,

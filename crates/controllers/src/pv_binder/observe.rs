@@ -6,7 +6,7 @@ use setpoint::indexer::IndexFn;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Informer, Key, Lister, Object};
 use setpoint_volume::{
-    Claim, Class, Latest, PODS_BY_CLAIM, PodVolumes, SELECTED_NODE, Volume, default_class,
+    Claim, Class, Latest, PODS_BY_CLAIM, PodVolumes, SELECTED_NODE, Volume, default_class, is_over,
 };
 
 /// Volumes by the claim that they are for.
@@ -79,13 +79,13 @@ impl Caches {
 
     fn unscheduled_pods_of(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
         let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
-        let waits = |pod: &&Cached<PodVolumes>| !pod.has_ended() && pod.node().is_none();
+        let waits = |pod: &&Cached<PodVolumes>| !is_over(pod) && pod.node().is_none();
         Ok(pods.iter().filter(waits).map(|pod| pod.key().name().to_owned()).collect())
     }
 
     /// The pods that use a claim and have not ended.
     pub(super) fn pods_using(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
         let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
-        Ok(pods.iter().filter(|pod| !pod.has_ended()).map(|pod| pod.key().to_string()).collect())
+        Ok(pods.iter().filter(|pod| !is_over(pod)).map(|pod| pod.key().to_string()).collect())
     }
 }

@@ -12,7 +12,7 @@ use setpoint::{
     Cached, Client, Context, Controller, Event, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
     Reconciler, Runnable,
 };
-use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim};
+use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim, is_over};
 
 use super::{change, concerns, is_due};
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -61,7 +61,7 @@ fn namespace_of(object: &Object) -> Key {
 fn lets_go(event: &Event) -> bool {
     let Some(pod) = claims_of(event.object()) else { return false };
     let gone = matches!(event, Event::Deleted { .. });
-    (gone || pod.has_ended() || pod.node().is_none())
+    (gone || is_over(&pod) || pod.node().is_none())
         && pod.volumes().iter().any(|one| one.claim_name("").is_some())
 }
 

@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use setpoint::finalizer::{Due, due};
+use setpoint::indexer::Indexer;
 use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::source::Selection;
 use setpoint::{
     Client, Context, Controller, Event, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
     Reconciler, Runnable,
@@ -110,11 +114,31 @@ impl Reconciler for ClassKeeper {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(class) = self.classes.get(key)? else { return Ok(Outcome::Settled) };
-        let has_any = |found: Vec<Object>| !found.is_empty();
-        let patch = change(class.object(), FINALIZER, || {
-            has_any(self.volumes.objects().indexed(BY_CLASS, key.name()))
-                || has_any(self.claims.objects().indexed(BY_CLASS, key.name()))
-        });
+        let in_use = due(class.meta(), FINALIZER) == Due::CleanUp && self.is_used(key.name()).await?;
+        let patch = change(class.object(), FINALIZER, || in_use);
         make(&self.client, &Kind::of::<AttributesClass>(), class.object(), patch).await
+    }
+}
+
+impl ClassKeeper {
+    /// Whether a claim or a volume has the class. What the cache does not show is looked for past it: a class
+    /// does not go often.
+    async fn is_used(&self, class: &str) -> Result<bool, ReconcileError> {
+        let cached = |objects: &Indexer| !objects.indexed(BY_CLASS, class).is_empty();
+        Ok(cached(self.volumes.objects())
+            || cached(self.claims.objects())
+            || self.has_any(&Kind::of::<Volume>(), class, of_volume).await?
+            || self.has_any(&Kind::of::<Claim>(), class, of_claim).await?)
+    }
+
+    async fn has_any(
+        &self,
+        kind: &Kind,
+        class: &str,
+        classes_of: fn(&Object) -> BTreeSet<String>,
+    ) -> Result<bool, ReconcileError> {
+        let listed = self.client.list(kind, &Selection::default()).await;
+        let listed = listed.attempting(format!("look for a {} of attributes class {class}", kind.kind()))?;
+        Ok(listed.objects.iter().any(|object| classes_of(object).contains(class)))
     }
 }

@@ -1,11 +1,9 @@
 //! Which objects a controller means, by their labels.
 
-mod node;
 mod text;
 
 use serde::Deserialize;
 
-pub use node::{NodeRequirement, NodeSelector, NodeSelectorTerm};
 pub use text::SelectorError;
 
 use crate::Labels;

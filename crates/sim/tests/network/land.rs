@@ -69,6 +69,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "Service" => ("", "services", true),
         "ServiceCIDR" => ("networking.k8s.io", "servicecidrs", false),
         "ServiceAccount" => ("", "serviceaccounts", true),
+        "VolumeAttachment" => ("storage.k8s.io", "volumeattachments", false),
         "VolumeAttributesClass" => ("storage.k8s.io", "volumeattributesclasses", false),
         other => panic!("{other} is no kind of this land"),
     };

@@ -6,9 +6,12 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
+use setpoint::client::Part;
 use setpoint_sim::{History, World};
 
-use crate::land::{create, delete, found, kind, parts, survives, survives_within, until};
+use crate::land::{
+    create, delete, found, kind, list, parts, patch, survives, survives_within, until, until_all,
+};
 
 const BINDER: &str = "persistentvolume-binder";
 const PROTECTION: [&str; 2] = ["pvc-protection", "pv-protection"];
@@ -181,4 +184,106 @@ fn many_claims_at_once_do_not_get_into_each_others_way() {
         let writes = world.faults().seen().0 - before;
         assert!(writes <= 420, "{writes} writes for 100 claims");
     });
+}
+
+/// A volume follows its pod from one node to another.
+fn attached(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        create(world, "ServiceAccount", "default", json!({})).await;
+        for node in ["m", "n"] {
+            let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+            create(world, "Node", node, json!({"metadata": {"annotations": annotations}})).await;
+        }
+        drivers_volume(world).await;
+        for node in ["m", "n"] {
+            user_of_claim(world, node).await;
+            until_all(world, "VolumeAttachment", |all| all.len() == 1 && all[0]["spec"]["nodeName"] == node)
+                .await;
+            let name = list(world, "VolumeAttachment").await[0]["metadata"]["name"].clone();
+            let name = name.as_str().expect("a name").to_owned();
+            patch(world, "VolumeAttachment", &name, Part::Status, json!({"status": {"attached": true}}))
+                .await;
+            until(world, "Node", node, |node| node["status"]["volumesAttached"].is_array()).await;
+            delete(world, "Pod", node).await;
+            gone(world, "VolumeAttachment", &name).await;
+            until(world, "Node", node, |node| node["status"]["volumesAttached"].is_null()).await;
+        }
+    }
+    .boxed_local()
+}
+
+/// A volume of a driver, and the claim that it is for.
+async fn drivers_volume(world: &World) {
+    let reference = json!({"namespace": "default", "name": "c"});
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "s",
+        "csi": {"driver": "d", "volumeHandle": "h"}, "claimRef": reference});
+    create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
+    claim(world, "c").await;
+    phase(world, "PersistentVolumeClaim", "c", "Bound").await;
+}
+
+/// A pod on a node, of the same name, that uses the claim.
+async fn user_of_claim(world: &World, node: &str) {
+    let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]);
+    let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+    create(world, "Pod", node, json!({"spec": spec})).await;
+}
+
+/// At no time is the volume attached to two nodes.
+fn one_node_at_a_time(history: &History) -> Result<(), String> {
+    let mut there = std::collections::BTreeSet::new();
+    for (change, object) in history.changes() {
+        let name = object["metadata"]["name"].to_string();
+        if object["kind"] != "VolumeAttachment" {
+            continue;
+        }
+        match change {
+            setpoint_store::EventKind::Deleted => there.remove(&name),
+            _ => there.insert(name),
+        };
+        if there.len() > 1 {
+            return Err(format!("attached twice: {there:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn attached_volumes_survive_them_and_are_never_on_two_nodes() {
+    let parts = parts(&[BINDER, "attachdetach"]);
+    survives_within("attached volumes", parts, attached, one_node_at_a_time);
+}
+
+/// A node that does not answer keeps its volume for six minutes, one that is out of service not at all.
+#[test]
+fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {
+    World::simulate(1, parts(&[BINDER, "attachdetach"]), Vec::new(), async |world| {
+        attach_in_use(world).await;
+        delete(world, "Pod", "n").await;
+        world.pass(Duration::from_secs(350)).await;
+        assert_eq!(list(world, "VolumeAttachment").await.len(), 1, "the node may yet come back");
+        world.pass(Duration::from_secs(20)).await;
+        assert_eq!(list(world, "VolumeAttachment").await.len(), 0);
+    });
+    World::simulate(1, parts(&[BINDER, "attachdetach"]), Vec::new(), async |world| {
+        attach_in_use(world).await;
+        let taints = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
+        patch(world, "Node", "n", Part::Main, json!({"spec": {"taints": taints}})).await;
+        delete(world, "Pod", "n").await;
+        world.pass(Duration::from_secs(5)).await;
+        assert_eq!(list(world, "VolumeAttachment").await.len(), 0);
+    });
+}
+
+async fn attach_in_use(world: &World) {
+    found(world).await;
+    let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+    patch(world, "Node", "n", Part::Main, json!({"metadata": {"annotations": annotations}})).await;
+    drivers_volume(world).await;
+    user_of_claim(world, "n").await;
+    until_all(world, "VolumeAttachment", |all| all.len() == 1).await;
+    let conditions =
+        json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
+    let status = json!({"volumesInUse": ["kubernetes.io/csi/d^h"], "conditions": conditions});
+    patch(world, "Node", "n", Part::Status, json!({"status": status})).await;
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// A selection of nodes as pods and volumes carry it: one of its terms must hold.
 ///
 /// ```
-/// let selector: setpoint::selector::NodeSelector = serde_json::from_str(
+/// let selector: setpoint_volume::NodeSelector = serde_json::from_str(
 ///     r#"{"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]}"#,
 /// )?;
 /// assert!(selector.matches("node-1", |key| (key == "zone").then_some("a")));

@@ -1,0 +1,185 @@
+//! Attach and detach: volumes are attached to the nodes whose pods use them, and to no others.
+//!
+//! Owns: the VolumeAttachments of pods' volumes, and `status.volumesAttached` of nodes.
+//! Watches: pods, claims, volumes, nodes, VolumeAttachments, CSIDrivers.
+//! Writes: VolumeAttachments (create, delete), node status (patch), events.
+//!
+//! ```text
+//!  pods, claims, volumes ─► a volume's key ─► observe.rs ─► plan.rs  attach, detach, wait        (pure)
+//!  attachments           ─► a node's key   ─► what the node is told to have attached
+//!  reconcile.rs  carries both out
+//! ```
+//!
+//! What always holds:
+//! - a volume that cannot be shared is attached to a second node only when the first has let go of it;
+//! - a node is told that a volume goes before it goes, and a volume that a node has in use is detached only if
+//!   the node is out of service, or has been unhealthy for six minutes;
+//! - only nodes that ask for it are served: `volumes.kubernetes.io/controller-managed-attach-detach`.
+
+mod memory;
+mod observe;
+mod plan;
+mod reconcile;
+mod view;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint_volume::{Claim, PodVolumes, Volume, claim_keys, index_by_claim};
+
+use self::memory::Memory;
+use self::observe::Caches;
+use self::reconcile::{Attacher, Nodes, Volumes};
+use self::view::{Attachment, Driver, Node};
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "persistentvolume-attach-detach-controller",
+    aliases: &["attachdetach"],
+    on_by_default: true,
+    summary: "attaches volumes to the nodes whose pods use them",
+    watches: &[
+        Access::watch("", "pods"),
+        Access::watch("", "persistentvolumeclaims"),
+        Access::watch("", "persistentvolumes"),
+        Access::watch("", "nodes"),
+        Access::watch("storage.k8s.io", "volumeattachments"),
+        Access::watch("storage.k8s.io", "csidrivers"),
+        Access::watch("storage.k8s.io", "csinodes"),
+    ],
+    writes: &[
+        Access::to("storage.k8s.io", "volumeattachments", &["create", "delete"]),
+        Access::to("", "nodes/status", &["patch", "update"]),
+        EVENTS,
+    ],
+    default_workers: 1,
+    build,
+};
+
+/// The component that events name: that of its elder days.
+const COMPONENT: &str = "attachdetach-controller";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let pods = context.informers.of::<PodVolumes>();
+    let claims = context.informers.of::<Claim>();
+    let volumes = context.informers.of::<Volume>();
+    let nodes = context.informers.of::<Node>();
+    let attachments = context.informers.of::<Attachment>();
+    let drivers = context.informers.of::<Driver>();
+    index_by_claim(&pods);
+    observe::index_attachments(&attachments);
+    let limiter = limiter::eager(&context.runtime.clock);
+    let by_volume = Queue::with_rate_limiter("volume_attachments", &context.runtime, limiter);
+    let limiter = limiter::eager(&context.runtime.clock);
+    let by_node = Queue::with_rate_limiter("attached_volumes", &context.runtime, limiter);
+
+    let (wake, lister) = (by_volume.clone(), claims.lister::<Claim>());
+    pods.add_handler(move |event: &Event| {
+        if is_on_node(event) {
+            let keys = event.states().flat_map(claim_keys);
+            keys.filter_map(|claim| volume_of(&lister, &claim)).for_each(|volume| wake.add(volume));
+        }
+    });
+    let wake = by_volume.clone();
+    claims.add_handler(move |event: &Event| {
+        event.states().filter_map(volume_of_claim).for_each(|volume| wake.add(volume));
+    });
+    let wake = by_volume.clone();
+    volumes.add_handler(move |event: &Event| wake.add(event.object().key().clone()));
+    let memory = Arc::<Mutex<Memory>>::default();
+    let (volume_queue, node_queue, remembered) = (by_volume.clone(), by_node.clone(), memory.clone());
+    attachments.add_handler(move |event: &Event| {
+        if matches!(event, Event::Deleted { .. }) {
+            remembered.lock().forget(event.object().key());
+        }
+        if let Ok(attachment) = event.object().view::<Attachment>() {
+            node_queue.add(Key::cluster(&*attachment.spec.node_name));
+            attachment.volume().into_iter().for_each(|volume| volume_queue.add(volume));
+        }
+    });
+    nodes.add_handler(on_node(by_volume.clone(), by_node.clone(), context));
+    let (wake, lister) = (by_volume.clone(), volumes.lister::<Volume>());
+    drivers.add_handler(move |event: &Event| {
+        for volume in lister.list(None).unwrap_or_default() {
+            if volume.spec.csi.as_ref().is_some_and(|csi| &*csi.driver == event.object().key().name()) {
+                wake.add(volume.key().clone());
+            }
+        }
+    });
+
+    let caches = Caches {
+        pods: pods.lister(),
+        claims: claims.lister(),
+        volumes: volumes.lister(),
+        nodes: nodes.lister(),
+        attachments: attachments.lister(),
+        drivers: drivers.lister(),
+    };
+    let attacher = Arc::new(Attacher {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        recorder: context.recorder(COMPONENT),
+        by_node: by_node.clone(),
+        caches,
+        memory,
+    });
+    let informers = [&pods, &claims, &volumes, &nodes, &attachments, &drivers];
+    let by_volume =
+        Controller::new(ENTRY.name, by_volume, Volumes(attacher.clone())).workers(options.workers(&ENTRY));
+    let by_node = Controller::new("attached-volumes", by_node, Nodes(attacher));
+    let by_volume = informers.iter().fold(by_volume.persistent(), |one, informer| one.waits_for(informer));
+    let by_node = informers.iter().fold(by_node.persistent(), |one, informer| one.waits_for(informer));
+    vec![Box::new(by_volume), Box::new(by_node)]
+}
+
+/// Whether a pod has, or had, a node: before that it needs no volume.
+fn is_on_node(event: &Event) -> bool {
+    event.states().any(|pod| setpoint_volume::claims_of(pod).is_some_and(|pod| pod.node().is_some()))
+}
+
+fn volume_of(claims: &Lister<Claim>, claim: &Key) -> Option<Key> {
+    volume_of_claim(&claims.objects().get(claim)?)
+}
+
+fn volume_of_claim(claim: &Object) -> Option<Key> {
+    let name = &claim.view::<Claim>().ok()?.spec.volume_name;
+    (!name.is_empty()).then(|| Key::cluster(&**name))
+}
+
+/// A node that changes in what matters here concerns the volumes that are attached to it, and those of its pods
+/// if it has only now come to be served.
+fn on_node(
+    by_volume: Queue<Key>,
+    by_node: Queue<Key>,
+    context: &Context,
+) -> impl Fn(&Event) + Send + Sync + 'static {
+    let attachments = context.informers.of::<Attachment>().lister::<Attachment>();
+    let claims = context.informers.of::<Claim>().lister::<Claim>();
+    let pods = crate::workload::on_node::OnNode::<PodVolumes>::of(&context.informers.of::<PodVolumes>());
+    move |event| {
+        let name = event.object().key().name();
+        let same = match event {
+            Event::Updated { old, new } => match (old.view::<Node>(), new.view::<Node>()) {
+                (Ok(old), Ok(new)) => old == new,
+                _ => false,
+            },
+            _ => false,
+        };
+        if same {
+            return;
+        }
+        by_node.add(event.object().key().clone());
+        for attachment in observe::attachments_on(&attachments, name).unwrap_or_default() {
+            attachment.volume().into_iter().for_each(|volume| by_volume.add(volume));
+        }
+        let served = |node: &Object| node.view::<Node>().is_ok_and(Node::is_served);
+        let was_served = event.old().is_some_and(served);
+        if served(event.object()) && !was_served {
+            let pods = pods.pods(name).unwrap_or_default();
+            let used = pods.iter().flat_map(|pod| claim_keys(pod.object()));
+            used.filter_map(|claim| volume_of(&claims, &claim)).for_each(|volume| by_volume.add(volume));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! From caches to what a plan is made of. No client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use setpoint::indexer::IndexFn;
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Informer, Key, Lister};
+use setpoint_volume::{Claim, Csi, PODS_BY_CLAIM, PodVolumes, Volume, is_over};
+use sha2::{Digest, Sha256};
+
+use super::view::{Attachment, Driver, Node};
+
+/// Attachments by the volume they attach.
+const BY_VOLUME: &str = "volume";
+/// Attachments by the node they attach to.
+const BY_NODE: &str = "node";
+
+pub(super) struct Caches {
+    pub(super) pods: Lister<PodVolumes>,
+    pub(super) claims: Lister<Claim>,
+    pub(super) volumes: Lister<Volume>,
+    pub(super) nodes: Lister<Node>,
+    pub(super) attachments: Lister<Attachment>,
+    pub(super) drivers: Lister<Driver>,
+}
+
+/// A volume on a node: wanted there, attached there, or both.
+#[derive(Clone, Default)]
+pub(super) struct Site {
+    pub(super) attachment: Option<Cached<Attachment>>,
+    /// The pods that want it there.
+    pub(super) pods: Vec<Cached<PodVolumes>>,
+    pub(super) node: Option<Cached<Node>>,
+}
+
+pub(super) type Sites = BTreeMap<Box<str>, Site>;
+
+pub(super) fn index_attachments(attachments: &Informer) {
+    let by_volume: IndexFn = Arc::new(|attachment| {
+        let volume = attachment.view::<Attachment>().ok().and_then(Attachment::volume);
+        volume.into_iter().map(|volume| volume.name().to_owned()).collect()
+    });
+    let by_node: IndexFn = Arc::new(|attachment| {
+        attachment.view::<Attachment>().ok().map(|one| one.spec.node_name.to_string()).into_iter().collect()
+    });
+    attachments.add_index(BY_VOLUME, by_volume);
+    attachments.add_index(BY_NODE, by_node);
+}
+
+pub(super) fn attachments_on(
+    attachments: &Lister<Attachment>,
+    node: &str,
+) -> Result<Vec<Cached<Attachment>>, DecodeError> {
+    attachments.indexed(BY_NODE, node)
+}
+
+/// The name of the attachment of a volume to a node.
+pub(super) fn attachment_name(csi: &Csi, node: &str) -> String {
+    let digest = Sha256::digest(format!("{}{}{node}", csi.volume_handle, csi.driver));
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("csi-{hex}")
+}
+
+impl Caches {
+    /// Where a volume is wanted or attached; nothing of one that no driver attaches.
+    pub(super) fn sites(&self, volume: &Cached<Volume>) -> Result<Sites, DecodeError> {
+        let mut sites = Sites::new();
+        let Some(csi) = &volume.spec.csi else { return Ok(sites) };
+        for attachment in self.attachments.indexed(BY_VOLUME, volume.key().name())? {
+            let node = attachment.spec.node_name.clone();
+            if *attachment.key().name() == *attachment_name(csi, &node) {
+                sites.entry(node).or_default().attachment = Some(attachment);
+            }
+        }
+        let driver = self.drivers.get(&Key::cluster(&*csi.driver))?;
+        if driver.is_none_or(|driver| driver.attaches()) {
+            for pod in self.pods_of(volume)? {
+                if let Some(node) = pod.node() {
+                    sites.entry(node.into()).or_default().pods.push(pod.clone());
+                }
+            }
+        }
+        for (name, site) in &mut sites {
+            site.node = self.nodes.get(&Key::cluster(&**name))?;
+            // A node that does not ask for it attaches its volumes itself.
+            if !site.node.as_ref().is_some_and(|node| node.is_served()) {
+                site.pods.clear();
+            }
+        }
+        sites.retain(|_, site| site.attachment.is_some() || !site.pods.is_empty());
+        Ok(sites)
+    }
+
+    /// The pods that use a volume through the claim it is bound to.
+    fn pods_of(&self, volume: &Cached<Volume>) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
+        let Some(reference) = &volume.spec.claim_ref else { return Ok(Vec::new()) };
+        let claim = self.claims.get(&reference.key())?;
+        let bound = claim.is_some_and(|claim| {
+            claim.meta().uid == reference.uid
+                && &*claim.status.phase == "Bound"
+                && *claim.spec.volume_name == *volume.key().name()
+        });
+        if !bound {
+            return Ok(Vec::new());
+        }
+        let mut pods = self.pods.indexed(PODS_BY_CLAIM, &reference.key().to_string())?;
+        pods.retain(|pod| !is_over(pod));
+        Ok(pods)
+    }
+}

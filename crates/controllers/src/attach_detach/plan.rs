@@ -1,0 +1,206 @@
+//! Where a volume is to be attached and where not. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use setpoint::Cached;
+use setpoint_volume::{PodVolumes, Volume};
+
+use super::observe::{Site, Sites};
+
+/// A node that is unhealthy for so long does not unmount any more.
+const UNMOUNT_WITHIN: Duration = Duration::from_secs(6 * 60);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Nodes to attach to.
+    pub(super) attach: Vec<Box<str>>,
+    /// Nodes to detach from, and whether the node is to be asked first.
+    pub(super) detach: Vec<(Box<str>, bool)>,
+    /// Nodes that wait for another one to let go.
+    pub(super) blocked: BTreeSet<Box<str>>,
+    /// Nodes that are to let go.
+    pub(super) leaving: BTreeSet<Box<str>>,
+    /// When to look again if nothing changes.
+    pub(super) look_again: Option<Duration>,
+}
+
+/// `since` says since when a volume is to leave a node.
+pub(super) fn plan(
+    volume: &Volume,
+    sites: &Sites,
+    mut since: impl FnMut(&str) -> Timestamp,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    let name = volume.spec.csi.as_ref().map(|csi| csi.unique_name()).unwrap_or_default();
+    for (node, site) in sites {
+        let attached = site.attachment.as_ref().filter(|_| site.pods.is_empty());
+        let Some(attachment) = attached else { continue };
+        plan.leaving.insert(node.clone());
+        if attachment.meta().is_being_deleted() {
+            continue;
+        }
+        match may_detach(site, &name, since(node), now) {
+            May::Now { ask } => plan.detach.push((node.clone(), ask)),
+            May::After(time) => plan.look_again = Some(plan.look_again.map_or(time, |least| least.min(time))),
+        }
+    }
+    let mut holders = sites.values().filter(|site| site.attachment.is_some()).count();
+    for (node, _) in sites.iter().filter(|(_, site)| site.attachment.is_none()) {
+        if holders > 0 && !volume.can_be_shared() {
+            plan.blocked.insert(node.clone());
+        } else {
+            plan.attach.push(node.clone());
+            holders += 1;
+        }
+    }
+    plan
+}
+
+/// When a node is to let go of a volume.
+enum May {
+    Now { ask: bool },
+    After(Duration),
+}
+
+fn may_detach(site: &Site, volume: &str, since: Timestamp, now: Timestamp) -> May {
+    // Of a node that is not there nobody knows what it has in use.
+    let (uses, healthy, out_of_service) = match &site.node {
+        Some(node) => (node.uses(volume), node.is_healthy(), node.is_out_of_service()),
+        None => (true, false, false),
+    };
+    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let too_long = waited > UNMOUNT_WITHIN;
+    if uses && !out_of_service && (healthy || !too_long) {
+        // A node that is healthy says when it has let go.
+        let left = UNMOUNT_WITHIN.saturating_sub(waited) + Duration::from_secs(1);
+        return May::After(left);
+    }
+    May::Now { ask: !(too_long || out_of_service) }
+}
+
+/// What pods are told whose node waits for another one to let go of the volume.
+pub(super) fn blocked_message(volume: &str, pod: &Cached<PodVolumes>, node: &str, sites: &Sites) -> String {
+    let others = sites.iter().filter(|(other, site)| &***other != node && site.attachment.is_some());
+    let users: Vec<&Cached<PodVolumes>> = others.flat_map(|(_, site)| &site.pods).collect();
+    let near = users.iter().filter(|user| user.key().namespace() == pod.key().namespace());
+    let near: Vec<&str> = near.map(|user| user.key().name()).collect();
+    let far = users.len() - near.len();
+    let why = match (near.is_empty(), far) {
+        (true, 0) => {
+            "Volume is already exclusively attached to one node and can't be attached to another".into()
+        }
+        (true, far) => format!("Volume is already used by {far} pod(s) in different namespaces"),
+        (false, 0) => format!("Volume is already used by pod(s) {}", near.join(", ")),
+        (false, far) => {
+            format!(
+                "Volume is already used by pod(s) {} and {far} pod(s) in different namespaces",
+                near.join(", ")
+            )
+        }
+    };
+    format!("Multi-Attach error for volume {volume:?} {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::{at, cached};
+
+    const NAME: &str = "kubernetes.io/csi/d^h";
+
+    fn volume(modes: &[&str]) -> Volume {
+        let csi = json!({"driver": "d", "volumeHandle": "h"});
+        serde_json::from_value(json!({"spec": {"csi": csi, "accessModes": modes}})).expect("a volume")
+    }
+
+    fn site(wanted: bool, attached: Option<Value>, node: Option<(bool, bool, bool)>) -> Site {
+        let pod = || cached(json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": "n"}}));
+        Site {
+            pods: wanted.then(pod).into_iter().collect(),
+            attachment: attached
+                .map(|metadata| cached(json!({"metadata": metadata, "spec": {"nodeName": "n"}}))),
+            node: node.map(|(in_use, ready, out)| {
+                let taints =
+                    if out { json!([{"key": "node.kubernetes.io/out-of-service"}]) } else { json!([]) };
+                let used = if in_use { json!([NAME]) } else { json!([]) };
+                let conditions = json!([{"type": "Ready", "status": if ready { "True" } else { "Unknown" }}]);
+                cached(json!({"metadata": {"name": "n"}, "spec": {"taints": taints},
+                    "status": {"volumesInUse": used, "conditions": conditions}}))
+            }),
+        }
+    }
+
+    fn there() -> Option<Value> {
+        Some(json!({"name": "va"}))
+    }
+
+    #[track_caller]
+    fn check(modes: &[&str], sites: &[Site], waited: i64, attach: &[&str], detach: &[(&str, bool)]) -> Plan {
+        let names = ["a", "b", "c"];
+        let sites: Sites =
+            names.iter().zip(sites).map(|(name, site)| ((*name).into(), site.clone())).collect();
+        let plan = plan(&volume(modes), &sites, |_| at(0), at(waited));
+        assert_eq!(plan.attach, attach.iter().map(|node| Box::from(*node)).collect::<Vec<_>>());
+        let detach: Vec<(Box<str>, bool)> = detach.iter().map(|(node, ask)| ((*node).into(), *ask)).collect();
+        assert_eq!(plan.detach, detach);
+        plan
+    }
+
+    #[test]
+    fn a_volume_is_attached_where_it_is_wanted() {
+        let fine = Some((false, true, false));
+        check(&["ReadWriteOnce"], &[site(true, None, fine)], 0, &["a"], &[]);
+        check(&["ReadWriteOnce"], &[site(true, there(), fine)], 0, &[], &[]);
+        check(&["ReadWriteOnce"], &[site(true, None, fine), site(true, None, fine)], 0, &["a"], &[]);
+        check(&["ReadWriteMany"], &[site(true, None, fine), site(true, None, fine)], 0, &["a", "b"], &[]);
+        let plan =
+            check(&["ReadWriteOnce"], &[site(true, there(), fine), site(true, None, fine)], 0, &[], &[]);
+        assert_eq!(plan.blocked, [Box::from("b")].into());
+    }
+
+    #[test]
+    fn a_volume_leaves_a_node_that_has_let_go_of_it() {
+        let once = &["ReadWriteOnce"][..];
+        check(once, &[site(false, there(), Some((false, true, false)))], 0, &[], &[("a", true)]);
+        let waits = check(once, &[site(false, there(), Some((true, true, false)))], 0, &[], &[]);
+        assert_eq!(waits.look_again, Some(Duration::from_secs(361)));
+        check(once, &[site(false, there(), Some((true, true, false)))], 1000, &[], &[]);
+        check(once, &[site(false, there(), Some((true, false, false)))], 300, &[], &[]);
+        check(once, &[site(false, there(), Some((true, false, false)))], 361, &[], &[("a", false)]);
+        check(once, &[site(false, there(), Some((true, false, true)))], 0, &[], &[("a", false)]);
+        check(once, &[site(false, there(), None)], 300, &[], &[]);
+        check(once, &[site(false, there(), None)], 361, &[], &[("a", false)]);
+        let going = Some(json!({"name": "va", "deletionTimestamp": "2025-01-01T00:00:00Z"}));
+        check(once, &[site(false, going, Some((false, true, false)))], 0, &[], &[]);
+    }
+
+    #[test]
+    fn a_second_node_waits_for_the_first_to_let_go() {
+        let fine = Some((false, true, false));
+        let leaving = site(false, there(), fine);
+        check(&["ReadWriteOnce"], &[leaving.clone(), site(true, None, fine)], 0, &[], &[("a", true)]);
+        check(&["ReadOnlyMany"], &[leaving, site(true, None, fine)], 0, &["b"], &[("a", true)]);
+    }
+
+    #[test]
+    fn pods_are_told_who_has_their_volume() {
+        let fine = Some((false, true, false));
+        let pod = &site(true, None, fine).pods[0];
+        let check = |other: Site, expected: &str| {
+            let sites: Sites = [("a".into(), other), ("b".into(), site(true, None, fine))].into();
+            let message = blocked_message("v", pod, "b", &sites);
+            assert_eq!(message, format!("Multi-Attach error for volume \"v\" {expected}"));
+        };
+        check(site(true, there(), fine), "Volume is already used by pod(s) p");
+        let alone = "Volume is already exclusively attached to one node and can't be attached to another";
+        check(site(false, there(), fine), alone);
+        let mut far = site(true, there(), fine);
+        far.pods = vec![cached(json!({"metadata": {"name": "q", "namespace": "other"}}))];
+        check(far, "Volume is already used by 1 pod(s) in different namespaces");
+    }
+}

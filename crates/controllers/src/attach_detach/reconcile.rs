@@ -1,0 +1,208 @@
+//! Carries plans out: volumes in one queue, what nodes are told in another.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint::client::{Delete, Optional, Part, Patch};
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Clock, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder,
+};
+use setpoint_volume::{PodVolumes, Volume};
+
+use super::memory::Memory;
+use super::observe::{Caches, Site, Sites, attachment_name, attachments_on};
+use super::plan::{blocked_message, plan};
+use super::view::{Attachment, Node};
+
+pub(super) struct Attacher {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) recorder: Recorder,
+    pub(super) by_node: Queue<Key>,
+    pub(super) caches: Caches,
+    pub(super) memory: Arc<Mutex<Memory>>,
+}
+
+pub(super) struct Volumes(pub(super) Arc<Attacher>);
+
+pub(super) struct Nodes(pub(super) Arc<Attacher>);
+
+impl Reconciler for Volumes {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        match self.0.caches.volumes.get(key)? {
+            Some(volume) => self.0.settle(&volume).await,
+            None => Ok(Outcome::Settled),
+        }
+    }
+}
+
+impl Reconciler for Nodes {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        self.0.report(key).await?;
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Attacher {
+    async fn settle(&self, volume: &Cached<Volume>) -> Result<Outcome, ReconcileError> {
+        let sites = self.caches.sites(volume)?;
+        let now = self.clock.now();
+        let plan = {
+            let mut memory = self.memory.lock();
+            let plan = plan(volume, &sites, |node| memory.leaving_since(volume.key(), node, now), now);
+            memory.keep(volume.key(), &plan.leaving, &plan.blocked);
+            plan
+        };
+        for (node, ask) in &plan.detach {
+            if let Some(attachment) = sites.get(node).and_then(|site| site.attachment.as_ref()) {
+                self.detach(volume, attachment, node, *ask).await?;
+            }
+        }
+        for node in &plan.attach {
+            self.attach(volume, node).await?;
+        }
+        for node in &plan.blocked {
+            self.tell_blocked(volume, node, &sites);
+        }
+        sites.values().for_each(|site| self.tell_failure(volume, site));
+        Ok(plan.look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
+    }
+
+    async fn attach(&self, volume: &Cached<Volume>, node: &str) -> Result<(), ReconcileError> {
+        let Some(csi) = &volume.spec.csi else { return Ok(()) };
+        let body = json!({
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "VolumeAttachment",
+            "metadata": {"name": attachment_name(csi, node)},
+            "spec": {
+                "attacher": csi.driver, "nodeName": node,
+                "source": {"persistentVolumeName": volume.key().name()},
+            },
+        });
+        match self.client.create(&Kind::of::<Attachment>(), None, &body).await {
+            // The cache has yet to show it.
+            Err(error) if error.is_already_exists() => Ok(()),
+            created => created.map(drop).attempting(format!("attach volume {} to node {node}", volume.key())),
+        }
+    }
+
+    /// The node is told first, then asked whether it still uses the volume, unless it cannot be waited for.
+    async fn detach(
+        &self,
+        volume: &Cached<Volume>,
+        attachment: &Cached<Attachment>,
+        node: &str,
+        ask: bool,
+    ) -> Result<(), ReconcileError> {
+        let key = Key::cluster(node);
+        self.memory.lock().detach(attachment.key());
+        self.report(&key).await?;
+        if ask && self.still_uses(volume, &key).await? {
+            self.memory.lock().forget(attachment.key());
+            self.by_node.add(key);
+            return Err(ReconcileError::retry(format!(
+                "detach volume {} from node {node}, which still uses it",
+                volume.key()
+            )));
+        }
+        let delete = Delete::of_uid(attachment.meta().uid.to_string());
+        let deleted =
+            self.client.delete(&Kind::of::<Attachment>(), attachment.key(), &delete).await.optional();
+        deleted.map(drop).attempting(format!("detach volume {} from node {node}", volume.key()))
+    }
+
+    /// Whether the node says, past the cache, that it has the volume in use.
+    async fn still_uses(&self, volume: &Cached<Volume>, node: &Key) -> Result<bool, ReconcileError> {
+        let Some(csi) = &volume.spec.csi else { return Ok(false) };
+        let fresh = self.client.get(&Kind::of::<Node>(), node).await.optional();
+        let fresh = fresh.attempting(format!("ask node {node} what it uses"))?;
+        let fresh = fresh.map(Cached::<Node>::new).transpose()?;
+        Ok(fresh.is_some_and(|node| node.uses(&csi.unique_name())))
+    }
+
+    /// Tells a node what is attached to it, if it has been told something else.
+    async fn report(&self, key: &Key) -> Result<(), ReconcileError> {
+        let attachments = attachments_on(&self.caches.attachments, key.name())?;
+        let Some(node) = self.caches.nodes.get(key)?.filter(|node| node.is_served()) else { return Ok(()) };
+        let mut attached: Vec<(Box<str>, Cached<Volume>)> = Vec::new();
+        for attachment in &attachments {
+            let stays = attachment.status.attached && !attachment.meta().is_being_deleted();
+            if !stays || self.memory.lock().is_detaching(attachment.key()) {
+                continue;
+            }
+            let volume = attachment.volume().map(|volume| self.caches.volumes.get(&volume)).transpose()?;
+            if let Some(volume) = volume.flatten()
+                && let Some(csi) = &volume.spec.csi
+            {
+                attached.push((csi.unique_name().into(), volume.clone()));
+            }
+        }
+        attached.sort_by(|one, other| one.0.cmp(&other.0));
+        let names: Vec<&str> = attached.iter().map(|(name, _)| &**name).collect();
+        let mut told: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
+        told.sort_unstable();
+        if names == told {
+            return Ok(());
+        }
+        self.tell_node(&node, &names).await?;
+        for (name, volume) in &attached {
+            if !told.contains(&&**name) {
+                self.tell_attached(volume, key.name())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell_node(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
+        let entries = names.iter().map(|name| json!({"name": name, "devicePath": ""}));
+        let list = if names.is_empty() { Value::Null } else { Value::Array(entries.collect()) };
+        let body = json!({"metadata": {"uid": node.meta().uid}, "status": {"volumesAttached": list}});
+        let patch = Patch::strategic(&body);
+        let patched =
+            self.client.patch(&Kind::of::<Node>(), node.key(), Part::Status, patch).await.optional();
+        patched.map(drop).attempting(format!("tell node {} what is attached to it", node.key()))
+    }
+
+    fn tell_attached(&self, volume: &Cached<Volume>, node: &str) -> Result<(), ReconcileError> {
+        let sites = self.caches.sites(volume)?;
+        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.key().name());
+        for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
+            self.tell_pod(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
+        }
+        Ok(())
+    }
+
+    fn tell_blocked(&self, volume: &Cached<Volume>, node: &str, sites: &Sites) {
+        if !self.memory.lock().is_news(volume.key(), node) {
+            return;
+        }
+        for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
+            let message = blocked_message(volume.key().name(), pod, node, sites);
+            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
+        }
+    }
+
+    /// What the driver says of an attachment that it could not make.
+    fn tell_failure(&self, volume: &Cached<Volume>, site: &Site) {
+        let Some(attachment) = site.attachment.as_ref().filter(|one| !one.status.attached) else { return };
+        let Some(error) = &attachment.status.attach_error else { return };
+        if !self.memory.lock().fails_anew(attachment.key(), &error.message) {
+            return;
+        }
+        let name = volume.key().name();
+        for pod in &site.pods {
+            let message = format!("AttachVolume.Attach failed for volume {name:?} : {}", error.message);
+            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
+        }
+    }
+
+    fn tell_pod(&self, pod: &Cached<PodVolumes>, event_type: EventType, reason: &str, message: String) {
+        self.recorder.event(&Kind::of::<PodVolumes>(), pod.object(), event_type, reason, message);
+    }
+}

@@ -1,0 +1,187 @@
+//! The volume expander: says who makes a volume larger.
+//!
+//! No plugin that is still built in can: the drivers outside do it, and this controller tells the user so. Where
+//! a driver has taken over from a plugin of old, the claim is told which one.
+//!
+//! Owns: the annotation `volume.kubernetes.io/storage-resizer`.
+//! Watches: claims.
+//! Writes: claims (update), events.
+//!
+//! What always holds: a claim that has what it asks for is left alone.
+
+use setpoint::client::{Optional, Part};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Context, Controller, Edit, Event, EventType, Key, Kind, Lister, Object, Outcome, Queue,
+    ReconcileError, Reconciler, Recorder, Runnable,
+};
+use setpoint_volume::{Amounts, Claim, Volume, migrated, storage};
+
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "persistentvolume-expander-controller",
+    aliases: &["persistentvolume-expander"],
+    on_by_default: true,
+    summary: "has drivers make volumes larger",
+    watches: &[Access::watch("", "persistentvolumeclaims")],
+    writes: &[
+        Access::to("", "persistentvolumes", &["get", "list", "watch", "patch", "update"]),
+        Access::to("", "persistentvolumeclaims", &["update"]),
+        Access::to("", "persistentvolumeclaims/status", &["patch", "update"]),
+        EVENTS,
+    ],
+    default_workers: 10,
+    build,
+};
+
+/// The component that events name.
+const COMPONENT: &str = "volume_expand";
+/// On a claim: who makes its volume larger.
+const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
+/// On a volume that is being made larger: what its claim had before.
+const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let claims = context.informers.of::<Claim>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("volume_expand", &context.runtime, limiter);
+    let wake = queue.clone();
+    claims.add_handler(move |event: &Event| {
+        if concerns(event) {
+            wake.add(event.object().key().clone());
+        }
+    });
+    let expander = Expander {
+        client: context.client.clone(),
+        recorder: context.recorder(COMPONENT),
+        claims: claims.lister(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, expander).workers(options.workers(&ENTRY));
+    vec![Box::new(controller.persistent().waits_for(&claims))]
+}
+
+/// Whether a bound claim is new here, asks for more than before, or has got more.
+fn concerns(event: &Event) -> bool {
+    let claim = |object: &Object| object.view::<Claim>().ok().cloned();
+    let Some(new) = claim(event.object()).filter(|new| &*new.status.phase == "Bound") else { return false };
+    match event {
+        Event::Added { .. } => true,
+        Event::Deleted { .. } => false,
+        Event::Updated { old, .. } => claim(old).is_none_or(|old| {
+            wanted(&new) > wanted(&old) || amount(&new.status.capacity) > amount(&old.status.capacity)
+        }),
+    }
+}
+
+fn amount(amounts: &Option<Amounts>) -> setpoint_quantity::Quantity {
+    amounts.as_ref().map(storage).unwrap_or(setpoint_quantity::Quantity::ZERO)
+}
+
+fn wanted(claim: &Claim) -> setpoint_quantity::Quantity {
+    amount(&claim.spec.resources.requests)
+}
+
+/// Who makes a volume larger.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// It is as large as it is to be.
+    Nothing,
+    /// Some driver that knows by itself.
+    AnyDriver,
+    /// The one that has taken over from a plugin.
+    Driver { plugin: &'static str, driver: &'static str },
+}
+
+fn plan(claim: &Claim, volume: &Volume) -> Plan {
+    let growing = volume.metadata.has(PRE_RESIZE_CAPACITY);
+    if wanted(claim) <= amount(&claim.status.capacity) && !growing {
+        return Plan::Nothing;
+    }
+    let moved = volume.moved_plugin();
+    match moved.and_then(|plugin| Some((plugin, migrated::driver_of(plugin)?))) {
+        Some((plugin, driver)) => Plan::Driver { plugin, driver },
+        None => Plan::AnyDriver,
+    }
+}
+
+struct Expander {
+    client: Client,
+    recorder: Recorder,
+    claims: Lister<Claim>,
+}
+
+impl Reconciler for Expander {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(claim) = self.claims.get(key)? else { return Ok(Outcome::Settled) };
+        if wanted(&claim) <= amount(&claim.status.capacity) && claim.spec.volume_name.is_empty() {
+            return Ok(Outcome::Settled);
+        }
+        let name = Key::cluster(&*claim.spec.volume_name);
+        let volume = self.client.get(&Kind::of::<Volume>(), &name).await.optional();
+        let Some(volume) = volume.attempting(format!("get volume {name} of claim {key}"))? else {
+            return Ok(Outcome::Settled);
+        };
+        let volume = Cached::<Volume>::new(volume)?;
+        let bound = volume.spec.claim_ref.as_ref().is_some_and(|one| one.uid == claim.meta().uid);
+        if !bound {
+            return Err(ReconcileError::retry(format!(
+                "expand volume {name}, which is not bound to claim {key}"
+            )));
+        }
+        self.tell(&claim, plan(&claim, &volume)).await?;
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Expander {
+    async fn tell(&self, claim: &Cached<Claim>, plan: Plan) -> Result<(), ReconcileError> {
+        let message = match &plan {
+            Plan::Nothing => return Ok(()),
+            Plan::AnyDriver => "waiting for an external controller to expand this PVC".to_owned(),
+            Plan::Driver { plugin, .. } => {
+                format!("CSI migration enabled for {plugin}; waiting for external resizer to expand the pvc")
+            }
+        };
+        let kind = Kind::of::<Claim>();
+        self.recorder.event(&kind, claim.object(), EventType::Normal, "ExternalExpanding", message);
+        let Plan::Driver { driver, .. } = plan else { return Ok(()) };
+        if claim.metadata.get(RESIZER) == Some(driver) {
+            return Ok(());
+        }
+        let edit = Edit::of(claim.object()).set(&["metadata", "annotations", RESIZER], &driver);
+        let updated = self.client.update(&kind, claim.key(), Part::Main, &edit).await;
+        updated.map(drop).attempting(format!("say who makes the volume of claim {} larger", claim.key()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_a_claim_that_asks_for_more_is_told_who_does_it() {
+        let check = |wants: &str, has: &str, volume: Value, expected: Plan| {
+            let claim: Claim = serde_json::from_value(json!({
+                "spec": {"resources": {"requests": {"storage": wants}}}, "status": {"capacity": {"storage": has}},
+            }))
+            .expect("a claim");
+            let volume: Volume = serde_json::from_value(volume).expect("a volume");
+            assert_eq!(plan(&claim, &volume), expected, "{wants} of {has}");
+        };
+        let csi = || json!({"spec": {"csi": {"driver": "d", "volumeHandle": "h"}}});
+        check("1Gi", "1Gi", csi(), Plan::Nothing);
+        check("1024Mi", "1Gi", csi(), Plan::Nothing);
+        check("2Gi", "1Gi", csi(), Plan::AnyDriver);
+        let disk = json!({"spec": {"gcePersistentDisk": {"pdName": "d"}}});
+        let driver = Plan::Driver { plugin: "kubernetes.io/gce-pd", driver: "pd.csi.storage.gke.io" };
+        check("2Gi", "1Gi", disk, driver);
+        let growing = json!({"metadata": {"annotations": {PRE_RESIZE_CAPACITY: "1Gi"}}});
+        check("1Gi", "1Gi", growing, Plan::AnyDriver);
+    }
+}

@@ -58,6 +58,9 @@ pub(crate) struct Up {
     /// Leave pods unscheduled.
     #[arg(long)]
     pub(crate) no_scheduler: bool,
+    /// Make a StorageClass `standard` of host paths, for claims that name no class.
+    #[arg(long)]
+    pub(crate) default_storage_class: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
 use setpoint_apiserver::{Authenticator, Config};
 use setpoint_cluster::{Cluster, Parts};
-use setpoint_controllers::{Options, selected};
+use setpoint_controllers::{Options, VolumeBinderSettings, selected};
 use setpoint_store::{DurableStore, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,12 +43,17 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         controller_options: Options {
             root_ca: Some(credentials.authority_certificate().to_owned()),
             token_signer: Some(credentials.token_signer.clone()),
+            // One machine plays all nodes: a path on it is as good as any storage.
+            volume_binder: VolumeBinderSettings { host_path_provisioner: true, ..Default::default() },
             ..Options::default()
         },
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
         own: Vec::new(),
     };
+    if arguments.default_storage_class {
+        make_default_storage_class(&cluster.client()).await?;
+    }
     let stop = stop_signal()?;
     write_kubeconfig(&arguments.kubeconfig, &server, &credentials)?;
     announce(&arguments, &server, &parts);
@@ -64,6 +69,27 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     tokio::join!(managing, serving, maintaining);
     store.close().await;
     Ok(())
+}
+
+/// The class of claims that name none; one that is there already stays as it is.
+async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result<()> {
+    let class = serde_json::json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {
+            "name": "standard",
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": "kubernetes.io/host-path",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    let kind = setpoint::Kind::new("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
+    match client.create(&kind, None, &class).await {
+        Err(error) if !error.is_already_exists() => {
+            Err(error).context("cannot make the default StorageClass")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Every watcher may hold a connection, and shells start programs with room for a thousand. Without the right

@@ -35,6 +35,11 @@ impl<V: View> Latest<V> {
         Self { lister: informer.lister(), written }
     }
 
+    /// The objects of a lister and no others: for the tests of what reads them.
+    pub fn fixed(lister: Lister<V>) -> Self {
+        Self { lister, written: Arc::default() }
+    }
+
     /// What the API server made of an object that it was given.
     pub fn wrote(&self, object: &Object) {
         let mut written = self.written.lock();

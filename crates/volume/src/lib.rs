@@ -30,7 +30,10 @@ pub use class::{Class, default_class, is_delayed};
 pub use latest::Latest;
 pub use node_selector::{NodeRequirement, NodeSelector, NodeSelectorTerm};
 pub use pod::{PODS_BY_CLAIM, PodVolume, PodVolumes, claim_keys, claims_of, index_by_claim, is_over};
-pub use volume::{ClaimRef, Csi, HostPath, Nfs, Volume, VolumeSpec, VolumeStatus};
+pub use volume::{
+    ClaimRef, Csi, FREE_BY_CLASS, HostPath, Nfs, VOLUMES_BY_CLAIM, Volume, VolumeSpec, VolumeStatus,
+    index_volume_cache, index_volumes,
+};
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,11 @@
 //! A PersistentVolume, as controllers read it.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use setpoint::{Cached, Key};
+use setpoint::indexer::{IndexFn, Indexer};
+use setpoint::{Cached, Informer, Key};
 
 use crate::{Amounts, Annotated, BETA_CLASS, Claim, NodeSelector};
 
@@ -141,4 +144,28 @@ impl ClaimRef {
     pub fn names(&self, claim: &Key) -> bool {
         claim.namespace() == Some(&self.namespace) && claim.name() == &*self.name
     }
+}
+
+/// The index of volumes by the claim that they are for.
+pub const VOLUMES_BY_CLAIM: &str = "claim";
+/// The index of volumes that are for nobody, by their class.
+pub const FREE_BY_CLASS: &str = "free-by-class";
+
+/// Lets volumes be found by what they are for: [`VOLUMES_BY_CLAIM`], [`FREE_BY_CLASS`].
+pub fn index_volumes(volumes: &Informer) {
+    index_volume_cache(volumes.lister::<Volume>().objects());
+}
+
+/// The same for a cache without an informer.
+pub fn index_volume_cache(volumes: &Indexer) {
+    let by_claim: IndexFn = Arc::new(|volume| {
+        let claim = volume.view::<Volume>().ok().and_then(|view| view.spec.claim_ref.as_ref());
+        claim.map(|claim| claim.key().to_string()).into_iter().collect()
+    });
+    let free: IndexFn = Arc::new(|volume| match volume.view::<Volume>() {
+        Ok(view) if view.spec.claim_ref.is_none() => vec![view.class().to_owned()],
+        _ => Vec::new(),
+    });
+    volumes.add_index(VOLUMES_BY_CLAIM, by_claim);
+    volumes.add_index(FREE_BY_CLASS, free);
 }

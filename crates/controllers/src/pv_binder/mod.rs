@@ -33,9 +33,11 @@ use std::time::Duration;
 
 use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Informer, Key, Lister, Object, Queue, Runnable};
-use setpoint_volume::{Claim, Class, Latest, PodVolumes, Volume, index_by_claim};
+use setpoint_volume::{
+    Claim, Class, Latest, PodVolumes, VOLUMES_BY_CLAIM, Volume, index_by_claim, index_volumes,
+};
 
-use self::observe::{BY_CLAIM, Caches};
+use self::observe::Caches;
 use self::reconcile::{Binder, Claims, Volumes};
 use crate::registry::{Access, EVENTS, Entry, Options};
 
@@ -94,7 +96,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<PodVolumes>();
     let nodes = context.informers.of::<k8s_openapi::api::core::v1::Node>();
     index_by_claim(&pods);
-    observe::index_volumes(&volumes);
+    index_volumes(&volumes);
 
     let limiter = limiter::eager(&context.runtime.clock);
     let claim_queue = Queue::with_rate_limiter("claims", &context.runtime, limiter);
@@ -144,7 +146,7 @@ fn on_claim(
         let claim = event.object();
         claims.add(claim.key().clone());
         if matches!(event, Event::Deleted { .. }) {
-            let bound = lister.objects().indexed(BY_CLAIM, &claim.key().to_string());
+            let bound = lister.objects().indexed(VOLUMES_BY_CLAIM, &claim.key().to_string());
             bound.iter().for_each(|volume| volumes.add(volume.key().clone()));
             if let Ok(view) = claim.view::<Claim>()
                 && !view.spec.volume_name.is_empty()

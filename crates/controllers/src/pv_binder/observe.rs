@@ -1,18 +1,11 @@
 //! From caches to what a plan is made of. No client.
 
-use std::sync::Arc;
-
-use setpoint::indexer::IndexFn;
 use setpoint::object::DecodeError;
-use setpoint::{Cached, Informer, Key, Lister, Object};
+use setpoint::{Cached, Key, Lister};
 use setpoint_volume::{
-    Claim, Class, Latest, PODS_BY_CLAIM, PodVolumes, SELECTED_NODE, Volume, default_class, is_over,
+    Claim, Class, FREE_BY_CLASS, Latest, PODS_BY_CLAIM, PodVolumes, SELECTED_NODE, VOLUMES_BY_CLAIM, Volume,
+    default_class, is_over,
 };
-
-/// Volumes by the claim that they are for.
-pub(super) const BY_CLAIM: &str = "claim";
-/// Volumes that are for nobody, by their class.
-const FREE_BY_CLASS: &str = "free-by-class";
 
 pub(super) struct Caches {
     pub(super) claims: Latest<Claim>,
@@ -39,19 +32,6 @@ pub(super) struct Observed {
     pub(super) has_node: bool,
 }
 
-pub(super) fn index_volumes(volumes: &Informer) {
-    let claim_of =
-        |volume: &Object| volume.view::<Volume>().ok()?.spec.claim_ref.as_ref().map(|one| one.key());
-    let by_claim: IndexFn =
-        Arc::new(move |volume| claim_of(volume).map(|key| key.to_string()).into_iter().collect());
-    let free: IndexFn = Arc::new(|volume| match volume.view::<Volume>() {
-        Ok(view) if view.spec.claim_ref.is_none() => vec![view.class().to_owned()],
-        _ => Vec::new(),
-    });
-    volumes.add_index(BY_CLAIM, by_claim);
-    volumes.add_index(FREE_BY_CLASS, free);
-}
-
 impl Caches {
     pub(super) fn observe(&self, claim: &Cached<Claim>) -> Result<Observed, DecodeError> {
         let class = match claim.class() {
@@ -65,7 +45,7 @@ impl Caches {
         if claim.was_bound() {
             return Ok(Observed { class, ..Observed::default() });
         }
-        let mut candidates = self.volumes.indexed(BY_CLAIM, &claim.key().to_string())?;
+        let mut candidates = self.volumes.indexed(VOLUMES_BY_CLAIM, &claim.key().to_string())?;
         candidates.extend(self.volumes.indexed(FREE_BY_CLASS, claim.class())?);
         let default_class = match claim.has_class() {
             true => None,

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+pub(crate) use setpoint_cel::percent::decode;
+
 /// The parameters of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
@@ -44,32 +46,6 @@ fn pair(text: &str) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     }
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     Some((decode(name, true)?, decode(value, true)?))
-}
-
-/// Undoes percent encoding (and `+` for a space where `plus` says so); `None` if it is malformed.
-pub(crate) fn decode(text: &str, plus: bool) -> Option<Cow<'_, str>> {
-    if !(text.contains('%') || plus && text.contains('+')) {
-        return Some(Cow::Borrowed(text));
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        match first {
-            b'%' => {
-                let [high, low, tail @ ..] = rest else { return None };
-                bytes.push((hex(*high)? << 4) | hex(*low)?);
-                rest = tail;
-            }
-            b'+' if plus => bytes.push(b' '),
-            byte => bytes.push(*byte),
-        }
-    }
-    Some(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
 #[cfg(test)]

@@ -13,15 +13,16 @@ use std::path::{Path, PathBuf};
 /// Which rooms each room may depend on. `tests` may reach further: see [`TEST_REACH`].
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("cel", &["quantity"]),
     ("cron", &[]),
     ("quantity", &[]),
     ("quota", &["quantity"]),
     ("token", &[]),
     ("store", &["clock"]),
-    ("apiserver", &["clock", "cron", "quantity", "quota", "store", "token"]),
+    ("apiserver", &["cel", "clock", "cron", "quantity", "quota", "store", "token"]),
     ("setpoint", &["clock"]),
     ("volume", &["quantity", "setpoint"]),
-    ("controllers", &["cron", "quantity", "quota", "setpoint", "token", "volume"]),
+    ("controllers", &["cel", "cron", "quantity", "quota", "setpoint", "token", "volume"]),
     ("scheduler", &["quantity", "setpoint", "volume"]),
     ("node", &["setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),

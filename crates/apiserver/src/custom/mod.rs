@@ -23,13 +23,11 @@ mod defaults;
 pub(crate) mod definitions;
 pub(crate) mod field_path;
 pub(crate) mod finish;
-pub(crate) mod formats;
 mod jsonpath;
 mod kinds;
 mod lists;
 pub(crate) mod meta;
 pub(crate) mod names;
-pub(crate) mod number;
 pub mod props;
 pub(crate) mod prune;
 pub(crate) mod rules;
@@ -49,6 +47,8 @@ use crate::schema::Schema;
 use columns::CustomColumn;
 use jsonpath::JsonPath;
 use props::Props;
+
+pub(crate) use setpoint_cel::{formats, number};
 
 pub use kinds::compare_versions;
 pub use scale::ScalePaths;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cel::{Declared, Environment, Object, Type};
+use crate::cel::admission::{Types, environment, object};
+use crate::cel::{Declared, Environment, Type};
 use crate::field::{Errors, Path};
 
 /// What an expression may be about beside the request and its objects.
@@ -26,7 +27,9 @@ impl Compiler {
     }
 
     fn environment(&self, about: About) -> Environment {
-        let mut environment = environment(about);
+        let types =
+            Types { has_parameters: about.parameters, has_authorizer: about.authorizer, ..Types::default() };
+        let mut environment = environment(&types);
         if let Some(variables) = &self.variables {
             let variables = object("kubernetes.variables", variables.clone());
             environment = environment.with("variables", Arc::new(variables));
@@ -65,105 +68,6 @@ impl Compiler {
             variables.insert(name.to_owned(), Declared::plain(output));
         }
     }
-}
-
-/// What every expression can refer to.
-fn environment(about: About) -> Environment {
-    let plain = |ty: Type| Arc::new(Declared::plain(ty));
-    let mut environment = Environment::new()
-        .with("object", plain(Type::Dyn))
-        .with("oldObject", plain(Type::Dyn))
-        .with("namespaceObject", Arc::new(namespace()))
-        .with("request", Arc::new(request()));
-    if about.parameters {
-        environment = environment.with("params", plain(Type::Dyn));
-    }
-    if about.authorizer {
-        environment =
-            environment.with("authorizer", plain(Type::opaque("kubernetes.authorization.Authorizer"))).with(
-                "authorizer.requestResource",
-                plain(Type::opaque("kubernetes.authorization.ResourceCheck")),
-            );
-    }
-    environment
-}
-
-fn object(name: &str, fields: BTreeMap<String, Declared>) -> Declared {
-    Declared::plain(Type::Object(Arc::new(Object { name: name.to_owned(), fields })))
-}
-
-fn fields(of: &[(&str, Declared)]) -> BTreeMap<String, Declared> {
-    of.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect()
-}
-
-fn text() -> Declared {
-    Declared::plain(Type::String)
-}
-
-fn texts() -> Declared {
-    Declared::plain(Type::list(Type::String))
-}
-
-/// The request as admission sees it.
-fn request() -> Declared {
-    let named = |name: &str, last: &str| {
-        object(name, fields(&[("group", text()), ("version", text()), (last, text())]))
-    };
-    let kind = named("kubernetes.GroupVersionKind", "kind");
-    let resource = named("kubernetes.GroupVersionResource", "resource");
-    let extra = Declared::plain(Type::map(Type::String, Type::list(Type::String)));
-    let user = [("username", text()), ("uid", text()), ("groups", texts()), ("extra", extra)];
-    let request = [
-        ("kind", kind.clone()),
-        ("resource", resource.clone()),
-        ("subResource", text()),
-        ("requestKind", kind),
-        ("requestResource", resource),
-        ("requestSubResource", text()),
-        ("name", text()),
-        ("namespace", text()),
-        ("operation", text()),
-        ("userInfo", object("kubernetes.UserInfo", fields(&user))),
-        ("dryRun", Declared::plain(Type::Bool)),
-        ("options", Declared::plain(Type::Dyn)),
-    ];
-    object("kubernetes.AdmissionRequest", fields(&request))
-}
-
-/// The namespace that the object is in.
-fn namespace() -> Declared {
-    let time = || Declared::plain(Type::Timestamp);
-    let number = || Declared::plain(Type::Int);
-    let pairs = || Declared::plain(Type::map(Type::String, Type::String));
-    let condition = [
-        ("status", text()),
-        ("type", text()),
-        ("lastTransitionTime", time()),
-        ("message", text()),
-        ("reason", text()),
-    ];
-    let condition = object("kubernetes.NamespaceCondition", fields(&condition));
-    let status = [("conditions", Declared::plain(Type::list(condition.ty.clone()))), ("phase", text())];
-    let metadata = [
-        ("name", text()),
-        ("generateName", text()),
-        ("namespace", text()),
-        ("labels", pairs()),
-        ("annotations", pairs()),
-        ("UID", text()),
-        ("creationTimestamp", time()),
-        ("deletionGracePeriodSeconds", number()),
-        ("deletionTimestamp", time()),
-        ("generation", number()),
-        ("resourceVersion", text()),
-        ("finalizers", texts()),
-    ];
-    let parts = [
-        ("metadata", object("kubernetes.NamespaceMetadata", fields(&metadata))),
-        ("spec", object("kubernetes.NamespaceSpec", fields(&[("finalizers", texts())]))),
-        ("status", object("kubernetes.NamespaceStatus", fields(&status))),
-    ];
-    object("kubernetes.Namespace", fields(&parts))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Outcome, failed};
-use crate::cel::eval::{self, EvalError};
-use crate::cel::value::{Identity, List, Val, compare};
+use crate::eval::{self, EvalError};
+use crate::value::{Identity, List, Val, compare};
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {

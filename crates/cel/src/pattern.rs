@@ -13,7 +13,7 @@ const KEPT: usize = 512;
 static COMPILED: Mutex<BTreeMap<String, Arc<Regex>>> = Mutex::new(BTreeMap::new());
 
 /// A pattern, ready to be matched; fails with what is wrong with it.
-pub(crate) fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
+pub fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     if let Some(compiled) = COMPILED.lock().get(pattern) {
         return Ok(compiled.clone());
     }

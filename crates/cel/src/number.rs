@@ -1,7 +1,7 @@
 //! Numbers the way v1.34 prints them.
 
 /// The shortest text of a number: an exponent for what is very large or very small.
-pub(crate) fn shown(number: f64) -> String {
+pub fn shown(number: f64) -> String {
     let exponent = match number {
         0.0 => 0,
         _ => number.abs().log10().floor() as i32,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Outcome, failed};
-use crate::cel::eval::EvalError;
-use crate::cel::value::{Val, compare};
+use crate::eval::EvalError;
+use crate::value::{Val, compare};
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {

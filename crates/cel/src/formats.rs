@@ -40,7 +40,7 @@ const KNOWN: [&str; 26] = [
 ];
 
 /// Whether a format is looked at; others are only words.
-pub(crate) fn is_known(format: &str) -> bool {
+pub fn is_known(format: &str) -> bool {
     !format.is_empty() && KNOWN.contains(&normalized(format).as_str())
 }
 
@@ -83,7 +83,7 @@ fn matches(format: &str, text: &str) -> bool {
 }
 
 /// Whether a text has a format that [`is_known`].
-pub(crate) fn is_valid(format: &str, text: &str) -> bool {
+pub fn is_valid(format: &str, text: &str) -> bool {
     match normalized(format).as_str() {
         "uri" => is_uri(text),
         "email" => is_email(text),
@@ -211,7 +211,7 @@ fn is_date_time(text: &str) -> bool {
 
 /// `1h30m`, or words: `3 days`.
 fn is_duration(text: &str) -> bool {
-    crate::cel::duration::parse(text).is_some() || has_timed_words(text)
+    crate::duration::parse(text).is_some() || has_timed_words(text)
 }
 
 fn has_timed_words(text: &str) -> bool {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{Outcome, failed};
-use crate::cel::value::Val;
+use crate::value::Val;
 
 /// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Outcome, failed};
-use crate::cel::value::Val;
+use crate::value::Val;
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     match args {

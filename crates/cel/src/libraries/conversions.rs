@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::{Outcome, failed};
-use crate::cel::duration;
-use crate::cel::value::Val;
-use crate::custom::number;
+use crate::duration;
+use crate::number;
+use crate::value::Val;
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     let [value] = args else { return None };
@@ -66,7 +66,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     })
 }
 
-fn parse_failure(function: &str, text: &str) -> crate::cel::eval::EvalError {
+fn parse_failure(function: &str, text: &str) -> crate::eval::EvalError {
     failed(format!("strconv.{function}: parsing {text:?}: invalid syntax"))
 }
 

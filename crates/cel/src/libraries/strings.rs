@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 
 use super::{Outcome, failed};
-use crate::cel::eval::EvalError;
-use crate::cel::value::Val;
-use crate::custom::number;
+use crate::eval::EvalError;
+use crate::number;
 use crate::pattern;
+use crate::value::Val;
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {
@@ -60,11 +60,11 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     })
 }
 
-pub(in crate::cel) fn from_base64(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-pub(in crate::cel) fn to_base64(bytes: &[u8]) -> String {
+pub(crate) fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 

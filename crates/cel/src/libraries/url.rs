@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Outcome, failed};
-use crate::cel::value::{Key, Val};
-use crate::query;
+use crate::percent;
+use crate::value::{Key, Val};
 
 /// The parts of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Url {
         for pair in self.query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decoded =
-                |text: &str| query::decode(text, true).map_or_else(String::new, |text| text.into_owned());
+                |text: &str| percent::decode(text, true).map_or_else(String::new, |text| text.into_owned());
             found.entry(decoded(name)).or_default().push(Val::text(decoded(value)));
         }
         Val::map(found.into_iter().map(|(name, values)| (Key::String(name.into()), Val::list(values))))

@@ -1,10 +1,10 @@
 //! Named formats of texts.
 
 use super::Outcome;
-use crate::cel::declarations::FORMATS;
-use crate::cel::value::Val;
-use crate::custom::formats as schemas;
+use crate::declarations::FORMATS;
+use crate::formats as schemas;
 use crate::names;
+use crate::value::Val;
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {

@@ -1,7 +1,7 @@
 //! Values that may be absent.
 
 use super::{Outcome, failed};
-use crate::cel::value::Val;
+use crate::value::Val;
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {

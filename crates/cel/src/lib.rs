@@ -14,6 +14,7 @@
 //! - evaluation ends: an expression has no loops but over values, and stops when its budget is spent;
 //! - the same expression on the same values gives the same value at the same cost.
 
+pub mod admission;
 mod ast;
 mod check;
 mod cost;
@@ -22,9 +23,14 @@ pub mod duration;
 pub mod escape;
 mod estimate;
 mod eval;
+pub mod formats;
 mod lexer;
 mod libraries;
+pub mod names;
+pub mod number;
 mod parser;
+pub mod pattern;
+pub mod percent;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::Context;
 use setpoint::Clock;
 use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
-use setpoint_controllers::TokenSigner;
+use setpoint_controllers::{CertificateAuthority, Signers, TokenSigner};
 
 /// Everything that proves who is who.
 pub(crate) struct Credentials {
@@ -44,6 +44,12 @@ impl Credentials {
 
     pub(crate) fn authority_certificate(&self) -> &str {
         &self.authority.identity().certificate
+    }
+
+    /// The cluster's authority signs whatever its controllers sign.
+    pub(crate) fn signers(&self) -> anyhow::Result<Signers> {
+        let identity = self.authority.identity();
+        Ok(Signers::all(CertificateAuthority::from_pem(&identity.certificate, &identity.key)?))
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
             token_signer: Some(credentials.token_signer.clone()),
             // One machine plays all nodes: a path on it is as good as any storage.
             volume_binder: VolumeBinderSettings { host_path_provisioner: true, ..Default::default() },
+            signers: credentials.signers()?,
             ..Options::default()
         },
         scheduler: !arguments.no_scheduler,

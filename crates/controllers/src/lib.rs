@@ -18,8 +18,11 @@
 //!  taint_eviction/  pods leave nodes whose taints they do not tolerate
 //!  disruption/   how many pods of a budget may be evicted
 //!  service_account/, root_ca/  what every namespace has
+//!  certificates/ requests for certificates are approved, signed and removed
+//!  bootstrap/    tokens by which machines join the cluster
 //!  discovery/    what the controllers of endpoints share
 //!  endpoints/, endpoint_slice/, endpoint_slice_mirroring/  where a service's pods are
+//!  resource_claim/ devices that pods ask for
 //!  resource_quota/ how much of what a quota limits is in use
 //!  cluster_role_aggregation/, node_ttl/, service_cidr/  one small thing each
 //!  horizontal_pod_autoscaler/  as many replicas as metrics call for
@@ -28,6 +31,10 @@
 //!  ephemeral_volume/  claims that live as long as their pods
 //!  attach_detach/  volumes are where their pods are
 //!  volume_expander/  who makes volumes larger
+//!  validating_admission_policy/  where policies do not fit what they are about
+//!  node_ipam/    ranges of addresses for the pods of each node
+//!  service_load_balancer/, ingress/  addresses from outside, for local use
+//!  prefix.rs     ranges of addresses
 //!  served.rs     what the API server serves, asked for now and then
 //!  own_writes.rs what was written and the cache has yet to show
 //! ```
@@ -40,6 +47,8 @@
 //! - a settled world makes no writes.
 
 mod attach_detach;
+mod bootstrap;
+mod certificates;
 mod cluster_role_aggregation;
 mod cronjob;
 mod daemonset;
@@ -52,28 +61,38 @@ mod endpoints;
 mod ephemeral_volume;
 mod garbage_collector;
 mod horizontal_pod_autoscaler;
+mod ingress;
 mod job;
 mod namespace;
+mod node_ipam;
 mod node_lifecycle;
 mod node_ttl;
 mod own_writes;
 mod pod_gc;
+mod prefix;
 mod pv_binder;
 pub mod registry;
 mod replicaset;
 mod replication_controller;
+mod resource_claim;
 mod resource_quota;
 mod root_ca;
 mod served;
 mod service_account;
 mod service_cidr;
+mod service_load_balancer;
 mod statefulset;
 mod taint_eviction;
 mod ttl_after_finished;
+mod validating_admission_policy;
 mod volume_expander;
 mod volume_protection;
 mod workload;
 
+pub use certificates::{BadAuthority, CertificateAuthority, Signers};
+pub use ingress::CONTROLLER as INGRESS_CONTROLLER;
+pub use node_ipam::{BadRanges, MaskSizes, NodeRanges};
 pub use pv_binder::Settings as VolumeBinderSettings;
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};
 pub use service_account::tokens::jwt::{BadKey, TokenSigner};
+pub use service_load_balancer::AddressPool;

@@ -6,10 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use setpoint::{Context, Runnable};
 
+use crate::certificates::Signers;
+use crate::node_ipam::NodeRanges;
 use crate::service_account::tokens::jwt::TokenSigner;
+use crate::service_load_balancer::AddressPool;
 
 /// Every controller, in the order in which they are started.
 pub const REGISTRY: &[Entry] = &[
@@ -45,6 +49,17 @@ pub const REGISTRY: &[Entry] = &[
     crate::ephemeral_volume::ENTRY,
     crate::attach_detach::ENTRY,
     crate::volume_expander::ENTRY,
+    crate::certificates::signing::ENTRY,
+    crate::certificates::approving::ENTRY,
+    crate::certificates::cleaner::ENTRY,
+    crate::service_account::legacy_tokens::ENTRY,
+    crate::bootstrap::signer::ENTRY,
+    crate::bootstrap::cleaner::ENTRY,
+    crate::resource_claim::ENTRY,
+    crate::validating_admission_policy::ENTRY,
+    crate::node_ipam::ENTRY,
+    crate::service_load_balancer::ENTRY,
+    crate::ingress::ENTRY,
 ];
 
 /// What is known of a controller before it runs.
@@ -91,6 +106,14 @@ pub struct Options {
     pub token_signer: Option<TokenSigner>,
     /// How claims get their volumes.
     pub volume_binder: crate::pv_binder::Settings,
+    /// Who signs certificates.
+    pub signers: Signers,
+    /// How long a token secret is not used before it is put out of use, and then removed.
+    pub legacy_token_clean_up_period: Duration,
+    /// Where nodes get the addresses of their pods from; none are given without it.
+    pub node_ranges: Option<NodeRanges>,
+    /// The addresses of load balancers and ingresses; none are given without it.
+    pub load_balancer_pool: Option<AddressPool>,
 }
 
 impl Default for Options {
@@ -101,6 +124,10 @@ impl Default for Options {
             root_ca: None,
             token_signer: None,
             volume_binder: crate::pv_binder::Settings::default(),
+            signers: Signers::default(),
+            legacy_token_clean_up_period: Duration::from_secs(365 * 24 * 3600),
+            node_ranges: None,
+            load_balancer_pool: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use setpoint_store::{Event, EventKind, Resource, Store};
 const LEFT_OUT: [&str; 2] = ["Event", "Lease"];
 
 /// Fields that chance or timing decides.
-const MASKED: [&str; 13] = [
+const MASKED: [&str; 17] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -27,6 +27,13 @@ const MASKED: [&str; 13] = [
     "podIPs",
     "clusterIP",
     "clusterIPs",
+    // Of nodes: whoever came first.
+    "podCIDR",
+    "podCIDRs",
+    // Its last letters are generated.
+    "resourceClaimName",
+    // Its serial number and its times.
+    "certificate",
     // When the change happened that a write answers: after a restart nobody knows.
     "endpoints.kubernetes.io/last-change-trigger-time",
 ];

@@ -8,6 +8,7 @@
 //! - nothing is created in a namespace that is not active;
 //! - a service account that exists is never changed, whatever it says.
 
+pub(crate) mod legacy_tokens;
 pub(crate) mod tokens;
 
 use serde::Deserialize;

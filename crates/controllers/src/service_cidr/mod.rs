@@ -5,7 +5,6 @@
 //! Writes: ServiceCIDRs (patch), ServiceCIDR status (server-side apply).
 //!
 //! ```text
-//!  prefix.rs     ranges of addresses                                          (pure)
 //!  plan.rs       what to do about a range                                     (pure)
 //!  reconcile.rs  observe, plan, write
 //! ```
@@ -14,7 +13,6 @@
 //! ten seconds have passed, in which API servers take note that it is going.
 
 mod plan;
-mod prefix;
 mod reconcile;
 
 use std::collections::BTreeMap;
@@ -23,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use setpoint::queue::limiter;
 use setpoint::{Cached, Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
 
-use self::prefix::Prefix;
 use self::reconcile::RangeKeeper;
+use crate::prefix::Prefix;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::encoding::null_is_empty;
 

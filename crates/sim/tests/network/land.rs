@@ -54,16 +54,22 @@ pub(crate) fn survives_within(
 
 pub(crate) fn kind(name: &str) -> Kind {
     let (group, plural, namespaced) = match name {
+        "CertificateSigningRequest" => ("certificates.k8s.io", "certificatesigningrequests", false),
+        "ConfigMap" => ("", "configmaps", true),
         "ClusterRole" => ("rbac.authorization.k8s.io", "clusterroles", false),
         "Endpoints" => ("", "endpoints", true),
         "EndpointSlice" => ("discovery.k8s.io", "endpointslices", true),
         "HorizontalPodAutoscaler" => ("autoscaling", "horizontalpodautoscalers", true),
+        "Ingress" => ("networking.k8s.io", "ingresses", true),
+        "IngressClass" => ("networking.k8s.io", "ingressclasses", false),
         "Node" => ("", "nodes", false),
         "PersistentVolume" => ("", "persistentvolumes", false),
         "PersistentVolumeClaim" => ("", "persistentvolumeclaims", true),
         "Pod" => ("", "pods", true),
         "PodDisruptionBudget" => ("policy", "poddisruptionbudgets", true),
         "ReplicaSet" => ("apps", "replicasets", true),
+        "ResourceClaim" => ("resource.k8s.io", "resourceclaims", true),
+        "ResourceClaimTemplate" => ("resource.k8s.io", "resourceclaimtemplates", true),
         "ResourceQuota" => ("", "resourcequotas", true),
         "Secret" => ("", "secrets", true),
         "Service" => ("", "services", true),
@@ -71,6 +77,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "ServiceAccount" => ("", "serviceaccounts", true),
         "VolumeAttachment" => ("storage.k8s.io", "volumeattachments", false),
         "VolumeAttributesClass" => ("storage.k8s.io", "volumeattributesclasses", false),
+        "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io", "validatingadmissionpolicies", false),
         other => panic!("{other} is no kind of this land"),
     };
     let version = if name == "HorizontalPodAutoscaler" { "v2" } else { "v1" };

@@ -1,10 +1,14 @@
-//! Services, nodes, quotas, budgets and volumes, disturbed in every way there is: the world ends the same.
+//! Services, nodes, quotas, budgets, volumes and identities, disturbed in every way there is: the world ends the same.
 
+mod addresses;
 mod autoscaler;
 mod budget;
+mod certificates;
+mod claims;
 mod endpoints;
 mod land;
 mod nodes;
 mod quota;
 mod small;
+mod tokens;
 mod volumes;

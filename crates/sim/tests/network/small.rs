@@ -64,6 +64,37 @@ fn the_time_to_live_that_nodes_are_told_survives_them() {
     survives("node ttl", &["ttl"], told);
 }
 
+/// A policy is checked, and checked again when it changes.
+fn policy(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        let rule = json!({
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
+        });
+        let spec = |expression: &str| {
+            json!({"spec": {
+                "failurePolicy": "Ignore",
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": expression}],
+            }})
+        };
+        let kind = "ValidatingAdmissionPolicy";
+        create(world, kind, "p", spec("object.data.size() < 5")).await;
+        until(world, kind, "p", |policy| policy["status"]["observedGeneration"] == 1).await;
+        patch(world, kind, "p", Part::Main, spec("object.dataa.size() < 5")).await;
+        let field = "spec.validations[0].expression";
+        until(world, kind, "p", |policy| {
+            policy["status"]["typeChecking"]["expressionWarnings"][0]["fieldRef"] == field
+        })
+        .await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn the_checks_of_policies_survive_them() {
+    survives("policies", &["validatingadmissionpolicy-status-controller"], policy);
+}
+
 /// All is said: whoever starts now has nothing to write.
 #[test]
 fn a_restart_in_a_steady_state_writes_nothing() {

@@ -21,7 +21,7 @@ mod plan;
 mod reconcile;
 #[cfg(test)]
 mod tests;
-mod view;
+pub(super) mod view;
 
 use std::sync::Arc;
 

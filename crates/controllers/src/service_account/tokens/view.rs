@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(super) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-pub(super) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+pub(in crate::service_account) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+pub(in crate::service_account) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 const TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// A secret, without what it keeps.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Secret {
+pub(in crate::service_account) struct Secret {
     r#type: String,
     metadata: Annotated,
 }
@@ -37,12 +37,12 @@ struct Annotations {
 
 impl Secret {
     /// The account whose token the secret is for, if it is for one.
-    pub(super) fn account(&self) -> Option<&str> {
+    pub(in crate::service_account) fn account(&self) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref().filter(|_| self.r#type == TOKEN)?;
         annotations.account.as_deref().filter(|account| !account.is_empty())
     }
 
-    pub(super) fn account_uid(&self) -> Option<&str> {
+    pub(in crate::service_account) fn account_uid(&self) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref()?;
         annotations.account_uid.as_deref().filter(|uid| !uid.is_empty())
     }
@@ -51,15 +51,15 @@ impl Secret {
 /// What a secret keeps, in base64; read when it is looked at, and not kept.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Content {
-    pub(super) data: Option<BTreeMap<String, String>>,
+pub(in crate::service_account) struct Content {
+    pub(in crate::service_account) data: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ServiceAccount {
+pub(in crate::service_account) struct ServiceAccount {
     /// References to secrets, each with a `name`.
-    pub(super) secrets: Option<Vec<Value>>,
+    pub(in crate::service_account) secrets: Option<Vec<Value>>,
 }
 
 setpoint::view!(ServiceAccount of k8s_openapi::api::core::v1::ServiceAccount);

@@ -1,10 +1,11 @@
 //! Ranges of addresses. Pure.
 
+use std::fmt;
 use std::net::IpAddr;
 
 /// A range: all addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(crate) struct Prefix {
     v4: bool,
     /// The first address, from the highest bit on.
     base: u128,
@@ -12,7 +13,7 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/')?;
         let address: IpAddr = address.parse().ok()?;
         let (bits, most) = (bits.parse().ok()?, if address.is_ipv4() { 32 } else { 128 });
@@ -23,27 +24,71 @@ impl Prefix {
         self.v4 == address.is_ipv4() && aligned(address) & mask(self.bits) == self.base
     }
 
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let shared = mask(self.bits.min(other.bits));
         self.v4 == other.v4 && self.base & shared == other.base & shared
     }
 
     /// Whether all of another range is in this one.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         self.overlaps(other) && self.bits <= other.bits
     }
 
     /// Whether a service can have this address from this range: the first one of a range, and the last
     /// one of IPv4, are nobody's.
-    pub(super) fn can_give(&self, address: IpAddr) -> bool {
+    pub(crate) fn can_give(&self, address: IpAddr) -> bool {
         let own = if self.v4 { mask(32) } else { u128::MAX };
         let last = self.base | (!mask(self.bits) & own);
         let reserved = aligned(address) == self.base || (self.v4 && aligned(address) == last);
         self.includes(address) && !reserved
     }
 
-    pub(super) fn is_v4(&self) -> bool {
+    pub(crate) fn is_v4(&self) -> bool {
         self.v4
+    }
+
+    /// How many bits its addresses share.
+    pub(crate) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// How many bits an address of its family has.
+    pub(crate) fn most_bits(&self) -> u32 {
+        if self.v4 { 32 } else { 128 }
+    }
+
+    /// The address at a place in the range, counted from its first; `None` past its last.
+    pub(crate) fn address(&self, place: u64) -> Option<IpAddr> {
+        let host_bits = self.most_bits() - self.bits;
+        let fits = host_bits >= 64 || place < 1 << host_bits;
+        let unused = 128 - self.most_bits();
+        fits.then(|| to_address(self.v4, self.base | (u128::from(place) << unused)))
+    }
+
+    /// One of the parts that all share `bits` bits, by its number.
+    pub(crate) fn part(&self, number: u64, bits: u32) -> Self {
+        let shifted = u128::from(number).checked_shl(128 - bits).unwrap_or(0);
+        Self { v4: self.v4, base: self.base | shifted, bits }
+    }
+
+    /// The number of the part of `bits` bits that the beginning of another range is in.
+    pub(crate) fn number_of(&self, other: &Self, bits: u32) -> u64 {
+        let inside = (other.base ^ self.base) & mask(bits);
+        inside.checked_shr(128 - bits).unwrap_or(0) as u64
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", to_address(self.v4, self.base), self.bits)
+    }
+}
+
+fn to_address(v4: bool, aligned: u128) -> IpAddr {
+    if v4 {
+        IpAddr::from(((aligned >> 96) as u32).to_be_bytes())
+    } else {
+        IpAddr::from(aligned.to_be_bytes())
     }
 }
 

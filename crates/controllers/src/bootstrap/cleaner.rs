@@ -1,0 +1,65 @@
+//! Removes tokens that have expired.
+
+use setpoint::client::{Delete, Optional};
+use setpoint::handler::{Handler, enqueue_self};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Client, Clock, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
+    Runnable,
+};
+
+use super::view::{Content, Left, Secret};
+use super::{is_token, is_token_secret};
+use crate::registry::{Access, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "token-cleaner-controller",
+    aliases: &["tokencleaner"],
+    on_by_default: false,
+    summary: "removes bootstrap tokens that have expired",
+    watches: &[Access::watch("", "secrets")],
+    writes: &[Access::to("", "secrets", &["delete"])],
+    default_workers: 1,
+    build,
+};
+
+fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
+    let secrets = context.informers.of::<Secret>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("token_cleaner", &context.runtime, limiter);
+    let worth_a_look = |event: &Event| is_token(event) && !matches!(event, Event::Deleted { .. });
+    secrets.add_handler(enqueue_self(&queue).when(worth_a_look));
+    let cleaner = Cleaner {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        secrets: secrets.lister(),
+    };
+    vec![Box::new(Controller::new(ENTRY.name, queue, cleaner).persistent().waits_for(&secrets))]
+}
+
+struct Cleaner {
+    client: Client,
+    clock: Clock,
+    secrets: Lister<Secret>,
+}
+
+impl Reconciler for Cleaner {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(secret) = self.secrets.get(key)?.filter(|secret| is_token_secret(secret.object())) else {
+            return Ok(Outcome::Settled);
+        };
+        match Content::of(secret.object()).left(self.clock.now()) {
+            Left::Forever => Ok(Outcome::Settled),
+            Left::For(time) => Ok(Outcome::CheckAfter(time)),
+            Left::Nothing => {
+                let delete = Delete::of_uid(secret.meta().uid.to_string());
+                let deleted = self.client.delete(&Kind::of::<Secret>(), key, &delete).await.optional();
+                deleted.attempting(format!("remove expired token {key}"))?;
+                Ok(Outcome::Settled)
+            }
+        }
+    }
+}

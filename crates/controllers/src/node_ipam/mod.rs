@@ -1,0 +1,92 @@
+//! Node IPAM: every node has a range of addresses for its pods.
+//!
+//! Owns: `podCIDR` and `podCIDRs` of nodes, where nobody else has set them.
+//! Watches: Nodes.
+//! Writes: Nodes (patch).
+//!
+//! ```text
+//!  ranges.rs     the ranges of the cluster, and what of them is given away    (pure)
+//!  reconcile.rs  a node without a range gets the next one that is free
+//! ```
+//!
+//! What always holds:
+//! - no two nodes are given the same range, however stale the cache: what is given away is remembered until the
+//!   node is seen to go;
+//! - a node's range never changes;
+//! - the addresses of services are given to no node.
+
+mod ranges;
+mod reconcile;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Queue, Runnable};
+
+use self::ranges::Ledger;
+pub use self::ranges::{BadRanges, MaskSizes, NodeRanges};
+use self::reconcile::Allocator;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::encoding::null_is_empty;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "node-ipam-controller",
+    aliases: &["nodeipam"],
+    on_by_default: true,
+    summary: "gives every node a range of addresses for its pods",
+    watches: &[Access::watch("", "nodes")],
+    writes: &[Access::to("", "nodes", &["patch"]), EVENTS],
+    default_workers: 30,
+    build,
+};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Node {
+    spec: Spec,
+}
+
+setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "podCIDRs", deserialize_with = "null_is_empty")]
+    pod_cidrs: Vec<String>,
+}
+
+/// Without ranges there is nothing to give.
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let Some(ranges) = &options.node_ranges else { return Vec::new() };
+    let nodes = context.informers.of::<Node>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("cidrallocator_node", &context.runtime, limiter);
+    let ledger = Arc::new(Mutex::new(Ledger::new(ranges)));
+    let (changed, given) = (queue.clone(), ledger.clone());
+    nodes.add_handler(move |event: &Event| {
+        let node = event.object();
+        let taken = node.view::<Node>().map(|node| node.spec.pod_cidrs.as_slice()).unwrap_or_default();
+        match event {
+            Event::Deleted { .. } => given.lock().release(node.key().name(), taken),
+            _ => {
+                // Noted here, so that all is noted before the first range is given.
+                given.lock().occupy(node.key().name(), taken);
+                changed.add(node.key().clone());
+            }
+        }
+    });
+    let allocator = Allocator {
+        client: context.client.clone(),
+        recorder: context.recorder("cidrAllocator"),
+        nodes: nodes.lister(),
+        ledger,
+        metrics: context.metrics.clone(),
+    };
+    let controller = Controller::new(ENTRY.name, queue, allocator)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&nodes);
+    vec![Box::new(controller)]
+}

@@ -1,0 +1,269 @@
+//! The ranges of the cluster, and what of them is given away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::prefix::Prefix;
+
+/// A range of IPv6 is not cut into more parts than this many bits count: the table of what is given away would
+/// hold millions.
+const MOST_BITS: u32 = 16;
+const DEFAULT_V4: u32 = 24;
+const DEFAULT_V6: u32 = 64;
+
+/// Where nodes get their ranges from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRanges {
+    /// One per family, each with the length of a node's part.
+    clusters: Vec<(Prefix, u32)>,
+    /// What services have.
+    services: Vec<Prefix>,
+}
+
+/// The configuration of ranges makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadRanges(String);
+
+/// How long the parts of nodes are, as far as somebody says: for any family, for IPv4, for IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaskSizes {
+    pub any: Option<u32>,
+    pub v4: Option<u32>,
+    pub v6: Option<u32>,
+}
+
+impl NodeRanges {
+    /// Ranges of the cluster and of its services, both separated by commas.
+    pub fn new(clusters: &str, services: &str, sizes: MaskSizes) -> Result<Self, BadRanges> {
+        let clusters = prefixes("--cluster-cidr", clusters)?;
+        let services = prefixes("--service-cluster-ip-range", services)?;
+        match &clusters[..] {
+            [] => {
+                return Err(bad("--cluster-cidr must be given if --allocate-node-cidrs is set"));
+            }
+            [_] => {}
+            [one, other] if one.is_v4() != other.is_v4() => {}
+            _ => return Err(bad("--cluster-cidr takes one range, or one of each IP family")),
+        }
+        let sizes = sizes.resolved(&clusters)?;
+        let clusters: Vec<(Prefix, u32)> = clusters
+            .into_iter()
+            .map(|range| (range, if range.is_v4() { sizes.0 } else { sizes.1 }))
+            .collect();
+        for (range, size) in &clusters {
+            if range.bits() > *size || *size > range.most_bits() {
+                return Err(bad(
+                    "--cluster-cidr: the mask of the cluster's range must not be longer than that of the nodes' \
+                     (--node-cidr-mask-size)",
+                ));
+            }
+            if !range.is_v4() && size - range.bits() > MOST_BITS {
+                return Err(bad("New CIDR set failed; the node CIDR size is too big"));
+            }
+        }
+        Ok(Self { clusters, services })
+    }
+}
+
+impl MaskSizes {
+    /// The lengths for IPv4 and IPv6.
+    fn resolved(self, clusters: &[Prefix]) -> Result<(u32, u32), BadRanges> {
+        let dual = clusters.len() > 1;
+        let only_v6 = clusters.iter().all(|range| !range.is_v4());
+        match self.any {
+            Some(_) if dual => {
+                Err(bad("usage of --node-cidr-mask-size is not allowed with dual-stack clusters"))
+            }
+            Some(_) if self.v4.is_some() || self.v6.is_some() => Err(bad(
+                "usage of --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6 is not allowed if \
+                 --node-cidr-mask-size is set. For dual-stack clusters please unset it and use IPFamily specific flags",
+            )),
+            Some(size) => Ok((size, size)),
+            None if !dual && only_v6 && self.v4.is_some() => {
+                Err(bad("usage of --node-cidr-mask-size-ipv4 is not allowed for a single-stack IPv6 cluster"))
+            }
+            None if !dual && !only_v6 && self.v6.is_some() => {
+                Err(bad("usage of --node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster"))
+            }
+            None => Ok((self.v4.unwrap_or(DEFAULT_V4), self.v6.unwrap_or(DEFAULT_V6))),
+        }
+    }
+}
+
+fn bad(why: &str) -> BadRanges {
+    BadRanges(why.to_owned())
+}
+
+fn prefixes(flag: &str, text: &str) -> Result<Vec<Prefix>, BadRanges> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parse = |part: &str| {
+        Prefix::parse(part).ok_or_else(|| BadRanges(format!("{flag}: invalid CIDR address: {part}")))
+    };
+    parts.map(parse).collect()
+}
+
+/// What is given away, and to whom.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pools: Vec<Pool>,
+    /// By node: at most one entry per node there is.
+    given: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    range: Prefix,
+    size: u32,
+    /// The numbers of the parts that are taken: at most one per node, and those of services.
+    used: BTreeSet<u64>,
+    next: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(ranges: &NodeRanges) -> Self {
+        let pool = |(range, size): &(Prefix, u32)| {
+            let mut pool = Pool { range: *range, size: *size, used: BTreeSet::new(), next: 0 };
+            ranges.services.iter().for_each(|service| pool.occupy(service));
+            pool
+        };
+        Self { pools: ranges.clusters.iter().map(pool).collect(), given: BTreeMap::new() }
+    }
+
+    /// A node has these ranges.
+    pub(super) fn occupy(&mut self, node: &str, ranges: &[String]) {
+        if ranges.is_empty() {
+            return;
+        }
+        if self.given.get(node).is_some_and(|given| given != ranges) {
+            // Somebody else was faster: what was meant for the node is free again.
+            self.release(node, &[]);
+        }
+        self.each(ranges, Pool::occupy);
+        self.given.insert(node.to_owned(), ranges.to_vec());
+    }
+
+    /// A node is gone, with the ranges it had.
+    pub(super) fn release(&mut self, node: &str, ranges: &[String]) {
+        let given = self.given.remove(node).unwrap_or_default();
+        self.each(&given, Pool::release);
+        self.each(ranges, Pool::release);
+    }
+
+    fn each(&mut self, ranges: &[String], act: fn(&mut Pool, &Prefix)) {
+        for (pool, range) in self.pools.iter_mut().zip(ranges) {
+            if let Some(range) = Prefix::parse(range) {
+                act(pool, &range);
+            }
+        }
+    }
+
+    /// The ranges of a node: those it was given, or the next free ones; `None` if there are none left.
+    pub(super) fn allocate(&mut self, node: &str) -> Option<Vec<String>> {
+        if let Some(given) = self.given.get(node) {
+            return Some(given.clone());
+        }
+        let free: Option<Vec<u64>> = self.pools.iter().map(Pool::free).collect();
+        let taken: Vec<String> =
+            self.pools.iter_mut().zip(free?).map(|(pool, number)| pool.take(number).to_string()).collect();
+        self.given.insert(node.to_owned(), taken.clone());
+        Some(taken)
+    }
+
+    /// How much of each range of the cluster is given away: 0 to 1.
+    pub(super) fn usage(&self) -> Vec<(String, f64)> {
+        let of = |pool: &Pool| (pool.range.to_string(), pool.used.len() as f64 / pool.parts() as f64);
+        self.pools.iter().map(of).collect()
+    }
+}
+
+impl Pool {
+    fn parts(&self) -> u64 {
+        1 << (self.size - self.range.bits())
+    }
+
+    /// The parts that a range touches.
+    fn touched(&self, range: &Prefix) -> Option<std::ops::RangeInclusive<u64>> {
+        if !self.range.overlaps(range) {
+            return None;
+        }
+        if range.bits() <= self.range.bits() {
+            return Some(0..=self.parts() - 1);
+        }
+        let first = self.range.number_of(range, self.size);
+        let more = self.size.saturating_sub(range.bits());
+        Some(first..=first + (1 << more) - 1)
+    }
+
+    fn occupy(&mut self, range: &Prefix) {
+        self.used.extend(self.touched(range).into_iter().flatten());
+    }
+
+    fn release(&mut self, range: &Prefix) {
+        for number in self.touched(range).into_iter().flatten() {
+            self.used.remove(&number);
+        }
+    }
+
+    /// The next part that is free, counted from the one that was given last.
+    fn free(&self) -> Option<u64> {
+        let all = self.parts();
+        (0..all).map(|step| (self.next + step) % all).find(|number| !self.used.contains(number))
+    }
+
+    fn take(&mut self, number: u64) -> Prefix {
+        self.used.insert(number);
+        self.next = (number + 1) % self.parts();
+        self.range.part(number, self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(clusters: &str, services: &str, any: Option<u32>) -> Ledger {
+        Ledger::new(&NodeRanges::new(clusters, services, MaskSizes { any, ..MaskSizes::default() }).unwrap())
+    }
+
+    #[test]
+    fn nodes_get_one_part_after_the_other_and_services_keep_theirs() {
+        let mut ledger = ledger("10.0.0.0/22", "10.0.1.0/24", None);
+        let mut give = |node: &str| ledger.allocate(node).map(|ranges| ranges.join(","));
+        assert_eq!(give("a").as_deref(), Some("10.0.0.0/24"));
+        assert_eq!(give("a").as_deref(), Some("10.0.0.0/24"));
+        assert_eq!(give("b").as_deref(), Some("10.0.2.0/24"));
+        assert_eq!(give("c").as_deref(), Some("10.0.3.0/24"));
+        assert_eq!(give("d"), None);
+        ledger.release("b", &["10.0.2.0/24".into()]);
+        assert_eq!(ledger.allocate("d").unwrap(), ["10.0.2.0/24"]);
+        assert_eq!(ledger.usage(), [("10.0.0.0/22".to_owned(), 1.0)]);
+    }
+
+    #[test]
+    fn what_nodes_have_already_is_not_given_again() {
+        let mut ledger = ledger("10.0.0.0/16,fd00::/56", "", None);
+        ledger.occupy("a", &["10.0.0.0/24".into(), "fd00::/64".into()]);
+        assert_eq!(ledger.allocate("b").unwrap(), ["10.0.1.0/24", "fd00:0:0:1::/64"]);
+        // Somebody else gave b another range: what was meant for it is free.
+        ledger.occupy("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
+        ledger.release("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
+        assert_eq!(ledger.usage()[0].1, 1.0 / 256.0);
+    }
+
+    #[test]
+    fn a_configuration_that_makes_no_sense_is_refused() {
+        let check = |clusters: &str, sizes: MaskSizes, expected: &str| {
+            let error = NodeRanges::new(clusters, "", sizes).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        let any = |size| MaskSizes { any: Some(size), ..MaskSizes::default() };
+        check("", MaskSizes::default(), "--cluster-cidr must be given");
+        check("nonsense", MaskSizes::default(), "--cluster-cidr: invalid CIDR address: nonsense");
+        check("10.0.0.0/16,10.1.0.0/16", MaskSizes::default(), "one of each IP family");
+        check("10.0.0.0/16,fd00::/48", any(24), "not allowed with dual-stack clusters");
+        check("10.0.0.0/26", MaskSizes::default(), "must not be longer");
+        check("fd00::/40", MaskSizes::default(), "the node CIDR size is too big");
+        let v6 = MaskSizes { v6: Some(64), ..MaskSizes::default() };
+        check("10.0.0.0/16", v6, "--node-cidr-mask-size-ipv6 is not allowed for a single-stack IPv4 cluster");
+    }
+}

@@ -1,0 +1,79 @@
+//! A node without a range gets the next one that is free.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use setpoint::client::{Optional, Part, Patch};
+use setpoint::metrics::Metrics;
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, Client, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
+
+use super::Node;
+use super::ranges::Ledger;
+
+pub(super) struct Allocator {
+    pub(super) client: Client,
+    pub(super) recorder: Recorder,
+    pub(super) nodes: Lister<Node>,
+    pub(super) ledger: Arc<Mutex<Ledger>>,
+    pub(super) metrics: Metrics,
+}
+
+impl Reconciler for Allocator {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(node) = self.nodes.get(key)?.filter(|node| !node.meta().is_being_deleted()) else {
+            return Ok(Outcome::Settled);
+        };
+        if !node.spec.pod_cidrs.is_empty() {
+            return Ok(Outcome::Settled);
+        }
+        let ranges = self.ledger.lock().allocate(key.name());
+        self.show_usage();
+        let Some(ranges) = ranges else {
+            self.tell(&node, "CIDRNotAvailable");
+            let why = "there are no remaining CIDRs left to allocate in the accepted range";
+            return Err(ReconcileError::Retry {
+                attempted: format!("give node {key} a range of addresses"),
+                source: Some(why.into()),
+            });
+        };
+        let given = self.give(&node, &ranges).await;
+        if given.is_err() {
+            // The range stays the node's: the answer may have been lost on its way back.
+            self.tell(&node, "CIDRAssignmentFailed");
+        }
+        given.map(|()| Outcome::Settled)
+    }
+}
+
+impl Allocator {
+    async fn give(&self, node: &Cached<Node>, ranges: &[String]) -> Result<(), ReconcileError> {
+        let body = json!({
+            "metadata": {"uid": node.meta().uid},
+            "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
+        });
+        let patched =
+            self.client.patch(&Kind::of::<Node>(), node.key(), Part::Main, Patch::strategic(&body)).await;
+        let done = patched.optional().attempting(format!("give node {} a range of addresses", node.key()))?;
+        if done.is_none() {
+            self.ledger.lock().release(node.key().name(), &[]);
+        }
+        Ok(())
+    }
+
+    fn show_usage(&self) {
+        let help = "Gauge measuring percentage of allocated CIDRs.";
+        for (range, used) in self.ledger.lock().usage() {
+            let labels = [("clusterCIDR", range.as_str())];
+            self.metrics.set_gauge("node_ipam_controller_cidrset_usage_cidrs", help, &labels, used);
+        }
+    }
+
+    fn tell(&self, node: &Cached<Node>, reason: &str) {
+        let message = format!("Node {} status is now: {reason}", node.key().name());
+        self.recorder.event(&Kind::of::<Node>(), node.object(), EventType::Normal, reason, &message);
+    }
+}

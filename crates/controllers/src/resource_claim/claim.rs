@@ -1,0 +1,93 @@
+//! One claim: consumers that are gone are taken off; a claim without any gives its devices back, and goes if it
+//! was made for a pod that is done.
+
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, Client, Edit, Key, Kind, Lister, Object, ReconcileError};
+
+use super::view::{Claim, Consumer, FINALIZER, Pod, is_done, owning_pod};
+
+pub(super) struct Claims {
+    pub(super) client: Client,
+    pub(super) pods: Lister<Pod>,
+    pub(super) claims: Lister<Claim>,
+}
+
+impl Claims {
+    pub(super) async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
+        let Some(claim) = self.claims.get(key)? else { return Ok(()) };
+        let mut left = Vec::new();
+        for consumer in &claim.status.reserved_for {
+            if self.is_there(&claim, consumer).await? {
+                left.push(consumer.clone());
+            }
+        }
+        let protected = claim.meta().has_finalizer(FINALIZER);
+        if left.len() < claim.status.reserved_for.len() {
+            let free = left.is_empty() && protected;
+            let updated = self.set_consumers(&claim, &left, free).await?;
+            if free {
+                self.unprotect(&updated).await?;
+            }
+        } else if protected && claim.meta().is_being_deleted() && left.is_empty() {
+            let object = match claim.status.allocation {
+                true => self.set_consumers(&claim, &left, true).await?,
+                false => claim.object().clone(),
+            };
+            self.unprotect(&object).await?;
+        }
+        if left.is_empty() {
+            self.remove_if_unused(&claim).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a consumer may still use the claim.
+    async fn is_there(&self, claim: &Cached<Claim>, consumer: &Consumer) -> Result<bool, ReconcileError> {
+        if !consumer.api_group.is_empty() || consumer.resource != "pods" {
+            return Err(ReconcileError::retry(format!("unsupported ReservedFor entry: {consumer:?}")));
+        }
+        let key = claim.key().sibling(consumer.name.as_str());
+        if let Some(pod) = self.pods.get(&key)? {
+            return Ok(*pod.meta().uid == *consumer.uid && !is_done(&pod));
+        }
+        // The cache may be behind.
+        let asked = self.client.get(&Kind::of::<Pod>(), &key).await.optional();
+        let pod = asked.attempting(format!("look whether pod {key} still uses a claim"))?;
+        Ok(pod.is_some_and(|pod| *pod.meta().uid == *consumer.uid))
+    }
+
+    async fn set_consumers(
+        &self,
+        claim: &Cached<Claim>,
+        consumers: &[Consumer],
+        free: bool,
+    ) -> Result<Object, ReconcileError> {
+        let mut edit = Edit::of(claim.object()).set(&["status", "reservedFor"], &consumers);
+        if free {
+            edit = edit.remove(&["status", "allocation"]);
+        }
+        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Status, &edit).await;
+        updated.attempting(format!("take consumers off claim {}", claim.key()))
+    }
+
+    async fn unprotect(&self, claim: &Object) -> Result<(), ReconcileError> {
+        let left: Vec<_> = claim.meta().finalizers.iter().filter(|name| &***name != FINALIZER).collect();
+        let edit = Edit::of(claim).set(&["metadata", "finalizers"], &left);
+        let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Main, &edit).await;
+        updated.optional().map(drop).attempting(format!("take the finalizer off claim {}", claim.key()))
+    }
+
+    /// Removes a claim that was made for a pod that does not need it any more. One whose pod is gone is left to
+    /// the garbage collector.
+    async fn remove_if_unused(&self, claim: &Cached<Claim>) -> Result<(), ReconcileError> {
+        let Some(owner) = owning_pod(claim.meta()) else { return Ok(()) };
+        let Some(pod) = self.pods.get(&claim.key().sibling(&*owner.name))? else { return Ok(()) };
+        if pod.meta().uid == owner.uid && !is_done(&pod) {
+            return Ok(());
+        }
+        let delete = Delete::of_uid(claim.meta().uid.to_string());
+        let deleted = self.client.delete(&Kind::of::<Claim>(), claim.key(), &delete).await.optional();
+        deleted.map(drop).attempting(format!("delete claim {}", claim.key()))
+    }
+}

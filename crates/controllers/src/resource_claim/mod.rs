@@ -1,0 +1,117 @@
+//! ResourceClaim: pods that ask for devices by a template get a claim of their own, and claims know their users.
+//!
+//! Owns: claims made from templates, the names of those claims in pod statuses, the consumers of claims.
+//! Watches: Pods, ResourceClaims, ResourceClaimTemplates.
+//! Writes: ResourceClaims (create, update, delete), ResourceClaim status (update), Pod status (server-side apply).
+//!
+//! ```text
+//!  view.rs    pods, claims and templates as they are read
+//!  pod.rs     one pod: its claims are there, and reserved for it once it has a node
+//!  claim.rs   one claim: consumers that are gone are taken off, and a claim without any goes with its pod
+//!  wake.rs    whose turn it is when something changes
+//! ```
+//!
+//! What always holds:
+//! - a pod has at most one claim made for each of its requests, however stale the cache;
+//! - a consumer is taken off a claim only if the API server itself says that it is gone, or it is done;
+//! - a claim that somebody uses keeps its allocation.
+
+mod claim;
+mod pod;
+mod view;
+mod wake;
+
+use std::fmt;
+use std::sync::Arc;
+
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Key, Outcome, Queue, ReconcileError, Reconciler, Runnable};
+
+use self::claim::Claims;
+use self::pod::Pods;
+use self::view::{Claim, Pod, Template};
+use crate::own_writes::OwnWrites;
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "resourceclaim-controller",
+    aliases: &["resource-claim-controller"],
+    on_by_default: true,
+    summary: "makes the claims that pods ask for by template, and keeps their consumers up to date",
+    watches: &[
+        Access::watch("", "pods"),
+        Access::watch(GROUP, "resourceclaims"),
+        Access::watch(GROUP, "resourceclaimtemplates"),
+    ],
+    writes: &[
+        Access::to(GROUP, "resourceclaims", &["create", "delete", "update"]),
+        Access::to(GROUP, "resourceclaims/status", &["update"]),
+        Access::to("", "pods", &["get"]),
+        Access::to("", "pods/status", &["patch"]),
+        EVENTS,
+    ],
+    default_workers: 10,
+    build,
+};
+
+const GROUP: &str = "resource.k8s.io";
+
+/// What is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Work {
+    Pod(Key),
+    Claim(Key),
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(key) => write!(f, "pod:{key}"),
+            Self::Claim(key) => write!(f, "claim:{key}"),
+        }
+    }
+}
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let pods = context.informers.of::<Pod>();
+    let claims = context.informers.of::<Claim>();
+    let templates = context.informers.of::<Template>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("resource_claim", &context.runtime, limiter);
+    wake::on_changes(&queue, &pods, &claims);
+    let reconciler = Both {
+        pods: Pods {
+            client: context.client.clone(),
+            recorder: context.recorder("resource_claim"),
+            pods: pods.lister(),
+            claims: claims.lister(),
+            templates: templates.lister(),
+            own: Arc::new(OwnWrites::new(&claims)),
+        },
+        claims: Claims { client: context.client.clone(), pods: pods.lister(), claims: claims.lister() },
+    };
+    let controller = Controller::new(ENTRY.name, queue, reconciler)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&pods)
+        .waits_for(&claims)
+        .waits_for(&templates);
+    vec![Box::new(controller)]
+}
+
+struct Both {
+    pods: Pods,
+    claims: Claims,
+}
+
+impl Reconciler for Both {
+    type Key = Work;
+
+    async fn reconcile(&self, work: &Work) -> Result<Outcome, ReconcileError> {
+        match work {
+            Work::Pod(key) => self.pods.reconcile(key).await?,
+            Work::Claim(key) => self.claims.reconcile(key).await?,
+        }
+        Ok(Outcome::Settled)
+    }
+}

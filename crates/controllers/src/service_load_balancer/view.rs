@@ -1,0 +1,61 @@
+//! Services as this controller reads them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::workload::encoding::null_is_empty;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Service {
+    pub(super) spec: Spec,
+    pub(super) status: Status,
+}
+
+setpoint::view!(Service of k8s_openapi::api::core::v1::Service);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Spec {
+    #[serde(deserialize_with = "null_is_empty")]
+    r#type: String,
+    load_balancer_class: Option<String>,
+    #[serde(rename = "loadBalancerIP", deserialize_with = "null_is_empty")]
+    pub(super) load_balancer_ip: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Status {
+    #[serde(deserialize_with = "null_is_empty")]
+    pub(super) load_balancer: LoadBalancer,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LoadBalancer {
+    #[serde(deserialize_with = "null_is_empty")]
+    pub(super) ingress: Vec<Ingress>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Ingress {
+    pub(super) ip: String,
+}
+
+impl Service {
+    /// Whether this controller is asked for a load balancer: one of another class is somebody else's.
+    pub(super) fn wants_one(&self) -> bool {
+        self.spec.r#type == "LoadBalancer" && self.spec.load_balancer_class.is_none()
+    }
+
+    /// The address that it has.
+    pub(super) fn address(&self) -> Option<&str> {
+        self.status
+            .load_balancer
+            .ingress
+            .first()
+            .map(|ingress| ingress.ip.as_str())
+            .filter(|ip| !ip.is_empty())
+    }
+}

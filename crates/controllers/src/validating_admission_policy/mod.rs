@@ -1,0 +1,132 @@
+//! ValidatingAdmissionPolicy status: whoever writes a policy is told where its expressions do not fit the types
+//! that they are about.
+//!
+//! Owns: `observedGeneration` and `typeChecking` in the status of ValidatingAdmissionPolicies.
+//! Watches: ValidatingAdmissionPolicies.
+//! Writes: their status (server-side apply).
+//!
+//! ```text
+//!  view.rs    policies as they are read
+//!  kinds.rs   which kinds a policy is about                                   (pure)
+//!  schema.rs  the types of a kind, from what the API server publishes         (pure)
+//!  check.rs   where expressions do not fit                                    (pure)
+//! ```
+//!
+//! What always holds:
+//! - a policy is checked once per generation;
+//! - a kind whose types are not known is left out: a warning is never a guess.
+
+mod check;
+mod kinds;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use serde_json::{Value, json};
+use setpoint::client::{Optional, Part, Patch};
+use setpoint::handler::{Handler, enqueue_self};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, ClientError, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue,
+    ReconcileError, Reconciler, Runnable,
+};
+
+use self::check::{Checked, Warning, warnings};
+use self::view::Policy;
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::served::Served;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "validatingadmissionpolicy-status-controller",
+    aliases: &[],
+    on_by_default: true,
+    summary: "checks the expressions of admission policies against the types they are about",
+    watches: &[Access::watch("admissionregistration.k8s.io", "validatingadmissionpolicies")],
+    writes: &[
+        Access::to("admissionregistration.k8s.io", "validatingadmissionpolicies/status", &["patch"]),
+        EVENTS,
+    ],
+    default_workers: 5,
+    build,
+};
+
+/// In whose name the status is applied; the queue has the same.
+const MANAGER: &str = "validatingadmissionpolicy-status";
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let policies = context.informers.of::<Policy>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter(MANAGER, &context.runtime, limiter);
+    policies.add_handler(enqueue_self(&queue).when(|event: &Event| !matches!(event, Event::Deleted { .. })));
+    let checker =
+        Checker { client: context.client.clone(), served: Served::new(context), policies: policies.lister() };
+    let controller = Controller::new(ENTRY.name, queue, checker)
+        .workers(options.workers(&ENTRY))
+        .persistent()
+        .waits_for(&policies);
+    vec![Box::new(controller)]
+}
+
+struct Checker {
+    client: Client,
+    served: Served,
+    policies: Lister<Policy>,
+}
+
+impl Reconciler for Checker {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(policy) = self.policies.get(key)? else { return Ok(Outcome::Settled) };
+        if policy.meta().generation <= policy.status.observed_generation {
+            return Ok(Outcome::Settled);
+        }
+        let found = self.check(&policy).await.attempting(format!("learn what policy {key} is about"))?;
+        self.tell(&policy, &found).await?;
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Checker {
+    async fn check(&self, policy: &Policy) -> Result<Vec<Warning>, ClientError> {
+        let served = self.served.get().await?;
+        let mut kinds = Vec::new();
+        for kind in kinds::of(policy, &served) {
+            if let Some(object) = self.types_of(&kind).await? {
+                kinds.push(Checked { kind, object });
+            }
+        }
+        let parameters = match policy.spec.param_kind.as_ref().and_then(|kind| kind.find(&served)) {
+            Some(kind) => self.types_of(&kind).await?,
+            None => None,
+        };
+        Ok(warnings(policy, &kinds, parameters.as_ref()))
+    }
+
+    /// The types of a kind; `None` if the API server does not publish them.
+    async fn types_of(&self, kind: &Kind) -> Result<Option<setpoint_cel::Declared>, ClientError> {
+        let path = match kind.group() {
+            "" => vec!["openapi", "v3", "api", kind.version()],
+            group => vec!["openapi", "v3", "apis", group, kind.version()],
+        };
+        let Some(document) = self.client.get_path(&path, &[]).await.optional()? else { return Ok(None) };
+        let document: Value =
+            serde_json::from_slice(&document).map_err(|error| ClientError::Answer(Box::new(error)))?;
+        Ok(schema::of_kind(&document, kind))
+    }
+
+    async fn tell(&self, policy: &Cached<Policy>, found: &[Warning]) -> Result<(), ReconcileError> {
+        let checking = if found.is_empty() { json!({}) } else { json!({"expressionWarnings": found}) };
+        let body = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": policy.key().name(), "uid": policy.meta().uid},
+            "status": {"observedGeneration": policy.meta().generation, "typeChecking": checking},
+        });
+        let patch = Patch::Apply { body: body.to_string().into(), manager: MANAGER.into(), force: true };
+        let applied = self.client.patch(&Kind::of::<Policy>(), policy.key(), Part::Status, patch).await;
+        applied.optional().map(drop).attempting(format!("say how policy {} was checked", policy.key()))
+    }
+}

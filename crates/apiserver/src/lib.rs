@@ -29,6 +29,7 @@ pub mod json;
 pub mod kind;
 pub mod kinds;
 mod maintain;
+mod measure;
 pub mod metadata;
 pub mod names;
 mod negotiate;

@@ -12,7 +12,7 @@ const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "
 
 /// Where the server is to be found.
 pub(crate) struct Place {
-    /// The range of cluster IPs, and its first address, which is the server's own.
+    /// The ranges of cluster IPs, and the first address of the first, which is the server's own.
     pub(crate) range: String,
     pub(crate) cluster_ip: String,
     /// Where it listens, if others can reach it there.
@@ -61,7 +61,7 @@ pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
 
 /// The range that cluster IPs come from.
 fn own_range(place: &Place, now: &str) -> Own {
-    let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [place.range]}});
+    let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": place.range.split(',').collect::<Vec<_>>()}});
     let ready = json!({
         "type": "Ready",
         "status": "True",

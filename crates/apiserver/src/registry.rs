@@ -10,6 +10,7 @@ use setpoint_store::{Key, Range, Resource};
 
 use crate::custom::compare_versions;
 use crate::kind::{FieldSelector, Kind};
+use crate::measure;
 use crate::openapi::OpenApi;
 use crate::protobuf;
 use crate::schema::{Schema, Target};
@@ -43,6 +44,8 @@ pub struct Served {
     pub target: Target,
     /// How every stored object of this kind begins: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Bytes,
+    /// What is counted of it.
+    pub(crate) measured: measure::OfKind,
     /// Its newest objects as they were last encoded for watchers that read protobuf.
     pub(crate) recent: protobuf::Recent,
     /// The kind that its objects are stored as, where that is another one.
@@ -64,7 +67,8 @@ impl Served {
         let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
-        Ok(Self { resource, target, head: head.into(), recent: protobuf::Recent::default(), kind, stored })
+        let (measured, recent) = (measure::OfKind::default(), protobuf::Recent::default());
+        Ok(Self { resource, target, head: head.into(), measured, recent, kind, stored })
     }
 
     /// The kind that its objects are stored as.

@@ -10,6 +10,7 @@ use crate::auth::impersonate::{self, Refusal};
 use crate::auth::{Attributes, Decision, User, harmless};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
+use crate::measure::{self, Scope, Sort};
 use crate::negotiate;
 use crate::openapi::serve;
 use crate::query::Query;
@@ -55,7 +56,14 @@ async fn answer(
                 Parts { server, user, query: &query, headers: request.headers(), body: request.body() };
             answer_resource(&parts, resource, warnings).await
         }
-        None => answer_path(server, method, uri.path(), &target, &query, request.headers()),
+        None => {
+            let began = server.clock.instant();
+            let answered = answer_path(server, method, uri.path(), &target, &query, request.headers());
+            let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
+            let sort = Sort::of_path(method, target.segment(0));
+            server.measured.paths.count(sort, code, server.clock.instant() - began);
+            answered
+        }
     }
 }
 
@@ -115,9 +123,16 @@ async fn answer_resource(
         warnings,
         now,
     };
-    let answered = rest::serve(&call, verb).await?;
+    let began = parts.server.clock.instant();
     let has_end = verb != Verb::Watch && !subresource.is_some_and(Subresource::is_connection);
-    Ok(if has_end { compress::answer(parts.headers, answered) } else { answered })
+    let is_read = matches!(verb, Verb::Get | Verb::List);
+    let _ongoing = has_end.then(|| parts.server.measured.begin(is_read));
+    let answered = rest::serve(&call, verb).await;
+    let scope = Scope::of(verb, call.namespace, call.name);
+    let sort = Sort::of_object(verb, subresource, scope, parts.query, parts.headers);
+    let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
+    served.measured.requests.count(sort, code, parts.server.clock.instant() - began);
+    answered.map(|answered| if has_end { compress::answer(parts.headers, answered) } else { answered })
 }
 
 /// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside.
@@ -170,7 +185,8 @@ fn answer_path(
         Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query)),
         Some("metrics") if target.segments.len() == 1 => {
             only_reads()?;
-            let text = server.metrics.as_ref().map_or_else(String::new, |metrics| metrics());
+            let mut text = measure::text(server);
+            text.extend(server.metrics.iter().map(|others| others()));
             Ok(health::measurements(text))
         }
         Some("api" | "apis") => {

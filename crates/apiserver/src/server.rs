@@ -18,6 +18,7 @@ use crate::body::Body;
 use crate::custom::definitions::Definitions;
 use crate::json::Json;
 use crate::kind::Kind;
+use crate::measure::Measured;
 use crate::own_objects::{self, Own, Place};
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
@@ -32,7 +33,7 @@ pub struct Config {
     pub clock: Clock,
     pub rng: Rng,
     pub kinds: Vec<Kind>,
-    /// Where cluster IPs come from.
+    /// Where cluster IPs come from: a range, or one of each family with a comma between them.
     pub service_cidr: String,
     /// Where node ports come from: the first and the last.
     pub node_ports: (u16, u16),
@@ -49,7 +50,7 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     /// What checks and changes objects before they are stored, in order.
     pub admission: Vec<Box<dyn Plugin>>,
-    /// What `/metrics` says, in the text format of Prometheus.
+    /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
 
@@ -113,6 +114,7 @@ pub struct Server {
     /// Kinds whose objects hold something of the server's (addresses, ports).
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
     /// Open watches end when this is cancelled.
     pub(crate) closing: CancellationToken,
@@ -134,6 +136,7 @@ impl ApiServer {
             admission: config.admission,
             reserves,
             metrics: config.metrics,
+            measured: Measured::default(),
             definitions: Definitions::default(),
             closing: CancellationToken::new(),
         });

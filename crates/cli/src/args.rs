@@ -52,9 +52,15 @@ pub(crate) struct Up {
     /// A file of bearer tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// The range that Services get their addresses from.
+    /// The range that Services get their addresses from, or one of each IP family with a comma between them.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
     pub(crate) service_cluster_ip_range: String,
+    /// Admission plugins that are on besides the default ones, by kube-apiserver's names for them.
+    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
+    pub(crate) enable_admission_plugins: Vec<String>,
+    /// Default admission plugins that are off, by kube-apiserver's names for them.
+    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
+    pub(crate) disable_admission_plugins: Vec<String>,
     /// Leave pods unscheduled.
     #[arg(long)]
     pub(crate) no_scheduler: bool,

@@ -5,6 +5,7 @@ mod controller_manager;
 mod kubeconfig;
 mod logging;
 mod pki;
+mod process;
 mod up;
 
 use std::process::ExitCode;

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
-use setpoint_apiserver::{Authenticator, Config};
+use setpoint_apiserver::{Authenticator, Config, Metrics, admission};
 use setpoint_cluster::{Cluster, Parts};
 use setpoint_controllers::{Options, VolumeBinderSettings, selected};
 use setpoint_store::{DurableStore, MemoryStore, Store};
@@ -18,10 +18,13 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Up;
 use crate::kubeconfig;
 use crate::pki::Credentials;
+use crate::process;
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
     let controllers = selected(&arguments.controllers.selection).context("--controllers")?;
+    let admission =
+        admission::plugins(&arguments.enable_admission_plugins, &arguments.disable_admission_plugins)?;
     let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
@@ -29,11 +32,14 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let store = store(&arguments, &runtime)?;
     let credentials = credentials(&arguments, &runtime.clock)?;
 
+    let figures = Figures::default();
     let config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
         secure_port: listener.local_addr()?.port(),
         advertise_address: advertised(arguments.bind_address),
         authenticator,
+        admission,
+        metrics: Some(figures_of(&figures)),
         token_signer: Some(credentials.token_signer.clone()),
         ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles()
     };
@@ -61,8 +67,10 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 
     // Controllers drain against an API server that still answers; watches and connections end after them.
     let drained = CancellationToken::new();
+    let manager = cluster.manager(&parts);
+    _ = figures.set(manager.context().metrics.clone());
     let managing = async {
-        cluster.manager(&parts).run(stop).await;
+        manager.run(stop).await;
         drained.cancel();
     };
     let serving = cluster.api().clone().serve(listener, credentials.server, drained.clone());
@@ -91,6 +99,18 @@ async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result
         }
         _ => Ok(()),
     }
+}
+
+/// What the controllers measure, once they are there.
+type Figures = Arc<OnceLock<setpoint::metrics::Metrics>>;
+
+/// What `/metrics` says of all but the API server: the controllers and the process.
+fn figures_of(figures: &Figures) -> Metrics {
+    let figures = figures.clone();
+    Arc::new(move || {
+        let controllers = figures.get().map_or_else(String::new, setpoint::metrics::Metrics::encode);
+        controllers + &process::figures()
+    })
 }
 
 /// Every watcher may hold a connection, and shells start programs with room for a thousand. Without the right

@@ -14,6 +14,7 @@ mod policy;
 mod priority;
 mod resource_quota;
 mod runtime_class;
+mod selection;
 mod service_account;
 mod storage_protection;
 mod taint_nodes;
@@ -37,6 +38,7 @@ pub use policy::ValidatingAdmissionPolicy;
 pub use priority::Priority;
 pub use resource_quota::ResourceQuota;
 pub use runtime_class::RuntimeClass;
+pub use selection::{SelectionError, default_plugins, plugins};
 pub use service_account::ServiceAccount;
 pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
@@ -98,34 +100,6 @@ pub trait Plugin: Send + Sync + 'static {
         let _ = (review, object, old);
         Box::pin(std::future::ready(Ok(())))
     }
-}
-
-/// The plugins that v1.34 has on by default, in its order. [`NodeRestriction`], which follows
-/// [`ServiceAccount`] where it is wanted, is not among them.
-pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
-    vec![
-        Box::new(NamespaceLifecycle),
-        Box::new(LimitRanger),
-        Box::new(ServiceAccount),
-        Box::new(TaintNodesByCondition),
-        Box::new(PodSecurity),
-        Box::new(Priority),
-        Box::new(DefaultTolerationSeconds),
-        Box::new(DefaultStorageClass),
-        Box::new(StorageObjectInUseProtection),
-        Box::new(PersistentVolumeClaimResize),
-        Box::new(RuntimeClass),
-        Box::new(CertificateApproval),
-        Box::new(CertificateSigning),
-        Box::new(CertificateSubjectRestriction),
-        Box::new(DefaultIngressClass),
-        Box::new(MutatingAdmissionWebhook),
-        Box::new(RoleEscalation),
-        Box::new(DeviceAdminAccess),
-        Box::new(ValidatingAdmissionPolicy::default()),
-        Box::new(ValidatingAdmissionWebhook),
-        Box::new(ResourceQuota),
-    ]
 }
 
 impl<'a> Review<'a> {

@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::status::Status;
 
 /// The version of Kubernetes whose behaviour this server has.
-const GIT_VERSION: &str = "v1.34.0+setpoint";
+pub(crate) const GIT_VERSION: &str = "v1.34.0+setpoint";
 
 fn answer_in(output: Output, document: &Value) -> Response<Body> {
     respond::document(StatusCode::OK, output, document)

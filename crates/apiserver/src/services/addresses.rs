@@ -14,8 +14,54 @@ use super::range::{self, Family};
 use crate::json::Json;
 use crate::kinds::networking::servicecidr;
 
+/// The addresses of every family that the cluster has, the first one first.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct Stacks(Vec<Addresses>);
+
+impl Stacks {
+    pub(super) fn new(ranges: &[(Family, Span)]) -> Self {
+        Self(ranges.iter().map(|(family, span)| Addresses::new(*family, *span)).collect())
+    }
+
+    fn of(&mut self, family: Family) -> Option<&mut Addresses> {
+        self.0.iter_mut().find(|addresses| addresses.family == family)
+    }
+
+    pub(super) fn take(&mut self, address: IpAddr) -> Result<(), Unavailable> {
+        self.of(Family::of(address)).ok_or(Unavailable::OutOfRange)?.take(address)
+    }
+
+    /// Takes an address at random.
+    pub(super) fn take_any(&mut self, family: Family, rng: &Rng) -> Result<IpAddr, Unavailable> {
+        self.of(family).ok_or(Unavailable::Full)?.take_any(rng)
+    }
+
+    /// Notes that an address is in use, wherever it comes from.
+    pub(super) fn note(&mut self, address: IpAddr) {
+        if let Some(addresses) = self.of(Family::of(address)) {
+            addresses.note(address);
+        }
+    }
+
+    pub(super) fn release(&mut self, address: IpAddr) {
+        if let Some(addresses) = self.of(Family::of(address)) {
+            addresses.release(address);
+        }
+    }
+
+    /// Notes what a ServiceCIDR says now.
+    pub(super) fn note_ranges(&mut self, object: &Value) {
+        self.0.iter_mut().for_each(|addresses| addresses.note_ranges(object));
+    }
+
+    pub(super) fn forget_ranges(&mut self, object: &Value) {
+        self.0.iter_mut().for_each(|addresses| addresses.forget_ranges(object));
+    }
+}
+
+/// The addresses of one family.
+#[derive(Debug)]
+struct Addresses {
     family: Family,
     own: Span,
     /// The ranges of ServiceCIDRs, by the name of their object.
@@ -24,7 +70,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    pub(super) fn new(family: Family, own: Span) -> Self {
+    fn new(family: Family, own: Span) -> Self {
         Self { family, own, others: BTreeMap::new(), taken: BTreeSet::new() }
     }
 
@@ -32,7 +78,7 @@ impl Addresses {
         std::iter::once(self.own).chain(self.others.values().flatten().copied())
     }
 
-    pub(super) fn take(&mut self, address: IpAddr) -> Result<(), Unavailable> {
+    fn take(&mut self, address: IpAddr) -> Result<(), Unavailable> {
         let number = range::number(address);
         if Family::of(address) != self.family {
             return Err(Unavailable::OutOfRange);
@@ -44,7 +90,7 @@ impl Addresses {
     }
 
     /// Takes an address at random: of the server's own range as long as there is one.
-    pub(super) fn take_any(&mut self, rng: &Rng) -> Result<IpAddr, Unavailable> {
+    fn take_any(&mut self, rng: &Rng) -> Result<IpAddr, Unavailable> {
         let found = self.ranges().find_map(|range| range.any_free(&self.taken, rng));
         let number = found.ok_or(Unavailable::Full)?;
         self.taken.insert(number);
@@ -52,20 +98,20 @@ impl Addresses {
     }
 
     /// Notes that an address is in use, wherever it comes from.
-    pub(super) fn note(&mut self, address: IpAddr) {
+    fn note(&mut self, address: IpAddr) {
         if Family::of(address) == self.family {
             self.taken.insert(range::number(address));
         }
     }
 
-    pub(super) fn release(&mut self, address: IpAddr) {
+    fn release(&mut self, address: IpAddr) {
         if Family::of(address) == self.family {
             self.taken.remove(&range::number(address));
         }
     }
 
     /// Notes what a ServiceCIDR says now: its ranges count while it is ready and not on its way out.
-    pub(super) fn note_ranges(&mut self, object: &Value) {
+    fn note_ranges(&mut self, object: &Value) {
         let name = object.at("metadata").text("name").to_owned();
         if !is_ready(object) {
             return self.forget_ranges(object);
@@ -76,7 +122,7 @@ impl Addresses {
         self.others.insert(name, ranges);
     }
 
-    pub(super) fn forget_ranges(&mut self, object: &Value) {
+    fn forget_ranges(&mut self, object: &Value) {
         self.others.remove(object.at("metadata").text("name"));
     }
 }

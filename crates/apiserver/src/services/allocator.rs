@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_clock::Rng;
 
-use super::addresses::Addresses;
+use super::addresses::Stacks;
 use super::pool::{Pool, Span, Unavailable};
 use super::range::{self, Family};
 use super::{Reservation, Reserve, families};
@@ -16,9 +16,10 @@ use crate::json::{Json, JsonMut};
 use crate::server::StartError;
 use crate::status::{Named, Status};
 
-/// Hands out addresses of one range, and ports.
+/// Hands out addresses of one range, or one of each family, and ports.
 pub(super) struct ServiceAllocator {
-    family: Family,
+    /// Those that the cluster has, the usual one first.
+    families: Vec<Family>,
     rng: Rng,
     ports: (u16, u16),
     pools: Arc<Mutex<Pools>>,
@@ -32,7 +33,7 @@ pub(super) struct RangeBook(Arc<Mutex<Pools>>);
 
 #[derive(Debug)]
 struct Pools {
-    addresses: Addresses,
+    addresses: Stacks,
     ports: Pool,
 }
 
@@ -51,13 +52,13 @@ pub(super) fn reserves(
     ports: (u16, u16),
     rng: Rng,
 ) -> Result<(ServiceAllocator, AddressBook, RangeBook), StartError> {
-    let (family, span) = range::parse(cidr)?;
+    let ranges = range::parse_all(cidr)?;
+    let families = ranges.iter().map(|(family, _)| *family).collect();
     let (first, last) = (u128::from(ports.0), u128::from(ports.1));
     let spared = range::spared(last.saturating_sub(first) + 1, 16, 128, 32);
-    let pools =
-        Pools { addresses: Addresses::new(family, span), ports: Pool::new(Span { first, last, spared }) };
+    let pools = Pools { addresses: Stacks::new(&ranges), ports: Pool::new(Span { first, last, spared }) };
     let pools = Arc::new(Mutex::new(pools));
-    let services = ServiceAllocator { family, rng, ports, pools: pools.clone() };
+    let services = ServiceAllocator { families, rng, ports, pools: pools.clone() };
     Ok((services, AddressBook(pools.clone()), RangeBook(pools)))
 }
 
@@ -135,24 +136,42 @@ impl ServiceAllocator {
         if !has_cluster_ip(spec) || is_headless(spec) {
             return Ok(());
         }
-        // One range, so one address: that of the first family.
-        let wanted = spec.list("clusterIPs").first().and_then(Value::as_str).unwrap_or("").to_string();
+        for at in 0..spec.list("ipFamilies").len() {
+            self.take_address(pools, taken, service, at)?;
+        }
+        Ok(())
+    }
+
+    /// The address of one of the families of a service: the one it wants, or any.
+    fn take_address(
+        &self,
+        pools: &mut Pools,
+        taken: &mut Taken,
+        service: &mut Value,
+        at: usize,
+    ) -> Result<(), Status> {
+        let spec = service.at("spec");
+        let Some(family) = spec.list("ipFamilies").get(at).and_then(Family::named) else { return Ok(()) };
+        let mut addresses = spec.list("clusterIPs").to_vec();
+        addresses.resize(addresses.len().max(at + 1), "".into());
+        let wanted = addresses[at].as_str().unwrap_or("").to_owned();
         let address = match wanted.as_str() {
             "" => pools
                 .addresses
-                .take_any(&self.rng)
+                .take_any(family, &self.rng)
                 .map_err(|_| Status::internal("failed to allocate a serviceIP: range is full"))?,
             wanted => {
                 let Ok(address) = wanted.parse::<IpAddr>() else { return Ok(()) };
-                pools.addresses.take(address).map_err(|why| refuse_address(service, wanted, why))?;
+                let taking = pools.addresses.take(address);
+                taking.map_err(|why| refuse_address(service, addresses.clone(), wanted, why))?;
                 address
             }
         };
         taken.addresses.push(address);
-        let text = address.to_string();
+        addresses[at] = address.to_string().into();
         let spec = service.object_mut("spec");
-        spec.set("clusterIP", text.as_str());
-        spec.set("clusterIPs", json!([text]));
+        spec.set("clusterIP", addresses[0].clone());
+        spec.set("clusterIPs", addresses);
         Ok(())
     }
 
@@ -250,13 +269,28 @@ impl ServiceAllocator {
         old: &Value,
     ) -> Result<(), Status> {
         let (had, has) = (has_cluster_ip(old.at("spec")), has_cluster_ip(new.at("spec")));
+        if has && families::stays_dual(new.at("spec"), old.at("spec")) {
+            return Ok(());
+        }
         if !had && has {
             return self.take_addresses(pools, taken, new);
         }
-        if had && !has && !is_headless(old.at("spec")) {
-            taken.freed_addresses.extend(addresses_of(old));
+        if is_headless(old.at("spec")) {
+            return Ok(());
         }
-        Ok(())
+        if had && !has {
+            taken.freed_addresses.extend(addresses_of(old));
+            return Ok(());
+        }
+        let families = |service: &Value| service.at("spec").list("ipFamilies").len();
+        match (families(old), families(new)) {
+            (1, 2) => self.take_address(pools, taken, new, 1),
+            (2, 1) => {
+                taken.freed_addresses.extend(addresses_of(old).nth(1));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn update_ports(
@@ -341,7 +375,7 @@ impl Reserve for ServiceAllocator {
         if has_cluster_ip(service.at("spec")) && !families::is_well_formed(service.at("spec")) {
             return Ok(Reservation::nothing());
         }
-        families::settle(service, None, self.family)?;
+        families::settle(service, None, &self.families)?;
         self.transact(|pools, taken| {
             self.take_addresses(pools, taken, service)?;
             if uses_node_ports(service.at("spec")) {
@@ -363,7 +397,7 @@ impl Reserve for ServiceAllocator {
         } else if !families::is_well_formed(new.at("spec")) {
             return Ok(Reservation::nothing());
         }
-        families::settle(new, Some(old), self.family)?;
+        families::settle(new, Some(old), &self.families)?;
         self.transact(|pools, taken| {
             self.update_addresses(pools, taken, new, old)?;
             self.update_ports(pools, taken, new, old)
@@ -483,7 +517,7 @@ fn invalid(service: &Value, errors: &Errors) -> Status {
     Status::invalid(Named { group: "", resource: "Service" }, name, errors)
 }
 
-fn refuse_address(service: &Value, wanted: &str, why: Unavailable) -> Status {
+fn refuse_address(service: &Value, all: Vec<Value>, wanted: &str, why: Unavailable) -> Status {
     let why = match why {
         Unavailable::Taken => "provided IP is already allocated",
         Unavailable::OutOfRange => "the provided network does not match the current range",
@@ -492,7 +526,7 @@ fn refuse_address(service: &Value, wanted: &str, why: Unavailable) -> Status {
     let mut errors = Errors::default();
     let path = Path::root("spec");
     let detail = format!("failed to allocate IP {wanted}: {why}");
-    errors.invalid(&path.child("clusterIPs"), json!([wanted]), detail);
+    errors.invalid(&path.child("clusterIPs"), Value::Array(all), detail);
     invalid(service, &errors)
 }
 

@@ -1,4 +1,4 @@
-//! The IP families of a service, on a cluster that has one.
+//! The IP families of a service, on a cluster that has one or both.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,8 @@ pub(super) fn normalize_cluster_ips(new: &mut Value, old: Option<&Value>) {
 }
 
 /// Fills in the families and their policy, or says why the cluster does not have them.
-pub(super) fn settle(new: &mut Value, old: Option<&Value>, family: Family) -> Result<(), Status> {
+pub(super) fn settle(new: &mut Value, old: Option<&Value>, configured: &[Family]) -> Result<(), Status> {
+    let usual = configured.first().copied().unwrap_or(Family::V4);
     if !has_cluster_ip(new.at("spec")) {
         return Ok(());
     }
@@ -51,20 +52,35 @@ pub(super) fn settle(new: &mut Value, old: Option<&Value>, family: Family) -> Re
         settle_reduction(new, old.at("spec"), &mut errors);
     }
     check_policy(new.at("spec"), &mut errors);
-    infer_families(new, family, &mut errors);
+    infer_families(new, configured, &mut errors);
     refuse(new, &errors)?;
     let spec = new.object_mut("spec");
     if spec.text("clusterIP") == "None" && spec.map("selector").is_none_or(serde_json::Map::is_empty) {
-        settle_headless_without_selector(spec, family);
+        settle_headless_without_selector(spec, usual);
         return Ok(());
     }
-    check_configured(new.at("spec"), family, &mut errors);
+    check_configured(new.at("spec"), configured, &mut errors);
     refuse(new, &errors)?;
     let spec = new.object_mut("spec");
-    if spec.list("ipFamilies").is_empty() {
-        spec.set("ipFamilies", json!([family.name()]));
+    let mut families = spec.list("ipFamilies").to_vec();
+    if families.is_empty() {
+        families.push(usual.name().into());
     }
+    if configured.len() == 2 {
+        add_other(spec, &mut families);
+    }
+    spec.set("ipFamilies", families);
     Ok(())
+}
+
+/// The second family of a service that wants two and names one.
+fn add_other(spec: &Value, families: &mut Vec<Value>) {
+    if let [only] = families.as_slice()
+        && spec.text("ipFamilyPolicy") != SINGLE
+    {
+        let first = Family::named(only).unwrap_or(Family::V4);
+        families.push(first.other().name().into());
+    }
 }
 
 fn refuse(service: &Value, errors: &Errors) -> Result<(), Status> {
@@ -102,7 +118,7 @@ pub(super) fn is_well_formed(spec: &Value) -> bool {
 }
 
 /// A service that prefers two families is neither given nor deprived of one behind its back.
-fn stays_dual(new: &Value, old: &Value) -> bool {
+pub(super) fn stays_dual(new: &Value, old: &Value) -> bool {
     let prefers = |spec: &Value| spec.text("ipFamilyPolicy") == PREFER_DUAL;
     prefers(new)
         && (prefers(old) || !old.has("ipFamilyPolicy"))
@@ -160,7 +176,7 @@ fn check_policy(spec: &Value, errors: &mut Errors) {
 }
 
 /// The families of the addresses that the client chose.
-fn infer_families(new: &mut Value, family: Family, errors: &mut Errors) {
+fn infer_families(new: &mut Value, configured: &[Family], errors: &mut Errors) {
     let spec = new.object_mut("spec");
     let ips = spec.list("clusterIPs").to_vec();
     let mut families = spec.list("ipFamilies").to_vec();
@@ -170,7 +186,7 @@ fn infer_families(new: &mut Value, family: Family, errors: &mut Errors) {
             continue;
         }
         let found = Family::of(address);
-        if found == family {
+        if configured.contains(&found) {
             families.push(found.name().into());
         } else {
             let spec_path = Path::root("spec");
@@ -189,23 +205,19 @@ fn settle_headless_without_selector(spec: &mut Value, family: Family) {
     if families.is_empty() {
         families.push(family.name().into());
     }
-    if families.len() < 2 && spec.text("ipFamilyPolicy") != SINGLE {
-        let first_is_v4 = families[0] == Family::V4.name();
-        let first = if first_is_v4 { Family::V4 } else { Family::V6 };
-        families.push(first.other().name().into());
-    }
+    add_other(spec, &mut families);
     spec.set("ipFamilies", families);
 }
 
-fn check_configured(spec: &Value, family: Family, errors: &mut Errors) {
+fn check_configured(spec: &Value, configured: &[Family], errors: &mut Errors) {
     let path = Path::root("spec");
-    if spec.text("ipFamilyPolicy") == REQUIRE_DUAL {
+    if spec.text("ipFamilyPolicy") == REQUIRE_DUAL && configured.len() < 2 {
         let detail = "this cluster is not configured for dual-stack services";
         errors.invalid(&path.child("ipFamilyPolicy"), REQUIRE_DUAL, detail);
     }
     let families = path.child("ipFamilies");
     for (at, wanted) in spec.list("ipFamilies").iter().enumerate() {
-        if wanted != family.name() {
+        if configured.iter().all(|family| wanted != family.name()) {
             errors.invalid(&families.index(at), wanted.clone(), "not configured on this cluster");
         }
     }

@@ -130,11 +130,11 @@ impl Drop for Reservation {
 
 /// Everything that is handed out.
 pub(crate) fn reserves(
-    cidr: &str,
+    cidrs: &str,
     ports: (u16, u16),
     rng: &Rng,
 ) -> Result<Vec<Arc<dyn Reserve>>, StartError> {
-    let (services, addresses, ranges) = allocator::reserves(cidr, ports, rng.fork())?;
+    let (services, addresses, ranges) = allocator::reserves(cidrs, ports, rng.fork())?;
     // Ranges first, for addresses and services are in them.
     Ok(vec![Arc::new(ranges), Arc::new(addresses), Arc::new(services)])
 }

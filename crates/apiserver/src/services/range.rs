@@ -1,6 +1,8 @@
-//! The range of service addresses.
+//! The ranges of service addresses: one, or one of each family.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde_json::Value;
 
 use super::pool::Span;
 use crate::server::StartError;
@@ -18,6 +20,10 @@ impl Family {
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",
         }
+    }
+
+    pub(super) fn named(name: &Value) -> Option<Self> {
+        [Self::V4, Self::V6].into_iter().find(|family| name == family.name())
     }
 
     pub(super) const fn other(self) -> Self {
@@ -46,6 +52,19 @@ pub(super) fn address(family: Family, number: u128) -> IpAddr {
     }
 }
 
+/// The families and addresses of the ranges that a server is given: `10.0.0.0/16` or
+/// `10.0.0.0/16,fd00::/112`. Services are of the first one's family unless they say otherwise.
+pub(super) fn parse_all(cidrs: &str) -> Result<Vec<(Family, Span)>, StartError> {
+    let failed = |problem: &str| StartError::ServiceRange { cidr: cidrs.into(), problem: problem.into() };
+    let ranges = cidrs.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+    match ranges.as_slice() {
+        [_] => Ok(ranges),
+        [(first, _), (second, _)] if first != second => Ok(ranges),
+        [_, _] => Err(failed("two ranges must be of different IP families")),
+        _ => Err(failed("expected one range, or two")),
+    }
+}
+
 /// The family of a range such as `10.0.0.0/16`, and the addresses to hand out.
 pub(super) fn parse(cidr: &str) -> Result<(Family, Span), StartError> {
     let failed = |problem: &str| StartError::ServiceRange { cidr: cidr.into(), problem: problem.into() };
@@ -70,9 +89,9 @@ pub(super) fn spared(size: u128, least: u128, most: u128, share: u128) -> u128 {
     if size <= least { 0 } else { (size / share).clamp(least, most) }
 }
 
-/// The first address of a range: that of the API server itself.
-pub fn first_address(cidr: &str) -> Option<IpAddr> {
-    let (family, span) = parse(cidr).ok()?;
+/// The first address of the first range: that of the API server itself.
+pub fn first_address(cidrs: &str) -> Option<IpAddr> {
+    let (family, span) = *parse_all(cidrs).ok()?.first()?;
     Some(address(family, span.first))
 }
 
@@ -89,6 +108,20 @@ mod tests {
         assert!(!has("10.0.0.0") && !has("10.0.255.255") && !has("10.1.0.1"));
         assert_eq!(first_address("10.0.0.0/16"), Some("10.0.0.1".parse().unwrap()));
         assert_eq!(first_address("fd00::/112"), Some("fd00::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn two_ranges_are_of_different_families() {
+        let families =
+            |cidrs: &str| parse_all(cidrs).map(|ranges| ranges.iter().map(|range| range.0).collect());
+        assert!(
+            matches!(families("10.0.0.0/16,fd00::/112"), Ok(ref both) if *both == vec![Family::V4, Family::V6])
+        );
+        assert_eq!(first_address("fd00::/112,10.0.0.0/16"), Some("fd00::1".parse().unwrap()));
+        for cidrs in ["10.0.0.0/16,10.1.0.0/16", "10.0.0.0/16,", "10.0.0.0/16,fd00::/112,10.1.0.0/16", ""] {
+            let found: Result<Vec<Family>, _> = families(cidrs);
+            assert!(found.is_err(), "{cidrs}");
+        }
     }
 
     #[test]

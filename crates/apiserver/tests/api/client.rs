@@ -47,6 +47,13 @@ impl Api {
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, with_key).await
     }
 
+    /// The same with Services of both IP families.
+    pub(crate) async fn start_dual_stack() -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let dual = |config: Config| Config { service_cidr: "10.0.0.0/16,fd00::/112".into(), ..config };
+        Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, dual).await
+    }
+
     async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {
         Self::start_configured(store, clock, |config| config).await
     }

@@ -152,3 +152,35 @@ async fn bodies_that_make_no_sense_are_refused() {
     assert_eq!((patch.code, &patch.body["details"]), (415, &json!({})));
     assert_eq!(api.get(MAPS).await.ok()["items"], Value::Array(Vec::new()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_is_counted() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    api.get("/api/v1/namespaces/default/configmaps/none").await.expect(404);
+    api.get("/livez").await;
+    let watch = api.open_watch("/api/v1/configmaps?watch=1").await;
+    let seen = watch.take(1).await;
+    assert_eq!(seen.len(), 1);
+    let open = api.open_watch("/api/v1/namespaces/default/configmaps?watch=1").await;
+    let text = api.get("/metrics").await.text;
+    let of = |more: &str| {
+        format!(r#"component="apiserver",dry_run="",group="",resource="configmaps",{more},version="v1"}}"#)
+    };
+    for line in [
+        format!(r#"apiserver_request_total{{code="201",{} 1"#, of(r#"scope="resource",subresource="",verb="POST""#)),
+        format!(r#"apiserver_request_total{{code="404",{} 1"#, of(r#"scope="resource",subresource="",verb="GET""#)),
+        format!(r#"apiserver_request_duration_seconds_count{{{} 1"#, of(r#"scope="resource",subresource="",verb="POST""#)),
+        r#"apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"} 1"#.into(),
+        r#"apiserver_watch_events_total{group="",resource="configmaps",version="v1"} 1"#.into(),
+        r#"apiserver_storage_objects{resource="configmaps"} 1"#.into(),
+        r#"apiserver_storage_objects{resource="priorityclasses.scheduling.k8s.io"} 2"#.into(),
+        r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#.into(),
+        r#"subresource="/livez",verb="GET",version=""} 1"#.into(),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    drop(open);
+    let text = api.get("/metrics").await.text;
+    assert!(!text.contains("apiserver_longrunning_requests{"), "{text}");
+}

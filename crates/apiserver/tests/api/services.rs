@@ -198,3 +198,77 @@ async fn a_start_sets_right_what_a_stop_left_half_done() {
     assert_eq!(api.get(&format!("{ADDRESSES}/10.0.77.61")).await.code, 404);
     create(&api, "b", json!({"clusterIP": "10.0.77.61"})).await;
 }
+
+/// The families of a service, and those of its addresses.
+fn families(spec: &Value) -> (Vec<&str>, Vec<&str>) {
+    let texts = |field: &str| -> Vec<&str> {
+        spec[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    };
+    let of = |address: &&str| if address.contains(':') { "IPv6" } else { "IPv4" };
+    (texts("ipFamilies"), texts("clusterIPs").iter().map(of).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_has_the_families_it_asks_for_where_there_are_two() {
+    let api = Api::start_dual_stack().await;
+    for (name, asked, expected) in [
+        ("plain", json!({}), vec!["IPv4"]),
+        ("six", json!({"ipFamilies": ["IPv6"]}), vec!["IPv6"]),
+        ("prefers", json!({"ipFamilyPolicy": "PreferDualStack"}), vec!["IPv4", "IPv6"]),
+        (
+            "requires",
+            json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"]}),
+            vec!["IPv6", "IPv4"],
+        ),
+        (
+            "chosen",
+            json!({"ipFamilyPolicy": "PreferDualStack", "clusterIPs": ["fd00::77", "10.0.77.1"], "clusterIP": "fd00::77"}),
+            vec!["IPv6", "IPv4"],
+        ),
+    ] {
+        let spec = create(&api, name, asked).await;
+        assert_eq!(families(&spec), (expected.clone(), expected), "{name}: {spec}");
+        assert_eq!(spec["clusterIP"], spec["clusterIPs"][0], "{name}");
+    }
+    let range = api.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.ok();
+    assert_eq!(range["spec"]["cidrs"], json!(["10.0.0.0/16", "fd00::/112"]));
+    api.get("/apis/networking.k8s.io/v1/ipaddresses/fd00::77").await.ok();
+    let refused = service("x", json!({"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "SingleStack"}));
+    let refused = api.post(SERVICES, refused).await;
+    assert!(refused.refusal().2.contains("when multiple IP families are specified"), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_family_comes_and_goes_with_the_policy() {
+    let api = Api::start_dual_stack().await;
+    let path = format!("{SERVICES}/a");
+    let first = create(&api, "a", json!({})).await;
+    let policy = |policy: &str| json!({"spec": {"ipFamilyPolicy": policy}});
+    let both = api.merge(&path, policy("PreferDualStack")).await.ok()["spec"].clone();
+    assert_eq!(families(&both), (vec!["IPv4", "IPv6"], vec!["IPv4", "IPv6"]));
+    assert_eq!(both["clusterIPs"][0], first["clusterIP"], "the first one stays");
+    let second =
+        format!("/apis/networking.k8s.io/v1/ipaddresses/{}", both["clusterIPs"][1].as_str().unwrap());
+    api.get(&second).await.ok();
+    let fewer =
+        api.merge(&path, json!({"spec": {"ipFamilies": ["IPv4"], "clusterIPs": [first["clusterIP"]]}})).await;
+    assert!(fewer.refusal().2.contains("must be 'SingleStack' to release"), "{fewer:?}");
+    let single = api.merge(&path, policy("SingleStack")).await.ok()["spec"].clone();
+    assert_eq!(families(&single), (vec!["IPv4"], vec!["IPv4"]));
+    api.get(&second).await.expect(404);
+    let again = json!({"clusterIPs": [both["clusterIPs"][1]], "clusterIP": both["clusterIPs"][1]});
+    create(&api, "b", again).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_range_has_one_family() {
+    let api = Api::start().await;
+    let dual = service("a", json!({"ipFamilyPolicy": "RequireDualStack"}));
+    let refused = api.post(SERVICES, dual).await;
+    assert!(
+        refused.refusal().2.contains("this cluster is not configured for dual-stack services"),
+        "{refused:?}"
+    );
+    let spec = create(&api, "b", json!({"ipFamilyPolicy": "PreferDualStack"})).await;
+    assert_eq!(families(&spec), (vec!["IPv4"], vec!["IPv4"]));
+}

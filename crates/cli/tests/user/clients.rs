@@ -36,6 +36,14 @@ fn an_older_kubectl_does_not_notice() {
     assert!(kubectl(&["get", "deployments", "-l", "tier=front"]).contains("2/2"));
     assert!(kubectl(&["describe", "deployment", "web"]).contains("Scaled up replica set web-"));
     assert!(kubectl(&["explain", "widgets.spec"]).contains("size"));
+    let manifest = program("widget.yaml");
+    assert_eq!(kubectl(&["apply", "-f", &manifest]), "widget.example.com/w created\n");
+    kubectl(&["patch", "widget", "w", "--type=merge", "-p", r#"{"spec": {"size": 4}}"#]);
+    assert_eq!(kubectl(&["get", "widget", "w", "-o", "jsonpath={.spec.size}"]), "4");
+    kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &manifest]);
+    assert_eq!(kubectl(&["get", "widget", "w", "-o", "jsonpath={.spec.size}"]), "3");
+    kubectl(&["wait", "--for=jsonpath={.spec.size}=3", "widget/w", "--timeout=30s"]);
+    kubectl(&["delete", "-f", &manifest]);
     kubectl(&["delete", "deployment", "web", "--cascade=foreground", "--timeout=60s"]);
 }
 

@@ -82,4 +82,16 @@ async fn a_derived_custom_resource_is_served() {
     let built = gadgets.patch_status("g", &PatchParams::default(), &status).await.expect("it patches");
     assert!(built.status.is_some_and(|status| status.built));
     assert_eq!(built.spec.size, 1, "the spec is not the status endpoint's to change");
+    let applied =
+        Patch::Apply(json!({"apiVersion": "example.com/v1", "kind": "Gadget", "spec": {"size": 2}}));
+    let params = PatchParams::apply("me").force();
+    let applied = gadgets.patch("g", &params, &applied).await.expect("it applies");
+    assert_eq!(applied.spec.size, 2);
+    let listed = gadgets.list(&ListParams::default()).await.expect("it lists");
+    let version = listed.metadata.resource_version.expect("a list has a version");
+    gadgets.delete("g", &DeleteParams::default()).await.expect("it deletes");
+    let mut events =
+        Box::pin(gadgets.watch(&WatchParams::default().timeout(30), &version).await.expect("it watches"));
+    let gone = events.try_next().await.expect("events can be read");
+    assert!(matches!(gone, Some(WatchEvent::Deleted(gadget)) if gadget.spec.size == 2));
 }

@@ -18,6 +18,8 @@ pub use self::records::{ChangeKind, RecordWatch};
 use self::stream::{Plan, WatchStream};
 use super::{Call, list, respond};
 use crate::body::Body;
+use crate::kind::Verb;
+use crate::measure::{OpenWatch, Scope};
 use crate::options::ListOptions;
 use crate::selector::Choice;
 use crate::status::Status;
@@ -78,9 +80,15 @@ async fn begin(
         }
     };
     let watch = call.server.watch(call.served.clone(), choice, from)?;
+    let open = OpenWatch::new(call.served.clone(), Scope::of(Verb::Watch, call.namespace, call.name));
     let pending_end_of_initial = (sends_initial && !is_old_style && options.bookmarks).then_some(from);
-    let plan =
-        Plan { initial, pending_end_of_initial, lasts: lasts(call, options), bookmarks: options.bookmarks };
+    let plan = Plan {
+        open,
+        initial,
+        pending_end_of_initial,
+        lasts: lasts(call, options),
+        bookmarks: options.bookmarks,
+    };
     Ok((watch, plan))
 }
 

@@ -18,6 +18,7 @@ use setpoint_store::{Event, Record, Revision};
 
 use super::form::{Form, Framing};
 use super::records::{ChangeKind, RecordWatch};
+use crate::measure::OpenWatch;
 use crate::status::Status;
 
 /// How often a watcher that wants bookmarks gets one.
@@ -44,10 +45,13 @@ pub(super) struct WatchStream {
     /// Rings at the next bookmark or at the end; set again only when it has rung.
     timer: BoxFuture<'static, ()>,
     is_over: bool,
+    /// Counts as an open watch as long as it is here.
+    open: OpenWatch,
 }
 
 /// Where a watch begins and how long it lasts.
 pub(super) struct Plan {
+    pub(super) open: OpenWatch,
     pub(super) initial: VecDeque<Arc<Record>>,
     pub(super) pending_end_of_initial: Option<Revision>,
     pub(super) lasts: Duration,
@@ -70,6 +74,7 @@ impl WatchStream {
             deadline,
             next_bookmark,
             is_over: false,
+            open: plan.open,
         }
     }
 
@@ -98,10 +103,12 @@ impl WatchStream {
     /// The events that are there, as one piece.
     fn ready_piece(&mut self) -> Option<Bytes> {
         let mut piece = Vec::new();
+        let mut events = 0;
         while !self.is_full(&piece)
             && let Some(record) = self.initial.pop_front()
         {
             self.write(&mut piece, ChangeKind::Added, Cow::Borrowed(&record));
+            events += 1;
         }
         if piece.is_empty()
             && let Some(revision) = self.pending_end_of_initial.take()
@@ -113,9 +120,14 @@ impl WatchStream {
         {
             if let Some((kind, record)) = self.watch.change(&event) {
                 self.write(&mut piece, kind, record);
+                events += 1;
             }
         }
-        (!piece.is_empty()).then(|| piece.into())
+        if piece.is_empty() {
+            return None;
+        }
+        self.open.sent(events);
+        Some(piece.into())
     }
 
     /// An event about a record; one that cannot be shown ends the watch.

@@ -56,6 +56,12 @@ const widget = { apiVersion: 'example.com/v1', kind: 'Widget', metadata: { name:
 await custom.createNamespacedCustomObject({ ...where, body: widget });
 const read = await custom.getNamespacedCustomObject({ ...where, name: 'w' });
 assert.deepEqual(read.spec, { size: 1 });
+const grown = await custom.patchNamespacedCustomObject({ ...where, name: 'w', body: { spec: { size: 2 } } }, merge);
+assert.deepEqual(grown.spec, { size: 2 });
+const taken = { ...where, name: 'w', fieldManager: 'three', force: true, body: { ...widget, spec: { size: 3 } } };
+assert.deepEqual((await custom.patchNamespacedCustomObject(taken, apply)).spec, { size: 3 });
+const { items } = await custom.listNamespacedCustomObject(where);
+assert.deepEqual(items.map((item) => item.metadata.name), ['w']);
 await custom.deleteNamespacedCustomObject({ ...where, name: 'w' });
 console.log('done');
 process.exit(0);

@@ -1,5 +1,8 @@
 """The Python client: create, read, watch, patch, apply, delete, and a custom resource."""
 
+import json
+
+import websocket
 from kubernetes import client, config, dynamic, watch
 
 config.load_kube_config()
@@ -70,8 +73,29 @@ where = {"group": "example.com", "version": "v1", "plural": "widgets"}
 widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 1}}
 custom.create_namespaced_custom_object(namespace="default", body=widget, **where)
 custom.patch_namespaced_custom_object(namespace="default", name="w", body={"spec": {"size": 2}}, **where)
+sizes = watch.Watch().stream(
+    custom.list_namespaced_custom_object, namespace="default", timeout_seconds=30, **where
+)
+assert next(sizes)["object"]["spec"] == {"size": 2}
 assert custom.get_namespaced_custom_object(namespace="default", name="w", **where)["spec"] == {"size": 2}
 custom.delete_namespaced_custom_object(namespace="default", name="w", **where)
+
+# A watch as browsers have it, over a WebSocket.
+settings = client.Configuration.get_default_copy()
+socket = websocket.create_connection(
+    settings.host.replace("https", "wss") + "/api/v1/namespaces/default/configmaps?watch=1&labelSelector=framed",
+    sslopt={"ca_certs": settings.ssl_ca_cert, "certfile": settings.cert_file, "keyfile": settings.key_file},
+    timeout=30,
+)
+framed = config_map("framed")
+framed.metadata.labels = {"framed": "yes"}
+core.create_namespaced_config_map("default", framed)
+event = json.loads(socket.recv())
+assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "framed"), event
+socket.ping("still there?")
+core.delete_namespaced_config_map("framed", "default")
+assert json.loads(socket.recv())["type"] == "DELETED"
+socket.close()
 
 core.delete_collection_namespaced_config_map("default", field_selector="metadata.name!=kube-root-ca.crt")
 left = [item.metadata.name for item in core.list_namespaced_config_map("default").items]

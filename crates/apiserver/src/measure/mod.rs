@@ -1,0 +1,172 @@
+//! What `/metrics` says of the server itself, under the names that dashboards of Kubernetes expect.
+//!
+//! Counting happens beside the work: each kind has its own table of requests, so that counting one is a
+//! glance at a handful of numbers under a lock that only requests of that kind take. Text is made when
+//! somebody asks, in the order of names and labels.
+
+mod requests;
+mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use futures::FutureExt;
+
+pub(crate) use self::requests::{Requests, Scope, Sort};
+use self::text::Text;
+use crate::registry::Served;
+use crate::server::Server;
+
+/// What the server counts that belongs to no kind.
+#[derive(Default)]
+pub(crate) struct Measured {
+    /// Requests that are not about objects, by path.
+    pub(crate) paths: Requests,
+    reading: AtomicI64,
+    writing: AtomicI64,
+}
+
+/// What the server counts of one kind.
+#[derive(Default)]
+pub(crate) struct OfKind {
+    pub(crate) requests: Requests,
+    events: AtomicU64,
+    /// Open watches, by scope.
+    watches: [AtomicI64; 3],
+}
+
+/// Something that is going on; it is over when this is dropped.
+pub(crate) struct Ongoing<'a>(&'a AtomicI64);
+
+impl Drop for Ongoing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Measured {
+    /// Counts a request as under way.
+    pub(crate) fn begin(&self, is_read: bool) -> Ongoing<'_> {
+        let gauge = if is_read { &self.reading } else { &self.writing };
+        gauge.fetch_add(1, Ordering::Relaxed);
+        Ongoing(gauge)
+    }
+}
+
+/// An open watch of a kind.
+pub(crate) struct OpenWatch {
+    served: Arc<Served>,
+    scope: Scope,
+}
+
+impl OpenWatch {
+    pub(crate) fn new(served: Arc<Served>, scope: Scope) -> Self {
+        served.measured.watches[scope as usize].fetch_add(1, Ordering::Relaxed);
+        Self { served, scope }
+    }
+
+    /// Events have been written for the watcher.
+    pub(crate) fn sent(&self, events: u64) {
+        self.served.measured.events.fetch_add(events, Ordering::Relaxed);
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.served.measured.watches[self.scope as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const COMPONENT: (&str, &str) = ("component", "apiserver");
+
+/// Everything, in the text format of Prometheus.
+pub(crate) fn text(server: &Server) -> String {
+    let registry = server.registry.snapshot();
+    let kinds: Vec<&Arc<Served>> = registry.all().collect();
+    let mut text = Text::default();
+    in_flight(server, &mut text);
+    long_running(&kinds, &mut text);
+    requests::write(&server.measured.paths, &kinds, &mut text);
+    stored(server, &kinds, &mut text);
+    watch_events(&kinds, &mut text);
+    text.head(
+        "kubernetes_build_info",
+        "gauge",
+        "[ALPHA] A metric with a constant '1' value labeled by major, minor and git version of this server.",
+    );
+    let version = [("git_version", crate::discovery::GIT_VERSION), ("major", "1"), ("minor", "34")];
+    text.sample("kubernetes_build_info", &version, 1);
+    text.finish()
+}
+
+fn in_flight(server: &Server, text: &mut Text) {
+    const NAME: &str = "apiserver_current_inflight_requests";
+    text.head(NAME, "gauge", "[STABLE] Number of requests under way by their kind.");
+    for (kind, gauge) in [("mutating", &server.measured.writing), ("readOnly", &server.measured.reading)] {
+        text.sample(NAME, &[("request_kind", kind)], gauge.load(Ordering::Relaxed));
+    }
+}
+
+fn long_running(kinds: &[&Arc<Served>], text: &mut Text) {
+    const NAME: &str = "apiserver_longrunning_requests";
+    text.head(NAME, "gauge", "[STABLE] Open watches by verb, group, version, resource, scope and component.");
+    for served in kinds {
+        for scope in Scope::ALL {
+            let open = served.measured.watches[scope as usize].load(Ordering::Relaxed);
+            if open > 0 {
+                let kind = &served.kind;
+                let labels = [
+                    COMPONENT,
+                    ("group", &kind.group),
+                    ("resource", &kind.plural),
+                    ("scope", scope.name()),
+                    ("subresource", ""),
+                    ("verb", "WATCH"),
+                    ("version", &kind.version),
+                ];
+                text.sample(NAME, &labels, open);
+            }
+        }
+    }
+}
+
+/// How many objects there are, under the name of old and that of v1.34.
+fn stored(server: &Server, kinds: &[&Arc<Served>], text: &mut Text) {
+    let mut counts: Vec<(&str, &str, usize)> = Vec::new();
+    for served in kinds {
+        // Counting does not wait: it is a number that the store keeps.
+        let Some(Ok(count)) = server.store.count(&served.resource.all()).now_or_never() else { continue };
+        let kind = &served.kind;
+        let is_new =
+            counts.iter().all(|(group, resource, _)| (*group, *resource) != (&kind.group, &kind.plural));
+        if is_new && kind.strategy.made_up().is_none() {
+            counts.push((&kind.group, &kind.plural, count));
+        }
+    }
+    text.head(
+        "apiserver_resource_objects",
+        "gauge",
+        "[ALPHA] Number of stored objects by group and resource.",
+    );
+    for (group, resource, count) in &counts {
+        text.sample("apiserver_resource_objects", &[("group", group), ("resource", resource)], count);
+    }
+    text.head("apiserver_storage_objects", "gauge", "[STABLE] Number of stored objects by resource.");
+    for (group, resource, count) in &counts {
+        let dot = if group.is_empty() { "" } else { "." };
+        text.sample("apiserver_storage_objects", &[("resource", &format!("{resource}{dot}{group}"))], count);
+    }
+}
+
+fn watch_events(kinds: &[&Arc<Served>], text: &mut Text) {
+    const NAME: &str = "apiserver_watch_events_total";
+    text.head(NAME, "counter", "[ALPHA] Number of events sent to watchers.");
+    for served in kinds {
+        let sent = served.measured.events.load(Ordering::Relaxed);
+        if sent > 0 {
+            let kind = &served.kind;
+            let labels = [("group", &*kind.group), ("resource", &kind.plural), ("version", &kind.version)];
+            text.sample(NAME, &labels, sent);
+        }
+    }
+}

@@ -103,6 +103,12 @@ impl TokenBucket {
         available
     }
 
+    /// Gains this many a second from now on.
+    pub fn set_rate(&mut self, per_second: f64, now: Instant) {
+        self.refill(now);
+        self.per_second = per_second;
+    }
+
     fn refill(&mut self, now: Instant) {
         let elapsed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         self.tokens = (self.tokens + elapsed.as_secs_f64() * self.per_second).min(self.burst);

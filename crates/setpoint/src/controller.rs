@@ -16,6 +16,7 @@ use futures::future::{BoxFuture, join_all};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::adaptive::{Adaptive, Shift};
 use crate::health::Check;
 use crate::informer::Informer;
 use crate::metrics::{Metrics, Reconciles};
@@ -116,6 +117,8 @@ pub struct Controller<R: Reconciler> {
     policy: Policy,
     drain: Duration,
     metrics: Option<Metrics>,
+    adaptive: Option<(Adaptive, usize)>,
+    queue_size: Option<usize>,
 }
 
 /// How long the workers of a stopping controller may take to finish their queue.
@@ -133,6 +136,8 @@ impl<R: Reconciler> Controller<R> {
             policy: Policy::default(),
             drain: DRAIN,
             metrics: None,
+            adaptive: None,
+            queue_size: None,
         }
     }
 
@@ -171,6 +176,17 @@ impl<R: Reconciler> Controller<R> {
         Self { drain, ..self }
     }
 
+    /// With this many keys waiting, the informers that feed the queue read no further. Only while it works:
+    /// a replica that stands by keeps its caches up to date, however much waits.
+    pub fn queue_size(self, keys: usize) -> Self {
+        Self { queue_size: Some(keys), ..self }
+    }
+
+    /// Has up to `most` workers when keys pile up, and fewer than configured when the API server does not cope.
+    pub fn adaptive(self, adaptive: &Adaptive, most: usize) -> Self {
+        Self { adaptive: Some((adaptive.clone(), most)), ..self }
+    }
+
     /// Waits for the caches; `false` if it was stopped before.
     async fn synced(&self, stop: &CancellationToken) -> bool {
         tokio::select! {
@@ -181,7 +197,17 @@ impl<R: Reconciler> Controller<R> {
     }
 
     async fn work(self, stop: CancellationToken) {
-        let Self { name, queue, reconciler, workers, policy, drain, metrics, .. } = self;
+        let Self { name, queue, reconciler, workers, policy, drain, metrics, adaptive, queue_size, .. } =
+            self;
+        let queue = match queue_size {
+            Some(keys) => queue.bounded(keys),
+            None => queue,
+        };
+        let waiting = queue.clone();
+        let limit = adaptive.map(|(adaptive, most)| {
+            (most, adaptive.adapt(name, workers, most, Arc::new(move || waiting.len())))
+        });
+        let hands = limit.as_ref().map_or(workers, |(most, _)| workers.max(*most));
         let reconciles = Arc::new(Reconciles::new(workers));
         if let Some(metrics) = metrics {
             metrics.add_controller(name, reconciles.clone());
@@ -196,8 +222,9 @@ impl<R: Reconciler> Controller<R> {
             started: AtomicU64::new(0),
         });
         let mut tasks = JoinSet::new();
-        for _ in 0..workers {
-            tasks.spawn(worker.clone().run());
+        for number in 0..hands {
+            let limit = limit.as_ref().map(|(_, limit)| limit.clone());
+            tasks.spawn(worker.clone().run(Shift { number, limit, stop: stop.clone() }));
         }
         stop.cancelled().await;
         queue.shut_down();

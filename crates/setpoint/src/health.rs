@@ -8,6 +8,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The check that fails once the process is stopping.
+const SHUTDOWN: &str = "shutdown";
 
 /// One check: fine, or why not.
 ///
@@ -47,7 +51,7 @@ struct Checks {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// `livez` or `readyz`.
+    /// `healthz`, `livez` or `readyz`.
     pub endpoint: &'static str,
     /// Whether every check passed: 200 or 500.
     pub ok: bool,
@@ -79,6 +83,25 @@ impl Health {
         self.checks.lock().readyz.insert(name.into(), Arc::new(check));
     }
 
+    /// Fails `healthz` and `readyz`, but not `livez`, once `stop` is cancelled: a process that finishes its
+    /// work is not to be relied on, and not to be killed either.
+    pub fn add_shutdown(&self, stop: &CancellationToken) {
+        let stop = stop.clone();
+        self.add_readyz(SHUTDOWN, move || match stop.is_cancelled() {
+            true => Err("stopping".into()),
+            false => Ok(()),
+        });
+    }
+
+    /// Whether the process is well: alive, and not stopping.
+    pub fn healthz(&self) -> Report {
+        let checks = self.checks.lock();
+        let stopping = checks.readyz.get(SHUTDOWN).map(|check| (SHUTDOWN.to_owned(), check.clone()));
+        let all = checks.livez.clone().into_iter().chain(stopping).collect::<Vec<_>>();
+        drop(checks);
+        Report::of("healthz", all)
+    }
+
     /// Whether the process should go on.
     pub fn livez(&self) -> Report {
         let checks = self.checks.lock().livez.clone();
@@ -98,6 +121,21 @@ impl Report {
     fn of(endpoint: &'static str, checks: impl IntoIterator<Item = (String, Check)>) -> Self {
         let checks: Vec<_> = checks.into_iter().map(|(name, check)| (name, check())).collect();
         Self { endpoint, ok: checks.iter().all(|(_, result)| result.is_ok()), checks }
+    }
+
+    /// The same without some of its checks.
+    pub fn without<'a>(mut self, excluded: impl IntoIterator<Item = &'a str>) -> Self {
+        let excluded: Vec<&str> = excluded.into_iter().collect();
+        self.checks.retain(|(name, _)| !excluded.contains(&name.as_str()));
+        self.ok = self.checks.iter().all(|(_, result)| result.is_ok());
+        self
+    }
+
+    /// One of its checks alone, if there is one of that name.
+    pub fn only(mut self, name: &str) -> Option<Self> {
+        self.checks.retain(|(known, _)| known == name);
+        self.ok = self.checks.iter().all(|(_, result)| result.is_ok());
+        Some(self).filter(|report| !report.checks.is_empty())
     }
 
     /// `ok`, or the checks if one of them failed.

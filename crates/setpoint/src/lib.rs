@@ -22,9 +22,11 @@
 //! - time and randomness come from the [`Runtime`]; nothing depends on the order of a hash map;
 //! - everything that can grow is bounded, with the arithmetic beside the bound.
 
+pub mod adaptive;
 pub mod backoff;
 pub mod batch;
 pub mod client;
+pub mod config;
 pub mod controller;
 mod delta;
 pub mod discovery;
@@ -48,12 +50,15 @@ pub mod reconcile;
 pub mod recorder;
 mod reflector;
 pub mod selector;
+pub mod serve;
+pub mod shard;
 pub mod source;
 mod worker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};
 
 pub use client::{Client, ClientError};
+pub use config::ControllerConfig;
 pub use controller::{Controller, Runnable};
 pub use edit::Edit;
 pub use expectations::Expectations;

@@ -15,9 +15,12 @@
 //!   runs any further;
 //! - with an election, the context's client refuses writes while this replica does not lead.
 
+mod connect;
+mod order;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +28,25 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::Runnable;
+use crate::adaptive::{Adaptive, Deciding, Stretched};
+use crate::backoff::Backoff;
+use crate::config::ControllerConfig;
+use crate::controller::{Controller, Runnable};
 use crate::health::Health;
 use crate::informer::Informers;
 use crate::leader::{self, ElectionConfig, Fence, InvalidElection, LeaderElection};
 use crate::metrics::Metrics;
+use crate::queue::limiter::{MaxOf, Overall, PerKey};
+use crate::queue::{Queue, RateLimiter};
+use crate::reconcile::{Reconciler, WorkKey};
 use crate::recorder::{self, Events, Recorder};
+use crate::shard::{Sharding, ShardingOptions, Shards, when_ready};
 use crate::source::Source;
 use crate::{Client, Runtime};
+use order::{Order, Starting};
+
+pub use connect::ConnectError;
+pub use order::OrderError;
 
 /// The shared parts that a controller is built from. Cheap to clone.
 ///
@@ -55,6 +69,12 @@ pub struct Context {
     pub metrics: Metrics,
     /// What the health endpoints say.
     pub health: Health,
+    /// How everything is set up.
+    pub config: Arc<ControllerConfig>,
+    /// Which keys are this replica's, for [`Sharded`](crate::shard::Sharded) reconcilers; all of them unless
+    /// the manager is sharded.
+    pub shards: Shards,
+    adaptive: Option<Adaptive>,
     events: Events,
 }
 
@@ -79,25 +99,82 @@ pub struct Manager {
     /// Writes whatever the fence says: leases, and events.
     unfenced: Client,
     fence: Fence,
-    election: Option<LeaderElection>,
+    turns: Turns,
+    order: Order,
 }
 
-/// How long everything that runs may take to stop: half as long again as a controller's queue may.
-const SHUTDOWN: Duration = Duration::from_secs(45);
+/// How the replicas of this manager take turns.
+enum Turns {
+    /// There is one replica.
+    Alone,
+    Election(Box<LeaderElection>),
+    Sharding(Box<Sharding>),
+}
+
 /// How long the events that are still to be written may take once everything else has stopped.
 const FLUSH: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// A manager on a client, with the source its informers read from.
+    /// A manager on a client, with the source its informers read from, set up by default.
     pub fn new(client: Client, source: Arc<dyn Source>, runtime: Runtime) -> Self {
+        Self::assemble(client, source, runtime, Metrics::new(), ControllerConfig::default(), None)
+    }
+
+    fn assemble(
+        client: Client,
+        source: Arc<dyn Source>,
+        runtime: Runtime,
+        metrics: Metrics,
+        config: ControllerConfig,
+        adaptive: Option<Adaptive>,
+    ) -> Self {
         let informers = Informers::new(source, runtime.clone());
-        let metrics = Metrics::new();
         informers.observe(&metrics);
+        if let Some(period) = config.reconcile_config.resync_period {
+            informers.resync_every(period);
+        }
         let (events, recording) = recorder::channel(client.clone(), runtime.clone(), metrics.clone());
         let (unfenced, fence) = (client.clone(), Fence::open(&runtime.clock));
         let client = client.with_fence(&fence);
-        let context = Context { client, informers, runtime, metrics, health: Health::new(), events };
-        Self { context, recording, runnables: Vec::new(), unfenced, fence, election: None }
+        let (health, config) = (Health::new(), Arc::new(config));
+        let shards = Shards::whole(&runtime.clock);
+        let context =
+            Context { client, informers, runtime, metrics, health, config, shards, adaptive, events };
+        let mut manager = Self {
+            context,
+            recording,
+            runnables: Vec::new(),
+            unfenced,
+            fence,
+            turns: Turns::Alone,
+            order: Order::default(),
+        };
+        if let Some(adaptive) = manager.context.adaptive.clone() {
+            manager.add(Deciding { adaptive, metrics: manager.context.metrics.clone() });
+        }
+        manager
+    }
+
+    /// Starts `later` only when `earlier` is ready: something that was added too, or a check of readiness.
+    ///
+    /// ```
+    /// # fn example(mut manager: setpoint::Manager) -> Result<(), setpoint::manager::OrderError> {
+    /// manager.context().health.add_readyz("database", || Err("not reached yet".into()));
+    /// manager.start_after("backup-controller", "database")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn start_after(&mut self, later: &str, earlier: &str) -> Result<(), OrderError> {
+        if !self.is_added(later) {
+            return Err(OrderError::Unknown(later.into()));
+        }
+        if !self.is_added(earlier) && self.context.health.readyz().only(earlier).is_none() {
+            return Err(OrderError::Unknown(earlier.into()));
+        }
+        self.order.add(later, earlier)
+    }
+
+    fn is_added(&self, name: &str) -> bool {
+        self.runnables.iter().any(|runnable| runnable.name() == name)
     }
 
     /// Works only while it holds a lease; `component` is who the events about that come from.
@@ -109,7 +186,17 @@ impl Manager {
             .with_fence(&self.fence);
         let check = election.check();
         health.add_livez("leaderElection", move || check());
-        self.election = Some(election);
+        self.turns = Turns::Election(Box::new(election));
+        Ok(())
+    }
+
+    /// Shares the keys of its [`Sharded`](crate::shard::Sharded) reconcilers with other replicas. Before
+    /// controllers are built: they take [`Context::shards`] from its context.
+    pub fn shard(&mut self, options: ShardingOptions) -> Result<(), InvalidElection> {
+        let Context { runtime, metrics, .. } = &self.context;
+        let sharding = Sharding::new(&self.unfenced, runtime, options, &self.fence)?.with_metrics(metrics);
+        self.context.shards = sharding.shards().clone();
+        self.turns = Turns::Sharding(Box::new(sharding));
         Ok(())
     }
 
@@ -130,30 +217,41 @@ impl Manager {
 
     /// Runs everything until `stop`, then shuts down in order; or until the lease is lost, then drops the work.
     pub async fn run(self, stop: CancellationToken) -> leader::Ended {
-        let Self { context, recording, runnables, election, .. } = self;
+        let Self { context, recording, runnables, mut turns, order, .. } = self;
+        let stop = stop.child_token();
+        context.health.add_shutdown(&stop);
         let ended = Ended::watched_by(&context.health);
         let informers = Stage::start("informers", &ended, {
             let informers = context.informers.clone();
             move |stop| async move { informers.run(stop).await }
         });
         let events = Stage::start("events", &ended, |stop| recording.run(stop));
+        let names: BTreeSet<String> = runnables.iter().map(|runnable| runnable.name().to_owned()).collect();
+        if let Turns::Sharding(sharding) = &mut turns {
+            names.iter().for_each(|name| sharding.join_when(when_ready(&context.health, name.clone())));
+        }
+        let starting = Starting::new(order, &context.health, &context.runtime.clock, names);
         let (leading, always): (Vec<_>, Vec<_>) = runnables.into_iter().partition(|one| one.needs_leader());
-        let stop = stop.child_token();
-        let standing = Crew::start(always, &context.metrics, &ended, &stop);
-        let work = async |stop: CancellationToken| {
-            let crew = Crew::start(leading, &context.metrics, &ended, &stop);
-            stop.cancelled().await;
-            crew.finish().await;
+        let patience = context.config.shutdown_timeout;
+        let crew = |runnables, stop: &CancellationToken| {
+            Crew::start(runnables, &context.metrics, &ended, &starting, stop)
         };
-        let end = match election {
-            Some(election) => election.run(stop.clone(), work).await,
-            None => {
+        let standing = crew(always, &stop);
+        let work = async |stop: CancellationToken| {
+            let crew = crew(leading, &stop);
+            stop.cancelled().await;
+            crew.finish(patience).await;
+        };
+        let end = match turns {
+            Turns::Election(election) => election.run(stop.clone(), work).await,
+            Turns::Sharding(sharding) => sharding.run(stop.clone(), work).await,
+            Turns::Alone => {
                 work(stop.clone()).await;
                 leader::Ended::Stopped
             }
         };
         stop.cancel();
-        standing.finish().await;
+        standing.finish(patience).await;
         if tokio::time::timeout(FLUSH, events.end()).await.is_err() {
             tracing::warn!("not all events could be written within {FLUSH:?}");
         }
@@ -170,21 +268,33 @@ impl Crew {
         runnables: Vec<Box<dyn Runnable>>,
         metrics: &Metrics,
         ended: &Ended,
+        starting: &Starting,
         stop: &CancellationToken,
     ) -> Self {
         let mut tasks = JoinSet::new();
         for runnable in runnables {
             let name = runnable.name().to_owned();
-            let running = counted(metrics.clone(), name.clone(), runnable.run(stop.clone()));
+            let (starting, metrics, stopped) = (starting.clone(), metrics.clone(), stop.clone());
+            let running = {
+                let name = name.clone();
+                async move {
+                    tokio::select! {
+                        biased;
+                        () = starting.turn_of(&name) => {}
+                        () = stopped.cancelled() => return,
+                    }
+                    counted(metrics, name, runnable.run(stopped)).await;
+                }
+            };
             tasks.spawn(ended.unless_stopped(name, stop.clone(), running));
         }
         Self(tasks)
     }
 
     /// Waits for those that were told to stop, but not for ever.
-    async fn finish(mut self) {
-        if tokio::time::timeout(SHUTDOWN, finish(&mut self.0)).await.is_err() {
-            tracing::warn!(left = self.0.len(), "not everything stopped within {SHUTDOWN:?}");
+    async fn finish(mut self, patience: Duration) {
+        if tokio::time::timeout(patience, finish(&mut self.0)).await.is_err() {
+            tracing::warn!(left = self.0.len(), "not everything stopped within {patience:?}");
             self.0.shutdown().await;
         }
     }
@@ -194,6 +304,61 @@ impl Context {
     /// A recorder of events that come from `component` (`replicaset-controller`).
     pub fn recorder(&self, component: &'static str) -> Recorder {
         self.events.recorder(component)
+    }
+
+    /// A queue whose waits after failures are the configured ones.
+    ///
+    /// ```
+    /// # fn example(context: &setpoint::Context) {
+    /// let queue = context.queue::<setpoint::Key>("greeter");
+    /// # }
+    /// ```
+    pub fn queue<K: WorkKey>(&self, name: &'static str) -> Queue<K> {
+        let config = &self.config.queue_config;
+        let backoff = Backoff::doubling(config.base_delay, config.max_delay).after(1);
+        let mut limiter: Arc<dyn RateLimiter<K>> = Arc::new(PerKey::new(backoff));
+        if let Some(rate) = config.rate_limiter_qps {
+            // Ten seconds' worth at once, as Kubernetes' own queues have it.
+            let overall = Overall::new(self.runtime.clock.clone(), rate, (rate * 10.0).ceil() as u32);
+            limiter = Arc::new(MaxOf::new(vec![limiter, Arc::new(overall)]));
+        }
+        if let Some(adaptive) = self.adaptive.clone() {
+            limiter = Arc::new(Stretched { inner: limiter, adaptive });
+        }
+        Queue::with_rate_limiter(name, &self.runtime, limiter)
+    }
+
+    /// A controller with the configured workers, bounds and timeouts.
+    ///
+    /// ```
+    /// # fn example<R: setpoint::Reconciler<Key = setpoint::Key>>(context: &setpoint::Context, reconciler: R) {
+    /// let queue = context.queue("greeter");
+    /// let controller = context.controller("greeter", queue, reconciler);
+    /// # }
+    /// ```
+    pub fn controller<R: Reconciler>(
+        &self,
+        name: &'static str,
+        queue: Queue<R::Key>,
+        reconciler: R,
+    ) -> Controller<R> {
+        let config = &self.config;
+        let mut controller = Controller::new(name, queue, reconciler)
+            .workers(config.workers)
+            .drain_within(config.shutdown_timeout.mul_f64(2.0 / 3.0));
+        if let Some(keys) = config.queue_size {
+            controller = controller.queue_size(keys);
+        }
+        if let Some(timeout) = config.reconcile_config.timeout {
+            controller = controller.timeout(timeout);
+        }
+        if let Some(retries) = config.queue_config.max_retries {
+            controller = controller.max_retries(retries);
+        }
+        if let Some(adaptive) = &self.adaptive {
+            controller = controller.adaptive(adaptive, config.reconcile_config.max_concurrent);
+        }
+        controller
     }
 }
 

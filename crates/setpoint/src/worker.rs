@@ -23,6 +23,7 @@ use futures::FutureExt;
 use setpoint_clock::Clock;
 use tracing::Instrument;
 
+use crate::adaptive::Shift;
 use crate::metrics::{Ended, Reconciles};
 use crate::queue::Taken;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
@@ -70,8 +71,10 @@ enum Next {
 
 impl<R: Reconciler> Worker<R> {
     /// Works on one key after the other until the queue ends.
-    pub(crate) async fn run(self: Arc<Self>) {
-        while let Some(taken) = self.queue.take_work().await {
+    pub(crate) async fn run(self: Arc<Self>, mut shift: Shift) {
+        loop {
+            let Some(taken) = shift.wait(self.queue.take_work()).await else { continue };
+            let Some(taken) = taken else { return };
             self.work_on(taken).await;
             // A reconcile that finds nothing to do may never wait: others want to run too.
             tokio::task::coop::consume_budget().await;

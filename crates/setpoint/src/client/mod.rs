@@ -26,6 +26,7 @@ use serde::Serialize;
 
 pub use error::{Cause, ClientError, Optional};
 
+use crate::adaptive::Adaptive;
 use crate::leader::Fence;
 use crate::metrics::Metrics;
 use crate::{Clock, Key, Kind, Object};
@@ -153,6 +154,18 @@ impl Client {
     /// Sends no more than `per_second` calls a second, after `burst` at once. Clones share the limit.
     pub fn with_rate_limit(mut self, clock: &Clock, per_second: f64, burst: u32) -> Self {
         self.transport.set_rate_limit(clock, per_second, burst);
+        self
+    }
+
+    /// Sends as many calls a second as is decided from how they go.
+    pub fn with_adaptive(mut self, clock: &Clock, adaptive: &Adaptive) -> Self {
+        self.transport.set_adaptive(clock, adaptive);
+        self
+    }
+
+    /// Has no more than this many calls under way at the same time, open watches left out. Clones share the limit.
+    pub fn with_connections(mut self, most: usize) -> Self {
+        self.transport.set_connections(most);
         self
     }
 

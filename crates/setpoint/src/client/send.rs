@@ -10,8 +10,10 @@ use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use parking_lot::Mutex;
 use setpoint_clock::Clock;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ClientError;
+use crate::adaptive::{Adaptive, Traffic};
 use crate::backoff::TokenBucket;
 use crate::leader::Fence;
 use crate::metrics::Requests;
@@ -31,11 +33,14 @@ pub(super) struct Transport {
     metrics: Option<(Clock, Arc<Requests>)>,
     timeout: Option<Duration>,
     fence: Option<Fence>,
+    /// Calls under way at the same time; watches are not counted once they are open.
+    connections: Option<Arc<Semaphore>>,
+    traffic: Option<(Clock, Arc<Traffic>)>,
 }
 
 struct Limit {
     clock: Clock,
-    bucket: Mutex<TokenBucket>,
+    bucket: Arc<Mutex<TokenBucket>>,
 }
 
 /// A request before it has the headers that all of them have.
@@ -87,6 +92,8 @@ impl Transport {
             metrics: None,
             timeout: None,
             fence: None,
+            connections: None,
+            traffic: None,
         }
     }
 
@@ -102,8 +109,17 @@ impl Transport {
     }
 
     pub(super) fn set_rate_limit(&mut self, clock: &Clock, per_second: f64, burst: u32) {
-        let bucket = Mutex::new(TokenBucket::new(per_second, burst));
+        let bucket = Arc::new(Mutex::new(TokenBucket::new(per_second, burst)));
         self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket }));
+    }
+
+    pub(super) fn set_adaptive(&mut self, clock: &Clock, adaptive: &Adaptive) {
+        self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket: adaptive.bucket() }));
+        self.traffic = Some((clock.clone(), adaptive.traffic()));
+    }
+
+    pub(super) fn set_connections(&mut self, most: usize) {
+        self.connections = Some(Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS))));
     }
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
@@ -120,6 +136,7 @@ impl Transport {
 
     /// Sends the call and collects a successful reply.
     pub(super) async fn send(&self, call: Call) -> Result<Bytes, ClientError> {
+        let _connection = self.connection().await;
         let reply = self.answer(call).await?;
         self.in_time(read(reply)).await?
     }
@@ -141,6 +158,7 @@ impl Transport {
         let request =
             call.into_request(&self.user_agent).map_err(|error| ClientError::Transport(Box::new(error)))?;
         let started = self.metrics.as_ref().map(|(clock, _)| clock.instant());
+        let noted = self.traffic.as_ref().map(|(clock, _)| clock.instant());
         let reply = match self.in_time(self.kube.send(request)).await {
             Ok(reply) => reply.map_err(|error| ClientError::Transport(Box::new(error))),
             Err(error) => Err(error),
@@ -149,7 +167,17 @@ impl Transport {
             let code = reply.as_ref().ok().map(|reply| reply.status().as_u16());
             requests.answered(&method, code, clock.instant().saturating_duration_since(started));
         }
+        if let (Some((clock, traffic)), Some(started)) = (&self.traffic, noted) {
+            let code = reply.as_ref().ok().map(|reply| reply.status().as_u16());
+            traffic.note(code, clock.instant().saturating_duration_since(started));
+        }
         reply
+    }
+
+    /// Waits until fewer calls are under way than there may be.
+    async fn connection(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so there is always a permit to wait for.
+        self.connections.as_ref()?.acquire().await.ok()
     }
 
     /// Asked last, when nothing keeps the call from being sent any longer.

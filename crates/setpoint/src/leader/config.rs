@@ -109,6 +109,11 @@ impl ElectionConfig {
         Ok(())
     }
 
+    /// The lease duration as a record has it.
+    pub(crate) fn lease_seconds(&self) -> u32 {
+        u32::try_from(self.lease_duration.as_secs()).unwrap_or(u32::MAX)
+    }
+
     /// How long one call may take: a leader gets at least two before its deadline.
     pub(crate) fn call_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))

@@ -8,6 +8,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use setpoint_clock::{Clock, Instant};
@@ -32,6 +34,8 @@ use tokio::sync::watch;
 pub struct Fence {
     clock: Clock,
     right: watch::Sender<Right>,
+    /// How often the right was lost and gained again: what began before that must not go on after it.
+    gained: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +48,12 @@ enum Right {
 impl Fence {
     /// Nobody else writes: always allowed.
     pub fn open(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), right: watch::Sender::new(Right::Always) }
+        Self { clock: clock.clone(), right: watch::Sender::new(Right::Always), gained: Arc::default() }
     }
 
     /// Not allowed until somebody [holds](Self::hold_until) it open.
     pub fn closed(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), right: watch::Sender::new(Right::None) }
+        Self { clock: clock.clone(), right: watch::Sender::new(Right::None), gained: Arc::default() }
     }
 
     /// Whether this process may write now.
@@ -63,6 +67,9 @@ impl Fence {
 
     /// Allows writes until `deadline`.
     pub fn hold_until(&self, deadline: Instant) {
+        if !self.holds() {
+            self.gained.fetch_add(1, Ordering::AcqRel);
+        }
         self.right.send_replace(Right::Until(deadline));
     }
 
@@ -98,8 +105,10 @@ impl Fence {
     /// still takes no step when the process moves again.
     pub async fn guard<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
+        let gained = self.gained.load(Ordering::Acquire);
         poll_fn(|context| {
-            if !self.holds() || lost.as_mut().poll(context).is_ready() {
+            let same = self.gained.load(Ordering::Acquire) == gained;
+            if !same || !self.holds() || lost.as_mut().poll(context).is_ready() {
                 return Poll::Ready(None);
             }
             work.as_mut().poll(context).map(Some)

@@ -33,7 +33,10 @@ pub use config::{ElectionConfig, InvalidElection};
 pub use fence::Fence;
 pub use lease::Record;
 
-use decide::{Observed, Step, step};
+pub(crate) use decide::Observed;
+pub(crate) use lease::{kind as lease_kind, record_of};
+
+use decide::{Step, step};
 use lease::Lease;
 
 use crate::client::ClientError;
@@ -291,7 +294,7 @@ impl LeaderElection {
         let kept = before.filter(|_| *step == Step::Keep);
         Record {
             holder_identity: self.config.identity.clone(),
-            lease_duration_seconds: u32::try_from(self.config.lease_duration.as_secs()).unwrap_or(u32::MAX),
+            lease_duration_seconds: self.config.lease_seconds(),
             acquire_time: kept.map_or(now, |record| record.acquire_time),
             renew_time: now,
             lease_transitions: if *step == Step::Take { transitions + 1 } else { transitions },

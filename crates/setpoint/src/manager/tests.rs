@@ -96,7 +96,7 @@ async fn workers_start_when_the_caches_have_synced() {
     clock.sleep(Duration::from_secs(1)).await;
     assert_eq!(
         context.health.readyz().verbose(),
-        "[+]controllers ok\n[-]teller failed: the cache of configmaps has not synced\nreadyz check failed\n"
+        "[+]controllers ok\n[+]shutdown ok\n[-]teller failed: the cache of configmaps has not synced\nreadyz check failed\n"
     );
     clock.sleep(Duration::from_secs(29)).await;
     assert!(context.health.readyz().ok);
@@ -225,4 +225,144 @@ async fn what_does_not_stop_is_stopped() {
     stop.cancel();
     manager.run(stop).await;
     assert_eq!(clock.now().to_string(), "2025-01-01T00:00:45Z");
+}
+
+/// Is ready after a while.
+struct Slow {
+    name: &'static str,
+    clock: Clock,
+    takes: Duration,
+    log: Arc<Mutex<Vec<String>>>,
+    ready: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Slow {
+    fn new(name: &'static str, takes: u64, world: &World, log: &Arc<Mutex<Vec<String>>>) -> Self {
+        let (clock, takes) = (world.clock.clone(), Duration::from_secs(takes));
+        Self { name, clock, takes, log: log.clone(), ready: Arc::default() }
+    }
+}
+
+impl Runnable for Slow {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.log.lock().push(format!("{} at {}", self.name, self.clock.now()));
+            self.clock.sleep(self.takes).await;
+            self.ready.store(true, Ordering::Relaxed);
+            stop.cancelled().await;
+        })
+    }
+
+    fn readiness(&self) -> Option<crate::health::Check> {
+        let ready = self.ready.clone();
+        Some(Arc::new(move || match ready.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("not yet".into()),
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_others_starts_when_they_are_ready() {
+    let mut world = world(Duration::ZERO);
+    let log = Arc::default();
+    for (name, takes) in [("third", 1), ("second", 5), ("first", 10)] {
+        let slow = Slow::new(name, takes, &world, &log);
+        world.manager.add(slow);
+    }
+    let manager = &mut world.manager;
+    manager.start_after("second", "first").expect("a possible order");
+    manager.start_after("third", "second").expect("a possible order");
+    assert_eq!(
+        manager.start_after("first", "third"),
+        Err(OrderError::Circle("first after third after second after first".into()))
+    );
+    assert_eq!(manager.start_after("fourth", "first"), Err(OrderError::Unknown("fourth".into())));
+    assert_eq!(manager.start_after("first", "database"), Err(OrderError::Unknown("database".into())));
+    manager.context().health.add_readyz("database", || Ok(()));
+    manager.start_after("first", "database").expect("a check can be waited for");
+    let running = tokio::spawn(world.manager.run(CancellationToken::new()));
+    world.clock.sleep(Duration::from_secs(60)).await;
+    let started: Vec<String> = log.lock().clone();
+    assert_eq!(
+        started,
+        ["first at 2025-01-01T00:00:00Z", "second at 2025-01-01T00:00:10Z", "third at 2025-01-01T00:00:15Z"]
+    );
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_manager_is_alive_but_neither_healthy_nor_ready() {
+    let World { manager, clock, context, .. } = world(Duration::ZERO);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(manager.run(stop.clone()));
+    clock.sleep(Duration::from_millis(500)).await;
+    assert!(context.health.healthz().ok && context.health.readyz().ok);
+    stop.cancel();
+    clock.sleep(Duration::from_millis(100)).await;
+    assert!(!running.is_finished(), "the work is under way");
+    assert!(context.health.livez().ok);
+    assert!(context.health.readyz().verbose().contains("[-]shutdown failed: stopping"));
+    assert!(context.health.healthz().verbose().contains("[-]shutdown failed: stopping"));
+    running.await.expect("no panic");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configured_manager_keeps_to_its_rate_and_its_retries() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+    let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
+    let (client, log) = fake::client(fake::echo);
+    let config = ControllerConfig::from_yaml(
+        "controller: {clientQPS: 10, clientBurst: 2, maxRetries: 3, retryBackoff: 2s-4s, workers: 3}",
+    )
+    .expect("valid");
+    let manager = Manager::configured("web", client.kube().clone(), "example:6443", runtime, config)
+        .await
+        .expect("made");
+    let context = manager.context();
+    let started = clock.instant();
+    for nth in 0..5 {
+        let body = json!({"metadata": {"name": format!("map-{nth}")}});
+        context.client.create(&Kind::of::<ConfigMap>(), Some("shop"), &body).await.expect("echoed");
+    }
+    assert_eq!(clock.instant() - started, Duration::from_millis(300), "two at once, then ten a second");
+    assert_eq!(log.all()[0].header("user-agent"), "web");
+    let text = context.metrics.encode();
+    let waited = r#"rest_client_rate_limiter_duration_seconds_count{host="example:6443",verb="POST"} 5"#;
+    assert!(text.contains(waited), "{text}");
+    let queue = context.queue::<Key>("web");
+    let key = Key::cluster("a");
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        queue.add_rate_limited(key.clone());
+        waits.push(queue.state(&key).delayed_until.map_or(0, |until| (until - clock.instant()).as_secs()));
+        queue.cancel_delay(&key);
+    }
+    assert_eq!(waits, [0, 2, 4, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_calls_are_under_way_than_there_may_be() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+    let service = tower::service_fn({
+        let clock = clock.clone();
+        move |_: http::Request<kube::client::Body>| {
+            let clock = clock.clone();
+            async move {
+                clock.sleep(Duration::from_secs(1)).await;
+                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
+                    b"{}".to_vec(),
+                )))
+            }
+        }
+    });
+    let client = Client::new(kube::Client::new(service, "default")).with_connections(2);
+    let calls = (0..6).map(|_| client.get_path(&["version"], &[]));
+    let started = clock.instant();
+    futures::future::join_all(calls).await;
+    assert_eq!(clock.instant() - started, Duration::from_secs(3), "six calls, two at a time");
 }

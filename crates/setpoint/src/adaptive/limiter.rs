@@ -1,0 +1,28 @@
+//! Waits before retries that grow when the API server does not cope.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Adaptive;
+use crate::queue::RateLimiter;
+use crate::reconcile::WorkKey;
+
+/// Another limiter's waits, stretched as decided.
+pub(crate) struct Stretched<K> {
+    pub(crate) inner: Arc<dyn RateLimiter<K>>,
+    pub(crate) adaptive: Adaptive,
+}
+
+impl<K: WorkKey> RateLimiter<K> for Stretched<K> {
+    fn when(&self, key: &K) -> Duration {
+        self.inner.when(key).mul_f64(self.adaptive.pace().stretch)
+    }
+
+    fn forget(&self, key: &K) {
+        self.inner.forget(key);
+    }
+
+    fn retries(&self, key: &K) -> u32 {
+        self.inner.retries(key)
+    }
+}

@@ -1,0 +1,195 @@
+//! Concurrency that follows the load, and backpressure: see [`decide`] for the rules.
+//!
+//! Every few seconds the calls since the last time and the keys that wait are looked at, and requests a second,
+//! workers and waits before retries are set anew. Each decision shows in metrics:
+//! `setpoint_adaptive_condition`, `_client_qps`, `_retry_stretch`, `_workers{controller}` and
+//! `_decisions_total{what,direction}`.
+//!
+//! What always holds: without load and without trouble everything is as configured.
+
+pub mod decide;
+mod limiter;
+mod shift;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use setpoint_clock::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::Runnable;
+use crate::backoff::TokenBucket;
+use crate::metrics::Metrics;
+use decide::{Backlog, Condition, Pace};
+
+pub(crate) use limiter::Stretched;
+pub(crate) use shift::Shift;
+pub(crate) use traffic::Traffic;
+
+/// How often it is decided anew: long enough for a decision to show in what is measured next.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// What is adapted, shared by the client, the queues and the controllers of a manager. Cheap to clone.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// use setpoint::{Clock, adaptive::Adaptive};
+/// let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+/// let adaptive = Adaptive::new(&clock, 50.0, 100);
+/// assert_eq!(adaptive.pace().rate, 50.0);
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct Adaptive {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Clock,
+    traffic: Arc<Traffic>,
+    configured_rate: f64,
+    bucket: Arc<Mutex<TokenBucket>>,
+    pace: Mutex<Pace>,
+    /// One entry per controller.
+    controllers: Mutex<Vec<Adapted>>,
+}
+
+/// A controller whose workers follow its backlog.
+struct Adapted {
+    name: &'static str,
+    configured: usize,
+    most: usize,
+    limit: watch::Sender<usize>,
+    waiting: Arc<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl Adaptive {
+    /// As configured: so many requests a second, after so many at once.
+    pub fn new(clock: &Clock, rate: f64, burst: u32) -> Self {
+        let shared = Shared {
+            clock: clock.clone(),
+            traffic: Arc::default(),
+            configured_rate: rate,
+            bucket: Arc::new(Mutex::new(TokenBucket::new(rate, burst))),
+            pace: Mutex::new(Pace { rate, stretch: 1.0 }),
+            controllers: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The present pace.
+    pub fn pace(&self) -> Pace {
+        *self.shared.pace.lock()
+    }
+
+    pub(crate) fn bucket(&self) -> Arc<Mutex<TokenBucket>> {
+        self.shared.bucket.clone()
+    }
+
+    pub(crate) fn traffic(&self) -> Arc<Traffic> {
+        self.shared.traffic.clone()
+    }
+
+    /// Lets the workers of a controller follow how many keys wait for it.
+    pub(crate) fn adapt(
+        &self,
+        name: &'static str,
+        configured: usize,
+        most: usize,
+        waiting: Arc<dyn Fn() -> usize + Send + Sync>,
+    ) -> watch::Receiver<usize> {
+        let limit = watch::Sender::new(configured);
+        let receiver = limit.subscribe();
+        self.shared.controllers.lock().push(Adapted { name, configured, most, limit, waiting });
+        receiver
+    }
+
+    /// Decides and applies, once.
+    fn decide(&self, metrics: &Metrics) {
+        let condition = Condition::of(&self.shared.traffic.take());
+        self.set_pace(condition, metrics);
+        for controller in &*self.shared.controllers.lock() {
+            controller.set_workers(condition, metrics);
+        }
+        let help = "How the API server fares: 0 well, 1 slow, 2 failing.";
+        metrics.set_gauge("setpoint_adaptive_condition", help, &[], f64::from(condition as u8));
+    }
+
+    fn set_pace(&self, condition: Condition, metrics: &Metrics) {
+        let mut pace = self.shared.pace.lock();
+        let next = decide::pace(condition, *pace, self.shared.configured_rate);
+        count(metrics, "client_qps", pace.rate, next.rate);
+        count(metrics, "retry_stretch", pace.stretch, next.stretch);
+        *pace = next;
+        self.shared.bucket.lock().set_rate(next.rate, self.shared.clock.instant());
+        metrics.set_gauge(
+            "setpoint_adaptive_client_qps",
+            "Requests a second that are allowed.",
+            &[],
+            next.rate,
+        );
+        let help = "By how much waits before retries are stretched.";
+        metrics.set_gauge("setpoint_adaptive_retry_stretch", help, &[], next.stretch);
+    }
+}
+
+impl Adapted {
+    fn set_workers(&self, condition: Condition, metrics: &Metrics) {
+        let workers = *self.limit.borrow();
+        let (waiting, configured, most) = ((self.waiting)(), self.configured, self.most);
+        let next = decide::workers(condition, &Backlog { waiting, workers, configured, most });
+        count(metrics, "workers", workers as f64, next as f64);
+        let help = "Workers that a controller may have.";
+        metrics.set_gauge("setpoint_adaptive_workers", help, &[("controller", self.name)], next as f64);
+        if next != workers {
+            let (controller, condition) = (self.name, condition.name());
+            tracing::info!(controller, waiting, condition, from = workers, to = next, "workers adapted");
+            self.limit.send_replace(next);
+        }
+    }
+}
+
+fn count(metrics: &Metrics, what: &str, before: f64, after: f64) {
+    let direction = match after.total_cmp(&before) {
+        std::cmp::Ordering::Less => "down",
+        std::cmp::Ordering::Equal => return,
+        std::cmp::Ordering::Greater => "up",
+    };
+    let help = "Decisions to change something, by what and which way.";
+    metrics.count("setpoint_adaptive_decisions", help, &[("what", what), ("direction", direction)], 1);
+}
+
+/// Decides every few seconds.
+pub(crate) struct Deciding {
+    pub(crate) adaptive: Adaptive,
+    pub(crate) metrics: Metrics,
+}
+
+impl Runnable for Deciding {
+    fn name(&self) -> &str {
+        "adaptive-concurrency"
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                self.adaptive.decide(&self.metrics);
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = self.adaptive.shared.clock.sleep(EVERY) => {}
+                }
+            }
+        })
+    }
+
+    fn needs_leader(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,49 @@
+//! How calls to the API server go, between two looks.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::decide::Calls;
+
+/// Counts calls until somebody takes the count.
+#[derive(Default)]
+pub(crate) struct Traffic(Mutex<Tally>);
+
+#[derive(Default)]
+struct Tally {
+    made: u64,
+    failed: u64,
+    seconds: f64,
+    /// The quickest average of any look, drifting up slowly: what an answer takes when nothing is wrong.
+    usual: Option<f64>,
+}
+
+/// By how much the usual time drifts up each look: it doubles within about six minutes, so what was quick once
+/// is not held against an API server for ever.
+const DRIFT: f64 = 1.01;
+
+impl Traffic {
+    /// `code` is `None` if there was no answer. Only what the API server is to blame for counts as failed.
+    pub(crate) fn note(&self, code: Option<u16>, took: Duration) {
+        let mut tally = self.0.lock();
+        tally.made += 1;
+        tally.seconds += took.as_secs_f64();
+        if code.is_none_or(|code| code == 429 || code >= 500) {
+            tally.failed += 1;
+        }
+    }
+
+    /// The calls since the last time.
+    pub(crate) fn take(&self) -> Calls {
+        let mut tally = self.0.lock();
+        let (made, failed) = (tally.made, tally.failed);
+        let seconds = if made == 0 { 0.0 } else { tally.seconds / made as f64 };
+        let usual = tally.usual.map(|usual| usual * DRIFT);
+        if made > 0 {
+            tally.usual = Some(usual.map_or(seconds, |usual| usual.min(seconds)));
+        }
+        (tally.made, tally.failed, tally.seconds) = (0, 0, 0.0);
+        Calls { made, failed, seconds, usual_seconds: tally.usual.unwrap_or(0.0) }
+    }
+}

@@ -1,0 +1,505 @@
+//! How a manager is set up: from a file, the environment and flags, each over the one before.
+//!
+//! ```yaml
+//! controller:
+//!   workers: 5
+//!   queueSize: 1000
+//!   clientQPS: 50
+//!   clientBurst: 100
+//!   maxRetries: 5
+//!   retryBackoff: "1s-5m"
+//! ```
+//!
+//! What always holds: every setting is in one table, so a key of the file has a flag and a line of help; what
+//! is wrong is refused with the key, what was expected and what was given.
+
+mod duration;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::leader::{ElectionConfig, InvalidElection};
+use settings::{SETTINGS, Setting};
+
+/// How a manager and its controllers are set up.
+///
+/// ```
+/// use std::time::Duration;
+/// use setpoint::config::ControllerConfig;
+/// let config = ControllerConfig::from_yaml("
+/// controller:
+///   workers: 5
+///   clientQPS: 50
+///   queueConfig: {maxRetries: 5, baseDelay: 1s, maxDelay: 5m}
+///   reconcileConfig: {timeout: 30s}
+/// ").unwrap();
+/// assert_eq!(config.reconcile_config.timeout, Some(Duration::from_secs(30)));
+/// let error = ControllerConfig::from_yaml("controller: {workers: many}").unwrap_err();
+/// assert_eq!(error.to_string(), "controller.workers: expected a whole number of at least 1, not \"many\"");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControllerConfig {
+    /// Keys that each controller works on at once.
+    pub workers: usize,
+    /// Keys that wait in a queue before its informers read no further.
+    pub queue_size: Option<usize>,
+    /// Requests a second to the API server.
+    pub client_qps: f64,
+    /// Requests at once before the rate applies.
+    pub client_burst: u32,
+    /// Requests under way at the same time.
+    pub client_connections: Option<usize>,
+    /// What becomes of keys that fail.
+    pub queue_config: QueueConfig,
+    /// What bounds a reconcile.
+    pub reconcile_config: ReconcileConfig,
+    /// What bounds the caches.
+    pub informer_config: InformerConfig,
+    /// Whether workers and requests follow the load.
+    pub adaptive: bool,
+    /// Of many replicas one works.
+    pub leader_election: LeaderElectionConfig,
+    /// Of many replicas each works on a part.
+    pub sharding: ShardingConfig,
+    /// How long everything may take to finish once it is stopped.
+    pub shutdown_timeout: Duration,
+    /// Where health, metrics and profiles are served.
+    pub bind_address: Option<SocketAddr>,
+}
+
+/// What becomes of keys that fail.
+///
+/// ```
+/// assert_eq!(setpoint::config::QueueConfig::default().max_delay.as_secs(), 300);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueConfig {
+    /// Failures in a row before a key waits for a change.
+    pub max_retries: Option<u32>,
+    /// The wait after the second failure (the first is followed by none); it doubles from there.
+    pub base_delay: Duration,
+    /// The longest wait.
+    pub max_delay: Duration,
+    /// Retries a second over all keys of a queue.
+    pub rate_limiter_qps: Option<f64>,
+}
+
+/// What bounds a reconcile.
+///
+/// ```
+/// assert_eq!(setpoint::config::ReconcileConfig::default().timeout, None);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReconcileConfig {
+    /// A reconcile that takes longer is dropped and tried again.
+    pub timeout: Option<Duration>,
+    /// How often every object is looked at again although nothing changed.
+    pub resync_period: Option<Duration>,
+    /// The most workers that a backlog may raise a controller to.
+    pub max_concurrent: usize,
+}
+
+/// What bounds the caches.
+///
+/// ```
+/// assert!(setpoint::config::InformerConfig::default().incremental_sync);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InformerConfig {
+    /// Objects that a cache is expected to hold; one that holds more is reported.
+    pub cache_size: Option<usize>,
+    /// How long the API server may take to answer a list.
+    pub list_timeout: Duration,
+    /// Whether the first list is streamed where the API server can do that.
+    pub incremental_sync: bool,
+}
+
+/// Of many replicas one works.
+///
+/// ```
+/// assert!(!setpoint::config::LeaderElectionConfig::default().leader_elect);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElectionConfig {
+    /// Whether to work only while holding a lease.
+    pub leader_elect: bool,
+    /// How long others wait for a leader that is not heard of.
+    pub lease_duration: Duration,
+    /// How long a leader goes on without having renewed.
+    pub renew_deadline: Duration,
+    /// The wait between two tries.
+    pub retry_period: Duration,
+    /// The name of the Lease; by default the manager's.
+    pub resource_name: Option<String>,
+    /// The namespace of the Lease.
+    pub resource_namespace: String,
+    /// Whether the lease is given up on exit.
+    pub release_on_exit: bool,
+}
+
+/// Of many replicas each works on a part.
+///
+/// ```
+/// assert_eq!(setpoint::config::ShardingConfig::default().shards, None);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardingConfig {
+    /// Into how many parts the keys are split; `None`: not at all.
+    pub shards: Option<u32>,
+    /// What a key's part follows from.
+    pub by: ShardBy,
+}
+
+/// What the part that a key belongs to follows from.
+///
+/// ```
+/// use setpoint::config::ShardBy;
+/// assert_ne!(ShardBy::Namespace, ShardBy::Hash);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardBy {
+    /// Its namespace: all objects of a namespace are worked on by one replica.
+    Namespace,
+    /// The whole key: the objects of a namespace are spread too.
+    Hash,
+}
+
+/// Why a configuration is refused.
+///
+/// ```
+/// use setpoint::config::ControllerConfig;
+/// let error = ControllerConfig::from_yaml("controller: {worker: 5}").unwrap_err();
+/// assert_eq!(error.to_string(), "controller.worker: there is no such key; did you mean workers?");
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value is not what its key expects.
+    #[error("{key}: expected {expected}, not {given:?}")]
+    Invalid {
+        /// The key, flag or variable at fault.
+        key: String,
+        /// What was expected of it.
+        expected: String,
+        /// What was given.
+        given: String,
+    },
+    /// A key that no setting has.
+    #[error("{key}: there is no such key{}", suggestion.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
+    Unknown {
+        /// The key or flag.
+        key: String,
+        /// The setting whose name is closest.
+        suggestion: Option<String>,
+    },
+    /// The file is no YAML.
+    #[error("the configuration is no YAML: {0}")]
+    Syntax(String),
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}")]
+    File {
+        /// Which file.
+        path: String,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The leader election could not work.
+    #[error("controller.{0}")]
+    Election(#[from] InvalidElection),
+}
+
+impl Default for ControllerConfig {
+    /// What suits an operator of middling size.
+    fn default() -> Self {
+        Self {
+            workers: 5,
+            queue_size: Some(1000),
+            client_qps: 50.0,
+            client_burst: 100,
+            client_connections: None,
+            queue_config: QueueConfig::default(),
+            reconcile_config: ReconcileConfig::default(),
+            informer_config: InformerConfig::default(),
+            adaptive: false,
+            leader_election: LeaderElectionConfig::default(),
+            sharding: ShardingConfig::default(),
+            shutdown_timeout: Duration::from_secs(45),
+            bind_address: None,
+        }
+    }
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        let (base_delay, max_delay) = (Duration::from_secs(1), Duration::from_secs(300));
+        Self { max_retries: None, base_delay, max_delay, rate_limiter_qps: None }
+    }
+}
+
+impl Default for ReconcileConfig {
+    fn default() -> Self {
+        Self { timeout: None, resync_period: None, max_concurrent: 20 }
+    }
+}
+
+impl Default for InformerConfig {
+    fn default() -> Self {
+        Self { cache_size: None, list_timeout: Duration::from_secs(60), incremental_sync: true }
+    }
+}
+
+impl Default for LeaderElectionConfig {
+    /// Off, with the durations of Kubernetes' own components.
+    fn default() -> Self {
+        Self {
+            leader_elect: false,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            resource_name: None,
+            resource_namespace: "default".into(),
+            release_on_exit: true,
+        }
+    }
+}
+
+impl Default for ShardingConfig {
+    fn default() -> Self {
+        Self { shards: None, by: ShardBy::Hash }
+    }
+}
+
+impl ControllerConfig {
+    /// The defaults with what a file says, checked.
+    pub fn from_yaml(text: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        config.set_yaml(text)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// This, then the file named by `--config`, the environment, and the other flags, checked.
+    /// Arguments that are no settings are returned as they came.
+    ///
+    /// ```
+    /// use setpoint::config::ControllerConfig;
+    /// let arguments = ["--workers=8", "--crd", "--queue-config-max-retries", "3"].map(String::from);
+    /// let environment = |name: &str| (name == "LIST_TIMEOUT").then(|| "5s".into());
+    /// let (config, rest) = ControllerConfig::default().load(arguments, environment).unwrap();
+    /// assert_eq!((config.workers, config.queue_config.max_retries), (8, Some(3)));
+    /// assert_eq!((config.informer_config.list_timeout.as_secs(), rest), (5, vec!["--crd".to_owned()]));
+    /// ```
+    pub fn load(
+        mut self,
+        arguments: impl IntoIterator<Item = String>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<(Self, Vec<String>), ConfigError> {
+        let Flags { file, settings, rest } = Flags::of(arguments)?;
+        if let Some(path) = file {
+            let read = std::fs::read_to_string(Path::new(&path));
+            self.set_yaml(&read.map_err(|source| ConfigError::File { path, source })?)?;
+        }
+        for setting in SETTINGS {
+            if let Some((name, value)) = setting.env.and_then(|name| Some((name, environment(name)?))) {
+                self.set(setting, name.into(), &value)?;
+            }
+        }
+        for (setting, value) in settings {
+            self.set(setting, setting.flag(), &value)?;
+        }
+        self.validate()?;
+        Ok((self, rest))
+    }
+
+    /// Refuses values that contradict each other.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let QueueConfig { base_delay, max_delay, .. } = self.queue_config;
+        if base_delay > max_delay {
+            let expected = format!("at least queueConfig.baseDelay ({})", duration::show(base_delay));
+            return Err(invalid("controller.queueConfig.maxDelay", expected, duration::show(max_delay)));
+        }
+        let most = self.reconcile_config.max_concurrent;
+        if self.adaptive && most < self.workers {
+            let expected = format!("at least workers ({})", self.workers);
+            return Err(invalid("controller.reconcileConfig.maxConcurrent", expected, most.to_string()));
+        }
+        if self.leader_election.leader_elect && self.sharding.shards.is_some() {
+            let expected = "0 with leaderElection.leaderElect: either one replica works, or each on a part";
+            return Err(invalid("controller.sharding.shards", expected.into(), "both".into()));
+        }
+        Ok(self.election("manager", "identity").validate()?)
+    }
+
+    /// The leader election of a manager of this name, as `identity`.
+    pub fn election(&self, manager: &str, identity: &str) -> ElectionConfig {
+        let of = &self.leader_election;
+        ElectionConfig {
+            lease_duration: of.lease_duration,
+            renew_deadline: of.renew_deadline,
+            retry_period: of.retry_period,
+            release_on_exit: of.release_on_exit,
+            ..ElectionConfig::new(
+                &*of.resource_namespace,
+                of.resource_name.as_deref().unwrap_or(manager),
+                identity,
+            )
+        }
+    }
+
+    /// Every flag with its help and its default.
+    ///
+    /// ```
+    /// assert!(setpoint::config::ControllerConfig::help().contains("--client-qps"));
+    /// ```
+    pub fn help() -> String {
+        let mut text = String::from("  --config FILE\n        A YAML file with any of the keys below\n");
+        let defaults = Self::default();
+        for setting in SETTINGS {
+            let (flag, value) = (setting.flag(), (setting.show)(&defaults));
+            let _ = writeln!(text, "  {flag} ({})", setting.key);
+            let variable = setting.env.map(|name| format!(", or {name}")).unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "        {}: {} (default {value:?}{variable})",
+                setting.help, setting.expected
+            );
+        }
+        text
+    }
+
+    /// The configuration as a file that would give it.
+    ///
+    /// ```
+    /// use setpoint::config::ControllerConfig;
+    /// let config = ControllerConfig::from_yaml("controller: {workers: 7}").unwrap();
+    /// assert_eq!(ControllerConfig::from_yaml(&config.to_yaml()).unwrap(), config);
+    /// ```
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::from("controller:\n");
+        let mut section = "";
+        for setting in SETTINGS {
+            let (level, key) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));
+            if level != section && !level.is_empty() {
+                let _ = writeln!(text, "  {level}:");
+            }
+            section = level;
+            let value = (setting.show)(self);
+            if !value.is_empty() {
+                let _ = writeln!(text, "{}{key}: {value:?}", if level.is_empty() { "  " } else { "    " });
+            }
+        }
+        text
+    }
+
+    fn set_yaml(&mut self, text: &str) -> Result<(), ConfigError> {
+        let document: Value =
+            serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
+        // A file may hold the settings under `controller:`, beside other things of the operator's own.
+        let settings = document.get("controller").unwrap_or(&document);
+        self.set_level("", settings)
+    }
+
+    fn set_level(&mut self, prefix: &str, level: &Value) -> Result<(), ConfigError> {
+        let entries = match level {
+            Value::Null => return Ok(()),
+            Value::Object(entries) => entries,
+            other => return Err(invalid(&named(prefix), "keys with values".into(), other.to_string())),
+        };
+        for (name, value) in entries {
+            let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+            let setting = SETTINGS.iter().find(|setting| setting.key == key);
+            let is_level = SETTINGS.iter().any(|setting| setting.key.starts_with(&format!("{key}.")));
+            match (setting, value) {
+                (Some(_), Value::Null) => {}
+                (Some(setting), value) => self.set(setting, named(&key), &scalar(value))?,
+                (None, value) if is_level => self.set_level(&key, value)?,
+                (None, _) => return Err(unknown(named(&key), &key, |setting| setting.key.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, setting: &Setting, key: String, value: &str) -> Result<(), ConfigError> {
+        let expected = || setting.expected.to_owned();
+        (setting.set)(self, value.trim()).ok_or_else(|| invalid(&key, expected(), value.into()))
+    }
+}
+
+/// Arguments, told apart.
+struct Flags {
+    file: Option<String>,
+    settings: Vec<(&'static Setting, String)>,
+    rest: Vec<String>,
+}
+
+impl Flags {
+    fn of(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
+        let mut flags = Self { file: None, settings: Vec::new(), rest: Vec::new() };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let (name, value) = match argument.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (argument.clone(), None),
+            };
+            let setting = SETTINGS.iter().find(|setting| setting.flag() == name);
+            if setting.is_none() && name != "--config" {
+                flags.rest.push(argument);
+                continue;
+            }
+            let expected = setting.map_or("a file", |setting| setting.expected);
+            let given = value.or_else(|| arguments.next());
+            let value = given.ok_or_else(|| invalid(&name, expected.into(), String::new()))?;
+            match setting {
+                Some(setting) => flags.settings.push((setting, value)),
+                None => flags.file = Some(value),
+            }
+        }
+        Ok(flags)
+    }
+}
+
+fn named(key: &str) -> String {
+    if key.is_empty() { "controller".into() } else { format!("controller.{key}") }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn invalid(key: &str, expected: String, given: String) -> ConfigError {
+    ConfigError::Invalid { key: key.into(), expected, given }
+}
+
+/// Names the setting that was probably meant: the one most letters of whose name are the same.
+fn unknown(key: String, wanted: &str, name: impl Fn(&Setting) -> String) -> ConfigError {
+    let names = SETTINGS.iter().map(name);
+    let closest = names.map(|name| (distance(wanted, &name), name)).min();
+    // Further apart than a third of its letters, nothing was meant by it.
+    let near = closest.filter(|(apart, name)| *apart <= name.len() / 3);
+    ConfigError::Unknown { key, suggestion: near.map(|(_, name)| name) }
+}
+
+/// How many letters have to be changed, added or left out to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.bytes().enumerate() {
+            let kept = diagonal + usize::from(!a.eq_ignore_ascii_case(&b));
+            diagonal = row[j + 1];
+            row[j + 1] = kept.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}

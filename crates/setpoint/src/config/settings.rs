@@ -1,0 +1,173 @@
+//! Every setting there is: one table drives the file, the flags, the environment and the help.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{ControllerConfig, ShardBy, duration};
+
+/// One setting: what it is called, what is expected of it, and where its value goes.
+pub(super) struct Setting {
+    /// Its key in a file, with dots between levels.
+    pub(super) key: &'static str,
+    /// The variable of the environment that sets it too, if there is one.
+    pub(super) env: Option<&'static str>,
+    pub(super) help: &'static str,
+    pub(super) expected: &'static str,
+    /// Sets it from text; `None` if the text is not what is expected.
+    pub(super) set: fn(&mut ControllerConfig, &str) -> Option<()>,
+    pub(super) show: fn(&ControllerConfig) -> String,
+}
+
+impl Setting {
+    /// Its name as a flag: `queueConfig.maxRetries` is `--queue-config-max-retries`.
+    pub(super) fn flag(&self) -> String {
+        let mut flag = String::from("--");
+        for (at, letter) in self.key.char_indices() {
+            let after_letter = at > 0 && self.key.as_bytes()[at - 1].is_ascii_lowercase();
+            match letter {
+                '.' => flag.push('-'),
+                upper if upper.is_ascii_uppercase() => {
+                    if after_letter {
+                        flag.push('-');
+                    }
+                    flag.push(upper.to_ascii_lowercase());
+                }
+                other => flag.push(other),
+            }
+        }
+        flag
+    }
+}
+
+const COUNT: &str = "a whole number of at least 1";
+const COUNT_OR_NONE: &str = "a whole number; 0 for no limit";
+const RATE: &str = "a number of requests a second greater than 0";
+const DURATION: &str = "a duration greater than 0 such as 500ms, 2s or 5m";
+const DURATION_OR_NONE: &str = "a duration such as 500ms, 2s or 5m; 0 for none";
+const SWITCH: &str = "true or false";
+const TEXT: &str = "some text";
+
+fn at_least_one<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|number| *number >= T::from(1))
+}
+
+fn rate(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|rate: &f64| *rate > 0.0 && rate.is_finite())
+}
+
+fn some_time(text: &str) -> Option<Duration> {
+    duration::parse(text).filter(|duration| !duration.is_zero())
+}
+
+/// `0` and `none` say that there is no limit.
+fn limit<T>(value: T, none: bool) -> Option<T> {
+    Some(value).filter(|_| !none)
+}
+
+fn shown(duration: Option<Duration>) -> String {
+    duration.map_or("0".into(), duration::show)
+}
+
+fn text(value: &str) -> Option<String> {
+    Some(value.to_owned()).filter(|value| !value.is_empty())
+}
+
+/// A row of the table: key, variable, help, what is expected, how it is set and shown.
+macro_rules! setting {
+    ($key:literal, $env:expr, $help:literal, $expected:expr, |$config:ident, $text:ident| $set:expr, $show:expr) => {
+        Setting {
+            key: $key,
+            env: $env,
+            help: $help,
+            expected: $expected,
+            set: |$config, $text| Some($set),
+            show: |$config| $show.to_string(),
+        }
+    };
+}
+
+#[rustfmt::skip]
+pub(super) const SETTINGS: &[Setting] = &[
+    setting!("workers", None, "Keys that each controller works on at once", COUNT,
+        |c, t| c.workers = at_least_one::<u32>(t)? as usize, c.workers),
+    setting!("queueSize", None, "Keys that wait in a queue before its informers read no further", COUNT_OR_NONE,
+        |c, t| { let n: usize = t.parse().ok()?; c.queue_size = limit(n, n == 0) }, c.queue_size.unwrap_or(0)),
+    setting!("clientQPS", None, "Requests a second to the API server", RATE,
+        |c, t| c.client_qps = rate(t)?, c.client_qps),
+    setting!("clientBurst", None, "Requests at once before the rate applies", COUNT,
+        |c, t| c.client_burst = at_least_one(t)?, c.client_burst),
+    setting!("clientConnections", None, "Requests under way at the same time", COUNT_OR_NONE,
+        |c, t| { let n: usize = t.parse().ok()?; c.client_connections = limit(n, n == 0) },
+        c.client_connections.unwrap_or(0)),
+    setting!("maxRetries", None, "The same as queueConfig.maxRetries", COUNT_OR_NONE,
+        |c, t| { let n: u32 = t.parse().ok()?; c.queue_config.max_retries = limit(n, n == 0) },
+        c.queue_config.max_retries.unwrap_or(0)),
+    setting!("retryBackoff", None, "queueConfig.baseDelay and queueConfig.maxDelay in one",
+        "two durations, such as 1s-5m",
+        |c, t| {
+            let (base, max) = t.split_once('-')?;
+            c.queue_config.base_delay = some_time(base)?;
+            c.queue_config.max_delay = some_time(max)?;
+        },
+        format_args!("{}-{}", duration::show(c.queue_config.base_delay), duration::show(c.queue_config.max_delay))),
+    setting!("queueConfig.maxRetries", None, "Failures of a key in a row before it waits for a change", COUNT_OR_NONE,
+        |c, t| { let n: u32 = t.parse().ok()?; c.queue_config.max_retries = limit(n, n == 0) },
+        c.queue_config.max_retries.unwrap_or(0)),
+    setting!("queueConfig.baseDelay", None, "The wait after the second failure; it doubles from there", DURATION,
+        |c, t| c.queue_config.base_delay = some_time(t)?, duration::show(c.queue_config.base_delay)),
+    setting!("queueConfig.maxDelay", None, "The longest wait after a failure", DURATION,
+        |c, t| c.queue_config.max_delay = some_time(t)?, duration::show(c.queue_config.max_delay)),
+    setting!("queueConfig.rateLimiterQPS", None, "Retries a second over all keys of a queue",
+        "a number; 0 for no limit",
+        |c, t| { let n: f64 = t.parse().ok().filter(|n: &f64| *n >= 0.0 && n.is_finite())?;
+            c.queue_config.rate_limiter_qps = limit(n, n == 0.0) },
+        c.queue_config.rate_limiter_qps.unwrap_or(0.0)),
+    setting!("reconcileConfig.timeout", None, "A reconcile that takes longer is dropped", DURATION_OR_NONE,
+        |c, t| { let d = duration::parse(t)?; c.reconcile_config.timeout = limit(d, d.is_zero()) },
+        shown(c.reconcile_config.timeout)),
+    setting!("reconcileConfig.resyncPeriod", None, "How often every object is looked at again", DURATION_OR_NONE,
+        |c, t| { let d = duration::parse(t)?; c.reconcile_config.resync_period = limit(d, d.is_zero()) },
+        shown(c.reconcile_config.resync_period)),
+    setting!("reconcileConfig.maxConcurrent", None, "The most workers that a backlog may raise a controller to", COUNT,
+        |c, t| c.reconcile_config.max_concurrent = at_least_one::<u32>(t)? as usize, c.reconcile_config.max_concurrent),
+    setting!("informerConfig.cacheSize", Some("INFORMER_CACHE_SIZE"),
+        "Objects that a cache is expected to hold; one that holds more is reported", COUNT_OR_NONE,
+        |c, t| { let n: usize = t.parse().ok()?; c.informer_config.cache_size = limit(n, n == 0) },
+        c.informer_config.cache_size.unwrap_or(0)),
+    setting!("informerConfig.listTimeout", Some("LIST_TIMEOUT"), "How long the API server may take to answer a list", DURATION,
+        |c, t| c.informer_config.list_timeout = some_time(t)?, duration::show(c.informer_config.list_timeout)),
+    setting!("informerConfig.incrementalSync", Some("ENABLE_INCREMENTAL_SYNC"),
+        "Whether the first list is streamed where the API server can do that, instead of read in pages", SWITCH,
+        |c, t| c.informer_config.incremental_sync = t.parse().ok()?, c.informer_config.incremental_sync),
+    setting!("adaptive.enabled", None, "Whether workers and requests follow the load", SWITCH,
+        |c, t| c.adaptive = t.parse().ok()?, c.adaptive),
+    setting!("leaderElection.leaderElect", None, "Whether to work only while holding a lease", SWITCH,
+        |c, t| c.leader_election.leader_elect = t.parse().ok()?, c.leader_election.leader_elect),
+    setting!("leaderElection.leaseDuration", None, "How long others wait for a leader that is not heard of", DURATION,
+        |c, t| c.leader_election.lease_duration = some_time(t)?, duration::show(c.leader_election.lease_duration)),
+    setting!("leaderElection.renewDeadline", None, "How long a leader goes on without having renewed", DURATION,
+        |c, t| c.leader_election.renew_deadline = some_time(t)?, duration::show(c.leader_election.renew_deadline)),
+    setting!("leaderElection.retryPeriod", None, "The wait between two tries", DURATION,
+        |c, t| c.leader_election.retry_period = some_time(t)?, duration::show(c.leader_election.retry_period)),
+    setting!("leaderElection.resourceName", None, "The name of the Lease; by default the manager's", TEXT,
+        |c, t| c.leader_election.resource_name = Some(text(t)?),
+        c.leader_election.resource_name.as_deref().unwrap_or_default()),
+    setting!("leaderElection.resourceNamespace", None, "The namespace of the Lease", TEXT,
+        |c, t| c.leader_election.resource_namespace = text(t)?, c.leader_election.resource_namespace),
+    setting!("leaderElection.releaseOnExit", None, "Whether the lease is given up on exit", SWITCH,
+        |c, t| c.leader_election.release_on_exit = t.parse().ok()?, c.leader_election.release_on_exit),
+    setting!("sharding.shards", None, "Into how many parts the keys are split over replicas; 0: not at all",
+        "a whole number up to 1024; 0 for none",
+        |c, t| { let n: u32 = t.parse().ok().filter(|n| *n <= 1024)?; c.sharding.shards = limit(n, n == 0) },
+        c.sharding.shards.unwrap_or(0)),
+    setting!("sharding.by", None, "What a key's part follows from", "namespace or hash",
+        |c, t| c.sharding.by = match t { "namespace" => ShardBy::Namespace, "hash" => ShardBy::Hash, _ => return None },
+        match c.sharding.by { ShardBy::Namespace => "namespace", ShardBy::Hash => "hash" }),
+    setting!("shutdownTimeout", None, "How long everything may take to finish once it is stopped", DURATION,
+        |c, t| c.shutdown_timeout = some_time(t)?, duration::show(c.shutdown_timeout)),
+    setting!("bindAddress", None, "Where health, metrics and profiles are served; empty: nowhere",
+        "an address and a port, such as 127.0.0.1:8080",
+        |c, t| c.bind_address = if t.is_empty() { None } else { Some(t.parse::<SocketAddr>().ok()?) },
+        c.bind_address.map(|address| address.to_string()).unwrap_or_default()),
+];

@@ -1,0 +1,133 @@
+//! A manager as its configuration says: client with its limits, source, election, and what it serves.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::Manager;
+use crate::adaptive::Adaptive;
+use crate::config::ControllerConfig;
+use crate::leader::{ElectionConfig, InvalidElection};
+use crate::metrics::Metrics;
+use crate::serve::Operations;
+use crate::shard::ShardingOptions;
+use crate::source::KubeSource;
+use crate::{Client, Runnable, Runtime};
+
+/// Why a manager could not be made.
+///
+/// ```
+/// fn explain(error: &setpoint::manager::ConnectError) -> String {
+///     error.to_string()
+/// }
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is no client for that cluster.
+    #[error("cannot make a client for the cluster")]
+    Client(#[source] Box<kube::Error>),
+    /// The election could not work.
+    #[error(transparent)]
+    Election(#[from] InvalidElection),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address} for health, metrics and profiles (bindAddress)")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Manager {
+    /// A manager called `name` against a cluster, set up as configured: limits of the client, caches, leader
+    /// election, and what is served at the bind address.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
+    /// let cluster = kube::Config::infer().await?;
+    /// let environment = |name: &str| std::env::var(name).ok();
+    /// let (config, _) = ControllerConfig::default().load(std::env::args().skip(1), environment)?;
+    /// let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    /// let manager = Manager::connect("my-operator", cluster, runtime, config).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(
+        name: &'static str,
+        cluster: kube::Config,
+        runtime: Runtime,
+        config: ControllerConfig,
+    ) -> Result<Self, ConnectError> {
+        let host = cluster.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        let kube = kube::Client::try_from(cluster).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        Self::configured(name, kube, &host, runtime, config).await
+    }
+
+    /// The same on a client that there is already; `host` is what its requests are counted under.
+    pub async fn configured(
+        name: &'static str,
+        kube: kube::Client,
+        host: &str,
+        runtime: Runtime,
+        config: ControllerConfig,
+    ) -> Result<Self, ConnectError> {
+        let (clock, metrics) = (&runtime.clock, Metrics::new());
+        let base = Client::new(kube).with_user_agent(name).with_metrics(clock, &metrics, host);
+        // Lists and watches wait for no turn: they are few, and everything else waits for them.
+        let source =
+            KubeSource::new(base.clone().with_timeout(config.informer_config.list_timeout), runtime.clone());
+        let source = if config.informer_config.incremental_sync { source } else { source.paged() };
+        let (rate, burst) = (config.client_qps, config.client_burst);
+        let adaptive = config.adaptive.then(|| Adaptive::new(clock, rate, burst));
+        let mut client = match &adaptive {
+            Some(adaptive) => base.with_adaptive(clock, adaptive),
+            None => base.with_rate_limit(clock, rate, burst),
+        };
+        if let Some(most) = config.client_connections {
+            client = client.with_connections(most);
+        }
+        let mut manager =
+            Self::assemble(client, Arc::new(source), runtime, metrics, config.clone(), adaptive);
+        if config.leader_election.leader_elect {
+            let identity = ElectionConfig::own_identity(&manager.context.runtime.rng);
+            manager.elect(config.election(name, &identity), name)?;
+        }
+        if let Some(shards) = config.sharding.shards {
+            let identity = ElectionConfig::own_identity(&manager.context.runtime.rng);
+            let (election, by) = (config.election(name, &identity), config.sharding.by);
+            manager.shard(ShardingOptions { election, shards, by })?;
+        }
+        if let Some(address) = config.bind_address {
+            let bound = TcpListener::bind(address).await;
+            let listener = bound.map_err(|source| ConnectError::Listen { address, source })?;
+            let operations = Operations::of(&manager.context);
+            manager.add(Serving { operations, listener });
+        }
+        Ok(manager)
+    }
+}
+
+/// Serves health, metrics and profiles in every replica.
+struct Serving {
+    operations: Operations,
+    listener: TcpListener,
+}
+
+impl Runnable for Serving {
+    fn name(&self) -> &str {
+        "operations"
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.operations.serve(self.listener, stop))
+    }
+
+    fn needs_leader(&self) -> bool {
+        false
+    }
+}

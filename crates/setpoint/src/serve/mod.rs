@@ -1,0 +1,195 @@
+//! What an operator of this process can ask it over HTTP: is it well, what has it counted, where does its time go.
+//!
+//! ```text
+//!  /healthz, /livez, /readyz   named checks; ?verbose lists them, ?exclude=NAME leaves one out, /NAME asks for one
+//!  /metrics                    Prometheus' text format
+//!  /debug/pprof/profile        CPU, sampled for ?seconds=N (30)
+//!  /debug/pprof/heap           memory, by what holds it
+//! ```
+//!
+//! [`Operations`] knows the answers and needs no socket; [`Operations::serve`] is a listener for those that
+//! have none of their own.
+
+mod cpu;
+mod profile;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use setpoint_clock::Clock;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use profile::Profile;
+
+use crate::Context;
+use crate::health::{Health, Report};
+use crate::metrics::{self, Metrics};
+
+/// Where memory is, as whoever owns the allocator sees it.
+///
+/// ```
+/// use setpoint::serve::{Heap, Profile};
+/// let heap: Heap = std::sync::Arc::new(|| Profile::new("inuse_space", "bytes"));
+/// ```
+pub type Heap = Arc<dyn Fn() -> Profile + Send + Sync>;
+
+/// Answers what operators ask. Cheap to clone.
+///
+/// ```
+/// # fn example(manager: setpoint::Manager) {
+/// use setpoint::serve::Operations;
+/// let operations = Operations::of(manager.context());
+/// # async fn serve(operations: Operations, listener: tokio::net::TcpListener, stop: tokio_util::sync::CancellationToken) {
+/// operations.serve(listener, stop).await;
+/// # }
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Operations {
+    health: Health,
+    metrics: Metrics,
+    clock: Clock,
+    heap: Option<Heap>,
+}
+
+/// The longest CPU profile: a request that takes longer is cut by what stands between.
+const LONGEST_PROFILE: u64 = 300;
+const USUAL_PROFILE: u64 = 30;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const BINARY: &str = "application/octet-stream";
+
+type Answer = Response<Full<Bytes>>;
+
+impl Operations {
+    /// What a manager's context knows.
+    pub fn of(context: &Context) -> Self {
+        let Context { health, metrics, runtime, .. } = context;
+        Self { health: health.clone(), metrics: metrics.clone(), clock: runtime.clock.clone(), heap: None }
+    }
+
+    /// Serves heap profiles too.
+    pub fn with_heap(self, heap: Heap) -> Self {
+        Self { heap: Some(heap), ..self }
+    }
+
+    /// The answer to a request; its body is of no interest.
+    pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
+        }
+        let path = request.uri().path().trim_end_matches('/');
+        let query: Vec<(String, String)> =
+            form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect();
+        match path {
+            "/metrics" => with_type(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()),
+            "/debug/pprof" => text(StatusCode::OK, "profile\nheap\n"),
+            "/debug/pprof/profile" => self.cpu_profile(&query).await,
+            "/debug/pprof/heap" => self.heap_profile(),
+            path => self.checks(path, &query),
+        }
+    }
+
+    fn checks(&self, path: &str, query: &[(String, String)]) -> Answer {
+        let (endpoint, one) =
+            path.trim_start_matches('/').split_once('/').unwrap_or((&path[path.len().min(1)..], ""));
+        let report = match endpoint {
+            "healthz" => self.health.healthz(),
+            "livez" => self.health.livez(),
+            "readyz" => self.health.readyz(),
+            _ => return text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        };
+        let excluded = query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
+        let report = if one.is_empty() { Some(report.without(excluded)) } else { report.only(one) };
+        match report {
+            Some(report) => health(&report, query.iter().any(|(name, _)| name == "verbose")),
+            None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    async fn cpu_profile(&self, query: &[(String, String)]) -> Answer {
+        let given = query.iter().find(|(name, _)| name == "seconds").map(|(_, value)| value.parse::<u64>());
+        let seconds = match given {
+            None => USUAL_PROFILE,
+            Some(Ok(seconds)) if (1..=LONGEST_PROFILE).contains(&seconds) => seconds,
+            Some(_) => {
+                let expected = format!("seconds: expected a whole number from 1 to {LONGEST_PROFILE}\n");
+                return text(StatusCode::BAD_REQUEST, expected);
+            }
+        };
+        match cpu::profile(&self.clock, Duration::from_secs(seconds)).await {
+            Ok(profile) => with_type(StatusCode::OK, BINARY, profile.encode()),
+            Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, why + "\n"),
+        }
+    }
+
+    fn heap_profile(&self) -> Answer {
+        match &self.heap {
+            Some(heap) => with_type(StatusCode::OK, BINARY, heap().encode()),
+            None => text(StatusCode::NOT_FOUND, "this process does not know where its memory is\n"),
+        }
+    }
+
+    /// Answers on a listener until `stop`; answers under way are finished.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                accepted = listener.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    self.clock.sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let operations = self.clone();
+            let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+                let operations = operations.clone();
+                async move { Ok::<_, Infallible>(operations.answer(&request).await) }
+            });
+            let builder = Builder::new(TokioExecutor::new());
+            let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+            });
+        }
+        graceful.shutdown().await;
+    }
+}
+
+fn health(report: &Report, verbose: bool) -> Answer {
+    let status = if report.ok { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    text(status, if verbose { report.verbose() } else { report.brief() })
+}
+
+fn text(status: StatusCode, body: impl Into<String>) -> Answer {
+    with_type(status, TEXT, body.into())
+}
+
+fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    response
+}

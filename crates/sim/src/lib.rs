@@ -8,6 +8,7 @@
 //!  link.rs     the line of one replica among several: open, cut, or frozen with the replica
 //!  trace.rs    everything that happened, in order
 //!  graph.rs    the object graph at the end, with what chance decides masked
+//!  testing.rs  the same for authors of controllers: `TestCluster`
 //!  plan.rs     every write × crash before/after, every event × hidden/stale, then seeded combinations
 //! ```
 //!
@@ -22,6 +23,7 @@ mod graph;
 mod link;
 mod plan;
 mod source;
+mod testing;
 mod trace;
 mod world;
 
@@ -29,5 +31,6 @@ pub use faults::{Fault, Faults, OnCall, OnEvent};
 pub use graph::{Counts, Graph, History};
 pub use link::{Link, Write};
 pub use plan::{Failure, Plan, Report, Scenario, check_all};
+pub use testing::{Running, TestCluster};
 pub use trace::Trace;
 pub use world::World;

@@ -51,7 +51,7 @@ impl World {
         })
     }
 
-    async fn new(seed: u64, parts: Parts, faults: Vec<Fault>) -> Self {
+    pub(crate) async fn new(seed: u64, parts: Parts, faults: Vec<Fault>) -> Self {
         let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
         let store = Arc::new(MemoryStore::new(clock.clone()));
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    async fn keep_managing(&self) {
+    pub(crate) async fn keep_managing(&self) {
         loop {
             let manager = self.cluster.manager_on(
                 Client::new(faulty_client(self.cluster.api(), &self.faults)),
@@ -177,6 +177,20 @@ impl World {
 
     pub fn counts(&self) -> Counts {
         self.history().counts()
+    }
+
+    /// The kind of that name, if it is served.
+    pub(crate) fn served(&self, api_version: &str, kind: &str) -> Option<Kind> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let registry = self.cluster.api().registry();
+        let served = &registry.kind(group, version, kind)?.kind;
+        Some(Kind::new(group, version, kind, &served.plural, served.is_namespaced()))
+    }
+
+    /// How many changes there have been to anything but Leases and Events, which never rest.
+    pub(crate) fn changes_but_heartbeats(&self) -> usize {
+        let quiet = |object: &serde_json::Value| matches!(object["kind"].as_str(), Some("Lease" | "Event"));
+        self.history().changes().filter(|(_, object)| !quiet(object)).count()
     }
 
     /// The newest revision of the store: equal before and after means that nothing was written.

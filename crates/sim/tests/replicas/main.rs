@@ -2,6 +2,7 @@
 //! works, and none works after another has taken over.
 
 mod leader;
+mod shards;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde_json::json;
 use setpoint::client::{Part, Patch};
 use setpoint::handler::enqueue_self;
 use setpoint::reconcile::Attempting;
+use setpoint::shard::Sharded;
 use setpoint::{
     Client, Clock, Controller, Instant, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
 };
@@ -29,13 +31,15 @@ struct Marker {
     marks: Marks,
 }
 
-/// Who worked, and when: shared by all replicas of a test.
+/// Who worked on what, and when: shared by all replicas of a test.
 #[derive(Clone, Default)]
 struct Marks(Arc<Mutex<Vec<Mark>>>);
 
+#[derive(Clone, Debug)]
 struct Mark {
     at: Instant,
     who: &'static str,
+    key: Key,
 }
 
 impl Reconciler for Marker {
@@ -50,7 +54,9 @@ impl Reconciler for Marker {
             .patch(&Kind::of::<ConfigMap>(), key, Part::Main, patch)
             .await
             .attempting(format!("mark {key}"))?;
-        self.marks.0.lock().push(Mark { at: self.clock.instant(), who: self.name });
+        // Long enough for a hand-over to find work under way.
+        self.clock.sleep(SECOND / 2).await;
+        self.marks.0.lock().push(Mark { at: self.clock.instant(), who: self.name, key: key.clone() });
         Ok(Outcome::CheckAfter(SECOND))
     }
 }
@@ -69,6 +75,7 @@ fn marker(name: &'static str, marks: &Marks) -> Parts {
             maps: maps.lister(),
             marks: marks.clone(),
         };
+        let marker = Sharded::new(&context.shards, &queue, &maps, marker);
         let controller = Controller::new("marker", queue, marker).workers(4).waits_for(&maps);
         vec![Box::new(controller) as Box<dyn setpoint::Runnable>]
     };

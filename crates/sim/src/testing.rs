@@ -1,0 +1,232 @@
+//! `TestCluster`: a whole cluster inside a test, for authors of controllers.
+//!
+//! An API server with whichever built-in controllers, scheduler and simulated nodes a test asks for, in the
+//! test's own process and on a virtual clock: it is there in milliseconds, nothing is shared with other tests,
+//! and an hour passes as fast as what happens in it takes to compute. The author's controllers run beside the
+//! built-in ones, and can be crashed, cut off and shown stale events.
+//!
+//! ```
+//! use k8s_openapi::api::apps::v1::Deployment;
+//! use setpoint::Key;
+//! use setpoint_sim::TestCluster;
+//! TestCluster::new().all_controllers().scheduler().nodes(2).run(async |cluster| {
+//!     cluster.create(serde_json::json!({
+//!         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+//!         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
+//!             "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}}},
+//!     })).await;
+//!     let web = cluster.until(&Key::namespaced("default", "web"), |web: &Deployment| {
+//!         web.status.as_ref().is_some_and(|status| status.ready_replicas == Some(3))
+//!     }).await;
+//!     assert_eq!(web.status.unwrap().replicas, Some(3));
+//! });
+//! ```
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+use setpoint::{Context, Key, Kind, Object, Runnable, View};
+use setpoint_cluster::{Build, Parts};
+use tokio::task::JoinSet;
+
+use crate::faults::Fault;
+use crate::world::World;
+
+/// What a test wants of its cluster. See the [module](self) for an example.
+#[derive(Clone, Default)]
+pub struct TestCluster {
+    parts: Parts,
+    faults: Vec<Fault>,
+    seed: u64,
+}
+
+impl TestCluster {
+    /// An API server, and nothing else until it is asked for.
+    pub fn new() -> Self {
+        Self { seed: 1, ..Self::default() }
+    }
+
+    /// Built-in controllers by name (`deployment`, `garbagecollector`), as `--controllers` takes them.
+    ///
+    /// # Panics
+    /// If there is no controller of such a name.
+    pub fn controllers(mut self, names: &[&str]) -> Self {
+        self.parts.controllers =
+            setpoint_controllers::selected(names).unwrap_or_else(|error| panic!("{error}"));
+        self
+    }
+
+    /// Every built-in controller that a cluster runs by default.
+    pub fn all_controllers(self) -> Self {
+        self.controllers(&["*"])
+    }
+
+    /// A scheduler, so that pods get nodes.
+    pub fn scheduler(mut self) -> Self {
+        self.parts.scheduler = true;
+        self
+    }
+
+    /// Simulated nodes, on which pods run.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.parts.nodes = nodes;
+        self
+    }
+
+    /// The author's own controllers, as a manager would run them.
+    pub fn with(
+        mut self,
+        build: impl Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync + 'static,
+    ) -> Self {
+        self.parts.own.push(Arc::new(build) as Build);
+        self
+    }
+
+    /// What goes wrong: calls that fail or are lost, crashes around the n-th write, events that come late, twice
+    /// or not at all. They meet the controllers, not the test's own client.
+    pub fn faults(mut self, faults: impl IntoIterator<Item = Fault>) -> Self {
+        self.faults.extend(faults);
+        self
+    }
+
+    /// What everything that is up to chance follows from (default 1).
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The parts, for a [`Scenario`](crate::Scenario) that tries every fault there is.
+    pub fn parts(&self) -> Parts {
+        self.parts.clone()
+    }
+
+    /// Runs a test in such a cluster, in virtual time on a runtime of its own.
+    pub fn run<T>(self, test: impl AsyncFnOnce(&Running) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
+        runtime.block_on(async {
+            let running = self.start().await;
+            test(&running).await
+        })
+    }
+
+    /// Starts such a cluster in the runtime of a `#[tokio::test]`: in virtual time if that one is
+    /// `start_paused`, in real time otherwise. It ends when it is dropped.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// let cluster = setpoint_sim::TestCluster::new().start().await;
+    /// let namespaces: kube::Api<Namespace> = kube::Api::all(cluster.kube());
+    /// assert!(namespaces.get("kube-system").await.is_ok());
+    /// # });
+    /// ```
+    pub async fn start(self) -> Running {
+        let world = Arc::new(World::new(self.seed, self.parts, self.faults).await);
+        let mut managing = JoinSet::new();
+        let managed = world.clone();
+        managing.spawn(async move { managed.keep_managing().await });
+        Running { world, _managing: managing }
+    }
+}
+
+/// A cluster that runs. What else it can do is in [`World`].
+pub struct Running {
+    world: Arc<World>,
+    /// Ends with this.
+    _managing: JoinSet<()>,
+}
+
+impl Deref for Running {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl Running {
+    /// A `kube::Client` with all rights, for tests of code that knows nothing of this crate.
+    pub fn kube(&self) -> kube::Client {
+        self.client().kube().clone()
+    }
+
+    /// Creates an object; its kind and namespace are in it.
+    ///
+    /// # Panics
+    /// If the API server refuses it, saying why.
+    pub async fn create(&self, object: impl serde::Serialize) -> Object {
+        let body = serde_json::to_value(object).expect("an object encodes");
+        let namespace = body["metadata"]["namespace"].as_str().map(str::to_owned);
+        let kind = self.kind_of(&body).await;
+        self.world.create(&kind, namespace.as_deref(), body).await
+    }
+
+    /// Installs a definition, and waits until its kind is served.
+    pub async fn install(&self, definition: &CustomResourceDefinition) {
+        let name = definition.metadata.name.clone().unwrap_or_default();
+        self.world
+            .create(
+                &Kind::of::<CustomResourceDefinition>(),
+                None,
+                serde_json::to_value(definition).expect("a definition encodes"),
+            )
+            .await;
+        let established = |definition: &CustomResourceDefinition| {
+            let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|one| one.type_ == "Established" && one.status == "True")
+        };
+        self.until(&Key::cluster(name), established).await;
+    }
+
+    /// The object as it is now.
+    pub async fn find<V: View>(&self, key: &Key) -> Option<V> {
+        let value = self.world.get(&Kind::of::<V>(), key).await?;
+        Some(
+            serde_json::from_value(value)
+                .unwrap_or_else(|error| panic!("{} {key}: {error}", Kind::of::<V>())),
+        )
+    }
+
+    /// Waits, in the cluster's time, until there is such an object and `settled` holds for it.
+    ///
+    /// # Panics
+    /// If it never does, with the object as it is and everything that happened.
+    pub async fn until<V: View>(&self, key: &Key, settled: impl Fn(&V) -> bool) -> V {
+        let holds = |value: Option<&Value>| {
+            let object = value.and_then(|value| V::deserialize(value).ok());
+            object.is_some_and(|object| settled(&object))
+        };
+        self.world.until(&Kind::of::<V>(), key, holds).await;
+        self.find(key).await.expect("it was there a moment ago")
+    }
+
+    /// Waits until there is no such object any more.
+    pub async fn gone<V: View>(&self, key: &Key) {
+        self.world.until(&Kind::of::<V>(), key, |object| object.is_none()).await;
+    }
+
+    /// Waits until nothing has been written for this long, heartbeats left out: the cluster is at rest.
+    pub async fn settled(&self, quiet: Duration) {
+        let mut seen = self.world.changes_but_heartbeats();
+        loop {
+            self.pass(quiet).await;
+            let now = self.world.changes_but_heartbeats();
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
+    }
+
+    /// The kind that an object says it is of, as the API server serves it.
+    async fn kind_of(&self, object: &Value) -> Kind {
+        let (api_version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
+        let (Some(api_version), Some(kind)) = (api_version, kind) else {
+            panic!("apiVersion and kind say what it is, and they are missing in {object}")
+        };
+        self.world.served(api_version, kind).unwrap_or_else(|| panic!("{api_version} {kind} is not served"))
+    }
+}

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Up(Up),
     /// Run the controllers against any Kubernetes API server.
     ControllerManager(ControllerManager),
+    /// Write a new operator that builds, has tests and runs.
+    New(New),
     /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
 }
@@ -88,6 +90,24 @@ pub(crate) struct ControllerManager {
     pub(crate) terminated_pod_gc_threshold: usize,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct New {
+    /// The name of the project, such as database-operator.
+    pub(crate) name: String,
+    /// The kind that it operates; without it made from the name.
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+    /// The API group of the kind.
+    #[arg(long, default_value = "example.com")]
+    pub(crate) group: String,
+    /// Where to write it; without it a directory of the project's name.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// The checkout of setpoint that the project is built with; without it the one that this binary is from.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) setpoint_path: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod args;
 mod controller_manager;
 mod kubeconfig;
 mod logging;
+mod new;
 mod pki;
 mod process;
 mod up;
@@ -34,6 +35,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => block_on(up::run(options)),
         Command::ControllerManager(options) => block_on(controller_manager::run(options)),
+        Command::New(options) => new::run(&options),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
             Ok(())

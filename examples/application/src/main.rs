@@ -1,30 +1,37 @@
-//! Runs the operator against the cluster of the current kubeconfig. `--crd` prints its definition instead:
+//! Runs the operator against the cluster of the current kubeconfig, `setpoint up` or any other. `--crd` prints its
+//! definition instead:
 //!
 //! ```console
 //! $ cargo run -p setpoint-example-application -- --crd | kubectl apply -f -
-//! $ cargo run -p setpoint-example-application
+//! $ cargo run -p setpoint-example-application -- --workers=2 --bind-address=127.0.0.1:8080
 //! ```
-
-use std::sync::Arc;
+//!
+//! Of several replicas one works: leader election is on unless `--leader-election-leader-elect=false`.
 
 use anyhow::Context;
-use setpoint::source::KubeSource;
-use setpoint::{Client, Clock, Manager, Rng, Runtime};
+use setpoint::config::LeaderElectionConfig;
+use setpoint::leader::Ended;
+use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
 use setpoint_example_application::{CONTROLLER, definition, runnables};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    if std::env::args().any(|argument| argument == "--crd") {
-        println!("{}", serde_json::to_string_pretty(&definition())?);
-        return Ok(());
+    let leader_election = LeaderElectionConfig { leader_elect: true, ..LeaderElectionConfig::default() };
+    let defaults = ControllerConfig { leader_election, ..ControllerConfig::default() };
+    let (config, rest) = defaults.load(std::env::args().skip(1), |name| std::env::var(name).ok())?;
+    match rest.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {}
+        ["--crd"] => {
+            println!("{}", serde_json::to_string_pretty(&definition())?);
+            return Ok(());
+        }
+        _ => anyhow::bail!("unknown arguments {rest:?}; there are --crd and\n{}", ControllerConfig::help()),
     }
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let config = kube::Config::infer().await.context("find a cluster: set KUBECONFIG")?;
-    let kube = kube::Client::try_from(config).context("connect to the cluster")?;
+    let cluster = kube::Config::infer().await.context("find a cluster: set KUBECONFIG")?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    let source = Arc::new(KubeSource::new(Client::new(kube.clone()), runtime.clone()));
-    let mut manager = Manager::new(Client::new(kube).with_user_agent(CONTROLLER), source, runtime);
+    let mut manager = Manager::connect(CONTROLLER, cluster, runtime, config).await?;
     for runnable in runnables(&manager.context().clone()) {
         manager.add(runnable);
     }
@@ -35,6 +42,7 @@ async fn main() -> anyhow::Result<()> {
             stopping.cancel();
         }
     });
-    manager.run(stop).await;
+    let ended = manager.run(stop).await;
+    anyhow::ensure!(ended == Ended::Stopped, "lost the lease: another replica works now");
     Ok(())
 }

@@ -9,8 +9,8 @@ use setpoint::handler::{enqueue_controller, enqueue_self};
 use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Context, Controller, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError,
-    Reconciler, Recorder, Runnable,
+    Cached, Client, Context, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+    Runnable,
 };
 
 use crate::{Application, ApplicationStatus, Phase, desired, directory, status};
@@ -22,7 +22,7 @@ const FINALIZER: &str = "example.com/directory";
 
 /// What a manager runs.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    let queue = Queue::new(CONTROLLER, &context.runtime);
+    let queue = context.queue(CONTROLLER);
     let applications = context.informers.of::<Application>();
     let deployments = context.informers.of::<Deployment>();
     let services = context.informers.of::<Service>();
@@ -41,7 +41,7 @@ pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
         services: services.lister(),
         directories: directories.lister(),
     };
-    let controller = Controller::new(CONTROLLER, queue, reconciler).workers(2);
+    let controller = context.controller(CONTROLLER, queue, reconciler);
     let controller = [&applications, &deployments, &services, &directories]
         .into_iter()
         .fold(controller, |controller, informer| controller.waits_for(informer));
@@ -143,7 +143,7 @@ impl ApplicationReconciler {
             let message = format!("All {} replicas are ready", status.ready_replicas);
             self.recorder.event(&kind, application.object(), EventType::Normal, "Ready", message);
             self.metrics.count(
-                "application_rollouts_total",
+                "application_rollouts",
                 "Applications that became ready",
                 &[("namespace", key.namespace().unwrap_or_default())],
                 1,

@@ -1,0 +1,51 @@
+//! The controller in a cluster of its own, on a virtual clock.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use serde_json::json;
+use setpoint::client::Delete;
+use setpoint::{Key, Kind};
+use setpoint_example_first_controller::runnables;
+use setpoint_sim::TestCluster;
+
+fn namespace(name: &str, greet: &str) -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"greet": greet}}})
+}
+
+#[test]
+fn a_labelled_namespace_is_greeted_and_others_are_not() {
+    TestCluster::new().with(runnables).run(async |cluster| {
+        cluster.create(namespace("shop", "true")).await;
+        cluster.create(namespace("attic", "false")).await;
+        let greeting = cluster.until(&Key::namespaced("shop", "greeting"), |_: &ConfigMap| true).await;
+        assert_eq!(greeting.data.unwrap_or_default()["text"], "hello, shop");
+        cluster.pass(Duration::from_secs(600)).await;
+        assert!(cluster.find::<ConfigMap>(&Key::namespaced("attic", "greeting")).await.is_none());
+    });
+}
+
+#[test]
+fn a_greeting_that_was_deleted_is_said_again() {
+    TestCluster::new().with(runnables).run(async |cluster| {
+        cluster.create(namespace("shop", "true")).await;
+        let key = Key::namespaced("shop", "greeting");
+        let first = cluster.until(&key, |_: &ConfigMap| true).await;
+        let deleted = cluster.client().delete(&Kind::of::<ConfigMap>(), &key, &Delete::default()).await;
+        deleted.expect("the user may");
+        let again = |map: &ConfigMap| map.metadata.uid != first.metadata.uid;
+        cluster.until(&key, again).await;
+    });
+}
+
+#[test]
+fn a_deleted_namespace_goes() {
+    TestCluster::new().with(runnables).controllers(&["namespace"]).run(async |cluster| {
+        cluster.create(namespace("shop", "true")).await;
+        cluster.until(&Key::namespaced("shop", "greeting"), |_: &ConfigMap| true).await;
+        let key = Key::cluster("shop");
+        let deleted = cluster.client().delete(&Kind::of::<Namespace>(), &key, &Delete::default()).await;
+        deleted.expect("the user may");
+        cluster.gone::<Namespace>(&key).await;
+    });
+}

@@ -1,0 +1,48 @@
+//! Runs the operator against the cluster of the current kubeconfig, `setpoint up` or any other. `--crd` prints its
+//! definition instead:
+//!
+//! ```console
+//! $ cargo run -p setpoint-example-operator-template -- --crd | kubectl apply -f -
+//! $ cargo run -p setpoint-example-operator-template -- --workers=2 --bind-address=127.0.0.1:8080
+//! ```
+//!
+//! Of several replicas one works: leader election is on unless `--leader-election-leader-elect=false`.
+
+use anyhow::Context;
+use setpoint::config::LeaderElectionConfig;
+use setpoint::leader::Ended;
+use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
+use setpoint_example_operator_template::{CONTROLLER, definition, runnables};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let leader_election = LeaderElectionConfig { leader_elect: true, ..LeaderElectionConfig::default() };
+    let defaults = ControllerConfig { leader_election, ..ControllerConfig::default() };
+    let (config, rest) = defaults.load(std::env::args().skip(1), |name| std::env::var(name).ok())?;
+    match rest.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {}
+        ["--crd"] => {
+            println!("{}", serde_json::to_string_pretty(&definition())?);
+            return Ok(());
+        }
+        _ => anyhow::bail!("unknown arguments {rest:?}; there are --crd and\n{}", ControllerConfig::help()),
+    }
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let cluster = kube::Config::infer().await.context("find a cluster: set KUBECONFIG")?;
+    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    let mut manager = Manager::connect(CONTROLLER, cluster, runtime, config).await?;
+    for runnable in runnables(&manager.context().clone()) {
+        manager.add(runnable);
+    }
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            stopping.cancel();
+        }
+    });
+    let ended = manager.run(stop).await;
+    anyhow::ensure!(ended == Ended::Stopped, "lost the lease: another replica works now");
+    Ok(())
+}

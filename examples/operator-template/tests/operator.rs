@@ -1,0 +1,67 @@
+//! The operator in a cluster of its own, on a virtual clock: with its users, and with things going wrong.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use setpoint::client::{Delete, Part, Patch};
+use setpoint::{Key, Kind};
+use setpoint_example_operator_template::{Widget, definition, runnables};
+use setpoint_sim::{Fault, OnCall, Running, TestCluster};
+
+fn cluster() -> TestCluster {
+    TestCluster::new().controllers(&["garbagecollector"]).with(runnables)
+}
+
+fn key() -> Key {
+    Key::namespaced("default", "first")
+}
+
+async fn begin(cluster: &Running) {
+    cluster.install(&definition()).await;
+    let widget = json!({
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "first", "namespace": "default"},
+        "spec": {"text": "hello"},
+    });
+    cluster.create(widget).await;
+    cluster.until(&key(), |it: &Widget| it.status.as_ref().is_some_and(|status| status.ready)).await;
+}
+
+fn holds(text: &str) -> impl Fn(&ConfigMap) -> bool {
+    move |map| map.data.as_ref().is_some_and(|data| data["text"] == text)
+}
+
+#[test]
+fn the_text_is_followed() {
+    cluster().run(async |cluster| {
+        begin(cluster).await;
+        cluster.until(&key(), holds("hello")).await;
+        let patch = Patch::merge(&json!({"spec": {"text": "goodbye"}}));
+        let patched = cluster.client().patch(&Kind::of::<Widget>(), &key(), Part::Main, patch).await;
+        patched.expect("it is there");
+        cluster.until(&key(), holds("goodbye")).await;
+    });
+}
+
+#[test]
+fn what_is_deleted_leaves_nothing() {
+    cluster().run(async |cluster| {
+        begin(cluster).await;
+        let deleted = cluster.client().delete(&Kind::of::<Widget>(), &key(), &Delete::default()).await;
+        deleted.expect("it is there");
+        cluster.gone::<ConfigMap>(&key()).await;
+    });
+}
+
+#[test]
+fn crashes_and_lost_answers_change_nothing() {
+    for nth in 0..2 {
+        for what in [OnCall::CrashBefore, OnCall::CrashAfter, OnCall::DropAfter, OnCall::Refuse(500)] {
+            let fault = Fault::Call { nth, what };
+            cluster().faults([fault]).run(async |cluster| {
+                begin(cluster).await;
+                cluster.until(&key(), holds("hello")).await;
+            });
+        }
+    }
+}

@@ -15,6 +15,7 @@
 //!   runs any further;
 //! - with an election, the context's client refuses writes while this replica does not lead.
 
+mod caches;
 mod connect;
 mod order;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use crate::source::Source;
 use crate::{Client, Runtime};
 use order::{Order, Starting};
 
+pub(crate) use caches::heap;
 pub use connect::ConnectError;
 pub use order::OrderError;
 
@@ -149,6 +151,10 @@ impl Manager {
             turns: Turns::Alone,
             order: Order::default(),
         };
+        if let Some(expected) = manager.context.config.informer_config.cache_size {
+            let Context { informers, metrics, runtime, .. } = manager.context.clone();
+            manager.add(caches::CacheSizes { expected, informers, metrics, clock: runtime.clock });
+        }
         if let Some(adaptive) = manager.context.adaptive.clone() {
             manager.add(Deciding { adaptive, metrics: manager.context.metrics.clone() });
         }

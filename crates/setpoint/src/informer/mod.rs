@@ -124,6 +124,23 @@ struct Progress {
     revision: u64,
 }
 
+/// What the cache of an informer holds.
+///
+/// ```
+/// # fn example(informers: &setpoint::Informers) {
+/// let bytes: usize = informers.sizes().iter().map(|size| size.bytes).sum();
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSize {
+    /// Of which kind.
+    pub kind: Kind,
+    /// How many objects.
+    pub objects: usize,
+    /// How large they are, encoded.
+    pub bytes: usize,
+}
+
 impl Informers {
     /// Informers that read from `source`.
     pub fn new(source: Arc<dyn Source>, runtime: Runtime) -> Self {
@@ -173,6 +190,17 @@ impl Informers {
         let known = self.shared.informers.lock().contains_key(&(kind.clone(), Selection::default()));
         let metadata_only = !known && !self.shared.source.shares_objects();
         self.select(kind, Selection { metadata_only, ..Selection::default() })
+    }
+
+    /// What the caches hold, by kind.
+    pub fn sizes(&self) -> Vec<CacheSize> {
+        let informers: Vec<Informer> = self.shared.informers.lock().values().cloned().collect();
+        let size = |informer: &Informer| {
+            let objects = informer.objects().list(None);
+            let bytes = objects.iter().map(|object| object.raw().len()).sum();
+            CacheSize { kind: informer.kind().clone(), objects: objects.len(), bytes }
+        };
+        informers.iter().map(size).collect()
     }
 
     /// Stops an informer that no handler listens to, and forgets it.

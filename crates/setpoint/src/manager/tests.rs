@@ -366,3 +366,28 @@ async fn no_more_calls_are_under_way_than_there_may_be() {
     futures::future::join_all(calls).await;
     assert_eq!(clock.instant() - started, Duration::from_secs(3), "six calls, two at a time");
 }
+
+#[tokio::test(start_paused = true)]
+async fn caches_are_counted_and_shown_in_the_heap_profile() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+    let (client, _) = fake::client(fake::echo);
+    let source = Arc::new(Still { clock: clock.clone(), lists_after: Duration::ZERO });
+    let config = ControllerConfig::from_yaml("controller: {informerConfig: {cacheSize: 5}}").expect("valid");
+    let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
+    let manager = Manager::assemble(client, source, runtime, Metrics::new(), config, None);
+    let context = manager.context().clone();
+    let configs = context.informers.of::<ConfigMap>();
+    let running = tokio::spawn(manager.run(CancellationToken::new()));
+    configs.synced().await;
+    clock.sleep(Duration::from_secs(60)).await;
+    let counted = r#"setpoint_informer_objects{group="",resource="configmaps"} 1"#;
+    assert!(context.metrics.encode().contains(counted), "{}", context.metrics.encode());
+    assert_eq!(context.informers.sizes()[0].bytes, config_size());
+    let profile = heap(&context.informers).encode();
+    assert!(String::from_utf8_lossy(&profile).contains("cache of configmaps"));
+    running.abort();
+}
+
+fn config_size() -> usize {
+    config().raw().len()
+}

@@ -4,7 +4,7 @@
 //!  /healthz, /livez, /readyz   named checks; ?verbose lists them, ?exclude=NAME leaves one out, /NAME asks for one
 //!  /metrics                    Prometheus' text format
 //!  /debug/pprof/profile        CPU, sampled for ?seconds=N (30)
-//!  /debug/pprof/heap           memory, by what holds it
+//!  /debug/pprof/heap           memory, by what holds it: caches by kind, unless the binary knows better
 //! ```
 //!
 //! [`Operations`] knows the answers and needs no socket; [`Operations::serve`] is a listener for those that
@@ -60,7 +60,7 @@ pub struct Operations {
     health: Health,
     metrics: Metrics,
     clock: Clock,
-    heap: Option<Heap>,
+    heap: Heap,
 }
 
 /// The longest CPU profile: a request that takes longer is cut by what stands between.
@@ -75,13 +75,20 @@ type Answer = Response<Full<Bytes>>;
 impl Operations {
     /// What a manager's context knows.
     pub fn of(context: &Context) -> Self {
-        let Context { health, metrics, runtime, .. } = context;
-        Self { health: health.clone(), metrics: metrics.clone(), clock: runtime.clock.clone(), heap: None }
+        let Context { health, metrics, runtime, informers, .. } = context;
+        let informers = informers.clone();
+        let heap: Heap = Arc::new(move || crate::manager::heap(&informers));
+        Self { health: health.clone(), metrics: metrics.clone(), clock: runtime.clock.clone(), heap }
     }
 
-    /// Serves heap profiles too.
+    /// Where memory is, as far as is known.
+    pub fn heap(&self) -> Profile {
+        (self.heap)()
+    }
+
+    /// Serves heap profiles that know more than what the caches hold, such as what the allocator has given out.
     pub fn with_heap(self, heap: Heap) -> Self {
-        Self { heap: Some(heap), ..self }
+        Self { heap, ..self }
     }
 
     /// The answer to a request; its body is of no interest.
@@ -98,7 +105,7 @@ impl Operations {
             "/metrics" => with_type(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.encode()),
             "/debug/pprof" => text(StatusCode::OK, "profile\nheap\n"),
             "/debug/pprof/profile" => self.cpu_profile(&query).await,
-            "/debug/pprof/heap" => self.heap_profile(),
+            "/debug/pprof/heap" => with_type(StatusCode::OK, BINARY, self.heap().encode()),
             path => self.checks(path, &query),
         }
     }
@@ -133,13 +140,6 @@ impl Operations {
         match cpu::profile(&self.clock, Duration::from_secs(seconds)).await {
             Ok(profile) => with_type(StatusCode::OK, BINARY, profile.encode()),
             Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, why + "\n"),
-        }
-    }
-
-    fn heap_profile(&self) -> Answer {
-        match &self.heap {
-            Some(heap) => with_type(StatusCode::OK, BINARY, heap().encode()),
-            None => text(StatusCode::NOT_FOUND, "this process does not know where its memory is\n"),
         }
     }
 

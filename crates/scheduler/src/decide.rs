@@ -1,25 +1,40 @@
-//! The decision for one pod. Pure: ledger, pod and a random draw in, node or reasons out.
+//! The decision for one pod. Pure: ledger, pod and random draws in, node or reasons out.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use setpoint::Metadata;
-
-use crate::demand::{demand, demand_for_scoring};
-use crate::filter::obstacles;
+use crate::filter::{Check, Checks, Needs, Obstacle};
 use crate::ledger::{Ledger, NodeInfo};
+use crate::preempt::{Preemption, preempt};
 use crate::score::scores;
-use crate::view::PodSpec;
+use crate::surroundings::Surroundings;
+use crate::view::Pod;
 
 /// Where a pod goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    Bind {
-        node: String,
-    },
-    /// Nowhere, and why, in the words of v1.34.
-    FitsNowhere {
-        message: String,
-    },
+    Bind { node: String },
+    FitsNowhere(Misfit),
+}
+
+/// Why a pod fits nowhere, and what can be done about it.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    /// In the words of v1.34.
+    pub(crate) message: String,
+    /// What kept it off the nodes: only where one of these changes is it worth another look.
+    pub(crate) blocked: Checks,
+    pub(crate) remedy: Remedy,
+}
+
+/// What making room for a pod has come to.
+#[derive(Debug)]
+pub(crate) enum Remedy {
+    /// Less important pods go from a node, which is then the pod's.
+    Preempt(Preemption),
+    /// Nothing would help: if a node was promised, it no longer is.
+    None,
+    /// Nothing new: what was begun goes on.
+    Wait,
 }
 
 /// A search is over when this many nodes fit, in small clusters all.
@@ -33,158 +48,146 @@ fn enough(nodes: usize) -> usize {
 
 /// Finds a node. `draw` in `0..n` breaks ties between `n` equally good nodes.
 pub(crate) fn decide(
-    meta: &Metadata,
-    spec: &PodSpec,
+    pod: &Pod,
     ledger: &mut Ledger,
+    surroundings: &Surroundings,
     draw: impl Fn(usize) -> usize,
 ) -> Decision {
-    let search = search(spec, ledger);
-    if search.candidates.is_empty() {
-        return Decision::FitsNowhere { message: search.message() };
+    let needs = Needs::of(pod, ledger, surroundings);
+    if let Some(node) = promised(&needs, ledger) {
+        return Decision::Bind { node: node.name.clone() };
     }
-    let owner = meta.controller().map(|owner| &*owner.uid);
-    let scores = scores(spec, &demand_for_scoring(spec), owner, &search.candidates);
-    let best = scores.iter().copied().max().unwrap_or(0);
-    let tied: Vec<&&NodeInfo> = search
-        .candidates
-        .iter()
-        .zip(&scores)
-        .filter(|(_, score)| **score == best)
-        .map(|(node, _)| node)
-        .collect();
-    let node = tied[draw(tied.len()).min(tied.len() - 1)].name.clone();
-    let (looked_at, nodes) = (search.looked_at, search.nodes);
-    ledger.next_start = (ledger.next_start + looked_at) % nodes;
+    let search = Search::new(&needs, ledger);
+    if search.candidates.is_empty() {
+        return Decision::FitsNowhere(search.misfit(&needs, ledger, surroundings, draw));
+    }
+    let (node, looked_at, all) =
+        (search.best(pod, ledger, surroundings, draw), search.looked_at, search.nodes);
+    ledger.next_start = (ledger.next_start + looked_at) % all;
     Decision::Bind { node }
 }
 
+/// The node on which room was made for the pod, if it has come free.
+fn promised<'a>(needs: &Needs<'_>, ledger: &'a Ledger) -> Option<&'a NodeInfo> {
+    let node = ledger.node(needs.pod.nominated_node()?)?;
+    needs.obstacle_beside_nominees(node, &node.room, ledger).is_none().then_some(node)
+}
+
 struct Search<'a> {
+    /// How many there are in the cluster.
     nodes: usize,
     looked_at: usize,
     candidates: Vec<&'a NodeInfo>,
-    reasons: BTreeMap<String, usize>,
+    obstacles: Vec<(&'a NodeInfo, Obstacle)>,
+    /// Why nodes were not even looked at.
+    passed_over: Option<&'static str>,
+    conflict: bool,
 }
 
-fn search<'a>(spec: &PodSpec, ledger: &'a Ledger) -> Search<'a> {
-    let nodes: Vec<&NodeInfo> = ledger.nodes().collect();
-    let demand = demand(spec);
-    let mut search =
-        Search { nodes: nodes.len(), looked_at: 0, candidates: Vec::new(), reasons: BTreeMap::new() };
-    let enough = enough(nodes.len());
-    for offset in 0..nodes.len() {
-        let node = nodes[(ledger.next_start + offset) % nodes.len()];
-        search.looked_at += 1;
-        let obstacles = obstacles(spec, &demand, node);
-        if obstacles.is_empty() {
-            search.candidates.push(node);
+impl<'a> Search<'a> {
+    fn new(needs: &Needs<'_>, ledger: &'a Ledger) -> Self {
+        let all: Vec<&NodeInfo> = ledger.nodes().collect();
+        let mut search = Self {
+            nodes: all.len(),
+            looked_at: 0,
+            candidates: Vec::new(),
+            obstacles: Vec::new(),
+            passed_over: None,
+            conflict: needs.named.as_ref().is_some_and(|names| names.is_empty()),
+        };
+        match &needs.named {
+            None => search.look_at(needs, ledger, &all, ledger.next_start),
+            Some(names) => {
+                let named: Vec<&NodeInfo> = names.iter().filter_map(|name| ledger.node(name)).collect();
+                search.passed_over = Some("node(s) didn't satisfy plugin(s) [NodeAffinity]");
+                search.look_at(needs, ledger, &named, 0);
+            }
         }
-        for reason in obstacles {
-            *search.reasons.entry(reason).or_default() += 1;
-        }
-        if search.candidates.len() >= enough {
-            break;
+        search
+    }
+
+    fn look_at(&mut self, needs: &Needs<'_>, ledger: &'a Ledger, nodes: &[&'a NodeInfo], start: usize) {
+        let enough = enough(nodes.len());
+        for offset in 0..nodes.len() {
+            let node = nodes[(start + offset) % nodes.len()];
+            self.looked_at += 1;
+            match needs.obstacle_beside_nominees(node, &node.room, ledger) {
+                None => self.candidates.push(node),
+                Some(obstacle) => self.obstacles.push((node, obstacle)),
+            }
+            if self.candidates.len() >= enough {
+                break;
+            }
         }
     }
-    search
-}
 
-impl Search<'_> {
-    fn message(&self) -> String {
+    fn best(
+        &self,
+        pod: &Pod,
+        ledger: &Ledger,
+        surroundings: &Surroundings,
+        draw: impl Fn(usize) -> usize,
+    ) -> String {
+        if let [only] = self.candidates[..] {
+            return only.name.clone();
+        }
+        let scores = scores(pod, &self.candidates, ledger, surroundings);
+        let best = scores.iter().copied().max().unwrap_or(0);
+        let scored = self.candidates.iter().zip(&scores);
+        let tied: Vec<&NodeInfo> =
+            scored.filter(|(_, score)| **score == best).map(|(node, _)| *node).collect();
+        tied[draw(tied.len()).min(tied.len() - 1)].name.clone()
+    }
+
+    fn misfit(
+        &self,
+        needs: &Needs<'_>,
+        ledger: &Ledger,
+        surroundings: &Surroundings,
+        draw: impl Fn(usize) -> usize,
+    ) -> Misfit {
+        let mut blocked = Checks::default();
+        self.obstacles.iter().for_each(|(_, obstacle)| blocked.insert(obstacle.check));
+        if self.passed_over.is_some() {
+            blocked.insert(Check::NodeAffinity);
+        }
         if self.nodes == 0 {
-            return "no nodes available to schedule pods".into();
+            let message = "no nodes available to schedule pods".into();
+            return Misfit { message, blocked: Checks::all(), remedy: Remedy::Wait };
         }
-        let mut reasons: Vec<String> =
-            self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        reasons.sort();
-        format!("0/{} nodes are available: {}.", self.nodes, reasons.join(", "))
+        let mut message = match self.conflict {
+            true => format!("0/{} nodes are available: pod affinity terms conflict.", self.nodes),
+            false => {
+                let obstacles = self.obstacles.iter().flat_map(|(_, obstacle)| obstacle.reasons.iter());
+                let absent = self.passed_over.map(|reason| (reason, self.nodes - self.obstacles.len()));
+                misfit_message(self.nodes, obstacles, absent)
+            }
+        };
+        let (remedy, words) = preempt(needs, &self.obstacles, self.nodes, ledger, surroundings, draw);
+        if let Some(words) = words {
+            message = format!("{message} preemption: {words}");
+        }
+        Misfit { message, blocked, remedy }
     }
+}
+
+/// How many nodes are out for which reason. `absent` is why the rest were not looked at.
+pub(crate) fn misfit_message<'a>(
+    nodes: usize,
+    reasons: impl Iterator<Item = &'a Cow<'static, str>>,
+    absent: Option<(&'static str, usize)>,
+) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_default() += 1;
+    }
+    if let Some((reason, count)) = absent.filter(|(_, count)| *count > 0) {
+        *counts.entry(reason).or_default() += count;
+    }
+    let mut told: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    told.sort();
+    format!("0/{nodes} nodes are available: {}.", told.join(", "))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::view::NodeView;
-    use serde_json::{Value, json};
-    use setpoint::Object;
-
-    fn ledger(nodes: &[Value]) -> Ledger {
-        let mut ledger = Ledger::default();
-        for node in nodes {
-            let object = Object::from_json(node.to_string().into()).expect("a node");
-            let view: NodeView = object.decode().expect("a node");
-            ledger.put_node(&object, &view);
-        }
-        ledger
-    }
-
-    fn node(name: &str, spec: Value, cpu: &str) -> Value {
-        json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "spec": spec,
-               "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}}})
-    }
-
-    fn place(ledger: &mut Ledger, spec: Value) -> Decision {
-        let spec: PodSpec = serde_json::from_value(spec).expect("a spec");
-        decide(&Metadata::default(), &spec, ledger, |_| 0)
-    }
-
-    fn wants(cpu: &str) -> Value {
-        json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]})
-    }
-
-    fn nowhere(message: &str) -> Decision {
-        Decision::FitsNowhere { message: message.into() }
-    }
-
-    #[test]
-    fn the_reasons_are_counted_and_told_in_v134s_words() {
-        assert_eq!(place(&mut ledger(&[]), wants("1")), nowhere("no nodes available to schedule pods"));
-        let mut three = ledger(&[
-            node("a", json!({"unschedulable": true}), "4"),
-            node("b", json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), "4"),
-            node("c", json!({}), "1"),
-        ]);
-        let message = "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {k: v}, \
-                       1 node(s) were unschedulable.";
-        assert_eq!(place(&mut three, wants("2")), nowhere(message));
-    }
-
-    #[test]
-    fn an_assumed_pod_takes_its_room_at_once() {
-        let mut one = ledger(&[node("a", json!({}), "1")]);
-        assert_eq!(place(&mut one, wants("1")), Decision::Bind { node: "a".into() });
-        let meta = Metadata { uid: "u".into(), ..Metadata::default() };
-        one.assume(&meta, &serde_json::from_value(wants("1")).expect("a spec"), "a");
-        assert_eq!(place(&mut one, wants("1")), nowhere("0/1 nodes are available: 1 Insufficient cpu."));
-        assert!(one.remove_pod("u"));
-        assert_eq!(place(&mut one, wants("1")), Decision::Bind { node: "a".into() });
-    }
-
-    #[test]
-    fn replicas_of_a_controller_are_spread() {
-        let nodes: Vec<Value> = (0..3).map(|i| node(&format!("n{i}"), json!({}), "8")).collect();
-        let mut ledger = ledger(&nodes);
-        let spec: PodSpec = serde_json::from_value(wants("1m")).expect("a spec");
-        let mut chosen = Vec::new();
-        for index in 0..3 {
-            let pod = json!({"metadata": {"name": "p", "uid": format!("u{index}"), "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]}});
-            let object = Object::from_json(pod.to_string().into()).expect("a pod");
-            let Decision::Bind { node } = decide(object.meta(), &spec, &mut ledger, |_| 0) else {
-                panic!("fits")
-            };
-            ledger.assume(object.meta(), &spec, &node);
-            chosen.push(node);
-        }
-        chosen.sort();
-        assert_eq!(chosen, ["n0", "n1", "n2"]);
-    }
-
-    #[test]
-    fn large_clusters_are_searched_in_part() {
-        let check = |nodes, expected| assert_eq!(enough(nodes), expected);
-        check(3, 3);
-        check(100, 100);
-        check(1000, 420);
-        check(6000, 300);
-    }
-}
+mod tests;

@@ -1,56 +1,214 @@
 //! Which nodes can take a pod. Pure.
 //!
 //! The checks run in v1.34's order, and the first that fails gives its reasons; only the resource check
-//! gives several.
+//! gives several. What a check needs to know of the whole cluster is found out once per pod, and a check that
+//! the pod gives no cause for is not made.
 
-use crate::affinity::matches_required;
-use crate::demand::Amount;
-use crate::ledger::{NodeInfo, host_ports};
-use crate::taint::untolerated;
-use crate::view::{PodSpec, Port, Taint};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-/// Why a node cannot take the pod: nothing, if it can.
-pub(crate) fn obstacles(spec: &PodSpec, demand: &Amount, node: &NodeInfo) -> Vec<String> {
-    if node.spec.unschedulable && !tolerates_unschedulable(spec) {
-        return vec!["node(s) were unschedulable".into()];
-    }
-    if let Some(taint) = untolerated(&node.spec.taints, &spec.tolerations) {
-        return vec![format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value)];
-    }
-    if !matches_required(spec, &node.name, &node.labels) {
-        return vec!["node(s) didn't match Pod's node affinity/selector".into()];
-    }
-    if host_ports(spec).any(|port| node.ports.iter().any(|taken| clash(port, taken))) {
-        return vec!["node(s) didn't have free ports for the requested pod ports".into()];
-    }
-    shortages(demand, node)
+use setpoint_placement::{NO_EXECUTE, NO_SCHEDULE, Taint, untolerated};
+
+use crate::demand::{Amount, demand};
+use crate::interpod::PodRules;
+use crate::ledger::{Held, Ledger, NodeInfo, Room};
+use crate::spread::Spread;
+use crate::surroundings::Surroundings;
+use crate::view::{Pod, PodSpec, Port};
+
+/// The taints that keep pods away.
+pub(crate) const REPELLING: &[&str] = &[NO_SCHEDULE, NO_EXECUTE];
+
+/// What a node is checked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Cordon,
+    Taints,
+    NodeAffinity,
+    Ports,
+    Resources,
+    Spread,
+    PodAffinity,
 }
 
-fn tolerates_unschedulable(spec: &PodSpec) -> bool {
+impl Check {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Cordon,
+        Self::Taints,
+        Self::NodeAffinity,
+        Self::Ports,
+        Self::Resources,
+        Self::Spread,
+        Self::PodAffinity,
+    ];
+}
+
+/// A set of checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checks(u16);
+
+impl Checks {
+    pub(crate) fn insert(&mut self, check: Check) {
+        self.0 |= 1 << check as u16;
+    }
+
+    pub(crate) fn contains(self, check: Check) -> bool {
+        self.0 & (1 << check as u16) != 0
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Every check there is: what blocks a pod where there is no node at all.
+    pub(crate) fn all() -> Self {
+        let mut all = Self::default();
+        Check::ALL.into_iter().for_each(|check| all.insert(check));
+        all
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// Why a node cannot take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    pub(crate) check: Check,
+    pub(crate) reasons: Vec<Cow<'static, str>>,
+    /// Whether fewer pods on the node could help.
+    pub(crate) resolvable: bool,
+}
+
+impl Obstacle {
+    pub(crate) fn firm(check: Check, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { check, reasons: vec![reason.into()], resolvable: false }
+    }
+
+    pub(crate) fn resolvable(check: Check, reason: &'static str) -> Self {
+        Self { check, reasons: vec![reason.into()], resolvable: true }
+    }
+}
+
+/// One pod's needs, held against the cluster as it is.
+#[derive(Clone)]
+pub(crate) struct Needs<'a> {
+    pub(crate) pod: &'a Pod,
+    demand: Amount,
+    ports: Vec<&'a Port>,
+    /// The only nodes that the pod's affinity names, if it names any.
+    pub(crate) named: Option<BTreeSet<&'a str>>,
+    spread: Option<Spread<'a>>,
+    pod_rules: Option<PodRules<'a>>,
+}
+
+impl<'a> Needs<'a> {
+    pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, surroundings: &'a Surroundings) -> Self {
+        let required = pod.spec.affinity.node_affinity.required.as_ref();
+        Self {
+            pod,
+            demand: demand(&pod.spec),
+            ports: pod.spec.host_ports().collect(),
+            named: required.and_then(|required| required.named_nodes()),
+            spread: Spread::required_by(pod, ledger),
+            pod_rules: PodRules::of(pod, ledger, surroundings),
+        }
+    }
+
+    /// Why a node with this much taken cannot take the pod: nothing, if it can.
+    pub(crate) fn obstacle(&self, node: &NodeInfo, room: &Room) -> Option<Obstacle> {
+        let spec = &self.pod.spec;
+        if node.spec.unschedulable && !tolerates_cordon(spec) {
+            return Some(Obstacle::firm(Check::Cordon, "node(s) were unschedulable"));
+        }
+        if let Some(taint) = untolerated(&node.spec.taints, &spec.tolerations, REPELLING) {
+            let reason = format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value);
+            return Some(Obstacle::firm(Check::Taints, reason));
+        }
+        if !may_be_on(spec, node) {
+            let reason = "node(s) didn't match Pod's node affinity/selector";
+            return Some(Obstacle::firm(Check::NodeAffinity, reason));
+        }
+        if self.ports.iter().any(|port| room.ports.iter().any(|taken| port.clashes_with(taken))) {
+            let reason = "node(s) didn't have free ports for the requested pod ports";
+            return Some(Obstacle::resolvable(Check::Ports, reason));
+        }
+        shortage(&self.demand, &node.allocatable, &room.requested)
+            .or_else(|| self.spread.as_ref().and_then(|spread| spread.obstacle(node)))
+            .or_else(|| self.pod_rules.as_ref().and_then(|rules| rules.obstacle(node)))
+    }
+
+    /// The same for a node where room is being made for pods that are no less important: the pod must fit
+    /// with them and, since they may go elsewhere, without them.
+    pub(crate) fn obstacle_beside_nominees(
+        &self,
+        node: &NodeInfo,
+        room: &Room,
+        ledger: &Ledger,
+    ) -> Option<Obstacle> {
+        let (priority, uid) = (self.pod.spec.priority, &self.pod.meta().uid);
+        let mut nominees = ledger
+            .nominees(&node.name)
+            .filter(|other| other.spec.priority >= priority && other.meta().uid != *uid)
+            .peekable();
+        if nominees.peek().is_some() {
+            let (mut beside, mut room) = (self.clone(), room.clone());
+            for nominee in nominees {
+                let held = Held::new(nominee.clone());
+                room.add(&held);
+                beside.arrived(&held.pod, node);
+            }
+            if let Some(obstacle) = beside.obstacle(node, &room) {
+                return Some(obstacle);
+            }
+        }
+        self.obstacle(node, room)
+    }
+
+    /// Another pod has come to a node.
+    pub(crate) fn arrived(&mut self, other: &Pod, node: &NodeInfo) {
+        self.count(other, node, 1);
+    }
+
+    /// Another pod has left a node.
+    pub(crate) fn left(&mut self, other: &Pod, node: &NodeInfo) {
+        self.count(other, node, -1);
+    }
+
+    fn count(&mut self, other: &Pod, node: &NodeInfo, by: i64) {
+        if let Some(spread) = &mut self.spread {
+            spread.count(other, node, by);
+        }
+        if let Some(rules) = &mut self.pod_rules {
+            rules.count(other, node, by);
+        }
+    }
+}
+
+/// Whether the pod's selector and required affinity name a node.
+pub(crate) fn may_be_on(spec: &PodSpec, node: &NodeInfo) -> bool {
+    spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+        && spec.affinity.node_affinity.allows(&node.name, &node.labels)
+}
+
+pub(crate) fn tolerates_cordon(spec: &PodSpec) -> bool {
     let key = "node.kubernetes.io/unschedulable".into();
-    let cordon = Taint { key, value: String::new(), effect: crate::taint::NO_SCHEDULE.into() };
+    let cordon = Taint { key, value: "".into(), effect: NO_SCHEDULE.into() };
     spec.tolerations.iter().any(|toleration| toleration.tolerates(&cordon))
 }
 
-/// Two ports clash on the same address, or if either is on all of them.
-fn clash(a: &Port, b: &Port) -> bool {
-    let anywhere = |port: &Port| port.host_ip.is_empty() || port.host_ip == "0.0.0.0";
-    let protocol =
-        |port: &Port| if port.protocol.is_empty() { "TCP".to_owned() } else { port.protocol.clone() };
-    a.host_port == b.host_port
-        && protocol(a) == protocol(b)
-        && (anywhere(a) || anywhere(b) || a.host_ip == b.host_ip)
-}
-
-fn shortages(demand: &Amount, node: &NodeInfo) -> Vec<String> {
-    let (has, used) = (&node.allocatable, &node.requested);
-    let mut short = Vec::new();
+/// What a node lacks. More than the whole node has cannot be had by making room.
+pub(crate) fn shortage(demand: &Amount, has: &Amount, used: &Amount) -> Option<Obstacle> {
+    let mut reasons: Vec<Cow<'static, str>> = Vec::new();
+    let mut resolvable = true;
     if used.pods + 1 > has.pods {
-        short.push("Too many pods".into());
+        reasons.push("Too many pods".into());
     }
     let mut check = |name: &str, wanted: i64, has: i64, used: i64| {
         if wanted > 0 && wanted > has - used {
-            short.push(format!("Insufficient {name}"));
+            reasons.push(format!("Insufficient {name}").into());
+            resolvable &= wanted <= has;
         }
     };
     check("cpu", demand.cpu, has.cpu, used.cpu);
@@ -60,5 +218,5 @@ fn shortages(demand: &Amount, node: &NodeInfo) -> Vec<String> {
         let of = |amount: &Amount| amount.extended.get(name).copied().unwrap_or(0);
         check(name, *wanted, of(has), of(used));
     }
-    short
+    (!reasons.is_empty()).then_some(Obstacle { check: Check::Resources, reasons, resolvable })
 }

@@ -1,48 +1,69 @@
 //! What every node holds and has left.
 //!
 //! Follows the caches of nodes and pods, and runs ahead of them: a decided binding is assumed at once,
-//! and confirmed or forgotten later.
+//! and confirmed or forgotten later. So is a nomination: the room that is being made for a pod is its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use setpoint::{Metadata, Object};
+use setpoint::{Labels, Object};
 
-use crate::affinity::Labels;
 use crate::demand::{Amount, demand, demand_for_scoring};
-use crate::view::{NodeSpec, NodeView, PodSpec, PodView, Port};
+use crate::view::{NodeSpec, NodeView, Pod, PodView, Port};
 
 /// A node and what is on it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct NodeInfo {
     pub(crate) name: String,
     pub(crate) labels: Labels,
     pub(crate) spec: NodeSpec,
     pub(crate) allocatable: Amount,
-    pub(crate) requested: Amount,
-    /// The same with scoring's floor for pods that ask for nothing.
-    pub(crate) requested_for_scoring: Amount,
-    pub(crate) ports: BTreeSet<Port>,
-    /// How many pods of each controller are here, for spreading replicas.
+    /// The images that are there, and their sizes.
+    pub(crate) images: BTreeMap<String, i64>,
+    pub(crate) room: Room,
+    /// By uid.
+    pub(crate) pods: BTreeMap<Box<str>, Held>,
+    /// How many pods of each controller are here and stay, for spreading replicas.
     pub(crate) pods_by_owner: BTreeMap<Box<str>, usize>,
+    /// How many of the pods care which others are near them.
+    affine: usize,
     /// The node object is there; pods may be seen before it.
     registered: bool,
 }
 
-/// What one pod takes on its node.
-#[derive(Debug)]
-struct Held {
-    node: String,
+/// What is taken of a node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) requested: Amount,
+    /// The same with scoring's floor for pods that ask for nothing.
+    pub(crate) requested_for_scoring: Amount,
+    pub(crate) ports: Vec<Port>,
+}
+
+/// A pod on its node, and what it takes there.
+pub(crate) struct Held {
+    pub(crate) pod: Pod,
     amount: Amount,
     amount_for_scoring: Amount,
-    ports: Vec<Port>,
-    owner: Option<Box<str>>,
+}
+
+/// A pod for which room is being made on a node.
+pub(crate) struct Nominee {
+    pub(crate) node: String,
+    pub(crate) pod: Pod,
 }
 
 /// All nodes, in name order, and the pods on them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Ledger {
     nodes: BTreeMap<String, NodeInfo>,
-    held: BTreeMap<Box<str>, Held>,
+    /// The node of every pod that has one, by uid.
+    places: BTreeMap<Box<str>, String>,
+    /// By uid. Bounded by the pods that wait for their victims to go.
+    nominees: BTreeMap<Box<str>, Nominee>,
+    /// On how many nodes each image is.
+    image_spread: BTreeMap<String, usize>,
+    /// How many pods on nodes care which others are near them: with none, nobody asks.
+    affine: usize,
     /// Where the next search starts, so that every node gets its turn.
     pub(crate) next_start: usize,
 }
@@ -52,99 +73,197 @@ impl Ledger {
         self.nodes.values().filter(|node| node.registered)
     }
 
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeInfo> {
+        self.nodes.get(name).filter(|node| node.registered)
+    }
+
+    /// The nodes with pods that care which others are near them.
+    pub(crate) fn affine_nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        let any = self.affine > 0;
+        self.nodes().take_while(move |_| any).filter(|node| node.affine > 0)
+    }
+
+    /// On how many nodes an image is.
+    pub(crate) fn spread_of_image(&self, image: &str) -> usize {
+        self.image_spread.get(image).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn knows_images(&self) -> bool {
+        !self.image_spread.is_empty()
+    }
+
     pub(crate) fn put_node(&mut self, object: &Object, view: &NodeView) {
         let name = object.meta().name.to_string();
         let node = self.nodes.entry(name.clone()).or_default();
         node.name = name;
-        node.labels =
-            object.meta().labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        node.labels = object.meta().labels.clone();
         node.spec = view.spec.clone();
         node.allocatable = Amount::of(&view.status.allocatable);
         node.registered = true;
+        let names =
+            view.status.images.iter().flat_map(|image| image.names.iter().map(move |name| (name, image)));
+        let images = names.map(|(name, image)| (name.clone(), image.size_bytes)).collect();
+        let before = std::mem::replace(&mut node.images, images);
+        for image in node.images.keys() {
+            *self.image_spread.entry(image.clone()).or_default() += 1;
+        }
+        self.forget_images(&before);
     }
 
     pub(crate) fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
             node.registered = false;
+            let images = std::mem::take(&mut node.images);
+            self.forget_images(&images);
             self.drop_if_unused(name);
         }
     }
 
-    /// Takes account of a pod that the cache shows: on its node, or no longer there.
-    pub(crate) fn put_pod(&mut self, meta: &Metadata, view: &PodView) {
-        if view.is_finished() {
-            self.remove_pod(&meta.uid);
-        } else if !view.spec.node_name.is_empty() && !self.is_on(&meta.uid, &view.spec.node_name) {
-            self.remove_pod(&meta.uid);
-            self.assume(meta, &view.spec, &view.spec.node_name);
+    fn forget_images(&mut self, images: &BTreeMap<String, i64>) {
+        for image in images.keys() {
+            decrement(&mut self.image_spread, image);
         }
     }
 
-    fn is_on(&self, uid: &str, node: &str) -> bool {
-        self.held.get(uid).is_some_and(|held| held.node == node)
+    /// Takes account of a pod that the cache shows: on its node, waiting for room, or no longer there.
+    pub(crate) fn put_pod(&mut self, pod: &Pod) {
+        let uid = &pod.meta().uid;
+        if pod.is_finished() {
+            self.remove_pod(uid);
+        } else if pod.spec.node_name.is_empty() {
+            self.put_nomination(pod);
+        } else if self.places.get(uid) == Some(&pod.spec.node_name) {
+            self.refresh(pod);
+        } else {
+            self.remove_pod(uid);
+            self.assume(pod, &pod.spec.node_name);
+        }
+    }
+
+    /// Follows a change of a pod that stays where it is.
+    fn refresh(&mut self, pod: &Pod) {
+        let Some(node) = self.nodes.get_mut(&pod.spec.node_name) else { return };
+        let Some(held) = node.pods.get_mut(&pod.meta().uid) else { return };
+        let leaves = pod.meta().is_being_deleted() && !held.pod.meta().is_being_deleted();
+        held.pod = pod.clone();
+        if let Some(owner) = pod.meta().controller().filter(|_| leaves) {
+            decrement(&mut node.pods_by_owner, &owner.uid);
+        }
+    }
+
+    fn put_nomination(&mut self, pod: &Pod) {
+        match pod.nominated_node() {
+            Some(node) => self.nominate(pod, node),
+            None if self.nominees.is_empty() => {}
+            None => _ = self.nominees.remove(&pod.meta().uid),
+        }
+    }
+
+    /// Room is being made for a pod.
+    pub(crate) fn nominate(&mut self, pod: &Pod, node: &str) {
+        self.nominees.insert(pod.meta().uid.clone(), Nominee { node: node.to_owned(), pod: pod.clone() });
+    }
+
+    pub(crate) fn forget_nomination(&mut self, uid: &str) {
+        self.nominees.remove(uid);
+    }
+
+    /// The pods for which room is being made on a node.
+    pub(crate) fn nominees<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Pod> {
+        self.nominees.values().filter(move |nominee| nominee.node == node).map(|nominee| &nominee.pod)
     }
 
     /// Whether the pod already has a node here, bound or assumed.
     pub(crate) fn holds(&self, uid: &str) -> bool {
-        self.held.contains_key(uid)
+        self.places.contains_key(uid)
     }
 
     /// Puts a pod on a node.
-    pub(crate) fn assume(&mut self, meta: &Metadata, spec: &PodSpec, node_name: &str) {
-        let held = Held {
-            node: node_name.to_owned(),
-            amount: demand(spec),
-            amount_for_scoring: demand_for_scoring(spec),
-            ports: host_ports(spec).cloned().collect(),
-            owner: meta.controller().map(|owner| owner.uid.clone()),
-        };
+    pub(crate) fn assume(&mut self, pod: &Pod, node_name: &str) {
+        self.nominees.remove(&pod.meta().uid);
         let node = self.nodes.entry(node_name.to_owned()).or_default();
-        node.requested.add(&held.amount);
-        node.requested_for_scoring.add(&held.amount_for_scoring);
-        node.ports.extend(held.ports.iter().cloned());
-        if let Some(owner) = &held.owner {
-            *node.pods_by_owner.entry(owner.clone()).or_default() += 1;
+        let held = Held::new(pod.clone());
+        node.room.add(&held);
+        if let Some(owner) = pod.meta().controller().filter(|_| !pod.meta().is_being_deleted()) {
+            *node.pods_by_owner.entry(owner.uid.clone()).or_default() += 1;
         }
-        self.held.insert(meta.uid.clone(), held);
+        let affine = usize::from(pod.spec.is_affine());
+        node.affine += affine;
+        self.affine += affine;
+        node.pods.insert(pod.meta().uid.clone(), held);
+        self.places.insert(pod.meta().uid.clone(), node_name.to_owned());
     }
 
     /// Takes a pod off its node; true if that made room.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> bool {
-        let Some(held) = self.held.remove(uid) else { return false };
-        if let Some(node) = self.nodes.get_mut(&held.node) {
-            node.release(&held);
+        self.nominees.remove(uid);
+        let Some(place) = self.places.remove(uid) else { return false };
+        if let Some(node) = self.nodes.get_mut(&place)
+            && let Some(held) = node.pods.remove(uid)
+        {
+            node.room.subtract(&held);
+            if let Some(owner) = held.pod.meta().controller().filter(|_| !held.pod.meta().is_being_deleted())
+            {
+                decrement(&mut node.pods_by_owner, &owner.uid);
+            }
+            let affine = usize::from(held.pod.spec.is_affine());
+            node.affine -= affine;
+            self.affine -= affine;
         }
-        self.drop_if_unused(&held.node);
+        self.drop_if_unused(&place);
         true
     }
 
     fn drop_if_unused(&mut self, name: &str) {
-        if self.nodes.get(name).is_some_and(|node| !node.registered && node.requested.pods == 0) {
+        if self.nodes.get(name).is_some_and(|node| !node.registered && node.pods.is_empty()) {
             self.nodes.remove(name);
         }
     }
 }
 
-impl NodeInfo {
-    fn release(&mut self, held: &Held) {
+/// Counts down, and out.
+fn decrement<K: Ord + std::borrow::Borrow<str>>(counts: &mut BTreeMap<K, usize>, key: &str) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn new(pod: Pod) -> Self {
+        let (amount, amount_for_scoring) = (demand(&pod.spec), demand_for_scoring(&pod.spec));
+        Self { pod, amount, amount_for_scoring }
+    }
+}
+
+impl Room {
+    pub(crate) fn add(&mut self, held: &Held) {
+        self.requested.add(&held.amount);
+        self.requested_for_scoring.add(&held.amount_for_scoring);
+        self.ports.extend(held.pod.spec.host_ports().cloned());
+    }
+
+    pub(crate) fn subtract(&mut self, held: &Held) {
         self.requested.subtract(&held.amount);
         self.requested_for_scoring.subtract(&held.amount_for_scoring);
-        for port in &held.ports {
-            self.ports.remove(port);
-        }
-        if let Some(owner) = &held.owner
-            && let Some(count) = self.pods_by_owner.get_mut(owner)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.pods_by_owner.remove(owner);
+        for port in held.pod.spec.host_ports() {
+            if let Some(at) = self.ports.iter().position(|taken| taken == port) {
+                self.ports.swap_remove(at);
             }
         }
     }
 }
 
-/// The ports a pod wants on its node itself.
-pub(crate) fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &Port> {
-    let sidecars = spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
-    sidecars.chain(&spec.containers).flat_map(|container| &container.ports).filter(|port| port.host_port != 0)
+/// Whether a pod is on its way out because the scheduler wants its room.
+pub(crate) fn is_being_preempted(pod: &Pod) -> bool {
+    let told = |pod: &PodView| {
+        pod.status.conditions.iter().any(|condition| {
+            condition.condition_type == "DisruptionTarget"
+                && condition.status == "True"
+                && condition.reason == "PreemptionByScheduler"
+        })
+    };
+    pod.meta().is_being_deleted() && told(pod)
 }

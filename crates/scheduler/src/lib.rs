@@ -3,28 +3,38 @@
 //! ```text
 //!  pods, nodes ──► ledger.rs     what every node holds and has left, assumed bindings included
 //!                     │
-//!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs   which nodes can take the pod
-//!               │                       └─► score.rs    which of them should
-//!               ├─► bind
+//!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs     which nodes can take the pod
+//!               │                 │    │       └─► spread.rs, interpod.rs   by where other pods are
+//!               │                 │    └──► score.rs      which of them should: allocation, taints, affinity,
+//!               │                 │                       spread.rs, interpod.rs, image.rs
+//!               │                 └───────► preempt.rs    whom to send away where none can
+//!               ├─► bind, or make room
+//!               ├─► waiting.rs  whose turn it is: the more important first
 //!               └─► parked.rs   pods that fit nowhere, until something changes that could help
 //! ```
 //!
-//! Watches pods and nodes; writes bindings, the `PodScheduled` condition of pods that fit nowhere, and
-//! events. What always holds:
+//! Watches pods and nodes, and reads namespaces, Services and disruption budgets; writes bindings, the
+//! `PodScheduled` condition and the nominated node of pods that fit nowhere, the end of those that have to make
+//! room, and events. What always holds:
 //! - a decision is made under one lock and assumed at once, so two pods never take the same room;
-//! - deciding is pure: ledger, pod and a random draw in, node or reasons out;
-//! - a pod that fits nowhere costs one status write and is not looked at again until a node or a pod
-//!   changes in a way that could help, or five minutes have passed.
+//! - deciding is pure: ledger, pod and random draws in, node or reasons out;
+//! - a pod that fits nowhere costs one status write and is not looked at again until something changes that
+//!   kept it off a node, or five minutes have passed;
+//! - what nobody asks for costs nothing: without affinity or spread constraints no pod looks at others.
 
-mod affinity;
 mod decide;
 mod demand;
 mod filter;
+mod image;
+mod interpod;
 mod ledger;
 mod parked;
+mod preempt;
 mod reconcile;
 mod score;
-mod taint;
+mod spread;
+mod surroundings;
 mod view;
+mod waiting;
 
 pub use reconcile::{COMPONENT, runnables};

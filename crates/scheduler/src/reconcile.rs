@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use setpoint::backoff::Backoff;
 use setpoint::client::{Part, Patch};
 use setpoint::queue::limiter::PerKey;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, ClientError, Context, Controller, Event, EventType, Key, Kind, Lister, Object, Outcome,
-    Queue, ReconcileError, Reconciler, Recorder, Rng, Runnable,
+    Cached, Client, ClientError, Clock, Context, Controller, Event, EventType, Key, Kind, Lister, Object,
+    Outcome, Queue, ReconcileError, Reconciler, Recorder, Rng, Runnable,
 };
 
-use crate::decide::{Decision, decide};
+use crate::decide::{Decision, Misfit, Remedy, decide};
 use crate::ledger::Ledger;
-use crate::parked::{Parked, asks_differently, could_help};
-use crate::view::{NodeView, PodView};
+use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently};
+use crate::preempt::Preemption;
+use crate::surroundings::{Sources, Surroundings};
+use crate::view::{NodeView, Pod, PodView};
+use crate::waiting::Waiting;
 
 /// The name under which the scheduler writes events.
 pub const COMPONENT: &str = "default-scheduler";
@@ -25,96 +27,131 @@ pub const COMPONENT: &str = "default-scheduler";
 /// Bindings under way at once: enough to fill a group commit of the store, few enough for any API server.
 const WORKERS: usize = 32;
 
-/// A failed try is repeated after 1 s, doubling to 10 s, as v1.34 does.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(10);
-
 /// A parked pod is looked at again after this long even if nothing seemed to help.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// What a manager runs to schedule pods.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
-    let backoff = Arc::new(PerKey::new(Backoff::doubling(FIRST_RETRY, LAST_RETRY)));
-    let queue = Queue::with_rate_limiter("scheduler", &context.runtime, backoff);
-    let state = Arc::new(Mutex::new(State::default()));
+    let queue = Queue::with_rate_limiter("scheduler", &context.runtime, Arc::new(PerKey::new(BACKOFF)));
+    let sources = Sources::of(context);
+    let desk = Desk {
+        queue: queue.clone(),
+        clock: context.runtime.clock.clone(),
+        surroundings: sources.surroundings(),
+        state: Arc::default(),
+    };
     let nodes = context.informers.of::<NodeView>();
     let pods = context.informers.of::<PodView>();
-    nodes.add_handler(on_node(state.clone(), queue.clone()));
-    pods.add_handler(on_pod(state.clone(), queue.clone()));
+    let (on_nodes, on_pods) = (desk.clone(), desk.clone());
+    nodes.add_handler(move |event: &Event| on_nodes.on_node(event));
+    pods.add_handler(move |event: &Event| on_pods.on_pod(event));
     let scheduler = Scheduler {
         client: context.client.clone(),
         rng: context.runtime.rng.fork(),
         recorder: context.recorder(COMPONENT),
         pods: pods.lister(),
-        state,
+        desk,
     };
-    let controller = Controller::new("scheduler", queue, scheduler).workers(WORKERS);
+    let mut controller = Controller::new("scheduler", queue, scheduler).workers(WORKERS);
+    for informer in sources.all() {
+        controller = controller.waits_for(informer);
+    }
     vec![Box::new(controller.waits_for(&nodes).waits_for(&pods))]
+}
+
+/// Everything that is known and waits, and the queue that it waits for. Cheap to clone.
+#[derive(Clone)]
+struct Desk {
+    queue: Queue<Key>,
+    clock: Clock,
+    surroundings: Surroundings,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     ledger: Ledger,
     parked: Parked,
+    waiting: Waiting,
 }
 
-fn on_node(state: Arc<Mutex<State>>, queue: Queue<Key>) -> impl Fn(&Event) + Send + Sync + 'static {
-    move |event| {
-        let mut state = state.lock();
-        let State { ledger, parked } = &mut *state;
-        match event {
-            Event::Deleted { last, .. } => ledger.remove_node(&last.meta().name),
-            Event::Added { object, .. } => {
-                put_node(ledger, object);
-                parked.release_all(&queue);
+impl Desk {
+    fn on_node(&self, event: &Event) {
+        let state = &mut *self.state.lock();
+        let what = match event {
+            Event::Deleted { last, .. } => {
+                state.ledger.remove_node(&last.meta().name);
+                return self.wake(state, &Change::NodeGone);
             }
-            Event::Updated { old, new } => {
-                put_node(ledger, new);
-                if node_could_help(old, new) {
-                    parked.release_all(&queue);
-                }
-            }
-        }
-    }
-}
-
-fn put_node(ledger: &mut Ledger, object: &Object) {
-    match object.view::<NodeView>() {
-        Ok(view) => ledger.put_node(object, view),
-        Err(error) => tracing::warn!(node = %object.key(), %error, "cannot read the node"),
-    }
-}
-
-fn node_could_help(old: &Object, new: &Object) -> bool {
-    match (old.view(), new.view()) {
-        (Ok(before), Ok(after)) => could_help(before, after, old.meta().labels != new.meta().labels),
-        _ => true,
-    }
-}
-
-fn on_pod(state: Arc<Mutex<State>>, queue: Queue<Key>) -> impl Fn(&Event) + Send + Sync + 'static {
-    move |event| {
+            Event::Added { .. } => NodeChange::ADDED,
+            Event::Updated { old, new } => node_change(old, new),
+        };
         let object = event.object();
-        let Ok(view) = object.view::<PodView>() else { return };
-        let mut state = state.lock();
-        let State { ledger, parked } = &mut *state;
-        if let Event::Deleted { last, .. } = event {
-            parked.remove(last.key());
-            queue.forget(last.key());
-            if ledger.remove_pod(&last.meta().uid) {
-                parked.release_all(&queue);
-            }
+        match object.view::<NodeView>() {
+            Ok(view) => state.ledger.put_node(object, view),
+            Err(error) => tracing::warn!(node = %object.key(), %error, "cannot read the node"),
+        }
+        if what.is_none() {
             return;
         }
-        if view.is_finished() && ledger.holds(&object.meta().uid) {
-            ledger.remove_pod(&object.meta().uid);
-            parked.release_all(&queue);
+        let State { ledger, parked, waiting } = state;
+        if let Some(node) = ledger.node(&object.meta().name) {
+            self.wake_parked(parked, waiting, &Change::Node { node, what });
         }
-        ledger.put_pod(object.meta(), view);
-        if view.awaits_scheduling() && is_news(event, view) {
-            parked.remove(object.key());
-            queue.add(object.key().clone());
+    }
+
+    fn on_pod(&self, event: &Event) {
+        let Ok(pod) = Cached::<PodView>::new(event.object().clone()) else { return };
+        let state = &mut *self.state.lock();
+        if let Event::Deleted { last, .. } = event {
+            state.parked.forget(last.key());
+            state.waiting.remove(last.key());
+            self.queue.forget(last.key());
+            return self.gone(state, &pod);
         }
+        if pod.is_finished() {
+            return self.gone(state, &pod);
+        }
+        state.ledger.put_pod(&pod);
+        if pod.spec.node_name.is_empty() {
+            if pod.awaits_scheduling() && is_news(event, &pod) {
+                state.parked.unpark(pod.key());
+                state.waiting.insert(pod.key().clone(), pod.spec.priority);
+                self.queue.add(pod.key().clone());
+            }
+        } else if state.parked.minds_company() {
+            self.wake(state, &Change::PodThere(&pod));
+        }
+    }
+
+    /// A pod takes no room any more.
+    fn gone(&self, state: &mut State, pod: &Pod) {
+        if state.ledger.remove_pod(&pod.meta().uid) {
+            self.wake(state, &Change::PodGone(pod));
+        }
+    }
+
+    fn wake(&self, state: &mut State, change: &Change<'_>) {
+        self.wake_parked(&mut state.parked, &mut state.waiting, change);
+    }
+
+    fn wake_parked(&self, parked: &mut Parked, waiting: &mut Waiting, change: &Change<'_>) {
+        if parked.is_empty() {
+            return;
+        }
+        for (key, priority, left) in parked.woken_by(change, &self.surroundings, self.clock.instant()) {
+            if left.is_zero() {
+                waiting.insert(key.clone(), priority);
+            }
+            self.queue.add_after(key, left);
+        }
+    }
+}
+
+fn node_change(old: &Object, new: &Object) -> NodeChange {
+    match (old.view(), new.view()) {
+        (Ok(before), Ok(after)) => NodeChange::between(before, after, old.meta().labels != new.meta().labels),
+        _ => NodeChange::ADDED,
     }
 }
 
@@ -130,42 +167,71 @@ struct Scheduler {
     rng: Rng,
     recorder: Recorder,
     pods: Lister<PodView>,
-    state: Arc<Mutex<State>>,
+    desk: Desk,
+}
+
+/// What a turn comes to.
+enum Turn {
+    Decided(Decision),
+    /// A more important pod goes first.
+    StepAside,
+    /// The pod has its node already.
+    Placed,
 }
 
 impl Reconciler for Scheduler {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let Some(pod) = self.pods.get(key)? else { return Ok(Outcome::Settled) };
-        if !pod.awaits_scheduling() || pod.meta().is_being_deleted() {
+        let pending = |pod: &Pod| pod.awaits_scheduling() && !pod.meta().is_being_deleted();
+        let Some(pod) = self.pods.get(key)?.filter(pending) else {
+            self.desk.state.lock().waiting.remove(key);
             return Ok(Outcome::Settled);
-        }
-        match self.decide(&pod) {
-            None => Ok(Outcome::Settled),
-            Some(Decision::Bind { node }) => self.bind(&pod, &node).await,
-            Some(Decision::FitsNowhere { message }) => self.report(&pod, &message).await,
+        };
+        match self.turn(&pod) {
+            Turn::Placed => Ok(Outcome::Settled),
+            Turn::StepAside => {
+                self.desk.queue.add(key.clone());
+                Ok(Outcome::Settled)
+            }
+            Turn::Decided(Decision::Bind { node }) => self.bind(&pod, &node).await,
+            Turn::Decided(Decision::FitsNowhere(misfit)) => self.report(&pod, &misfit).await,
         }
     }
 }
 
 impl Scheduler {
-    /// Decides and assumes, or parks, in one step, so that no event falls between the two; `None` if the
-    /// pod has its node already.
-    fn decide(&self, pod: &Cached<PodView>) -> Option<Decision> {
-        let State { ledger, parked } = &mut *self.state.lock();
+    /// Decides and assumes, or parks, in one step, so that no event falls between the two.
+    fn turn(&self, pod: &Pod) -> Turn {
+        let State { ledger, parked, waiting } = &mut *self.desk.state.lock();
+        if waiting.anyone_above(pod.spec.priority) {
+            waiting.insert(pod.key().clone(), pod.spec.priority);
+            return Turn::StepAside;
+        }
+        waiting.remove(pod.key());
         if ledger.holds(&pod.meta().uid) {
-            return None;
+            return Turn::Placed;
         }
-        let decision = decide(pod.meta(), &pod.spec, ledger, |n| self.rng.below(n as u64) as usize);
+        let draw = |n| self.rng.below(n as u64) as usize;
+        let decision = decide(pod, ledger, &self.desk.surroundings, draw);
         match &decision {
-            Decision::Bind { node } => ledger.assume(pod.meta(), &pod.spec, node),
-            Decision::FitsNowhere { .. } => parked.park(pod.key().clone()),
+            Decision::Bind { node } => {
+                parked.forget(pod.key());
+                ledger.assume(pod, node);
+            }
+            Decision::FitsNowhere(misfit) => {
+                parked.park(pod, misfit.blocked, self.desk.clock.instant());
+                match &misfit.remedy {
+                    Remedy::Preempt(preemption) => ledger.nominate(pod, &preemption.node),
+                    Remedy::None => ledger.forget_nomination(&pod.meta().uid),
+                    Remedy::Wait => {}
+                }
+            }
         }
-        Some(decision)
+        Turn::Decided(decision)
     }
 
-    async fn bind(&self, pod: &Cached<PodView>, node: &str) -> Result<Outcome, ReconcileError> {
+    async fn bind(&self, pod: &Pod, node: &str) -> Result<Outcome, ReconcileError> {
         let key = pod.key();
         let binding = json!({
             "apiVersion": "v1",
@@ -180,24 +246,82 @@ impl Scheduler {
                 Ok(Outcome::Settled)
             }
             Err(error) => {
-                self.state.lock().ledger.remove_pod(&pod.meta().uid);
+                self.desk.gone(&mut self.desk.state.lock(), pod);
                 unless_gone(Err(error), format!("bind pod {key} to {node}"))
             }
         }
     }
 
-    /// Says on the pod why it fits nowhere.
-    async fn report(&self, pod: &Cached<PodView>, message: &str) -> Result<Outcome, ReconcileError> {
+    /// Says on the pod why it fits nowhere, and makes room for it where that can be done.
+    async fn report(&self, pod: &Pod, misfit: &Misfit) -> Result<Outcome, ReconcileError> {
+        let mut status = json!({});
+        let promised = match &misfit.remedy {
+            Remedy::Preempt(preemption) => {
+                self.make_room(pod, preemption).await?;
+                &preemption.node
+            }
+            Remedy::None => "",
+            Remedy::Wait => &pod.status.nominated_node_name,
+        };
+        if pod.status.nominated_node_name != *promised {
+            status["nominatedNodeName"] = if promised.is_empty() { json!(null) } else { json!(promised) };
+        }
+        let message = &misfit.message;
         if !already_says(pod, message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
-            let patch = json!({"metadata": {"uid": &pod.meta().uid}, "status": {"conditions": [{
+            status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
-            }]}});
-            let patch = Patch::Strategic(patch.to_string().into());
-            let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
-            unless_gone(written, format!("say why pod {} fits nowhere", pod.key()))?;
+            }]);
+        }
+        if status.as_object().is_some_and(|fields| !fields.is_empty()) {
+            self.patch_status(pod, status, "say why it fits nowhere").await?;
         }
         Ok(Outcome::CheckAfter(LOOK_AGAIN))
+    }
+
+    /// Sends the victims away, and tells less important pods that the node is no longer theirs.
+    async fn make_room(&self, pod: &Pod, preemption: &Preemption) -> Result<(), ReconcileError> {
+        for displaced in &preemption.displaced {
+            self.desk.state.lock().ledger.forget_nomination(&displaced.meta().uid);
+            self.patch_status(displaced, json!({"nominatedNodeName": null}), "take back its node").await?;
+        }
+        for victim in &preemption.victims {
+            self.send_away(victim, pod, &preemption.node).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_away(&self, victim: &Pod, pod: &Pod, node: &str) -> Result<(), ReconcileError> {
+        let scheduler = match pod.spec.scheduler_name.as_str() {
+            "" => COMPONENT,
+            name => name,
+        };
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+        });
+        self.patch_status(victim, json!({"conditions": [condition]}), "mark it as preempted").await?;
+        let delete = setpoint::client::Delete::of_uid(&*victim.meta().uid);
+        let deleted = self.client.delete(&pod_kind(), victim.key(), &delete).await;
+        let told = deleted.is_ok();
+        unless_gone(deleted, format!("preempt pod {}", victim.key()))?;
+        if told {
+            let message = format!("Preempted by pod {} on node {node}", pod.meta().uid);
+            self.recorder.event(&pod_kind(), victim.object(), EventType::Normal, "Preempted", message);
+        }
+        Ok(())
+    }
+
+    async fn patch_status(
+        &self,
+        pod: &Pod,
+        status: serde_json::Value,
+        attempted: &str,
+    ) -> Result<(), ReconcileError> {
+        let patch = Patch::strategic(&json!({"metadata": {"uid": &pod.meta().uid}, "status": status}));
+        let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
+        unless_gone(written, format!("patch the status of pod {}: {attempted}", pod.key()))
+            .map(drop)
     }
 }
 

@@ -1,77 +1,93 @@
 //! Which of the nodes that can take a pod should. Pure.
 //!
 //! Every score is brought to 0..=100 over the candidates and weighted as v1.34's default profile does:
-//! preferred taints 3, preferred affinity 2, spread of replicas 2, least and balanced allocation 1 each.
+//! preferred taints 3, preferred affinity 2, spread 2, affinity of pods 2, least allocation, balanced allocation
+//! and images 1 each. A score that would be the same for all candidates is left out.
 
-use std::collections::BTreeMap;
+use setpoint_placement::{PREFER_NO_SCHEDULE, Taint, Toleration};
 
-use crate::affinity::preferred_weight;
-use crate::demand::Amount;
-use crate::ledger::NodeInfo;
-use crate::taint::discouraging;
-use crate::view::PodSpec;
+use crate::demand::{Amount, demand, demand_for_scoring};
+use crate::image;
+use crate::ledger::{Ledger, NodeInfo};
+use crate::surroundings::Surroundings;
+use crate::view::Pod;
+use crate::{interpod, spread};
 
 const MAX: i64 = 100;
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// The total score of each candidate, in their order.
 pub(crate) fn scores(
-    spec: &PodSpec,
-    demand: &Amount,
-    owner: Option<&str>,
+    pod: &Pod,
     candidates: &[&NodeInfo],
+    ledger: &Ledger,
+    surroundings: &Surroundings,
 ) -> Vec<i64> {
-    let taints = candidates.iter().map(|node| discouraging(&node.spec.taints, &spec.tolerations) as i64);
-    let affinity = candidates.iter().map(|node| preferred_weight(spec, &node.name, &node.labels));
-    let taints = fewest_first(taints.collect());
-    let affinity = most_first(affinity.collect());
-    let spread = spread(owner, candidates);
-    let total = |(index, node): (usize, &&NodeInfo)| {
-        3 * taints[index] + 2 * affinity[index] + 2 * spread[index] + room(demand, node)
+    let mut totals = allocation(pod, candidates);
+    let mut add = |weight: i64, scores: Option<Vec<i64>>| {
+        for (total, score) in totals.iter_mut().zip(scores.into_iter().flatten()) {
+            *total += weight * score;
+        }
     };
-    candidates.iter().enumerate().map(total).collect()
+    add(3, preferred_taints(pod, candidates));
+    add(2, preferred_affinity(pod, candidates));
+    add(2, spread::scores(pod, candidates, ledger, surroundings));
+    add(2, interpod::scores(pod, candidates, ledger, surroundings));
+    add(1, image::scores(pod, candidates, ledger));
+    totals
 }
 
-fn most_first(values: Vec<i64>) -> Vec<i64> {
-    let most = values.iter().copied().max().unwrap_or(0);
-    values.into_iter().map(|value| if most == 0 { 0 } else { value * MAX / most }).collect()
+/// How much is left with the pod on a node, and, for one that asks for anything, how evenly.
+fn allocation(pod: &Pod, candidates: &[&NodeInfo]) -> Vec<i64> {
+    let (asks, counts) = (demand(&pod.spec), demand_for_scoring(&pod.spec));
+    let best_effort = asks.cpu == 0 && asks.memory == 0;
+    let score = |node: &&NodeInfo| {
+        let balanced = if best_effort { 0 } else { balance(&asks, &node.room.requested, &node.allocatable) };
+        least(&counts, &node.room.requested_for_scoring, &node.allocatable) + balanced
+    };
+    candidates.iter().map(score).collect()
 }
 
-fn fewest_first(values: Vec<i64>) -> Vec<i64> {
-    let most = values.iter().copied().max().unwrap_or(0);
-    values.into_iter().map(|value| if most == 0 { MAX } else { MAX - value * MAX / most }).collect()
-}
-
-/// Prefers nodes, and zones, with fewer replicas of the same controller.
-fn spread(owner: Option<&str>, candidates: &[&NodeInfo]) -> Vec<i64> {
-    let Some(owner) = owner else { return vec![0; candidates.len()] };
-    let here = |node: &NodeInfo| node.pods_by_owner.get(owner).copied().unwrap_or(0) as i64;
-    let mut in_zone: BTreeMap<&str, i64> = BTreeMap::new();
-    for node in candidates {
-        *in_zone.entry(zone(node)).or_default() += here(node);
-    }
-    let by_node = fewest_first(candidates.iter().map(|node| here(node)).collect());
-    let by_zone = fewest_first(candidates.iter().map(|node| in_zone[zone(node)]).collect());
-    by_node.into_iter().zip(by_zone).map(|(node, zone)| (node + 2 * zone) / 3).collect()
-}
-
-fn zone(node: &NodeInfo) -> &str {
-    node.labels.get(ZONE).map_or("", String::as_str)
-}
-
-/// How much is left with the pod on the node, and how evenly.
-fn room(demand: &Amount, node: &NodeInfo) -> i64 {
+fn least(asks: &Amount, used: &Amount, has: &Amount) -> i64 {
     let left = |has: i64, used: i64| if has <= 0 || used > has { 0 } else { (has - used) * MAX / has };
-    let used = &node.requested_for_scoring;
-    let (cpu, memory) = (used.cpu + demand.cpu, used.memory + demand.memory);
-    let least = (left(node.allocatable.cpu, cpu) + left(node.allocatable.memory, memory)) / 2;
-    least + balance(cpu, node.allocatable.cpu, memory, node.allocatable.memory)
+    (left(has.cpu, used.cpu + asks.cpu) + left(has.memory, used.memory + asks.memory)) / 2
 }
 
 /// 100 when cpu and memory are used in the same proportion; the difference of two fractions is twice
 /// their standard deviation.
-fn balance(cpu: i64, all_cpu: i64, memory: i64, all_memory: i64) -> i64 {
-    let fraction = |used: i64, all: i64| if all <= 0 { 1.0 } else { (used as f64 / all as f64).min(1.0) };
-    let deviation = (fraction(cpu, all_cpu) - fraction(memory, all_memory)).abs() / 2.0;
+fn balance(asks: &Amount, used: &Amount, has: &Amount) -> i64 {
+    let fraction = |used: i64, all: i64| (all > 0).then(|| (used as f64 / all as f64).min(1.0));
+    let cpu = fraction(used.cpu + asks.cpu, has.cpu);
+    let memory = fraction(used.memory + asks.memory, has.memory);
+    let deviation = cpu.zip(memory).map_or(0.0, |(cpu, memory)| (cpu - memory).abs() / 2.0);
     ((1.0 - deviation) * MAX as f64) as i64
+}
+
+fn preferred_taints(pod: &Pod, candidates: &[&NodeInfo]) -> Option<Vec<i64>> {
+    let soft = |node: &&NodeInfo| node.spec.taints.iter().any(|taint| *taint.effect == *PREFER_NO_SCHEDULE);
+    if !candidates.iter().any(soft) {
+        return None;
+    }
+    let counts: Vec<i64> =
+        candidates.iter().map(|node| discouraging(&node.spec.taints, &pod.spec.tolerations)).collect();
+    let most = counts.iter().copied().max().unwrap_or(0);
+    Some(counts.into_iter().map(|count| if most == 0 { MAX } else { MAX - count * MAX / most }).collect())
+}
+
+/// How many of the taints only discourage, and are not tolerated.
+fn discouraging(taints: &[Taint], tolerations: &[Toleration]) -> i64 {
+    let soft = |taint: &&Taint| *taint.effect == *PREFER_NO_SCHEDULE;
+    let relevant = |t: &&Toleration| t.effect.is_empty() || *t.effect == *PREFER_NO_SCHEDULE;
+    let tolerated = |taint: &&Taint| tolerations.iter().filter(relevant).any(|t| t.tolerates(taint));
+    taints.iter().filter(soft).filter(|taint| !tolerated(taint)).count() as i64
+}
+
+fn preferred_affinity(pod: &Pod, candidates: &[&NodeInfo]) -> Option<Vec<i64>> {
+    let affinity = &pod.spec.affinity.node_affinity;
+    if affinity.preferred.is_empty() {
+        return None;
+    }
+    let weights: Vec<i64> =
+        candidates.iter().map(|node| affinity.preference(&node.name, &node.labels)).collect();
+    let most = weights.iter().copied().max().unwrap_or(0);
+    Some(weights.into_iter().map(|weight| if most == 0 { 0 } else { weight * MAX / most }).collect())
 }

@@ -1,10 +1,16 @@
-//! What the scheduler reads of pods and nodes.
+//! What the scheduler reads of pods, nodes and what else decides where pods go.
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::Deserialize;
+use setpoint::{Cached, LabelSelector};
+use setpoint_placement::{NodeAffinity, Taint, Toleration};
 
 pub(crate) type Resources = BTreeMap<String, serde_json::Value>;
+
+/// A pod as the scheduler knows it.
+pub(crate) type Pod = Cached<PodView>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -21,10 +27,12 @@ pub(crate) struct PodSpec {
     pub(crate) node_name: String,
     pub(crate) scheduler_name: String,
     pub(crate) scheduling_gates: Vec<serde::de::IgnoredAny>,
+    pub(crate) priority: i32,
+    pub(crate) preemption_policy: String,
     pub(crate) node_selector: BTreeMap<String, String>,
     pub(crate) affinity: Affinity,
+    pub(crate) topology_spread_constraints: Vec<SpreadConstraint>,
     pub(crate) tolerations: Vec<Toleration>,
-    pub(crate) host_network: bool,
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
     pub(crate) overhead: Resources,
@@ -33,6 +41,7 @@ pub(crate) struct PodSpec {
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Container {
+    pub(crate) image: String,
     pub(crate) resources: Requirements,
     pub(crate) ports: Vec<Port>,
     /// `Always` on an init container makes it a sidecar.
@@ -45,7 +54,7 @@ pub(crate) struct Requirements {
     pub(crate) requests: Resources,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Port {
     pub(crate) host_port: u16,
@@ -58,58 +67,55 @@ pub(crate) struct Port {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Affinity {
     pub(crate) node_affinity: NodeAffinity,
+    pub(crate) pod_affinity: PodAffinity,
+    pub(crate) pod_anti_affinity: PodAffinity,
 }
 
+/// Which pods a pod wants near, or far from, its own.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(crate) struct NodeAffinity {
+pub(crate) struct PodAffinity {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    pub(crate) required: Option<NodeSelector>,
+    pub(crate) required: Vec<PodAffinityTerm>,
     #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    pub(crate) preferred: Vec<PreferredTerm>,
+    pub(crate) preferred: Vec<WeightedTerm>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct NodeSelector {
-    pub(crate) node_selector_terms: Vec<NodeSelectorTerm>,
-}
-
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct PreferredTerm {
+pub(crate) struct WeightedTerm {
     pub(crate) weight: i64,
-    pub(crate) preference: NodeSelectorTerm,
+    pub(crate) pod_affinity_term: PodAffinityTerm,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct NodeSelectorTerm {
-    pub(crate) match_expressions: Vec<Requirement>,
-    pub(crate) match_fields: Vec<Requirement>,
+pub(crate) struct PodAffinityTerm {
+    pub(crate) label_selector: Option<LabelSelector>,
+    pub(crate) namespaces: Vec<Box<str>>,
+    pub(crate) namespace_selector: Option<LabelSelector>,
+    pub(crate) topology_key: Box<str>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Requirement {
-    pub(crate) key: String,
-    pub(crate) operator: String,
-    pub(crate) values: Vec<String>,
-}
-
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Toleration {
-    pub(crate) key: String,
-    pub(crate) operator: String,
-    pub(crate) value: String,
-    pub(crate) effect: String,
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SpreadConstraint {
+    pub(crate) max_skew: i64,
+    pub(crate) topology_key: Box<str>,
+    pub(crate) when_unsatisfiable: Box<str>,
+    pub(crate) label_selector: Option<LabelSelector>,
+    pub(crate) min_domains: Option<usize>,
+    pub(crate) node_affinity_policy: Option<Box<str>>,
+    pub(crate) node_taints_policy: Option<Box<str>>,
+    pub(crate) match_label_keys: Vec<Box<str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodStatus {
     pub(crate) phase: String,
+    pub(crate) nominated_node_name: String,
+    pub(crate) start_time: Option<Timestamp>,
     pub(crate) conditions: Vec<Condition>,
 }
 
@@ -139,18 +145,63 @@ pub(crate) struct NodeSpec {
     pub(crate) taints: Vec<Taint>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Taint {
-    pub(crate) key: String,
-    pub(crate) value: String,
-    pub(crate) effect: String,
-}
-
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeStatus {
     pub(crate) allocatable: Resources,
+    pub(crate) images: Vec<Image>,
+}
+
+/// An image that a node has.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Image {
+    pub(crate) names: Vec<String>,
+    pub(crate) size_bytes: i64,
+}
+
+/// A namespace: its labels are in its metadata.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct NamespaceView {}
+
+setpoint::view!(NamespaceView of k8s_openapi::api::core::v1::Namespace);
+
+/// The pods that a Service stands for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServiceView {
+    pub(crate) spec: ServiceSpec,
+}
+
+setpoint::view!(ServiceView of k8s_openapi::api::core::v1::Service);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServiceSpec {
+    pub(crate) selector: Option<setpoint::Labels>,
+}
+
+/// A disruption budget.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct BudgetView {
+    pub(crate) spec: BudgetSpec,
+    pub(crate) status: BudgetStatus,
+}
+
+setpoint::view!(BudgetView of k8s_openapi::api::policy::v1::PodDisruptionBudget);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct BudgetSpec {
+    pub(crate) selector: Option<LabelSelector>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct BudgetStatus {
+    pub(crate) disruptions_allowed: i32,
+    pub(crate) disrupted_pods: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
 impl PodView {
@@ -162,5 +213,40 @@ impl PodView {
     pub(crate) fn awaits_scheduling(&self) -> bool {
         let ours = matches!(self.spec.scheduler_name.as_str(), "" | "default-scheduler");
         ours && self.spec.node_name.is_empty() && self.spec.scheduling_gates.is_empty() && !self.is_finished()
+    }
+
+    /// The node that room is being made on for a pod that is not yet anywhere.
+    pub(crate) fn nominated_node(&self) -> Option<&str> {
+        let pending = self.spec.node_name.is_empty() && !self.status.nominated_node_name.is_empty();
+        pending.then_some(&self.status.nominated_node_name)
+    }
+}
+
+impl PodSpec {
+    /// Whether the pod cares which other pods are near it.
+    pub(crate) fn is_affine(&self) -> bool {
+        let Affinity { pod_affinity: near, pod_anti_affinity: far, .. } = &self.affinity;
+        [near, far].iter().any(|terms| !terms.required.is_empty() || !terms.preferred.is_empty())
+    }
+
+    /// The ports that the pod wants on its node itself.
+    pub(crate) fn host_ports(&self) -> impl Iterator<Item = &Port> {
+        let sidecars = self.init_containers.iter().filter(|container| container.restart_policy == "Always");
+        let ports = sidecars.chain(&self.containers).flat_map(|container| &container.ports);
+        ports.filter(|port| port.host_port != 0)
+    }
+}
+
+impl Port {
+    /// Two ports clash on the same address, or if either is on all of them.
+    pub(crate) fn clashes_with(&self, other: &Self) -> bool {
+        let anywhere = |port: &Self| port.host_ip.is_empty() || port.host_ip == "0.0.0.0";
+        self.host_port == other.host_port
+            && self.protocol() == other.protocol()
+            && (anywhere(self) || anywhere(other) || self.host_ip == other.host_ip)
+    }
+
+    fn protocol(&self) -> &str {
+        if self.protocol.is_empty() { "TCP" } else { &self.protocol }
     }
 }

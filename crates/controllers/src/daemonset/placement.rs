@@ -1,9 +1,9 @@
 //! On which nodes a daemon runs. Pure.
 
 use setpoint::{Cached, Labels};
+use setpoint_placement::{NO_EXECUTE, NO_SCHEDULE, Toleration, untolerated};
 
-use super::view::{Node, Requirement, Term, Where};
-use crate::workload::toleration::{Taint, Toleration};
+use super::view::{Node, Where};
 
 /// The taints that every daemon tolerates, and their effects.
 pub(super) const TOLERATED: [(&str, &str); 6] = [
@@ -55,14 +55,10 @@ impl Placement {
         if !named || !self.fits(name, labels) {
             return Verdict::Not;
         }
-        let untolerated = |effects: &[&str]| {
-            let counts = |taint: &&Taint| effects.contains(&&*taint.effect);
-            let tolerated = |taint: &Taint| self.tolerations.iter().any(|one| one.tolerates(taint));
-            node.spec.taints.iter().filter(counts).any(|taint| !tolerated(taint))
-        };
-        if !untolerated(&["NoExecute", "NoSchedule"]) {
+        let repels = |effects: &[&str]| untolerated(&node.spec.taints, &self.tolerations, effects).is_some();
+        if !repels(&[NO_EXECUTE, NO_SCHEDULE]) {
             Verdict::Run
-        } else if !untolerated(&["NoExecute"]) {
+        } else if !repels(&[NO_EXECUTE]) {
             Verdict::Keep
         } else {
             Verdict::Not
@@ -73,37 +69,7 @@ impl Placement {
     fn fits(&self, node: &str, labels: &Labels) -> bool {
         let mut selector = self.spec.node_selector.iter().flatten();
         let selected = selector.all(|(key, value)| labels.get(key) == Some(value));
-        selected && self.spec.required().is_none_or(|terms| terms.iter().any(|term| term.fits(node, labels)))
-    }
-}
-
-impl Term {
-    /// A term without requirements fits nothing.
-    fn fits(&self, node: &str, labels: &Labels) -> bool {
-        let empty = self.match_expressions.is_empty() && self.match_fields.is_empty();
-        let by_field = |field: &Requirement| *field.key == *"metadata.name" && field.holds(Some(node));
-        !empty
-            && self.match_expressions.iter().all(|one| one.holds(labels.get(&one.key)))
-            && self.match_fields.iter().all(by_field)
-    }
-}
-
-impl Requirement {
-    fn holds(&self, value: Option<&str>) -> bool {
-        let listed = value.is_some_and(|value| self.values.iter().any(|wanted| **wanted == *value));
-        let compared = || {
-            let (value, bound): (i64, i64) = (value?.parse().ok()?, self.values.first()?.parse().ok()?);
-            Some(value.cmp(&bound))
-        };
-        match &*self.operator {
-            "In" => listed,
-            "NotIn" => !listed,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
-            "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
-            _ => false,
-        }
+        selected && self.spec.required().is_none_or(|required| required.matches(node, labels))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use setpoint::{Cached, LabelSelector};
+use setpoint_placement::{NodeAffinity, NodeSelector, Taint, Toleration};
 
 use crate::workload::amount::{Amount, Rounded};
 use crate::workload::condition::Condition;
@@ -12,7 +13,6 @@ use crate::workload::encoding::{Annotated, is_zero, null_is_empty};
 use crate::workload::owners::Owner;
 use crate::workload::pod::Pod;
 use crate::workload::template::PodTemplate;
-use crate::workload::toleration::{Taint, Toleration};
 
 /// By which the generation of the template is told to pods, for those who still ask.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -162,54 +162,21 @@ struct Affinity {
     node_affinity: Option<NodeAffinity>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct NodeAffinity {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<NodeSelector>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeSelector {
-    node_selector_terms: Vec<Term>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Term {
-    pub(super) match_expressions: Vec<Requirement>,
-    pub(super) match_fields: Vec<Requirement>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Requirement {
-    pub(super) key: Box<str>,
-    pub(super) operator: Box<str>,
-    pub(super) values: Vec<Box<str>>,
-}
-
 impl Where {
     /// What a template says.
     pub(super) fn of(template: &PodTemplate) -> Self {
         serde_json::from_str(template.spec.get()).unwrap_or_default()
     }
 
-    /// The terms of which a node must fulfil one, if there are any.
-    pub(super) fn required(&self) -> Option<&[Term]> {
-        let required = self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
-        Some(&required.node_selector_terms)
+    /// What is required of a node, if anything is.
+    pub(super) fn required(&self) -> Option<&NodeSelector> {
+        self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
     }
 
     /// The one node that the affinity names.
     fn only_node(&self) -> Option<&str> {
-        let fields = self.required()?.iter().flat_map(|term| &term.match_fields);
-        let by_name = |field: &&Requirement| *field.key == *"metadata.name" && *field.operator == *"In";
-        match &fields.into_iter().find(by_name)?.values[..] {
-            [only] => Some(only),
-            _ => None,
-        }
+        let named = self.required()?.named_nodes()?;
+        named.first().copied().filter(|_| named.len() == 1)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::workload::toleration::{Taint, Toleration};
+use setpoint_placement::{Taint, Toleration};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stay {

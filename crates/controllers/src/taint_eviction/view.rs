@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::workload::encoding::null_is_empty;
-use crate::workload::toleration::{Taint, Toleration};
+use setpoint_placement::{Taint, Toleration};
 
 /// A node: the taints that make pods go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

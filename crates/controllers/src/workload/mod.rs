@@ -10,7 +10,6 @@
 //!  on_node.rs      from a node to the pods on it
 //!  disruption_target.rs  how a pod says that it was made to go (pure)
 //!  wake.rs         a change of a pod → the sets to look at
-//!  toleration.rs   taints, and who tolerates them (pure)
 //!  history.rs      the templates that a kind has had
 //!  pace.rs         how often a busy owner is looked at
 //!  amount.rs       a number, or a share of a whole (pure)
@@ -35,5 +34,4 @@ pub(crate) mod pod;
 pub(crate) mod pod_control;
 pub(crate) mod selector;
 pub(crate) mod template;
-pub(crate) mod toleration;
 pub(crate) mod wake;

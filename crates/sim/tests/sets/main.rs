@@ -5,4 +5,5 @@ mod daemonset;
 mod job;
 mod place;
 mod replication_controller;
+mod scheduling;
 mod statefulset;

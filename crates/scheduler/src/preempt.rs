@@ -1,0 +1,181 @@
+//! Whom to send away so that a more important pod fits. Pure.
+//!
+//! On each node that could be freed all less important pods are taken away in thought, then let back in, the
+//! most important first, as long as the pod still fits: who has to stay out is a victim. Of the nodes the one
+//! is taken where the least harm is done.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+use crate::decide::{Remedy, misfit_message};
+use crate::filter::{Needs, Obstacle};
+use crate::ledger::{Held, Ledger, NodeInfo, is_being_preempted};
+use crate::surroundings::Surroundings;
+use crate::view::{BudgetView, Pod};
+use setpoint::Cached;
+
+/// A tenth of the nodes, and at least a hundred, are tried.
+const SHARE: usize = 10;
+const AT_LEAST: usize = 100;
+
+/// Who goes from which node.
+#[derive(Clone)]
+pub(crate) struct Preemption {
+    pub(crate) node: String,
+    pub(crate) victims: Vec<Pod>,
+    /// Less important pods that the node had been promised to.
+    pub(crate) displaced: Vec<Pod>,
+}
+
+impl std::fmt::Debug for Preemption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let victims: Vec<_> = self.victims.iter().map(|pod| pod.key()).collect();
+        write!(f, "{victims:?} off {}", self.node)
+    }
+}
+
+/// What room can be made for a pod that these obstacles keep off the nodes, and words for why none can.
+pub(crate) fn preempt(
+    needs: &Needs<'_>,
+    obstacles: &[(&NodeInfo, Obstacle)],
+    nodes: usize,
+    ledger: &Ledger,
+    surroundings: &Surroundings,
+    draw: impl Fn(usize) -> usize,
+) -> (Remedy, Option<String>) {
+    if let Some(why) = ineligible(needs.pod, obstacles, ledger) {
+        return (Remedy::Wait, Some(why.into()));
+    }
+    let freeable: Vec<&NodeInfo> =
+        obstacles.iter().filter(|(_, obstacle)| obstacle.resolvable).map(|(node, _)| *node).collect();
+    let budgets = surroundings.budgets.list(None).unwrap_or_default();
+    let start = if freeable.is_empty() { 0 } else { draw(freeable.len()) };
+    let enough = (freeable.len() / SHARE).max(AT_LEAST).min(freeable.len());
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut reasons: Vec<Cow<'static, str>> = Vec::new();
+    let mut hopeless = 0;
+    for offset in 0..freeable.len() {
+        let node = freeable[(start + offset) % freeable.len()];
+        match victims_on(node, needs, ledger, &budgets) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(obstacle) => {
+                hopeless += 1;
+                reasons.extend(obstacle.reasons);
+            }
+        }
+        if candidates.len() >= enough && candidates.iter().any(|candidate| candidate.violations == 0) {
+            break;
+        }
+    }
+    let Some(best) = candidates.into_iter().min_by_key(Candidate::harm) else {
+        let absent = Some(("Preemption is not helpful for scheduling", nodes - hopeless));
+        return (Remedy::None, Some(misfit_message(nodes, reasons.iter(), absent)));
+    };
+    (Remedy::Preempt(best.carried_out_for(needs.pod, ledger)), None)
+}
+
+/// Why a pod must not send others away now.
+fn ineligible(pod: &Pod, obstacles: &[(&NodeInfo, Obstacle)], ledger: &Ledger) -> Option<&'static str> {
+    if pod.spec.preemption_policy == "Never" {
+        return Some("not eligible due to preemptionPolicy=Never.");
+    }
+    let promised = pod.nominated_node()?;
+    let lost = obstacles.iter().any(|(node, obstacle)| node.name == promised && !obstacle.resolvable);
+    let goes = |held: &Held| held.pod.spec.priority < pod.spec.priority && is_being_preempted(&held.pod);
+    let waits = ledger.node(promised).is_some_and(|node| node.pods.values().any(goes));
+    (!lost && waits).then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+struct Candidate<'a> {
+    node: &'a NodeInfo,
+    /// The most important first.
+    victims: Vec<&'a Pod>,
+    /// How many of them their budgets would have kept.
+    violations: usize,
+}
+
+impl Candidate<'_> {
+    /// The less, the better: budgets violated, the most important victim, all of them together (shifted, so that
+    /// more victims never are less), how many, and how long the most important have run.
+    fn harm(&self) -> (usize, i32, i64, usize, Reverse<i64>) {
+        let highest = self.victims.iter().map(|pod| pod.spec.priority).max().unwrap_or(i32::MIN);
+        let sum = self.victims.iter().map(|pod| i64::from(pod.spec.priority) + i64::from(i32::MAX) + 1).sum();
+        let highest_ones = self.victims.iter().filter(|pod| pod.spec.priority == highest);
+        let earliest = highest_ones.map(|pod| started(pod)).min().unwrap_or(i64::MAX);
+        (self.violations, highest, sum, self.victims.len(), Reverse(earliest))
+    }
+
+    fn carried_out_for(&self, pod: &Pod, ledger: &Ledger) -> Preemption {
+        let less = |other: &&Pod| other.spec.priority < pod.spec.priority;
+        Preemption {
+            node: self.node.name.clone(),
+            victims: self.victims.iter().map(|victim| (*victim).clone()).collect(),
+            displaced: ledger.nominees(&self.node.name).filter(less).cloned().collect(),
+        }
+    }
+}
+
+/// When a pod was started; one that has not been is the latest of all.
+fn started(pod: &Pod) -> i64 {
+    pod.status.start_time.map_or(i64::MAX, |time| time.as_second())
+}
+
+fn victims_on<'a>(
+    node: &'a NodeInfo,
+    needs: &Needs<'_>,
+    ledger: &Ledger,
+    budgets: &[Cached<BudgetView>],
+) -> Result<Candidate<'a>, Obstacle> {
+    let (mut needs, mut room) = (needs.clone(), node.room.clone());
+    let priority = needs.pod.spec.priority;
+    let mut lesser: Vec<&Held> =
+        node.pods.values().filter(|held| held.pod.spec.priority < priority).collect();
+    if lesser.is_empty() {
+        let check = crate::filter::Check::Resources;
+        return Err(Obstacle::firm(check, "No preemption victims found for incoming pod"));
+    }
+    for held in &lesser {
+        room.subtract(held);
+        needs.left(&held.pod, node);
+    }
+    if let Some(obstacle) = needs.obstacle_beside_nominees(node, &room, ledger) {
+        return Err(obstacle);
+    }
+    lesser.sort_by_key(|held| (Reverse(held.pod.spec.priority), started(&held.pod)));
+    let (violating, others) = by_budgets(&lesser, budgets);
+    let mut candidate = Candidate { node, victims: Vec::new(), violations: 0 };
+    for (held, violates) in violating.iter().map(|held| (held, 1)).chain(others.iter().map(|held| (held, 0)))
+    {
+        room.add(held);
+        needs.arrived(&held.pod, node);
+        if needs.obstacle_beside_nominees(node, &room, ledger).is_some() {
+            room.subtract(held);
+            needs.left(&held.pod, node);
+            candidate.victims.push(&held.pod);
+            candidate.violations += violates;
+        }
+    }
+    candidate.victims.sort_by_key(|pod| (Reverse(pod.spec.priority), started(pod)));
+    Ok(candidate)
+}
+
+/// Those whose going some budget does not allow, and the others, each in their order.
+fn by_budgets<'a>(lesser: &[&'a Held], budgets: &[Cached<BudgetView>]) -> (Vec<&'a Held>, Vec<&'a Held>) {
+    let mut left: Vec<i32> = budgets.iter().map(|budget| budget.status.disruptions_allowed).collect();
+    let mut violates = |held: &&Held| {
+        let meta = held.pod.meta();
+        let mut violated = false;
+        for (budget, left) in budgets.iter().zip(&mut left) {
+            let selector = budget.spec.selector.as_ref().filter(|selector| !selector.is_empty());
+            let concerns = budget.meta().namespace == meta.namespace
+                && selector.is_some_and(|selector| selector.matches(&meta.labels))
+                && !budget.status.disrupted_pods.contains_key(&*meta.name);
+            if concerns && !meta.labels.is_empty() {
+                *left -= 1;
+                violated |= *left < 0;
+            }
+        }
+        violated
+    };
+    lesser.iter().copied().partition(|held| violates(held))
+}

@@ -1,0 +1,178 @@
+//! Who gets which node, in what order, and who has to go.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use k8s_openapi::api::core::v1::{Event, Pod, ServiceAccount};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde_json::{Value, json};
+use setpoint::Kind;
+use setpoint_sim::{History, World};
+use setpoint_store::EventKind;
+
+use crate::place::{anything, create, key, parts, patch, survives, until};
+
+/// A pod that wants so many of the one node's 32 cpus.
+fn pod(cpus: u32, fields: Value) -> Value {
+    let mut spec = json!({"terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpus.to_string()}}}]});
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        spec[name] = value.clone();
+    }
+    json!({"spec": spec})
+}
+
+/// Waits until pods can be made: they need an account.
+async fn account(world: &World) {
+    until::<ServiceAccount>(world, "default", |_| true).await;
+}
+
+async fn class(world: &World, name: &str, value: i32) {
+    let body = json!({"metadata": {"name": name}, "value": value});
+    world.create(&Kind::of::<PriorityClass>(), None, body).await;
+}
+
+fn runs(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Running"
+}
+
+/// What the pod's condition says about its not being scheduled.
+fn condition(pod: &Value) -> (&str, &str) {
+    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
+    let text = |field: &str| scheduled.and_then(|condition| condition[field].as_str()).unwrap_or("");
+    (text("reason"), text("message"))
+}
+
+fn preempted(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        account(world).await;
+        class(world, "high", 1000).await;
+        create::<Pod>(world, "low", pod(20, json!({}))).await;
+        create::<Pod>(world, "small", pod(10, json!({}))).await;
+        until::<Pod>(world, "low", runs).await;
+        until::<Pod>(world, "small", runs).await;
+        create::<Pod>(world, "high", pod(20, json!({"priorityClassName": "high"}))).await;
+        until::<Pod>(world, "high", runs).await;
+    }
+    .boxed_local()
+}
+
+/// Who could stay stays.
+fn only_one_goes(history: &History) -> Result<(), String> {
+    let gone = history.changes().filter(|(change, object)| {
+        *change == EventKind::Deleted && object["kind"] == "Pod" && object["metadata"]["name"] != "low"
+    });
+    match gone.map(|(_, object)| object["metadata"]["name"].to_string()).next() {
+        Some(other) => Err(format!("{other} is gone too")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn a_preemption_survives_every_crash_and_every_stale_or_hidden_event() {
+    survives("preemption", &[], preempted, only_one_goes);
+}
+
+#[test]
+fn a_pod_that_makes_room_is_told_so_and_the_other_gets_its_node() {
+    World::simulate(1, parts(&[]), Vec::new(), async |world| {
+        preempted(world).await;
+        world.pass(Duration::from_secs(5)).await;
+        assert!(world.get(&Kind::of::<Pod>(), &key("low")).await.is_none());
+        let high = world.get(&Kind::of::<Pod>(), &key("high")).await.expect("it runs");
+        let events = world.list(&Kind::of::<Event>(), Some("default")).await;
+        let expected =
+            format!("Preempted by pod {} on node node-0", high["metadata"]["uid"].as_str().unwrap_or(""));
+        let told = events
+            .iter()
+            .any(|event| event["reason"] == "Preempted" && event["message"] == expected.as_str());
+        assert!(told, "{events:#?}");
+    });
+}
+
+#[test]
+fn a_pod_that_may_not_preempt_waits_and_says_so() {
+    World::simulate(1, parts(&[]), Vec::new(), async |world| {
+        let kind = Kind::of::<PriorityClass>();
+        world
+            .create(
+                &kind,
+                None,
+                json!({"metadata": {"name": "patient"}, "value": 10, "preemptionPolicy": "Never"}),
+            )
+            .await;
+        create::<Pod>(world, "low", pod(20, json!({}))).await;
+        until::<Pod>(world, "low", runs).await;
+        create::<Pod>(world, "waits", pod(20, json!({"priorityClassName": "patient"}))).await;
+        let expected = "0/1 nodes are available: 1 Insufficient cpu. \
+                        preemption: not eligible due to preemptionPolicy=Never.";
+        until::<Pod>(world, "waits", |pod| condition(pod) == ("Unschedulable", expected)).await;
+        let gone = setpoint::client::Delete::default();
+        world.client().delete(&Kind::of::<Pod>(), &key("low"), &gone).await.expect("the user's own call");
+        until::<Pod>(world, "waits", runs).await;
+    });
+}
+
+#[test]
+fn a_gated_pod_waits_until_its_last_gate_opens() {
+    World::simulate(1, parts(&[]), Vec::new(), async |world| {
+        let gates = json!([{"name": "example.com/a"}, {"name": "example.com/b"}]);
+        create::<Pod>(world, "gated", pod(1, json!({"schedulingGates": gates}))).await;
+        world.pass(Duration::from_secs(60)).await;
+        until::<Pod>(world, "gated", |pod| condition(pod).0 == "SchedulingGated").await;
+        patch::<Pod>(world, "gated", json!({"spec": {"schedulingGates": [{"name": "example.com/b"}]}})).await;
+        world.pass(Duration::from_secs(60)).await;
+        until::<Pod>(world, "gated", |pod| condition(pod).0 == "SchedulingGated").await;
+        patch::<Pod>(world, "gated", json!({"spec": {"schedulingGates": null}})).await;
+        until::<Pod>(world, "gated", runs).await;
+    });
+}
+
+/// The node holds one of them at a time; when it comes free, the more important one is next.
+#[test]
+fn the_more_important_of_two_waiting_pods_goes_first() {
+    World::simulate(1, parts(&[]), Vec::new(), async |world| {
+        for (name, value) in [("first", 30), ("second", 20), ("third", 10)] {
+            class(world, name, value).await;
+        }
+        let polite = |class: &str| json!({"priorityClassName": class});
+        create::<Pod>(world, "holds", pod(32, polite("first"))).await;
+        until::<Pod>(world, "holds", runs).await;
+        create::<Pod>(world, "late", pod(32, polite("third"))).await;
+        create::<Pod>(world, "early", pod(32, polite("second"))).await;
+        world.pass(Duration::from_secs(60)).await;
+        let gone = setpoint::client::Delete::default();
+        world.client().delete(&Kind::of::<Pod>(), &key("holds"), &gone).await.expect("the user's own call");
+        until::<Pod>(world, "early", runs).await;
+        let late = world.get(&Kind::of::<Pod>(), &key("late")).await.expect("it waits");
+        assert_eq!(late["status"]["phase"], "Pending");
+    });
+}
+
+#[test]
+fn pods_that_fit_nowhere_cost_nothing_while_nothing_changes() {
+    survives("unschedulable", &[], unschedulable, anything);
+    World::simulate(1, parts(&[]), Vec::new(), async |world| {
+        unschedulable(world).await;
+        let before = pod_writes(world);
+        world.pass(Duration::from_secs(3600)).await;
+        assert_eq!(pod_writes(world), before);
+    });
+}
+
+fn unschedulable(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        account(world).await;
+        create::<Pod>(world, "huge", pod(64, json!({}))).await;
+        let expected = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
+                        1 Preemption is not helpful for scheduling.";
+        until::<Pod>(world, "huge", |pod| condition(pod) == ("Unschedulable", expected)).await;
+    }
+    .boxed_local()
+}
+
+fn pod_writes(world: &World) -> usize {
+    world.history().changes().filter(|(_, object)| object["kind"] == "Pod").count()
+}

@@ -10,6 +10,7 @@
 //!  status, finalize, ephemeralcontainers, resize: the same with prepare_for_subresource_update, …
 //! ```
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -138,8 +139,9 @@ pub trait Strategy: Send + Sync + 'static {
         None
     }
 
-    /// The objects of a kind that has none stored: they are made up when they are asked for.
-    fn made_up(&self) -> Option<Vec<Value>> {
+    /// The objects of a kind that has none stored, those of a namespace or all: they are made up when they are
+    /// asked for.
+    fn made_up<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         None
     }
 

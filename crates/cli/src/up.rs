@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let credentials = credentials(&arguments, &runtime.clock)?;
 
     let figures = Figures::default();
-    let config = Config {
+    let mut config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
         secure_port: listener.local_addr()?.port(),
         advertise_address: advertised(arguments.bind_address),
@@ -43,6 +43,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         token_signer: Some(credentials.token_signer.clone()),
         ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles()
     };
+    if arguments.nodes > 0 {
+        Cluster::serve_metrics(&mut config);
+    }
     let cluster = Cluster::with_config(config, runtime).await?;
     let parts = Parts {
         controllers,

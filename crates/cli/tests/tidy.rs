@@ -25,7 +25,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("volume", &["quantity", "setpoint"]),
     ("controllers", &["cel", "cron", "placement", "quantity", "quota", "setpoint", "token", "volume"]),
     ("scheduler", &["placement", "quantity", "setpoint", "volume"]),
-    ("node", &["setpoint"]),
+    ("node", &["quantity", "setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (

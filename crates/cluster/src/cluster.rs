@@ -47,6 +47,11 @@ impl Cluster {
         Ok(Self { api: ApiServer::start(config).await?, runtime })
     }
 
+    /// Adds to a server's kinds what simulated nodes measure: the metrics API, as a metrics server provides it.
+    pub fn serve_metrics(config: &mut Config) {
+        config.kinds.extend(crate::metrics::kinds(&config.store, &config.clock));
+    }
+
     pub fn api(&self) -> &ApiServer {
         &self.api
     }

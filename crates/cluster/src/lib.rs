@@ -11,6 +11,7 @@
 //! on it, so that what is tested is what runs.
 
 mod cluster;
+mod metrics;
 mod source;
 mod transport;
 

@@ -19,6 +19,10 @@ pub mod annotation {
     pub const EXIT_CODE: &str = "node.setpoint.dev/exit-code";
     /// How many times the containers exit before they stay up; without it every time.
     pub const EXIT_TIMES: &str = "node.setpoint.dev/exit-times";
+    /// How much cpu each container uses: a quantity, or a share of its request such as `80%`.
+    pub const CPU_USAGE: &str = "node.setpoint.dev/cpu-usage";
+    /// How much memory each container uses, in the same way.
+    pub const MEMORY_USAGE: &str = "node.setpoint.dev/memory-usage";
     /// How long a deleted pod takes to stop, within its grace period.
     pub const TERMINATE_AFTER: &str = "node.setpoint.dev/terminate-after";
 }

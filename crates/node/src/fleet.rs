@@ -17,6 +17,9 @@ const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
 /// A failed registration is tried again after this long.
 const REGISTRATION_RETRY: Duration = Duration::from_secs(1);
 
+/// The label of nodes that are simulated.
+pub(crate) const SIMULATED: &str = "node.setpoint.dev/simulated";
+
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
 /// The nodes of this process.
@@ -129,7 +132,7 @@ fn node(index: usize, name: &str) -> Value {
             "kubernetes.io/hostname": name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
-            "node.setpoint.dev/simulated": "true",
+            SIMULATED: "true",
             "topology.kubernetes.io/region": "local",
             "topology.kubernetes.io/zone": ZONES[index % ZONES.len()],
         }},

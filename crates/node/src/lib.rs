@@ -7,6 +7,7 @@
 //!  lifecycle.rs  pure: where a pod stands and what is next
 //!  status.rs     pure: the status a kubelet would write for that
 //!  address.rs    pod addresses
+//!  usage.rs      pure: what pods and nodes use, as the metrics API shows it
 //! ```
 //!
 //! Owns: its own Node objects and their leases, the status of pods bound to them, and the final removal
@@ -21,6 +22,8 @@ mod behaviour;
 mod fleet;
 mod lifecycle;
 mod status;
+mod usage;
 
 pub use agent::{FleetOptions, runnables};
 pub use behaviour::annotation;
+pub use usage::{Measured, Usage, measure_node, measure_pod};

@@ -320,8 +320,7 @@ impl Scheduler {
     ) -> Result<(), ReconcileError> {
         let patch = Patch::strategic(&json!({"metadata": {"uid": &pod.meta().uid}, "status": status}));
         let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
-        unless_gone(written, format!("patch the status of pod {}: {attempted}", pod.key()))
-            .map(drop)
+        unless_gone(written, format!("patch the status of pod {}: {attempted}", pod.key())).map(drop)
     }
 }
 

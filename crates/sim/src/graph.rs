@@ -14,7 +14,7 @@ use setpoint_store::{Event, EventKind, Resource, Store};
 const LEFT_OUT: [&str; 2] = ["Event", "Lease"];
 
 /// Fields that chance or timing decides.
-const MASKED: [&str; 17] = [
+const MASKED: &[&str] = &[
     "uid",
     "resourceVersion",
     "generation",
@@ -36,6 +36,8 @@ const MASKED: [&str; 17] = [
     "certificate",
     // When the change happened that a write answers: after a restart nobody knows.
     "endpoints.kubernetes.io/last-change-trigger-time",
+    // When an autoscaler last scaled: whoever takes over after it was done does not know.
+    "lastScaleTime",
 ];
 
 /// The volume that admission gives every pod for its token; the rest of its name is chance.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::Request;
 use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
+use setpoint_apiserver::Config;
 use setpoint_cluster::{Cluster, InProcessSource, Parts};
 use setpoint_store::{MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
@@ -55,7 +56,11 @@ impl World {
         let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let cluster = Cluster::start(store.clone(), runtime).await.expect("an empty store can be started on");
+        let mut config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
+        if parts.nodes > 0 {
+            Cluster::serve_metrics(&mut config);
+        }
+        let cluster = Cluster::with_config(config, runtime).await.expect("an empty store can be started on");
         let trace = Trace::new(clock);
         Self { cluster, store, parts, faults: Faults::new(faults, trace.clone()), trace }
     }

@@ -1,5 +1,7 @@
 //! ComponentStatuses: how the parts of a control plane are, in the form that health endpoints replaced.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{CORE, entry};
@@ -47,9 +49,10 @@ struct ComponentStatus;
 
 impl Strategy for ComponentStatus {
     /// Of the parts of a control plane, the server knows of its store only: it answers, so that is well.
-    fn made_up(&self) -> Option<Vec<Value>> {
+    fn made_up<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let healthy = json!({"type": "Healthy", "status": "True", "message": "ok"});
-        Some(vec![json!({"metadata": {"name": "etcd-0"}, "conditions": [healthy]})])
+        let store = json!({"metadata": {"name": "etcd-0"}, "conditions": [healthy]});
+        Some(std::future::ready(vec![store]).boxed())
     }
 }
 

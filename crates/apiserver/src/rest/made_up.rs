@@ -34,12 +34,15 @@ fn get(call: &Call<'_>, objects: Vec<Value>) -> Result<Response<Body>, Status> {
     respond::object(call, StatusCode::OK, object)
 }
 
-/// They have names, but no labels.
 fn list(call: &Call<'_>, mut objects: Vec<Value>) -> Result<Response<Body>, Status> {
     let options = ListOptions::parse(call.query, call.namespace, false)?;
     let choice = list::choose(call, &options)?;
     let is_named = |object: &Value| choice.fields.exact_name().is_none_or(|wanted| wanted == name(object));
-    objects.retain(|object| choice.labels.matches_labels(|_| None) && is_named(object));
+    let is_labelled = |object: &Value| {
+        let labels = metadata::of(object).at("labels");
+        choice.labels.matches_labels(|key| labels.get(key).and_then(Value::as_str))
+    };
+    objects.retain(|object| is_labelled(object) && is_named(object));
     for object in &mut objects {
         call.served.name_kind(object);
     }

@@ -174,8 +174,8 @@ fn refuse_conversion(call: &Call<'_>) -> Result<(), Status> {
 
 async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
     refuse_conversion(call)?;
-    if let Some(objects) = call.served.kind.strategy.made_up() {
-        return made_up::answer(call, verb, objects);
+    if let Some(objects) = call.served.kind.strategy.made_up(call.namespace) {
+        return made_up::answer(call, verb, objects.await);
     }
     match (call.subresource, verb) {
         (Some(Subresource::Scale), Verb::Get) => scale::get(call).await,

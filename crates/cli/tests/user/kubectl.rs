@@ -190,3 +190,15 @@ fn bad_input_gets_an_error_that_names_the_field() {
     check(&["get", "nonsense"], "", "the server doesn't have a resource type \"nonsense\"");
     assert_eq!(count(&up, "deployments"), 0);
 }
+
+#[test]
+fn top_shows_what_nodes_and_pods_use() {
+    let up = applied("web", 2);
+    let nodes = up.kubectl(&["top", "nodes"]);
+    assert_contains(&nodes, &["NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "node-0", "node-2"]);
+    let pod = &words(&up, "pods", ".metadata.name")[0];
+    up.kubectl(&["annotate", "pod", pod, "node.setpoint.dev/cpu-usage=250m"]);
+    let pods = up.kubectl(&["top", "pods", "--containers"]);
+    assert_contains(&pods, &["POD", "NAME", "CPU(cores)", "MEMORY(bytes)", pod, "250m", "1m", "16Mi"]);
+    assert_contains(&up.kubectl(&["top", "pod", pod]), &["250m"]);
+}

@@ -42,8 +42,6 @@ pub(super) struct Memory {
     history: History,
     /// What its target selects.
     selector: Option<LabelSelector>,
-    /// The autoscaler as it was written before a rescale, until that is over.
-    announced: Option<Object>,
 }
 
 /// The scale of a target.
@@ -280,8 +278,7 @@ impl Autoscaler {
         memory.iter().filter_map(shares).collect()
     }
 
-    /// Scales the target. That it is going to be done is told first: whoever takes over after it was done
-    /// would not know of it.
+    /// Scales the target.
     async fn rescale(
         &self,
         hpa: &Cached<Hpa>,
@@ -291,19 +288,16 @@ impl Autoscaler {
         reason: &str,
     ) -> Result<(), ReconcileError> {
         let (current, now) = (scale.spec_replicas, self.clock.now());
-        let before = (status.last_scale_time, status.desired_replicas);
-        (status.last_scale_time, status.desired_replicas) = (Some(whole_seconds(now)), wanted);
-        self.announce(hpa, status).await?;
         if let Err(error) = self.set_replicas(scale, wanted).await {
             let message = format!("New size: {wanted}; reason: {reason}; error: {error}");
             self.tell(hpa, EventType::Warning, "FailedRescale", &message);
             let message = format!("the HPA controller was unable to update the target scale: {error}");
             status.tell(ABLE, false, "FailedUpdateScale", message, now);
-            (status.last_scale_time, status.desired_replicas) = before;
             return Err(error.into_reconcile_error(format!("failed to rescale for {}", hpa.key())));
         }
         let message = format!("the HPA controller was able to update the target scale to {wanted}");
         status.tell(ABLE, true, "SucceededRescale", message, now);
+        status.last_scale_time = Some(whole_seconds(now));
         let message = format!("New size: {wanted}; reason: {reason}");
         self.tell(hpa, EventType::Normal, "SuccessfulRescale", &message);
         self.remember(hpa.key(), |memory| memory.history.scaled(current, wanted, self.clock.instant()));
@@ -343,36 +337,17 @@ impl Autoscaler {
         Err(first.unwrap_or_else(|| "unrecognized resource".to_owned()))
     }
 
-    /// Writes what was found out, unless it is written already. Nothing that was told before a rescale is
-    /// told again: the cache may not show it yet.
+    /// Writes what was found out, unless it is written already.
     async fn write(&self, hpa: &Cached<Hpa>, status: &HpaStatus) -> Result<(), ReconcileError> {
-        let announced = self.remember(hpa.key(), |memory| memory.announced.take());
-        let base = announced.as_ref().unwrap_or(hpa.object());
-        let written = announced.as_ref().and_then(|object| object.decode::<Hpa>().ok()).map(|hpa| hpa.status);
-        if written.as_ref().unwrap_or(&hpa.status) == status {
+        if hpa.status == *status {
             return Ok(());
         }
-        self.write_status(hpa, base, status).await.map(drop)
-    }
-
-    async fn announce(&self, hpa: &Cached<Hpa>, status: &HpaStatus) -> Result<(), ReconcileError> {
-        let reply = self.write_status(hpa, hpa.object(), status).await?;
-        self.remember(hpa.key(), |memory| memory.announced = Some(reply));
-        Ok(())
-    }
-
-    async fn write_status(
-        &self,
-        hpa: &Cached<Hpa>,
-        base: &Object,
-        status: &HpaStatus,
-    ) -> Result<Object, ReconcileError> {
-        let body = Edit::of(base).set(&["status"], status);
+        let body = Edit::of(hpa.object()).set(&["status"], status);
         let written = self.client.update(&Kind::of::<Hpa>(), hpa.key(), Part::Status, &body).await;
         if let Err(error) = &written {
             self.tell(hpa, EventType::Warning, "FailedUpdateStatus", &error.to_string());
         }
-        written.attempting(format!("failed to update status for {}", hpa.key().name()))
+        written.map(drop).attempting(format!("failed to update status for {}", hpa.key().name()))
     }
 
     fn remember<T>(&self, key: &Key, with: impl FnOnce(&mut Memory) -> T) -> T {

@@ -3,6 +3,7 @@
 mod cronjob;
 mod daemonset;
 mod job;
+mod metrics;
 mod place;
 mod replication_controller;
 mod scheduling;

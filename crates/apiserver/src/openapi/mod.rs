@@ -13,6 +13,7 @@ pub(crate) mod serve;
 #[cfg(test)]
 mod tests;
 mod v2;
+mod v2_protobuf;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub struct OpenApi {
     index: Bytes,
     /// Version 2, all groups in one.
     whole: Mutex<Option<Bytes>>,
+    whole_in_protobuf: Mutex<Option<Bytes>>,
 }
 
 struct Entry {
@@ -58,7 +60,7 @@ impl OpenApi {
             .map(|(path, kinds)| (path, Entry { hash: hash(&kinds), kinds, encoded: Mutex::default() }))
             .collect();
         let index = encode(&index(&documents));
-        Self { documents, index, whole: Mutex::default() }
+        Self { documents, index, whole: Mutex::default(), whole_in_protobuf: Mutex::default() }
     }
 
     /// `GET /openapi/v3`: the addresses of all documents.
@@ -84,8 +86,20 @@ impl OpenApi {
     pub fn whole(&self) -> Document {
         let mut whole = self.whole.lock();
         let body = whole.get_or_insert_with(|| encode(&v2::document(self.all_kinds()))).clone();
+        Document { body, hash: self.hash_of_whole() }
+    }
+
+    /// The same as protobuf.
+    pub fn whole_in_protobuf(&self) -> Document {
+        let mut whole = self.whole_in_protobuf.lock();
+        let make = || v2_protobuf::document(&v2::document(self.all_kinds()));
+        let body = whole.get_or_insert_with(make).clone();
+        Document { body, hash: self.hash_of_whole() }
+    }
+
+    fn hash_of_whole(&self) -> String {
         let hashes: String = self.documents.values().map(|entry| entry.hash.as_str()).collect();
-        Document { body, hash: hex(&Sha256::digest(hashes)) }
+        hex(&Sha256::digest(hashes))
     }
 
     fn all_kinds(&self) -> impl Iterator<Item = &Arc<Served>> + Clone {

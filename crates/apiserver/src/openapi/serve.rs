@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{Document, OpenApi};
 use crate::body::Body;
-use crate::negotiate;
+use crate::negotiate::{self, Clause};
 use crate::query::Query;
 use crate::rest::respond;
 
@@ -17,6 +17,7 @@ pub(crate) fn answer(
     headers: &HeaderMap,
 ) -> Response<Body> {
     match segments {
+        ["v2"] if prefers_protobuf(headers) => tagged(headers, PROTOBUF, documents.whole_in_protobuf()),
         ["v2"] => accepted(headers, || documents.whole()),
         ["v3"] => accepted(headers, || documents.index()),
         ["v3", path @ ..] => one(documents, &path.join("/"), query, headers),
@@ -47,12 +48,30 @@ fn accepted(headers: &HeaderMap, document: impl FnOnce() -> Document) -> Respons
     if !wanted.is_empty() && !wanted.iter().any(|clause| clause.accepts("json")) {
         return empty(StatusCode::NOT_ACCEPTABLE);
     }
-    let Document { body, hash } = document();
+    tagged(headers, "application/json", document())
+}
+
+/// What version 2 as protobuf is called.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Whether the most wanted form that version 2 has is protobuf, by its name or an older one.
+fn prefers_protobuf(headers: &HeaderMap) -> bool {
+    let names =
+        ["com.github.proto-openapi.spec.v2@v1.0+protobuf", "com.github.proto-openapi.spec.v2.v1.0+protobuf"];
+    let wanted = negotiate::clauses(headers);
+    let known =
+        |clause: &&Clause<'_>| clause.accepts("json") || names.iter().any(|name| clause.accepts(name));
+    wanted.iter().find(known).is_some_and(|clause| !clause.accepts("json"))
+}
+
+/// The document, unless the client has it already.
+fn tagged(headers: &HeaderMap, media_type: &'static str, document: Document) -> Response<Body> {
+    let Document { body, hash } = document;
     let tag = format!("\"{hash}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut response = match known {
         true => empty(StatusCode::NOT_MODIFIED),
-        false => respond::response(StatusCode::OK, "application/json", Body::full(body)),
+        false => respond::response(StatusCode::OK, media_type, Body::full(body)),
     };
     set(&mut response, ETAG, &tag);
     set(&mut response, VARY, "Accept");

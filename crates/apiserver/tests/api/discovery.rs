@@ -8,6 +8,25 @@ use crate::client::Api;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[tokio::test(start_paused = true)]
+async fn openapi_version_2_has_a_form_in_protobuf() {
+    let api = Api::start().await;
+    let name = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    for accept in [
+        name,
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        &format!("{name},application/json"),
+    ] {
+        let document = api.get_as(accept, "/openapi/v2").await;
+        assert_eq!((document.code, &*document.content_type), (200, name), "{accept}");
+        for part in ["io.k8s.api.apps.v1.Deployment", "x-kubernetes-group-version-kind"] {
+            assert!(document.text.contains(part), "{part}");
+        }
+    }
+    let json = api.get_as(&format!("application/json,{name};q=0.5"), "/openapi/v2").await;
+    assert_eq!(json.content_type, "application/json");
+}
+
+#[tokio::test(start_paused = true)]
 async fn group_versions_list_their_resources() {
     let api = Api::start().await;
     assert_eq!(api.get("/api").await.ok()["versions"], json!(["v1"]));

@@ -185,6 +185,8 @@ fn bad_input_gets_an_error_that_names_the_field() {
         &deployment("web", 1, "i").replace("\"replicas\"", "\"replicaz\""),
         "unknown field \"spec.replicaz\"",
     );
+    let unknown = r#"{"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "g"}}"#;
+    check(&apply, unknown, "ensure CRDs are installed first");
     check(&["get", "pods", "-l", "a in"], "", "unable to parse requirement");
     check(&["get", "pods", "--field-selector", "spec.nope=1"], "", "field label not supported: spec.nope");
     check(&["get", "nonsense"], "", "the server doesn't have a resource type \"nonsense\"");

@@ -65,9 +65,14 @@ pub(crate) fn put_bytes(into: &mut Vec<u8>, number: u64, contents: &[u8]) {
     into.extend_from_slice(contents);
 }
 
-fn put_number(into: &mut Vec<u8>, number: u64, value: u64) {
+pub(crate) fn put_number(into: &mut Vec<u8>, number: u64, value: u64) {
     put_varint(into, number << 3);
     put_varint(into, value);
+}
+
+pub(crate) fn put_double(into: &mut Vec<u8>, number: u64, value: f64) {
+    put_varint(into, number << 3 | 1);
+    into.extend_from_slice(&value.to_le_bytes());
 }
 
 fn put_varint(into: &mut Vec<u8>, mut rest: u64) {
@@ -79,13 +84,15 @@ fn put_varint(into: &mut Vec<u8>, mut rest: u64) {
 }
 
 /// A field that holds what `write` writes.
-fn nested<T>(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+pub(crate) fn nested<T>(into: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     put_varint(into, number << 3 | 2);
     let start = into.len();
     let written = write(into);
-    let mut length = Vec::with_capacity(4);
-    put_varint(&mut length, (into.len() - start) as u64);
-    into.splice(start..start, length);
+    // The length goes before what is there already: the place for it is made at the end and turned to the
+    // front.
+    let length = into.len() - start;
+    put_varint(into, length as u64);
+    into[start..].rotate_left(length);
     written
 }
 
@@ -193,10 +200,7 @@ fn scalar(number: u64, scalar: Scalar, value: &Value, into: &mut Vec<u8>) {
         Scalar::String => put_bytes(into, number, text.as_bytes()),
         Scalar::Bool => put_number(into, number, u64::from(value.as_bool() == Some(true))),
         Scalar::Int32 | Scalar::Int64 => put_number(into, number, integer(value)),
-        Scalar::Float => {
-            put_varint(into, number << 3 | 1);
-            into.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
-        }
+        Scalar::Float => put_double(into, number, value.as_f64().unwrap_or_default()),
         Scalar::Bytes => put_bytes(into, number, &STANDARD.decode(text).unwrap_or_default()),
         Scalar::Quantity => nested(into, number, |into| match value {
             Value::String(text) => put_bytes(into, 1, text.as_bytes()),

@@ -69,8 +69,14 @@ pub(crate) fn decide(
 
 /// The node on which room was made for the pod, if it has come free.
 fn promised<'a>(needs: &Needs<'_>, ledger: &'a Ledger) -> Option<&'a NodeInfo> {
-    let node = ledger.node(needs.pod.nominated_node()?)?;
+    let node = ledger.node(needs.pod.nominated_node()?).filter(|_| needs.refusal.is_none())?;
     needs.obstacle_beside_nominees(node, &node.room, ledger).is_none().then_some(node)
+}
+
+/// Why no node needs to be looked at, in the order in which v1.34 asks.
+fn refusal(needs: &Needs<'_>) -> Option<String> {
+    let contradictory = needs.is_contradictory().then(|| "pod affinity terms conflict".to_owned());
+    contradictory.or_else(|| needs.refusal.clone())
 }
 
 struct Search<'a> {
@@ -81,7 +87,8 @@ struct Search<'a> {
     obstacles: Vec<(&'a NodeInfo, Obstacle)>,
     /// Why nodes were not even looked at.
     passed_over: Option<&'static str>,
-    conflict: bool,
+    /// Why no node was looked at at all.
+    refusal: Option<String>,
 }
 
 impl<'a> Search<'a> {
@@ -93,9 +100,10 @@ impl<'a> Search<'a> {
             candidates: Vec::new(),
             obstacles: Vec::new(),
             passed_over: None,
-            conflict: needs.named.as_ref().is_some_and(|names| names.is_empty()),
+            refusal: refusal(needs),
         };
         match &needs.named {
+            _ if search.refusal.is_some() => {}
             None => search.look_at(needs, ledger, &all, ledger.next_start),
             Some(names) => {
                 let named: Vec<&NodeInfo> = names.iter().filter_map(|name| ledger.node(name)).collect();
@@ -148,16 +156,19 @@ impl<'a> Search<'a> {
     ) -> Misfit {
         let mut blocked = Checks::default();
         self.obstacles.iter().for_each(|(_, obstacle)| blocked.insert(obstacle.check));
-        if self.passed_over.is_some() {
+        if self.passed_over.is_some() || needs.is_contradictory() {
             blocked.insert(Check::NodeAffinity);
+        }
+        if needs.refusal.is_some() {
+            blocked.insert(Check::Volumes);
         }
         if self.nodes == 0 {
             let message = "no nodes available to schedule pods".into();
             return Misfit { message, blocked: Checks::all(), remedy: Remedy::Wait };
         }
-        let mut message = match self.conflict {
-            true => format!("0/{} nodes are available: pod affinity terms conflict.", self.nodes),
-            false => {
+        let mut message = match &self.refusal {
+            Some(refusal) => format!("0/{} nodes are available: {refusal}.", self.nodes),
+            None => {
                 let obstacles = self.obstacles.iter().flat_map(|(_, obstacle)| obstacle.reasons.iter());
                 let absent = self.passed_over.map(|reason| (reason, self.nodes - self.obstacles.len()));
                 misfit_message(self.nodes, obstacles, absent)

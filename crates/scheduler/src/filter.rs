@@ -15,6 +15,7 @@ use crate::ledger::{Held, Ledger, NodeInfo, Room};
 use crate::spread::Spread;
 use crate::surroundings::Surroundings;
 use crate::view::{Pod, PodSpec, Port};
+use crate::volumes::VolumeNeeds;
 
 /// The taints that keep pods away.
 pub(crate) const REPELLING: &[&str] = &[NO_SCHEDULE, NO_EXECUTE];
@@ -29,10 +30,14 @@ pub(crate) enum Check {
     Resources,
     Spread,
     PodAffinity,
+    /// Volumes that others use, or too many of them.
+    VolumeUse,
+    /// Volumes that are elsewhere, or not there.
+    Volumes,
 }
 
 impl Check {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Cordon,
         Self::Taints,
         Self::NodeAffinity,
@@ -40,6 +45,8 @@ impl Check {
         Self::Resources,
         Self::Spread,
         Self::PodAffinity,
+        Self::VolumeUse,
+        Self::Volumes,
     ];
 }
 
@@ -101,11 +108,18 @@ pub(crate) struct Needs<'a> {
     pub(crate) named: Option<BTreeSet<&'a str>>,
     spread: Option<Spread<'a>>,
     pod_rules: Option<PodRules<'a>>,
+    volumes: Option<VolumeNeeds<'a>>,
+    /// Why no node can have the pod, whatever nodes there are.
+    pub(crate) refusal: Option<String>,
 }
 
 impl<'a> Needs<'a> {
     pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, surroundings: &'a Surroundings) -> Self {
         let required = pod.spec.affinity.node_affinity.required.as_ref();
+        let (volumes, refusal) = match VolumeNeeds::of(pod, ledger, &surroundings.volumes) {
+            Ok(volumes) => (volumes, None),
+            Err(refusal) => (None, Some(refusal)),
+        };
         Self {
             pod,
             demand: demand(&pod.spec),
@@ -113,7 +127,14 @@ impl<'a> Needs<'a> {
             named: required.and_then(|required| required.named_nodes()),
             spread: Spread::required_by(pod, ledger),
             pod_rules: PodRules::of(pod, ledger, surroundings),
+            volumes,
+            refusal,
         }
+    }
+
+    /// Whether the pod's affinity names nodes, and then none.
+    pub(crate) fn is_contradictory(&self) -> bool {
+        self.named.as_ref().is_some_and(|names| names.is_empty())
     }
 
     /// Why a node with this much taken cannot take the pod: nothing, if it can.
@@ -135,6 +156,7 @@ impl<'a> Needs<'a> {
             return Some(Obstacle::resolvable(Check::Ports, reason));
         }
         shortage(&self.demand, &node.allocatable, &room.requested)
+            .or_else(|| self.volumes.as_ref().and_then(|volumes| volumes.obstacle(node)))
             .or_else(|| self.spread.as_ref().and_then(|spread| spread.obstacle(node)))
             .or_else(|| self.pod_rules.as_ref().and_then(|rules| rules.obstacle(node)))
     }
@@ -182,6 +204,9 @@ impl<'a> Needs<'a> {
         }
         if let Some(rules) = &mut self.pod_rules {
             rules.count(other, node, by);
+        }
+        if let Some(volumes) = &mut self.volumes {
+            volumes.count(other, by);
         }
     }
 }

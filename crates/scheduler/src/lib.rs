@@ -8,7 +8,8 @@
 //!               │                 │    └──► score.rs      which of them should: allocation, taints, affinity,
 //!               │                 │                       spread.rs, interpod.rs, image.rs
 //!               │                 └───────► preempt.rs    whom to send away where none can
-//!               ├─► bind, or make room
+//!               │                 (volumes/: where its volumes are or can be)
+//!               ├─► bind its volumes, then itself, or make room
 //!               ├─► waiting.rs  whose turn it is: the more important first
 //!               └─► parked.rs   pods that fit nowhere, until something changes that could help
 //! ```
@@ -35,6 +36,7 @@ mod score;
 mod spread;
 mod surroundings;
 mod view;
+mod volumes;
 mod waiting;
 
 pub use reconcile::{COMPONENT, runnables};

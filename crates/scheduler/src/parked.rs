@@ -10,6 +10,7 @@ use std::time::Duration;
 use setpoint::backoff::Backoff;
 use setpoint::{Instant, Key};
 use setpoint_placement::untolerated;
+use setpoint_volume::claim_keys;
 
 use crate::demand::{Amount, demand};
 use crate::filter::{Check, Checks, REPELLING, may_be_on, shortage, tolerates_cordon};
@@ -38,10 +39,16 @@ struct Entry {
 
 /// Something that could make a pod fit.
 pub(crate) enum Change<'a> {
-    Node { node: &'a NodeInfo, what: NodeChange },
+    Node {
+        node: &'a NodeInfo,
+        what: NodeChange,
+    },
     NodeGone,
     PodGone(&'a Pod),
     PodThere(&'a Pod),
+    Claim(&'a Key),
+    /// A volume, a class, or what a driver says.
+    Storage,
 }
 
 /// What is new about a node.
@@ -106,6 +113,11 @@ impl Parked {
         }
     }
 
+    /// Whether volumes keep any of them off the nodes.
+    pub(crate) fn minds_volumes(&self) -> bool {
+        self.blocked.contains(Check::Volumes) || self.blocked.contains(Check::VolumeUse)
+    }
+
     /// Whether the presence or absence of other pods decides for any of them.
     pub(crate) fn minds_company(&self) -> bool {
         self.blocked.contains(Check::Spread) || self.blocked.contains(Check::PodAffinity)
@@ -142,9 +154,12 @@ impl Entry {
             Change::PodGone(gone) => {
                 self.blocked.contains(Check::Resources)
                     || self.blocked.contains(Check::Ports) && self.wants_port_of(gone)
+                    || self.blocked.contains(Check::VolumeUse)
                     || self.is_spread_with(gone)
                     || self.blocked.contains(Check::PodAffinity) && self.had_rule_with(gone, surroundings)
             }
+            Change::Claim(claim) => self.is_blocked_by_volumes() && self.uses(claim),
+            Change::Storage => self.is_blocked_by_volumes(),
             Change::PodThere(there) => {
                 let near = &self.pod.spec.affinity.pod_affinity.required;
                 self.is_spread_with(there)
@@ -171,8 +186,18 @@ impl Entry {
             Check::Resources => what.resources && fits_empty(),
             Check::Spread => (what.labels || what.taints) && has_keys(),
             Check::PodAffinity => what.labels,
+            Check::VolumeUse => what.added,
+            Check::Volumes => what.labels,
         };
         Check::ALL.into_iter().any(|check| self.blocked.contains(check) && helps(check))
+    }
+
+    fn is_blocked_by_volumes(&self) -> bool {
+        self.blocked.contains(Check::Volumes) || self.blocked.contains(Check::VolumeUse)
+    }
+
+    fn uses(&self, claim: &Key) -> bool {
+        claim_keys(self.pod.object()).any(|used| used == *claim)
     }
 
     fn wants_port_of(&self, gone: &Pod) -> bool {

@@ -1,5 +1,6 @@
 //! Glue: caches into the ledger, decisions into bindings.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use setpoint::queue::limiter::PerKey;
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, ClientError, Clock, Context, Controller, Event, EventType, Key, Kind, Lister, Object,
-    Outcome, Queue, ReconcileError, Reconciler, Recorder, Rng, Runnable,
+    Outcome, Queue, ReconcileError, Reconciler, Recorder, Rng, Runnable, View,
 };
+use setpoint_volume::{Claim, PODS_BY_CLAIM, Volume};
 
 use crate::decide::{Decision, Misfit, Remedy, decide};
 use crate::ledger::Ledger;
@@ -19,6 +21,7 @@ use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently};
 use crate::preempt::Preemption;
 use crate::surroundings::{Sources, Surroundings};
 use crate::view::{NodeView, Pod, PodView};
+use crate::volumes::{Preparation, Preparing, Progress, VolumeNeeds, VolumeSources};
 use crate::waiting::Waiting;
 
 /// The name under which the scheduler writes events.
@@ -29,6 +32,9 @@ const WORKERS: usize = 32;
 
 /// A parked pod is looked at again after this long even if nothing seemed to help.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
+
+/// How often the claims of a pod are looked at even if nothing seems to have happened to them.
+const LOOK_AT_CLAIMS: Duration = Duration::from_secs(30);
 
 /// What a manager runs to schedule pods.
 pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
@@ -45,6 +51,7 @@ pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
     let (on_nodes, on_pods) = (desk.clone(), desk.clone());
     nodes.add_handler(move |event: &Event| on_nodes.on_node(event));
     pods.add_handler(move |event: &Event| on_pods.on_pod(event));
+    desk.follow(&sources.volumes);
     let scheduler = Scheduler {
         client: context.client.clone(),
         rng: context.runtime.rng.fork(),
@@ -73,9 +80,40 @@ struct State {
     ledger: Ledger,
     parked: Parked,
     waiting: Waiting,
+    /// The pods whose claims are being bound, by uid.
+    preparing: BTreeMap<Box<str>, Preparing>,
 }
 
 impl Desk {
+    /// Looks at pods again whose claims change, or whose volumes may be found now.
+    fn follow(&self, volumes: &VolumeSources) {
+        let desk = self.clone();
+        volumes.claims.add_handler(move |event: &Event| desk.on_claim(event.object().key()));
+        for informer in volumes.helpful() {
+            let desk = self.clone();
+            informer.add_handler(move |_: &Event| {
+                let state = &mut *desk.state.lock();
+                if state.parked.minds_volumes() {
+                    desk.wake(state, &Change::Storage);
+                }
+            });
+        }
+    }
+
+    fn on_claim(&self, claim: &Key) {
+        let state = &mut *self.state.lock();
+        if state.parked.minds_volumes() {
+            self.wake(state, &Change::Claim(claim));
+        }
+        if state.preparing.is_empty() {
+            return;
+        }
+        let users = self.surroundings.volumes.pods.objects().indexed(PODS_BY_CLAIM, &claim.to_string());
+        for pod in users.iter().filter(|pod| state.preparing.contains_key(&pod.meta().uid)) {
+            self.queue.add(pod.key().clone());
+        }
+    }
+
     fn on_node(&self, event: &Event) {
         let state = &mut *self.state.lock();
         let what = match event {
@@ -94,7 +132,7 @@ impl Desk {
         if what.is_none() {
             return;
         }
-        let State { ledger, parked, waiting } = state;
+        let State { ledger, parked, waiting, .. } = state;
         if let Some(node) = ledger.node(&object.meta().name) {
             self.wake_parked(parked, waiting, &Change::Node { node, what });
         }
@@ -119,13 +157,16 @@ impl Desk {
                 state.waiting.insert(pod.key().clone(), pod.spec.priority);
                 self.queue.add(pod.key().clone());
             }
-        } else if state.parked.minds_company() {
+        } else if state.preparing.remove(&pod.meta().uid).is_none() && state.parked.minds_company() {
             self.wake(state, &Change::PodThere(&pod));
         }
     }
 
     /// A pod takes no room any more.
     fn gone(&self, state: &mut State, pod: &Pod) {
+        if let Some(preparing) = state.preparing.remove(&pod.meta().uid) {
+            preparing.preparation.forget(&self.surroundings.volumes);
+        }
         if state.ledger.remove_pod(&pod.meta().uid) {
             self.wake(state, &Change::PodGone(pod));
         }
@@ -177,6 +218,10 @@ enum Turn {
     StepAside,
     /// The pod has its node already.
     Placed,
+    /// The pod's claims have to be bound first.
+    Prepare(Preparing),
+    /// The pod's claims are this far.
+    Prepared(Preparing, Progress),
 }
 
 impl Reconciler for Scheduler {
@@ -194,6 +239,8 @@ impl Reconciler for Scheduler {
                 self.desk.queue.add(key.clone());
                 Ok(Outcome::Settled)
             }
+            Turn::Prepare(preparing) => self.prepare(&pod, &preparing).await,
+            Turn::Prepared(preparing, progress) => self.go_on(&pod, &preparing, progress).await,
             Turn::Decided(Decision::Bind { node }) => self.bind(&pod, &node).await,
             Turn::Decided(Decision::FitsNowhere(misfit)) => self.report(&pod, &misfit).await,
         }
@@ -203,7 +250,13 @@ impl Reconciler for Scheduler {
 impl Scheduler {
     /// Decides and assumes, or parks, in one step, so that no event falls between the two.
     fn turn(&self, pod: &Pod) -> Turn {
-        let State { ledger, parked, waiting } = &mut *self.desk.state.lock();
+        let State { ledger, parked, waiting, preparing } = &mut *self.desk.state.lock();
+        if let Some(preparing) = preparing.get(&pod.meta().uid) {
+            waiting.remove(pod.key());
+            let (node, now) = (ledger.node(&preparing.node), self.desk.clock.instant());
+            let progress = preparing.progress(node, &self.desk.surroundings.volumes, now);
+            return Turn::Prepared(preparing.clone(), progress);
+        }
         if waiting.anyone_above(pod.spec.priority) {
             waiting.insert(pod.key().clone(), pod.spec.priority);
             return Turn::StepAside;
@@ -217,7 +270,15 @@ impl Scheduler {
         match &decision {
             Decision::Bind { node } => {
                 parked.forget(pod.key());
+                let preparation = self.preparation(pod, node, ledger);
                 ledger.assume(pod, node);
+                if !preparation.is_empty() {
+                    preparation.assume(&self.desk.surroundings.volumes);
+                    let since = self.desk.clock.instant();
+                    let begun = Preparing { node: node.clone(), preparation, since };
+                    preparing.insert(pod.meta().uid.clone(), begun.clone());
+                    return Turn::Prepare(begun);
+                }
             }
             Decision::FitsNowhere(misfit) => {
                 parked.park(pod, misfit.blocked, self.desk.clock.instant());
@@ -229,6 +290,73 @@ impl Scheduler {
             }
         }
         Turn::Decided(decision)
+    }
+
+    /// What has to be written before the pod can be bound to a node.
+    fn preparation(&self, pod: &Pod, node: &str, ledger: &Ledger) -> Preparation {
+        let needs = VolumeNeeds::of(pod, ledger, &self.desk.surroundings.volumes);
+        match (needs, ledger.node(node)) {
+            (Ok(Some(needs)), Some(node)) => Preparation::of(&needs, node),
+            _ => Preparation::default(),
+        }
+    }
+
+    /// Binds volumes to claims and has volumes made for others; the volume binder does the rest.
+    async fn prepare(&self, pod: &Pod, preparing: &Preparing) -> Result<Outcome, ReconcileError> {
+        match self.write(&preparing.preparation).await {
+            Ok(()) => Ok(Outcome::CheckAfter(LOOK_AT_CLAIMS)),
+            Err(error) => {
+                self.desk.gone(&mut self.desk.state.lock(), pod);
+                Err(error).attempting(format!("bind the volumes of pod {}", pod.key()))
+            }
+        }
+    }
+
+    async fn write(&self, preparation: &Preparation) -> Result<(), ClientError> {
+        let caches = &self.desk.surroundings.volumes;
+        for volume in &preparation.volumes {
+            caches.volumes.wrote(&self.update::<Volume>(volume).await?);
+        }
+        for claim in &preparation.claims {
+            caches.claims.wrote(&self.update::<Claim>(claim).await?);
+        }
+        Ok(())
+    }
+
+    async fn update<V: View>(&self, object: &Object) -> Result<Object, ClientError> {
+        self.client.update_encoded(&Kind::of::<V>(), object.key(), Part::Main, object.raw().clone()).await
+    }
+
+    /// Binds the pod if its claims are bound.
+    async fn go_on(
+        &self,
+        pod: &Pod,
+        preparing: &Preparing,
+        progress: Progress,
+    ) -> Result<Outcome, ReconcileError> {
+        match progress {
+            Progress::Wait => Ok(Outcome::CheckAfter(LOOK_AT_CLAIMS)),
+            Progress::Bound => {
+                self.desk.state.lock().preparing.remove(&pod.meta().uid);
+                self.bind(pod, &preparing.node).await
+            }
+            Progress::Failed(why) => {
+                self.desk.gone(&mut self.desk.state.lock(), pod);
+                let message = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}");
+                self.recorder.event(
+                    &pod_kind(),
+                    pod.object(),
+                    EventType::Warning,
+                    "FailedScheduling",
+                    &*message,
+                );
+                let conditions = json!([{
+                    "type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message,
+                }]);
+                self.patch_status(pod, json!({"conditions": conditions}), "say why it is not bound").await?;
+                Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
+            }
+        }
     }
 
     async fn bind(&self, pod: &Pod, node: &str) -> Result<Outcome, ReconcileError> {

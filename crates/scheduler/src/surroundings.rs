@@ -1,8 +1,9 @@
-//! What else decides where pods go: namespaces, Services and disruption budgets, as the caches show them.
+//! What else decides where pods go: namespaces, Services, disruption budgets and volumes, as the caches show them.
 
 use setpoint::{Context, Informer, Key, Labels, Lister};
 
 use crate::view::{BudgetView, NamespaceView, Pod, ServiceView};
+use crate::volumes::{VolumeCaches, VolumeSources};
 
 /// Reads what is neither pod nor node.
 #[derive(Clone)]
@@ -10,6 +11,7 @@ pub(crate) struct Surroundings {
     pub(crate) namespaces: Lister<NamespaceView>,
     pub(crate) services: Lister<ServiceView>,
     pub(crate) budgets: Lister<BudgetView>,
+    pub(crate) volumes: VolumeCaches,
 }
 
 /// The informers of the surroundings, which must have listed before anything is decided.
@@ -17,6 +19,7 @@ pub(crate) struct Sources {
     namespaces: Informer,
     services: Informer,
     budgets: Informer,
+    pub(crate) volumes: VolumeSources,
 }
 
 impl Sources {
@@ -25,11 +28,12 @@ impl Sources {
             namespaces: context.informers.of::<NamespaceView>(),
             services: context.informers.of::<ServiceView>(),
             budgets: context.informers.of::<BudgetView>(),
+            volumes: VolumeSources::of(context),
         }
     }
 
-    pub(crate) fn all(&self) -> [&Informer; 3] {
-        [&self.namespaces, &self.services, &self.budgets]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Informer> {
+        [&self.namespaces, &self.services, &self.budgets].into_iter().chain(self.volumes.all())
     }
 
     pub(crate) fn surroundings(&self) -> Surroundings {
@@ -37,6 +41,7 @@ impl Sources {
             namespaces: self.namespaces.lister(),
             services: self.services.lister(),
             budgets: self.budgets.lister(),
+            volumes: self.volumes.caches(),
         }
     }
 }
@@ -74,6 +79,7 @@ impl Surroundings {
             namespaces: Lister::fixed(namespaces),
             services: Lister::fixed(services),
             budgets: Lister::fixed(budgets),
+            volumes: VolumeCaches::fixed(Vec::new(), Vec::new(), Vec::new()),
         }
     }
 }

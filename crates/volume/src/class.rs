@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use setpoint::Cached;
+use setpoint::{Cached, Labels};
 
 use crate::Annotated;
 
@@ -47,9 +47,9 @@ impl Class {
     }
 
     /// Whether a volume of the class can be made for a node with these labels.
-    pub fn allows<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    pub fn allows(&self, labels: &Labels) -> bool {
         let among = |one: &TopologyLabel| {
-            label(&one.key).is_some_and(|value| one.values.iter().any(|allowed| **allowed == *value))
+            labels.get(&one.key).is_some_and(|value| one.values.iter().any(|allowed| **allowed == *value))
         };
         let topologies = self.allowed_topologies.as_deref().unwrap_or_default();
         topologies.is_empty()
@@ -106,7 +106,8 @@ mod tests {
         let check = |topologies: Value, expected: bool| {
             let class: Class =
                 serde_json::from_value(json!({"allowedTopologies": topologies})).expect("a class");
-            assert_eq!(class.allows(|key| (key == "zone").then_some("a")), expected, "{topologies}");
+            let labels = [("zone", "a")].into_iter().collect();
+            assert_eq!(class.allows(&labels), expected, "{topologies}");
         };
         let one =
             |key: &str, values: &[&str]| json!({"matchLabelExpressions": [{"key": key, "values": values}]});

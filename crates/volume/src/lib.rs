@@ -5,7 +5,6 @@
 //!  volume.rs     a PersistentVolume
 //!  class.rs      a StorageClass, and which one is the default
 //!  pod.rs        the claims that a pod uses, and the index that finds its pods
-//!  node_selector.rs  which nodes reach a volume
 //!  matching.rs   which volume serves a claim
 //!  binding.rs    what binding writes: a claim's volume and a volume's claim
 //!  migrated.rs   the drivers that have taken over from built-in plugins
@@ -21,14 +20,12 @@ mod class;
 mod latest;
 pub mod matching;
 pub mod migrated;
-mod node_selector;
 mod pod;
 mod volume;
 
 pub use claim::{Claim, ClaimSpec, ClaimStatus};
 pub use class::{Class, default_class, is_delayed};
 pub use latest::Latest;
-pub use node_selector::{NodeRequirement, NodeSelector, NodeSelectorTerm};
 pub use pod::{PODS_BY_CLAIM, PodVolume, PodVolumes, claim_keys, claims_of, index_by_claim, is_over};
 pub use volume::{
     ClaimRef, Csi, FREE_BY_CLASS, HostPath, Nfs, VOLUMES_BY_CLAIM, Volume, VolumeSpec, VolumeStatus,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use setpoint::indexer::{IndexFn, Indexer};
-use setpoint::{Cached, Informer, Key};
+use setpoint::{Cached, Informer, Key, Labels};
+use setpoint_placement::NodeSelector;
 
-use crate::{Amounts, Annotated, BETA_CLASS, Claim, NodeSelector};
+use crate::{Amounts, Annotated, BETA_CLASS, Claim};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -115,10 +116,10 @@ impl Volume {
     }
 
     /// Whether a node with these labels can reach it.
-    pub fn is_reached_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    pub fn is_reached_by(&self, labels: &Labels) -> bool {
         let required = self.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
         // Volumes know nodes by their labels alone.
-        required.is_none_or(|required| required.matches("", label))
+        required.is_none_or(|required| required.matches("", labels))
     }
 
     /// Whether it is for this claim: bound to it, or reserved for it.

@@ -75,6 +75,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "Service" => ("", "services", true),
         "ServiceCIDR" => ("networking.k8s.io", "servicecidrs", false),
         "ServiceAccount" => ("", "serviceaccounts", true),
+        "StorageClass" => ("storage.k8s.io", "storageclasses", false),
         "VolumeAttachment" => ("storage.k8s.io", "volumeattachments", false),
         "VolumeAttributesClass" => ("storage.k8s.io", "volumeattributesclasses", false),
         "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io", "validatingadmissionpolicies", false),

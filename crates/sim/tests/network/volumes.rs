@@ -7,6 +7,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint::Key;
 use setpoint::client::Part;
+use setpoint_cluster::Parts;
 use setpoint_sim::{History, World};
 
 use crate::land::{
@@ -286,4 +287,56 @@ async fn attach_in_use(world: &World) {
         json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
     let status = json!({"volumesInUse": ["kubernetes.io/csi/d^h"], "conditions": conditions});
     patch(world, "Node", "n", Part::Status, json!({"status": status})).await;
+}
+
+/// Pods wait for their volumes and volumes for their pods: one is there already, one is made by a driver, which
+/// is the script's part.
+fn scheduled(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        create(world, "ServiceAccount", "default", json!({})).await;
+        for (class, provisioner) in [("s", "kubernetes.io/no-provisioner"), ("made", "d")] {
+            let body = json!({"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"});
+            create(world, "StorageClass", class, body).await;
+        }
+        volume(world, "there", "1Gi", "Retain").await;
+        phase(world, "PersistentVolume", "there", "Available").await;
+        create(world, "PersistentVolumeClaim", "made", json!({"spec": claim_spec("made")})).await;
+        claim(world, "there").await;
+        for name in ["there", "made"] {
+            let volumes = json!([{"name": "d", "persistentVolumeClaim": {"claimName": name}}]);
+            let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+            create(world, "Pod", name, json!({"spec": spec})).await;
+        }
+        phase(world, "Pod", "there", "Running").await;
+        let asked = "volume.kubernetes.io/storage-provisioner";
+        until(world, "PersistentVolumeClaim", "made", |claim| claim["metadata"]["annotations"][asked] == "d").await;
+        let reference = json!({"namespace": "default", "name": "made"});
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "claimRef": reference,
+            "storageClassName": "made", "csi": {"driver": "d", "volumeHandle": "h"}});
+        create(world, "PersistentVolume", "made", json!({"spec": spec})).await;
+        phase(world, "PersistentVolumeClaim", "made", "Bound").await;
+        phase(world, "Pod", "made", "Running").await;
+    }
+    .boxed_local()
+}
+
+/// No pod is on a node before its claim is bound.
+fn volumes_first(history: &History) -> Result<(), String> {
+    let mut bound = std::collections::BTreeSet::new();
+    for (_, object) in history.changes() {
+        let name = object["metadata"]["name"].to_string();
+        if object["kind"] == "PersistentVolumeClaim" && object["spec"]["volumeName"].is_string() {
+            bound.insert(name);
+        } else if object["kind"] == "Pod" && object["spec"]["nodeName"].is_string() && !bound.contains(&name)
+        {
+            return Err(format!("{name} is on a node without its volume"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn pods_and_their_volumes_find_each_other_whatever_goes_wrong() {
+    let parts = Parts { scheduler: true, nodes: 1, ..parts(&[BINDER, "nodelifecycle"]) };
+    survives_within("scheduled volumes", parts, scheduled, volumes_first);
 }

@@ -6,13 +6,15 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
+use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
 use crate::place::{count, create, parts, patch, survives, until};
 
-const CONTROLLERS: &[&str] = &["statefulset"];
+const CONTROLLERS: &[&str] = &["statefulset", "persistentvolume-binder"];
 
 fn set(replicas: usize) -> Value {
     let labels = json!({"app": "web"});
@@ -23,6 +25,16 @@ fn set(replicas: usize) -> Value {
         "template": {"metadata": {"labels": &labels}, "spec": {"containers": [{"name": "c", "image": "a"}]}},
         "volumeClaimTemplates": [claim],
     }})
+}
+
+/// A volume for each of the claims.
+async fn volumes(world: &World) {
+    for claim in ["data-web-0", "data-web-1"] {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/tmp/data"}, "claimRef": {"namespace": "default", "name": claim}});
+        let volume = json!({"metadata": {"name": claim}, "spec": spec});
+        world.create(&Kind::of::<PersistentVolume>(), None, volume).await;
+    }
 }
 
 fn settled(replicas: u64) -> impl Fn(&Value) -> bool {
@@ -37,6 +49,7 @@ fn settled(replicas: u64) -> impl Fn(&Value) -> bool {
 
 fn updated(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
+        volumes(world).await;
         create::<StatefulSet>(world, "web", set(2)).await;
         until::<StatefulSet>(world, "web", settled(2)).await;
         let containers = json!([{"name": "c", "image": "b"}]);
@@ -85,6 +98,7 @@ fn a_stateful_set_under_staleness_has_one_pod_of_each_ordinal_and_keeps_its_clai
 #[test]
 fn a_manager_that_comes_back_to_a_settled_set_writes_nothing() {
     World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
+        volumes(world).await;
         create::<StatefulSet>(world, "web", set(2)).await;
         until::<StatefulSet>(world, "web", settled(2)).await;
         world.pass(Duration::from_secs(5)).await;

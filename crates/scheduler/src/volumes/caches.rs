@@ -1,0 +1,161 @@
+//! Claims, volumes and what goes with them, as the caches show them, with what is assumed laid over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use setpoint::indexer::IndexFn;
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Context, Informer, Key, Lister, Object, View};
+use setpoint_volume::{Claim, Class, Latest, PodVolumes, Volume, index_by_claim, index_volumes};
+
+use super::view::{Attachment, Capacity, CsiNode, Driver};
+
+/// Attachments by the node they attach to.
+pub(crate) const BY_NODE: &str = "node";
+
+/// Reads everything that volumes depend on. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct VolumeCaches {
+    pub(crate) claims: Assumed<Claim>,
+    pub(crate) volumes: Assumed<Volume>,
+    pub(crate) classes: Lister<Class>,
+    pub(crate) nodes: Lister<CsiNode>,
+    pub(crate) drivers: Lister<Driver>,
+    pub(crate) capacities: Lister<Capacity>,
+    pub(crate) attachments: Lister<Attachment>,
+    pub(crate) pods: Lister<PodVolumes>,
+}
+
+/// The informers behind them.
+pub(crate) struct VolumeSources {
+    pub(crate) claims: Informer,
+    volumes: Informer,
+    classes: Informer,
+    nodes: Informer,
+    drivers: Informer,
+    capacities: Informer,
+    attachments: Informer,
+    pods: Informer,
+}
+
+impl VolumeSources {
+    pub(crate) fn of(context: &Context) -> Self {
+        let sources = Self {
+            claims: context.informers.of::<Claim>(),
+            volumes: context.informers.of::<Volume>(),
+            classes: context.informers.of::<Class>(),
+            nodes: context.informers.of::<CsiNode>(),
+            drivers: context.informers.of::<Driver>(),
+            capacities: context.informers.of::<Capacity>(),
+            attachments: context.informers.of::<Attachment>(),
+            pods: context.informers.of::<PodVolumes>(),
+        };
+        index_volumes(&sources.volumes);
+        index_by_claim(&sources.pods);
+        let by_node: IndexFn = Arc::new(|object| {
+            let attachment = object.view::<Attachment>().ok();
+            attachment.map(|attachment| attachment.node().to_owned()).into_iter().collect()
+        });
+        sources.attachments.add_index(BY_NODE, by_node);
+        sources
+    }
+
+    pub(crate) fn all(&self) -> [&Informer; 8] {
+        let Self { claims, volumes, classes, nodes, drivers, capacities, attachments, pods } = self;
+        [claims, volumes, classes, nodes, drivers, capacities, attachments, pods]
+    }
+
+    /// Those whose changes can make any pod with claims fit.
+    pub(crate) fn helpful(&self) -> [&Informer; 6] {
+        [&self.volumes, &self.classes, &self.nodes, &self.drivers, &self.capacities, &self.attachments]
+    }
+
+    pub(crate) fn caches(&self) -> VolumeCaches {
+        VolumeCaches {
+            claims: Assumed::new(Latest::of(&self.claims)),
+            volumes: Assumed::new(Latest::of(&self.volumes)),
+            classes: self.classes.lister(),
+            nodes: self.nodes.lister(),
+            drivers: self.drivers.lister(),
+            capacities: self.capacities.lister(),
+            attachments: self.attachments.lister(),
+            pods: self.pods.lister(),
+        }
+    }
+}
+
+/// The objects of a kind, as they are assumed to be soon.
+pub(crate) struct Assumed<V> {
+    latest: Latest<V>,
+    /// Bounded by the volumes and claims of pods that are being bound.
+    assumed: Arc<Mutex<BTreeMap<Key, Object>>>,
+}
+
+impl<V: View> Assumed<V> {
+    pub(crate) fn new(latest: Latest<V>) -> Self {
+        Self { latest, assumed: Arc::default() }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<Cached<V>>, DecodeError> {
+        self.latest.get(key)?.map(|known| self.foreseen(known)).transpose()
+    }
+
+    /// The same without what is only assumed.
+    pub(crate) fn get_real(&self, key: &Key) -> Result<Option<Cached<V>>, DecodeError> {
+        self.latest.get(key)
+    }
+
+    pub(crate) fn indexed(&self, name: &str, value: &str) -> Result<Vec<Cached<V>>, DecodeError> {
+        self.latest.indexed(name, value)?.into_iter().map(|known| self.foreseen(known)).collect()
+    }
+
+    fn foreseen(&self, known: Cached<V>) -> Result<Cached<V>, DecodeError> {
+        let assumed = self.assumed.lock().get(known.key()).cloned();
+        match assumed.filter(|object| object.same_version(known.object())) {
+            Some(object) => Cached::new(object),
+            None => Ok(known),
+        }
+    }
+
+    /// From now on the object counts as what it is about to be written as.
+    pub(crate) fn assume(&self, object: Object) {
+        self.assumed.lock().insert(object.key().clone(), object);
+    }
+
+    /// It has been written.
+    pub(crate) fn wrote(&self, object: &Object) {
+        self.latest.wrote(object);
+        self.forget(object.key());
+    }
+
+    /// It is what it was.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.assumed.lock().remove(key);
+    }
+}
+
+impl<V> Clone for Assumed<V> {
+    fn clone(&self) -> Self {
+        Self { latest: self.latest.clone(), assumed: self.assumed.clone() }
+    }
+}
+
+#[cfg(test)]
+impl VolumeCaches {
+    /// Nothing but these claims, volumes and classes.
+    pub(crate) fn fixed(claims: Vec<Object>, volumes: Vec<Object>, classes: Vec<Object>) -> Self {
+        let volumes = Lister::fixed(volumes);
+        setpoint_volume::index_volume_cache(volumes.objects());
+        Self {
+            claims: Assumed::new(Latest::fixed(Lister::fixed(claims))),
+            volumes: Assumed::new(Latest::fixed(volumes)),
+            classes: Lister::fixed(classes),
+            nodes: Lister::fixed([]),
+            drivers: Lister::fixed([]),
+            capacities: Lister::fixed([]),
+            attachments: Lister::fixed([]),
+            pods: Lister::fixed([]),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What has to be written before a pod can be bound, and how far that is. Pure.
+
+use std::time::Duration;
+
+use setpoint::{Cached, Edit, Instant, Key, Object};
+use setpoint_volume::{Claim, SELECTED_NODE, Volume, binding};
+
+use super::caches::VolumeCaches;
+use super::needs::VolumeNeeds;
+use crate::ledger::NodeInfo;
+
+/// How long the claims of a pod may take to be bound.
+const BIND_WITHIN: Duration = Duration::from_secs(600);
+
+/// The objects to be written, as they are to be.
+#[derive(Clone, Default)]
+pub(crate) struct Preparation {
+    /// Volumes that are bound to claims.
+    pub(crate) volumes: Vec<Object>,
+    /// Claims for which volumes are to be made on the node.
+    pub(crate) claims: Vec<Object>,
+    /// All claims that have to be bound before the pod.
+    waits_for: Vec<Key>,
+}
+
+/// A pod whose claims are being bound.
+#[derive(Clone)]
+pub(crate) struct Preparing {
+    pub(crate) node: String,
+    pub(crate) preparation: Preparation,
+    pub(crate) since: Instant,
+}
+
+/// How far the claims of a pod are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Bound,
+    Wait,
+    /// In vain: the pod has to be looked at anew.
+    Failed(String),
+}
+
+impl Preparation {
+    /// What a pod needs on a node that can have its volumes.
+    pub(crate) fn of(needs: &VolumeNeeds<'_>, node: &NodeInfo) -> Self {
+        let served = needs.served_on(node).unwrap_or_default();
+        let mut preparation = Self::default();
+        for (claim, volume) in &served.bindings {
+            preparation.waits_for.push(claim.key().clone());
+            preparation.volumes.extend(binding::volume_for(volume, claim).and_then(|edit| edited(&edit)));
+        }
+        for claim in &served.provisions {
+            preparation.waits_for.push(claim.key().clone());
+            if !claim.has_selected_node() {
+                let edit =
+                    Edit::of(claim.object()).set(&["metadata", "annotations", SELECTED_NODE], &node.name);
+                preparation.claims.extend(edited(&edit));
+            }
+        }
+        preparation
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits_for.is_empty()
+    }
+
+    /// From now on everything counts as what it is about to be written as.
+    pub(crate) fn assume(&self, caches: &VolumeCaches) {
+        self.volumes.iter().for_each(|volume| caches.volumes.assume(volume.clone()));
+        self.claims.iter().for_each(|claim| caches.claims.assume(claim.clone()));
+    }
+
+    /// What was not written is what it was.
+    pub(crate) fn forget(&self, caches: &VolumeCaches) {
+        self.volumes.iter().for_each(|volume| caches.volumes.forget(volume.key()));
+        self.claims.iter().for_each(|claim| caches.claims.forget(claim.key()));
+    }
+}
+
+fn edited(edit: &Edit<'_>) -> Option<Object> {
+    let encoded = serde_json::to_vec(edit).ok()?;
+    Object::from_json(encoded.into()).ok()
+}
+
+impl Preparing {
+    /// How far the claims are on a node, by what is known of it.
+    pub(crate) fn progress(&self, node: Option<&NodeInfo>, caches: &VolumeCaches, now: Instant) -> Progress {
+        let Some(node) = node else {
+            return Progress::Failed(format!("failed to get node {:?}: not found", self.node));
+        };
+        let progress = self.preparation.waits_for.iter().map(|claim| self.of_claim(claim, node, caches));
+        let mut all = Progress::Bound;
+        for one in progress {
+            match one {
+                Progress::Bound => {}
+                Progress::Wait => all = Progress::Wait,
+                failed => return failed,
+            }
+        }
+        if all == Progress::Wait && now.saturating_duration_since(self.since) >= BIND_WITHIN {
+            return Progress::Failed("context deadline exceeded".into());
+        }
+        all
+    }
+
+    fn of_claim(&self, key: &Key, node: &NodeInfo, caches: &VolumeCaches) -> Progress {
+        let Ok(Some(claim)) = caches.claims.get_real(key) else {
+            return Progress::Failed(format!("failed to check provisioning pvc: could not find pvc {key:?}"));
+        };
+        let provisioned = self.preparation.claims.iter().any(|one| one.key() == key);
+        if provisioned && claim.metadata.get(SELECTED_NODE) != Some(&*self.node) {
+            return Progress::Failed(format!("provisioning failed for PVC {:?}", key.name()));
+        }
+        if let Some(reset) = self.lost_volume(&claim, caches) {
+            return Progress::Failed(format!("ClaimRef got reset for pv {reset:?}"));
+        }
+        let volume = match &*claim.spec.volume_name {
+            "" => return Progress::Wait,
+            name => caches.volumes.get_real(&Key::cluster(name)).ok().flatten(),
+        };
+        match volume {
+            Some(volume) if !volume.is_reached_by(&node.labels) => {
+                let (volume, node) = (volume.key().name(), &node.name);
+                let why = "no matching NodeSelectorTerms";
+                Progress::Failed(format!("pv {volume:?} node affinity doesn't match node {node:?}: {why}"))
+            }
+            Some(_) if claim.is_bound() => Progress::Bound,
+            _ => Progress::Wait,
+        }
+    }
+
+    /// The volume that was bound to a claim and is not any more.
+    fn lost_volume(&self, claim: &Cached<Claim>, caches: &VolumeCaches) -> Option<String> {
+        let meant = |volume: &&Object| {
+            let reference = volume.view::<Volume>().ok().and_then(|view| view.spec.claim_ref.clone());
+            reference.is_some_and(|reference| reference.names(claim.key()))
+        };
+        let volume = self.preparation.volumes.iter().find(meant)?;
+        let real = caches.volumes.get_real(volume.key()).ok()??;
+        let bound = real.spec.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty());
+        (!bound).then(|| volume.key().name().to_owned())
+    }
+}

@@ -2,12 +2,16 @@
 //!
 //! Most pods use none, and there are many of them: a search of the encoded pod says so without decoding it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use setpoint::indexer::IndexFn;
 use setpoint::{Cached, Informer, Key, Object};
+
+/// What both `persistentVolumeClaim` and `volumeClaimTemplate` have in common: names of fields, which nobody
+/// writes with escapes.
+static MENTIONS_CLAIM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("olumeClaim"));
 
 /// The index of pods by the keys of their claims.
 pub const PODS_BY_CLAIM: &str = "claim";
@@ -107,11 +111,7 @@ pub fn is_over(pod: &Cached<PodVolumes>) -> bool {
 
 /// The pod through the view, if it could use claims at all.
 pub fn claims_of(pod: &Object) -> Option<Cached<PodVolumes>> {
-    // Both are names of fields, which nobody writes with escapes.
-    let mentions = |field: &str| memmem::find(pod.raw(), field.as_bytes()).is_some();
-    if !mentions("\"persistentVolumeClaim\"") && !mentions("\"ephemeral\"") {
-        return None;
-    }
+    MENTIONS_CLAIM.find(pod.raw())?;
     Cached::new(pod.clone()).ok()
 }
 
@@ -145,6 +145,7 @@ mod tests {
         };
         check(Value::Null, &[]);
         check(json!([{"name": "a", "emptyDir": {}}]), &[]);
+        check(json!([{"name": "olumeClaim", "emptyDir": {}}]), &[]);
         check(json!([{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}]), &["ns/c"]);
         check(
             json!([{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},

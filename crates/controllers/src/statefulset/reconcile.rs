@@ -179,7 +179,10 @@ impl StatefulSets {
     ) -> Result<(), ReconcileError> {
         let name = pod_name(set.meta(), ordinal);
         if let Err(error) = self.make_claims(set, ordinal).await {
-            self.record_pod(set, "create", &name, Some(&error.report()));
+            // A claim that the cache does not show yet is no failure worth telling.
+            if !matches!(error, ReconcileError::Conflict { .. }) {
+                self.record_pod(set, "create", &name, Some(&error.report()));
+            }
             return Err(error);
         }
         let (template, revision) = match updated {

@@ -105,7 +105,9 @@ fn finalizers(volume: &Cached<Volume>, provisioner: &str) -> Option<Vec<String>>
     }
     let deletes = &*volume.spec.persistent_volume_reclaim_policy == "Delete";
     let retains = matches!(&*volume.spec.persistent_volume_reclaim_policy, "Retain" | "Recycle");
-    let (add, remove) = (deletes && !has(FINALIZER), retains && has(FINALIZER));
+    // Nothing is added to a volume that is on its way out.
+    let add = deletes && !has(FINALIZER) && !volume.meta().is_being_deleted();
+    let remove = retains && has(FINALIZER);
     if !add && !remove && !has(DRIVERS_FINALIZER) {
         return None;
     }

@@ -340,3 +340,30 @@ fn pods_and_their_volumes_find_each_other_whatever_goes_wrong() {
     let parts = Parts { scheduler: true, nodes: 1, ..parts(&[BINDER, "nodelifecycle"]) };
     survives_within("scheduled volumes", parts, scheduled, volumes_first);
 }
+
+/// A claim asks for more, of a disk whose driver has taken over from a plugin of old.
+fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        let class = json!({"provisioner": "kubernetes.io/gce-pd", "allowVolumeExpansion": true});
+        create(world, "StorageClass", "s", class).await;
+        let reference = json!({"namespace": "default", "name": "c"});
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "s",
+            "gcePersistentDisk": {"pdName": "d"}, "claimRef": reference});
+        create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
+        claim(world, "c").await;
+        phase(world, "PersistentVolumeClaim", "c", "Bound").await;
+        let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+        patch(world, "PersistentVolumeClaim", "c", Part::Main, more).await;
+        let resizer = "volume.kubernetes.io/storage-resizer";
+        until(world, "PersistentVolumeClaim", "c", |claim| {
+            claim["metadata"]["annotations"][resizer] == "pd.csi.storage.gke.io"
+        })
+        .await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn claims_that_ask_for_more_survive_them() {
+    survives("expanded claims", &[BINDER, "persistentvolume-expander"], expanded);
+}

@@ -22,7 +22,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("apiserver", &["cel", "clock", "cron", "quantity", "quota", "store", "token"]),
     ("setpoint", &["clock"]),
     ("placement", &["setpoint"]),
-    ("volume", &["quantity", "setpoint"]),
+    ("volume", &["placement", "quantity", "setpoint"]),
     ("controllers", &["cel", "cron", "placement", "quantity", "quota", "setpoint", "token", "volume"]),
     ("scheduler", &["placement", "quantity", "setpoint", "volume"]),
     ("node", &["quantity", "setpoint"]),

@@ -35,22 +35,27 @@ impl Kind {
         V::kind()
     }
 
+    /// `apps`; empty for the core kinds.
     pub fn group(&self) -> &str {
         &self.0.group
     }
 
+    /// `v1`.
     pub fn version(&self) -> &str {
         &self.0.version
     }
 
+    /// `Deployment`.
     pub fn kind(&self) -> &str {
         &self.0.kind
     }
 
+    /// `deployments`, as in paths.
     pub fn plural(&self) -> &str {
         &self.0.plural
     }
 
+    /// Whether its objects live in namespaces.
     pub fn namespaced(&self) -> bool {
         self.0.namespaced
     }
@@ -100,6 +105,7 @@ impl fmt::Debug for Kind {
 /// of a few fields is a plain `Deserialize` struct made a view with [`view!`](crate::view), and costs
 /// a tenth of the memory and time.
 pub trait View: DeserializeOwned + Send + Sync + 'static {
+    /// The kind whose objects it shows.
     fn kind() -> Kind;
 }
 
@@ -116,6 +122,7 @@ where
 
 /// Whether a resource lives in namespaces, as a constant.
 pub trait Scope {
+    /// Whether its objects live in namespaces.
     const NAMESPACED: bool;
 }
 

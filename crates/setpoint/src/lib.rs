@@ -22,6 +22,8 @@
 //! - time and randomness come from the [`Runtime`]; nothing depends on the order of a hash map;
 //! - everything that can grow is bounded, with the arithmetic beside the bound.
 
+#![deny(missing_docs)]
+
 pub mod adaptive;
 pub mod backoff;
 pub mod batch;
@@ -75,8 +77,16 @@ pub use recorder::{EventType, Recorder};
 pub use selector::LabelSelector;
 
 /// What the surrounding world supplies: time and chance. Cheap to clone.
+///
+/// ```
+/// use setpoint::{Clock, Rng, Runtime};
+/// let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+/// assert!(runtime.rng.below(6) < 6);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Runtime {
+    /// Tells the time.
     pub clock: Clock,
+    /// Draws what is up to chance.
     pub rng: Rng,
 }

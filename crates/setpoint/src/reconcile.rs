@@ -86,21 +86,27 @@ pub enum ReconcileError {
     /// Transient: try again with exponential back-off.
     #[error("{attempted}")]
     Retry {
+        /// What was attempted.
         attempted: String,
+        /// Why it failed.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// Somebody else was faster: try again shortly, on fresh state.
     #[error("{attempted}")]
     Conflict {
+        /// What was attempted.
         attempted: String,
+        /// Why it failed.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
     /// Trying again cannot help until something changes: report and wait.
     #[error("{attempted}")]
     Terminal {
+        /// What was attempted.
         attempted: String,
+        /// Why it failed.
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },

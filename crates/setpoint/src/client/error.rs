@@ -20,7 +20,18 @@ use crate::ReconcileError;
 pub enum ClientError {
     /// The API server answered with a Status.
     #[error("{message}")]
-    Api { code: u16, reason: String, message: String, causes: Vec<Cause>, retry_after_seconds: Option<u32> },
+    Api {
+        /// The HTTP status code.
+        code: u16,
+        /// A word for programs.
+        reason: String,
+        /// A sentence for people.
+        message: String,
+        /// What is wrong with which field, if that was said.
+        causes: Vec<Cause>,
+        /// How long the API server asks to be left alone.
+        retry_after_seconds: Option<u32>,
+    },
     /// No answer: the call may or may not have been carried out.
     #[error("no answer from the API server")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),

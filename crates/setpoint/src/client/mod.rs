@@ -100,7 +100,14 @@ pub enum Patch {
     /// A merge patch that merges lists by their keys.
     Strategic(Bytes),
     /// Server-side apply in the name of a field manager.
-    Apply { body: Bytes, manager: String, force: bool },
+    Apply {
+        /// What the manager wants to be said of the object.
+        body: Bytes,
+        /// Who says it.
+        manager: String,
+        /// Whether fields that others manage are taken from them.
+        force: bool,
+    },
 }
 
 /// How an object is to be deleted, and what it must still be.

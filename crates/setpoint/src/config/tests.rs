@@ -169,3 +169,13 @@ fn durations_are_read_as_people_write_them() {
         check(&shown, Some(millis));
     }
 }
+
+#[test]
+fn the_guide_explains_every_key() {
+    let guide = include_str!("../../../../docs/guide/configuration.md");
+    let missing: Vec<_> = SETTINGS.iter().filter(|one| !guide.contains(&format!("`{}`", one.key))).collect();
+    assert!(missing.is_empty(), "{:?}", missing.iter().map(|setting| setting.key).collect::<Vec<_>>());
+    let unread: Vec<_> =
+        SETTINGS.iter().filter_map(|one| one.env).filter(|name| !guide.contains(name)).collect();
+    assert!(unread.is_empty(), "{unread:?}");
+}

@@ -26,13 +26,27 @@ pub use self::predicate::Predicate;
 /// ```
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The object is new to the cache; `initial`: it was there when the cache was first filled.
-    Added { object: Object, initial: bool },
+    /// The object is new to the cache.
+    Added {
+        /// The object.
+        object: Object,
+        /// Whether it was there when the cache was first filled.
+        initial: bool,
+    },
     /// The object changed, or, when both are the same version, a resync is due.
-    Updated { old: Object, new: Object },
-    /// The object is gone. `last` is its last known state; `missed`: the removal itself was not seen,
-    /// so the state may be older than the object's last one.
-    Deleted { last: Object, missed: bool },
+    Updated {
+        /// As it was.
+        old: Object,
+        /// As it is.
+        new: Object,
+    },
+    /// The object is gone. If its removal was missed, the state may be older than the object's last one.
+    Deleted {
+        /// Its last known state.
+        last: Object,
+        /// Whether the removal itself was not seen.
+        missed: bool,
+    },
 }
 
 impl Event {

@@ -20,18 +20,29 @@ use super::Labels;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
+    /// What it is called in its namespace.
     pub name: Arc<str>,
+    /// Where it lives; `None` for a cluster-scoped object.
     pub namespace: Option<Arc<str>>,
+    /// Tells it from others of its name, before and after it.
     pub uid: Box<str>,
+    /// Changes with every write; what updates carry as their precondition.
     pub resource_version: Box<str>,
+    /// Changes with every write to its spec.
     pub generation: i64,
+    /// When it was created.
     pub creation_timestamp: Option<Timestamp>,
+    /// From when on it is to be gone; set as soon as its deletion is asked for.
     pub deletion_timestamp: Option<Timestamp>,
+    /// How long it may take to go.
     pub deletion_grace_period_seconds: Option<i64>,
+    /// What selectors look at.
     #[serde(deserialize_with = "null_is_default")]
     pub labels: Labels,
+    /// Whose it is: without any of them it is collected.
     #[serde(deserialize_with = "null_is_default")]
     pub owner_references: Box<[OwnerRef]>,
+    /// Who has to clean up before it goes.
     #[serde(deserialize_with = "null_is_default")]
     pub finalizers: Box<[Box<str>]>,
 }
@@ -46,12 +57,18 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerRef {
+    /// The owner's group and version.
     pub api_version: Box<str>,
+    /// The owner's kind.
     pub kind: Box<str>,
+    /// The owner's name.
     pub name: Box<str>,
+    /// The owner itself, not another one of its name.
     pub uid: Box<str>,
+    /// Whether it is the one that manages the dependent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,
+    /// Whether the owner stays until the dependent is gone, when it is deleted in the foreground.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_owner_deletion: Option<bool>,
 }

@@ -36,7 +36,6 @@
 //!  service_load_balancer/, ingress/  addresses from outside, for local use
 //!  prefix.rs     ranges of addresses
 //!  served.rs     what the API server serves, asked for now and then
-//!  own_writes.rs what was written and the cache has yet to show
 //! ```
 //!
 //! A controller's room has one shape: `observe` reads caches, `plan` decides (pure), `reconcile`
@@ -67,7 +66,6 @@ mod namespace;
 mod node_ipam;
 mod node_lifecycle;
 mod node_ttl;
-mod own_writes;
 mod pod_gc;
 mod prefix;
 mod pv_binder;

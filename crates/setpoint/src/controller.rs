@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::adaptive::{Adaptive, Shift};
 use crate::health::Check;
 use crate::informer::Informer;
+use crate::journal::Journal;
 use crate::metrics::{Metrics, Reconciles};
 use crate::queue::Queue;
 use crate::reconcile::Reconciler;
@@ -119,6 +120,7 @@ pub struct Controller<R: Reconciler> {
     metrics: Option<Metrics>,
     adaptive: Option<(Adaptive, usize)>,
     queue_size: Option<usize>,
+    reads_own_writes: bool,
 }
 
 /// How long the workers of a stopping controller may take to finish their queue.
@@ -138,6 +140,7 @@ impl<R: Reconciler> Controller<R> {
             metrics: None,
             adaptive: None,
             queue_size: None,
+            reads_own_writes: false,
         }
     }
 
@@ -171,6 +174,16 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
+    /// A key is not worked on before the caches that the controller [waits for](Self::waits_for) show what
+    /// its last reconcile wrote through a [`Client`](crate::Client): a reconciler never acts on a cache older
+    /// than its own writes, and so never makes them twice.
+    ///
+    /// The cache of a selection shows a write to what it does not select with the next bookmark, which may
+    /// take a minute. [`own_writes`](crate::own_writes) compares this with the other ways.
+    pub fn reads_own_writes(self) -> Self {
+        Self { reads_own_writes: true, ..self }
+    }
+
     /// How long its workers may take to finish the queue once it stops (default 30 s).
     pub fn drain_within(self, drain: Duration) -> Self {
         Self { drain, ..self }
@@ -197,6 +210,7 @@ impl<R: Reconciler> Controller<R> {
     }
 
     async fn work(self, stop: CancellationToken) {
+        let journal = self.reads_own_writes.then(|| Journal::new(self.informers.clone()));
         let Self { name, queue, reconciler, workers, policy, drain, metrics, adaptive, queue_size, .. } =
             self;
         let queue = match queue_size {
@@ -219,6 +233,7 @@ impl<R: Reconciler> Controller<R> {
             reconciler,
             policy,
             reconciles,
+            journal,
             started: AtomicU64::new(0),
         });
         let mut tasks = JoinSet::new();

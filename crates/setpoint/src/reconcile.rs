@@ -137,6 +137,19 @@ impl ReconcileError {
         }
     }
 
+    /// What kind of failure it was, in a word: `network`, `unavailable`, `conflict`, `forbidden`, `invalid`,
+    /// `not_found`, or the [class](Self::class) where no call to the API server failed.
+    pub fn category(&self) -> &'static str {
+        let mut source = self.source();
+        while let Some(error) = source {
+            if let Some(error) = error.downcast_ref::<ClientError>() {
+                return error.category();
+            }
+            source = error.source();
+        }
+        self.class()
+    }
+
     /// What was attempted and why it failed, in one line.
     ///
     /// ```
@@ -177,5 +190,33 @@ impl<T> Attempting<T> for Result<T, ClientError> {
 impl From<DecodeError> for ReconcileError {
     fn from(error: DecodeError) -> Self {
         Self::Terminal { attempted: "read a cached object".into(), source: Some(Box::new(error)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_refusal_leads_to_depends_on_its_kind() {
+        let check = |code: u16, class: &str, category: &str| {
+            let refused: Result<(), _> = Err(ClientError::from_reply(code, &Default::default(), b""));
+            let error = refused.attempting("update pod web-1").expect_err("refused");
+            assert_eq!((error.class(), error.category()), (class, category), "{code}");
+        };
+        check(500, "retry", "unavailable");
+        check(503, "retry", "unavailable");
+        check(504, "retry", "unavailable");
+        check(429, "retry", "unavailable");
+        check(409, "conflict", "conflict");
+        check(401, "terminal", "forbidden");
+        check(403, "terminal", "forbidden");
+        check(400, "terminal", "invalid");
+        check(422, "terminal", "invalid");
+        check(404, "terminal", "not_found");
+        let silent: Result<(), _> = Err(ClientError::Transport("timed out".into()));
+        let error = silent.attempting("create pod web-1").expect_err("no answer");
+        assert_eq!((error.class(), error.category()), ("retry", "network"));
+        assert_eq!(ReconcileError::terminal("read a bad spec").category(), "terminal");
     }
 }

@@ -36,6 +36,7 @@ use tokio::time::Sleep;
 
 use crate::backoff::Backoff;
 use crate::delta::{Delta, Deltas};
+use crate::indexer::Indexer;
 use crate::source::{Listed, Selection, Source, WatchItem};
 use crate::{ClientError, Instant, Kind, Runtime};
 
@@ -67,6 +68,12 @@ pub(crate) struct Reflector {
     /// Failures since the last progress, and those among them that the version may be to blame for.
     failures: u32,
     suspicions: u32,
+    /// What has been listed or watched so far and could not be read.
+    undecodable: u64,
+    /// What is in the cache, for lists of what is known already.
+    known: Arc<Indexer>,
+    /// A list that takes longer has failed.
+    list_within: Duration,
 }
 
 enum State {
@@ -103,19 +110,37 @@ impl Step {
 }
 
 impl Reflector {
-    pub(crate) fn new(source: Arc<dyn Source>, kind: Kind, selection: Selection, runtime: Runtime) -> Self {
-        let (version, revision, failures, suspicions) = (String::new(), 0, 0, 0);
+    pub(crate) fn new(
+        source: Arc<dyn Source>,
+        (kind, selection): (Kind, Selection),
+        runtime: Runtime,
+        known: Arc<Indexer>,
+        list_within: Duration,
+    ) -> Self {
         Self {
             source,
             kind,
             selection,
             runtime,
             state: State::Empty,
-            version,
-            revision,
-            failures,
-            suspicions,
+            version: String::new(),
+            revision: 0,
+            failures: 0,
+            suspicions: 0,
+            undecodable: 0,
+            known,
+            list_within,
         }
+    }
+
+    /// What could not be read so far.
+    pub(crate) fn undecodable(&self) -> u64 {
+        self.undecodable
+    }
+
+    /// Lists again, whatever it is doing.
+    pub(crate) fn relist(&mut self) {
+        self.state = State::Empty;
     }
 
     /// The newest version handed on, as a number; 0 if it is none.
@@ -160,11 +185,19 @@ impl Reflector {
 
     fn list(&mut self) {
         let (source, kind, selection) = (self.source.clone(), self.kind.clone(), self.selection.clone());
-        self.state = State::Listing(async move { source.list(&kind, &selection).await }.boxed());
+        let (known, within) = (self.known.clone(), self.list_within);
+        let list = async move {
+            match tokio::time::timeout(within, source.relist(&kind, &selection, &known)).await {
+                Ok(listed) => listed,
+                Err(_) => Err(ClientError::Transport(format!("no complete list within {within:?}").into())),
+            }
+        };
+        self.state = State::Listing(list.boxed());
     }
 
     fn listed(&mut self, listed: Listed) -> Listed {
         if listed.undecodable > 0 {
+            self.undecodable += listed.undecodable as u64;
             tracing::warn!(kind = %self.kind, objects = listed.undecodable, "objects left out of a list: cannot read their metadata");
         }
         self.version.clone_from(&listed.resource_version);
@@ -242,7 +275,8 @@ impl Reflector {
         true
     }
 
-    fn report_undecodable(&self, error: &str, raw: &[u8]) {
+    fn report_undecodable(&mut self, error: &str, raw: &[u8]) {
+        self.undecodable += 1;
         let raw = String::from_utf8_lossy(&raw[..raw.len().min(REPORTED_BYTES)]);
         tracing::warn!(kind = %self.kind, error, %raw, "a change is left out: cannot read its object");
     }

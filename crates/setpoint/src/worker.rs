@@ -8,7 +8,10 @@
 //!  Requeue          add, rate limited             Terminal                forget, wait for a change
 //! ```
 //!
-//! What always holds: a taken key is done exactly once, however its reconcile ends.
+//! What always holds:
+//! - a taken key is done exactly once, however its reconcile ends;
+//! - where a controller reads its own writes, no key is worked on before the caches show those of its last
+//!   reconcile.
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,7 @@ use setpoint_clock::Clock;
 use tracing::Instrument;
 
 use crate::adaptive::Shift;
+use crate::journal::Journal;
 use crate::metrics::{Ended, Reconciles};
 use crate::queue::Taken;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
@@ -36,6 +40,8 @@ pub(crate) struct Worker<R: Reconciler> {
     pub(crate) policy: Policy,
     pub(crate) reconciles: Arc<Reconciles>,
     pub(crate) clock: Clock,
+    /// What was written, if the controller reads its own writes.
+    pub(crate) journal: Option<Journal<R::Key>>,
     /// Numbers the reconciles of this controller, so that the lines of one can be found in a log.
     pub(crate) started: AtomicU64,
 }
@@ -50,6 +56,9 @@ pub(crate) struct Policy {
     /// Terminal errors are retried too.
     pub(crate) persistent: bool,
 }
+
+/// When a key is looked at again whose writes a cache has not shown within a worker's patience.
+const STALE_CACHE: Duration = Duration::from_secs(1);
 
 /// How a reconcile ended.
 enum Ending {
@@ -86,6 +95,9 @@ impl<R: Reconciler> Worker<R> {
         let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger);
         let done = Done { queue: &self.queue, key: &key };
         async {
+            if !self.caches_show_own_writes(&key).await {
+                return;
+            }
             let started = self.clock.instant();
             self.reconciles.started();
             let ending = self.reconcile(&key).await;
@@ -93,14 +105,33 @@ impl<R: Reconciler> Worker<R> {
             self.reconciles.ended(ending.counted(), took);
             let next = self.next(&key, &ending);
             self.report(&key, &ending, &next, took);
-            self.requeue(&key, next);
+            self.requeue(&key, &ending, next);
         }
         .instrument(span)
         .await;
         drop(done);
     }
 
+    /// Whether the key can be worked on; if not, it comes again later.
+    async fn caches_show_own_writes(&self, key: &R::Key) -> bool {
+        let Some(journal) = &self.journal else { return true };
+        let shown = journal.shown(key).await;
+        if !shown {
+            tracing::debug!("the caches do not show what was written last: looking again later");
+            self.reconciles.held_back();
+            self.queue.add_after(key.clone(), STALE_CACHE);
+        }
+        shown
+    }
+
     async fn reconcile(&self, key: &R::Key) -> Ending {
+        match &self.journal {
+            None => self.contained(key).await,
+            Some(journal) => journal.keeping(key, self.contained(key)).await,
+        }
+    }
+
+    async fn contained(&self, key: &R::Key) -> Ending {
         let contained = AssertUnwindSafe(async { self.reconciler.reconcile(key).await }).catch_unwind();
         let result = match self.policy.timeout {
             None => contained.await,
@@ -131,17 +162,26 @@ impl<R: Reconciler> Worker<R> {
         if exhausted { Next::GiveUp } else { next }
     }
 
-    fn requeue(&self, key: &R::Key, next: Next) {
+    fn requeue(&self, key: &R::Key, ending: &Ending, next: Next) {
+        if let Some(category) = ending.category() {
+            self.reconciles.failed(category, matches!(next, Next::GiveUp));
+        }
         match next {
-            Next::Forget => self.queue.forget(key),
+            Next::Forget => self.forget(key),
             Next::After(delay) => {
-                self.queue.forget(key);
+                self.forget(key);
                 self.queue.add_after(key.clone(), delay);
             }
             Next::Requeue | Next::Retry => self.queue.add_rate_limited(key.clone()),
             Next::AfterConflict => self.queue.add_after_conflict(key.clone()),
             // Its error stays visible until it succeeds.
             Next::GiveUp => self.queue.forget_retries(key),
+        }
+    }
+
+    fn forget(&self, key: &R::Key) {
+        if let Some(failing) = self.queue.recovered(key) {
+            self.reconciles.recovered(failing);
         }
     }
 
@@ -170,6 +210,16 @@ impl Ending {
             Self::Failed(_) => Ended::Failed,
             Self::Panicked(_) => Ended::Panicked,
             Self::TimedOut(_) => Ended::TimedOut,
+        }
+    }
+
+    /// What kind of failure it was, in a word.
+    fn category(&self) -> Option<&'static str> {
+        match self {
+            Self::Outcome(_) => None,
+            Self::Failed(error) => Some(error.category()),
+            Self::Panicked(_) => Some("panic"),
+            Self::TimedOut(_) => Some("timeout"),
         }
     }
 

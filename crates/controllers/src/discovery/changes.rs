@@ -15,8 +15,8 @@ use setpoint::{Cached, Client, Context, Edit, Key, Kind, OwnerRef, ReconcileErro
 
 use super::address::Family;
 use super::slice::{Endpoint, Port, Slice};
-use crate::own_writes::OwnWrites;
 use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, until_answered};
+use setpoint::own_writes::OwnWrites;
 
 /// A slice as it should be.
 #[derive(Clone)]

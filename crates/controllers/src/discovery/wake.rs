@@ -8,7 +8,7 @@ use setpoint::object::DecodeError;
 use setpoint::{Cached, Event, Informer, Key, Lister, Object, Queue};
 
 use super::slice::{SERVICE_NAME, Slice, is_managed_by};
-use crate::own_writes::OwnWrites;
+use setpoint::own_writes::OwnWrites;
 
 const BY_SERVICE: &str = "by-service";
 

@@ -48,9 +48,9 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_retries};
-use crate::own_writes::OwnWrites;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::pace::Pace;
+use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "endpointslice-controller",

@@ -21,8 +21,8 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::{Slice, is_owned_by};
 use crate::discovery::trigger::{LAST_CHANGE, TriggerTimes};
 use crate::discovery::wake::slices_of;
-use crate::own_writes::OwnWrites;
 use crate::workload::pace::Pace;
+use setpoint::own_writes::OwnWrites;
 
 /// The annotations by which a service asks for hints; the first has the last word.
 const TOPOLOGY_MODE: [&str; 2] =

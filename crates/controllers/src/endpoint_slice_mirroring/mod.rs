@@ -30,8 +30,8 @@ use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_retries};
-use crate::own_writes::OwnWrites;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "endpointslice-mirroring-controller",

@@ -13,7 +13,7 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::slices_of;
-use crate::own_writes::OwnWrites;
+use setpoint::own_writes::OwnWrites;
 
 pub(super) struct Mirror {
     pub(super) recorder: Recorder,

@@ -35,9 +35,9 @@ use crate::discovery::backend::Backend;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::service::Service;
 use crate::discovery::subset::Endpoints;
-use crate::own_writes::OwnWrites;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::pace::Pace;
+use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "endpoints-controller",

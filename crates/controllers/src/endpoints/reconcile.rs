@@ -19,9 +19,9 @@ use crate::discovery::membership::selected_pods;
 use crate::discovery::service::Service;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::trigger::TriggerTimes;
-use crate::own_writes::OwnWrites;
 use crate::workload::pace::Pace;
 use crate::workload::pod_control::namespace_is_terminating;
+use setpoint::own_writes::OwnWrites;
 
 /// Endpoints with this annotation are somebody's lock and belong to no service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";

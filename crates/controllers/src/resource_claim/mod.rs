@@ -30,8 +30,8 @@ use setpoint::{Context, Controller, Key, Outcome, Queue, ReconcileError, Reconci
 use self::claim::Claims;
 use self::pod::Pods;
 use self::view::{Claim, Pod, Template};
-use crate::own_writes::OwnWrites;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "resourceclaim-controller",

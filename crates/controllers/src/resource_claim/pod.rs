@@ -12,7 +12,7 @@ use setpoint::{
 
 use super::view::{Claim, Consumer, FOR_REQUEST, Given, Named, Pod, Request, Template};
 use super::wake::OF_POD;
-use crate::own_writes::OwnWrites;
+use setpoint::own_writes::OwnWrites;
 
 /// In whose name pod statuses are applied.
 const MANAGER: &str = "ResourceClaimController";

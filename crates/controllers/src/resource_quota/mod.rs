@@ -31,8 +31,8 @@ use setpoint::{Context, Controller, Event, Queue, Runnable};
 use self::monitors::Monitors;
 use self::reconcile::Counter;
 use self::view::ResourceQuota;
-use crate::own_writes::OwnWrites;
 use crate::registry::{Access, Entry, Options};
+use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "resourcequota-controller",

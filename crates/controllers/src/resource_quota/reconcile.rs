@@ -11,7 +11,7 @@ use setpoint_quota::Resources;
 use super::count::{status, usage};
 use super::monitors::Monitors;
 use super::view::ResourceQuota;
-use crate::own_writes::OwnWrites;
+use setpoint::own_writes::OwnWrites;
 
 /// How often everything is counted anew, whether or not something happened.
 const FULL_COUNT: Duration = Duration::from_secs(300);

@@ -20,7 +20,7 @@ use setpoint::{
 use super::dependents::Dependents;
 use super::owners::{Owner, Owners};
 use super::template::{PodTemplate, TemplateMetadata};
-use crate::own_writes::OwnWrites;
+use setpoint::own_writes::OwnWrites;
 
 /// The label by which pods tell their revision.
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";

@@ -217,6 +217,24 @@ impl ClientError {
         self.code() == Some(410)
     }
 
+    /// What kind of failure it is, in a word, for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Transport(_) => "network",
+            Self::Answer(_) => "answer",
+            Self::Fenced => "fenced",
+            Self::Api { .. } if self.is_already_exists() => "already_exists",
+            Self::Api { code, .. } => match code {
+                401 | 403 => "forbidden",
+                404 | 410 => "not_found",
+                409 => "conflict",
+                429 | 500..=599 => "unavailable",
+                400..=499 => "invalid",
+                _ => "other",
+            },
+        }
+    }
+
     /// The class of this error for a reconciler that was attempting `attempted`.
     pub fn into_reconcile_error(self, attempted: String) -> ReconcileError {
         let conflict = self.is_conflict();

@@ -29,7 +29,7 @@ pub use error::{Cause, ClientError, Optional};
 use crate::adaptive::Adaptive;
 use crate::leader::Fence;
 use crate::metrics::Metrics;
-use crate::{Clock, Key, Kind, Object};
+use crate::{Clock, Key, Kind, Object, journal};
 use send::{Call, Transport};
 
 /// A client for all kinds. Cheap to clone.
@@ -229,7 +229,8 @@ impl Client {
         namespace: Option<&str>,
         body: Bytes,
     ) -> Result<Object, ClientError> {
-        self.object(Call::new(Method::POST, path::collection(kind, namespace)).json(body)).await
+        let call = Call::new(Method::POST, path::collection(kind, namespace)).json(body);
+        self.written(kind, call).await
     }
 
     /// Creates an object whose state nobody needs to know: the reply is not read.
@@ -240,7 +241,7 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<(), ClientError> {
         let call = Call::new(Method::POST, path::collection(kind, namespace)).json(encode(body)?);
-        self.transport.send(call).await.map(drop)
+        self.forgotten(kind, call).await
     }
 
     /// Replaces an object or a part of it; the body carries the resource version it was made from.
@@ -262,7 +263,7 @@ impl Client {
         part: Part,
         body: Bytes,
     ) -> Result<Object, ClientError> {
-        self.object(Call::new(Method::PUT, path::object(kind, key, part)).json(body)).await
+        self.written(kind, Call::new(Method::PUT, path::object(kind, key, part)).json(body)).await
     }
 
     /// Changes some fields of an object or a part of it.
@@ -273,7 +274,7 @@ impl Client {
         part: Part,
         patch: Patch,
     ) -> Result<Object, ClientError> {
-        self.object(patching(kind, key, part, patch)).await
+        self.written(kind, patching(kind, key, part, patch)).await
     }
 
     /// Changes some fields of an object whose new state nobody needs to know: the reply is not read.
@@ -284,7 +285,7 @@ impl Client {
         part: Part,
         patch: Patch,
     ) -> Result<(), ClientError> {
-        self.transport.send(patching(kind, key, part, patch)).await.map(drop)
+        self.forgotten(kind, patching(kind, key, part, patch)).await
     }
 
     /// Creates through a subresource (`binding`, `eviction`).
@@ -303,7 +304,9 @@ impl Client {
     pub async fn delete(&self, kind: &Kind, key: &Key, delete: &Delete) -> Result<(), ClientError> {
         let call =
             Call::new(Method::DELETE, path::object(kind, key, Part::Main)).json(encode(&delete.options())?);
-        self.transport.send(call).await.map(drop)
+        self.transport.send(call).await?;
+        journal::deleted(kind, key, delete.uid.as_deref());
+        Ok(())
     }
 
     /// Deletes all objects of a kind, or those of a namespace, each as [`delete`](Self::delete) would.
@@ -332,6 +335,21 @@ impl Client {
     /// Reads what is at a path that is no object's.
     pub(crate) async fn read(&self, path: &str, accept: &'static str) -> Result<Bytes, ClientError> {
         self.transport.send(Call::new(Method::GET, path.to_owned()).accepting(accept)).await
+    }
+
+    /// A write, noted for a reconcile that reads its own writes.
+    async fn written(&self, kind: &Kind, call: Call) -> Result<Object, ClientError> {
+        let object = self.object(call).await?;
+        journal::wrote(kind, &object);
+        Ok(object)
+    }
+
+    /// A write whose reply nobody reads but a reconcile that reads its own writes.
+    async fn forgotten(&self, kind: &Kind, call: Call) -> Result<(), ClientError> {
+        match journal::is_kept() {
+            true => self.written(kind, call).await.map(drop),
+            false => self.transport.send(call).await.map(drop),
+        }
     }
 
     async fn object(&self, call: Call) -> Result<Object, ClientError> {

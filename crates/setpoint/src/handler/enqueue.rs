@@ -111,7 +111,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{Metadata, OwnerRef};
+    use crate::{Clock, Metadata, OwnerRef, Rng, Runtime};
 
     fn owned(api_version: &str, kind: &str, controller: bool) -> Object {
         let owner = OwnerRef {
@@ -150,5 +150,31 @@ mod tests {
     fn a_cluster_scoped_controller_has_no_namespace() {
         let nodes = Kind::new("", "v1", "Node", "nodes", false);
         assert_eq!(controller_of_kind(&owned("v1", "Node", true), &nodes), Some(Key::cluster("web")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_knows_what_set_it_off_and_what_was_there_before_can_wait() {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+        let queue = Queue::new("pods", &Runtime { clock, rng: Rng::seeded(1) });
+        let mut handler = enqueue_self(&queue);
+        handler.informs_of(&Kind::new("", "v1", "Pod", "pods", true));
+        let pod = |name: &str, version: &str| {
+            let meta =
+                Metadata { name: name.into(), resource_version: version.into(), ..Metadata::default() };
+            Object::with_metadata(meta, Bytes::new())
+        };
+        handler.handle(&Event::Added { object: pod("old", "1"), initial: true });
+        handler.handle(&Event::Updated { old: pod("same", "1"), new: pod("same", "1") });
+        handler.handle(&Event::Added { object: pod("new", "1"), initial: false });
+        handler.handle(&Event::Updated { old: pod("changed", "1"), new: pod("changed", "2") });
+        handler.handle(&Event::Deleted { last: pod("gone", "2"), missed: false });
+        let mut triggers = Vec::new();
+        while !queue.is_empty() {
+            triggers.push(queue.take_work().await.expect("a key").trigger.to_string());
+        }
+        assert_eq!(
+            triggers,
+            ["created Pod new", "updated Pod changed", "deleted Pod gone", "listed Pod old", "resync Pod same"]
+        );
     }
 }

@@ -8,6 +8,7 @@
 //!   added;
 //! - all tasks belong to the future of [`Informers::run`] and end when it is dropped.
 
+mod consistency;
 mod pipeline;
 mod registration;
 
@@ -84,10 +85,21 @@ struct Factory {
 }
 
 /// What informers made from now on are made with.
-#[derive(Default)]
 struct Settings {
     resync: Option<Duration>,
+    checked_every: Option<Duration>,
+    list_within: Duration,
     transforms: BTreeMap<Kind, Transform>,
+}
+
+/// A list of a hundred thousand objects takes seconds; one that hangs on a dead connection takes for ever.
+const LIST_WITHIN: Duration = Duration::from_secs(300);
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (resync, checked_every, transforms) = Default::default();
+        Self { resync, checked_every, list_within: LIST_WITHIN, transforms }
+    }
 }
 
 /// What the handles of an informer share with its task.
@@ -99,6 +111,8 @@ struct Shared {
     progress: watch::Sender<Progress>,
     stats: Mutex<Stats>,
     resync: Option<Duration>,
+    checked_every: Option<Duration>,
+    list_within: Duration,
     transform: Option<Transform>,
     /// A task has this informer in hand.
     running: AtomicBool,
@@ -111,6 +125,14 @@ struct Shared {
 struct Stats {
     queued: usize,
     seconds: Histogram,
+    undecodable: u64,
+    inconsistencies: u64,
+}
+
+impl Stats {
+    fn new() -> Self {
+        Self { queued: 0, seconds: Histogram::new(QUEUE_SECONDS), undecodable: 0, inconsistencies: 0 }
+    }
 }
 
 /// How far an informer is.
@@ -152,6 +174,20 @@ impl Informers {
     /// version, each `period`, stretched at random up to twice so that informers do not do it together.
     pub fn resync_every(&self, period: Duration) {
         self.shared.settings.lock().resync = Some(period);
+    }
+
+    /// Informers made from now on take a list that is not complete within this time for failed and ask for
+    /// another (default 5 minutes).
+    pub fn list_within(&self, limit: Duration) {
+        self.shared.settings.lock().list_within = limit;
+    }
+
+    /// Informers made from now on compare their cache with a list each `period`, and where they differ say so
+    /// in the log, count it as `informer_inconsistencies_total`, and list again.
+    ///
+    /// It costs the server a list a period and should never find anything: for tests and debug builds.
+    pub fn check_consistency_every(&self, period: Duration) {
+        self.shared.settings.lock().checked_every = Some(period);
     }
 
     /// Informers of a kind that are made from now on change each object so before they cache it.
@@ -250,8 +286,10 @@ impl Informers {
                 indexer: Arc::default(),
                 registrations: Registrations::default(),
                 progress: watch::Sender::default(),
-                stats: Mutex::new(Stats { queued: 0, seconds: Histogram::new(QUEUE_SECONDS) }),
+                stats: Mutex::new(Stats::new()),
                 resync: settings.resync,
+                checked_every: settings.checked_every,
+                list_within: settings.list_within,
                 transform: settings.transforms.get(kind).cloned(),
                 running: AtomicBool::new(false),
                 awaited: AtomicUsize::new(0),
@@ -340,6 +378,15 @@ impl Informer {
         self.reaches(|progress| progress.revision >= revision).await;
     }
 
+    /// Waits until the cache shows what `shown` looks for, and handlers have been told of it.
+    pub(crate) async fn shows(&self, shown: impl Fn(&Self) -> bool) {
+        let _awaited = Awaited::announce(&self.shared);
+        let mut progress = self.shared.progress.subscribe();
+        while !shown(self) {
+            progress.changed().await.expect("the sender is in `shared`, which outlives this borrow");
+        }
+    }
+
     async fn reaches(&self, enough: impl Fn(&Progress) -> bool) {
         let _awaited = Awaited::announce(&self.shared);
         let waited = self.shared.progress.subscribe().wait_for(enough).await.map(|_| ());
@@ -369,6 +416,8 @@ impl Shared {
             queued: stats.queued,
             seconds: stats.seconds.clone(),
             revision: self.progress.borrow().revision,
+            undecodable: stats.undecodable,
+            inconsistencies: stats.inconsistencies,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Sleep;
 
 use super::Shared;
+use super::consistency::{Check, Verdict};
 use super::registration::Registrations;
 use crate::delta::{Delta, Deltas};
 use crate::indexer::Change;
@@ -23,13 +24,17 @@ pub(super) struct Pipeline {
     deltas: Deltas,
     runtime: Runtime,
     resync: Option<Pin<Box<Sleep>>>,
+    check: Check,
 }
 
 impl Pipeline {
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn Source>, runtime: &Runtime) -> Self {
-        let reflector =
-            Reflector::new(source, shared.kind.clone(), shared.selection.clone(), runtime.clone());
-        Self { shared, reflector, deltas: Deltas::default(), runtime: runtime.clone(), resync: None }
+        let what = (shared.kind.clone(), shared.selection.clone());
+        let (known, within) = (shared.indexer.clone(), shared.list_within);
+        let check = Check::new(source.clone(), what.clone(), known.clone(), shared.checked_every);
+        let reflector = Reflector::new(source, what, runtime.clone(), known, within);
+        let (deltas, runtime) = (Deltas::default(), runtime.clone());
+        Self { shared, reflector, deltas, runtime, resync: None, check }
     }
 
     pub(super) async fn run(mut self) {
@@ -45,6 +50,7 @@ impl Pipeline {
                 biased;
                 () = self.shared.registrations.added() => {}
                 () = due(&mut self.resync) => self.resync(),
+                () = self.check.listed() => self.compare(),
                 step = next => {
                     let busy = self.deltas.is_full();
                     self.process(step);
@@ -60,7 +66,22 @@ impl Pipeline {
         self.apply(step);
         let mut stats = self.shared.stats.lock();
         stats.queued = 0;
+        stats.undecodable = self.reflector.undecodable();
         stats.seconds.observe_times(self.runtime.clock.instant() - arrived, count as u64);
+        drop(stats);
+        self.compare();
+    }
+
+    /// Compares the cache with a list of the same version, if there is one.
+    fn compare(&mut self) {
+        match self.check.verdict(self.reflector.revision()) {
+            Verdict::Consistent => {}
+            Verdict::Inconsistent(difference) => {
+                tracing::error!(kind = %self.shared.kind, difference, "the cache differs from the API server: listing again");
+                self.shared.stats.lock().inconsistencies += 1;
+                self.reflector.relist();
+            }
+        }
     }
 
     fn apply(&mut self, step: Step) {

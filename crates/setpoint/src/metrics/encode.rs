@@ -82,6 +82,24 @@ const CONTROLLER: &[Shown<reconciles::Tally>] = &[
         "gauge",
         |of| of.workers as f64,
     ),
+    (
+        "controller_retry_successes_total",
+        "Total number of keys that succeeded after they had failed",
+        "counter",
+        |of| of.recoveries.count() as f64,
+    ),
+    (
+        "controller_reconcile_given_up_total",
+        "Total number of keys that are not tried again before something changes",
+        "counter",
+        |of| of.given_up as f64,
+    ),
+    (
+        "controller_stale_cache_waits_total",
+        "Total number of times that a key was put off because a cache did not show its last writes",
+        "counter",
+        |of| of.held_back as f64,
+    ),
     ("controller_runtime_active_workers", "Number of currently used workers per controller", "gauge", |of| {
         of.active as f64
     }),
@@ -140,6 +158,17 @@ impl Sources {
             "Total number of reconciliations per controller",
             "counter",
             tallies.iter().flat_map(|(labels, tally)| results(labels, tally)),
+        );
+        families.add(
+            "controller_reconcile_error_types_total",
+            "Total number of reconciliation errors per controller, by type",
+            "counter",
+            tallies.iter().flat_map(|(labels, tally)| failures(labels, tally)),
+        );
+        families.add_histograms(
+            "controller_retry_duration_seconds",
+            "How long keys had been failing when they succeeded",
+            tallies.iter().map(|(labels, tally)| (labels.clone(), &tally.recoveries)),
         );
         for name in ["controller_runtime_reconcile_time_seconds", "controller_reconcile_time_seconds"] {
             families.add_histograms(
@@ -201,6 +230,14 @@ fn results(labels: &Labels, tally: &reconciles::Tally) -> [(Labels, f64); 4] {
         ("success", tally.success),
     ];
     results.map(|(result, count)| ([&labels[..], &[("result", result.to_owned())]].concat(), count as f64))
+}
+
+fn failures<'a>(
+    labels: &'a Labels,
+    tally: &'a reconciles::Tally,
+) -> impl Iterator<Item = (Labels, f64)> + 'a {
+    let labelled = |category: &str| [&labels[..], &[("type", category.to_owned())]].concat();
+    tally.failures.iter().map(move |(category, count)| (labelled(category), *count as f64))
 }
 
 fn answers<'a>(host: &'a str, tally: &'a requests::Tally) -> impl Iterator<Item = (Labels, f64)> + 'a {

@@ -22,6 +22,10 @@ pub(crate) struct InformerFigures {
     pub(crate) seconds: Histogram,
     /// The newest version in the cache.
     pub(crate) revision: u64,
+    /// Objects and changes that could not be read and were left out.
+    pub(crate) undecodable: u64,
+    /// How often the cache was found to differ from a list.
+    pub(crate) inconsistencies: u64,
 }
 
 impl InformerFigures {
@@ -59,6 +63,18 @@ impl Sources {
             "The newest resource version that the informer's store shows.",
             "gauge",
             figures.iter().map(|of| (of.labels(), of.revision as f64)),
+        );
+        families.add(
+            "informer_undecodable_objects_total",
+            "Total number of objects and changes that could not be read and were left out.",
+            "counter",
+            figures.iter().map(|of| (of.labels(), of.undecodable as f64)),
+        );
+        families.add(
+            "informer_inconsistencies_total",
+            "Total number of times that the informer's store was found to differ from a list.",
+            "counter",
+            figures.iter().map(|of| (of.labels(), of.inconsistencies as f64)),
         );
     }
 }

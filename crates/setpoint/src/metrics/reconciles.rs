@@ -1,10 +1,11 @@
 //! How the reconciles of a controller end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::histogram::{Histogram, RECONCILE_SECONDS};
+use super::histogram::{Histogram, RECONCILE_SECONDS, REQUEST_SECONDS};
 
 /// The figures of one controller.
 pub(crate) struct Reconciles {
@@ -23,6 +24,13 @@ pub(super) struct Tally {
     pub(super) active: usize,
     pub(super) workers: usize,
     pub(super) seconds: Histogram,
+    /// Failures by what kind they were: a dozen words.
+    pub(super) failures: BTreeMap<&'static str, u64>,
+    pub(super) given_up: u64,
+    /// From the first failure of a key to its next success.
+    pub(super) recoveries: Histogram,
+    /// Keys put off because a cache did not show their last writes.
+    pub(super) held_back: u64,
 }
 
 /// How a reconcile ended, for counting.
@@ -50,6 +58,10 @@ impl Reconciles {
             active: 0,
             workers,
             seconds: Histogram::new(RECONCILE_SECONDS),
+            failures: BTreeMap::new(),
+            given_up: 0,
+            recoveries: Histogram::new(REQUEST_SECONDS),
+            held_back: 0,
         };
         Self { tally: Mutex::new(tally) }
     }
@@ -63,6 +75,22 @@ impl Reconciles {
         tally.active = tally.active.saturating_sub(1);
         tally.seconds.observe(took);
         tally.count(ended);
+    }
+
+    /// A try failed; `given_up`: there will be no further one before something changes.
+    pub(crate) fn failed(&self, category: &'static str, given_up: bool) {
+        let mut tally = self.tally.lock();
+        *tally.failures.entry(category).or_default() += 1;
+        tally.given_up += u64::from(given_up);
+    }
+
+    /// A key that had been failing for this long succeeded.
+    pub(crate) fn recovered(&self, failing: Duration) {
+        self.tally.lock().recoveries.observe(failing);
+    }
+
+    pub(crate) fn held_back(&self) {
+        self.tally.lock().held_back += 1;
     }
 
     pub(super) fn tally(&self) -> Tally {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use http_body_util::BodyExt;
@@ -10,7 +11,8 @@ use kube::client::Body;
 
 use super::frame::{self, Frame, Keep, Lines};
 use super::{Listed, Selection, Source, WatchItem};
-use crate::{Client, ClientError, Kind, Rng, Runtime};
+use crate::indexer::Indexer;
+use crate::{Client, ClientError, Kind, Object, Rng, Runtime};
 
 /// The server closes a watch after 290 s at the latest: before proxies and clients that give an idle
 /// connection five minutes do. Up to half a minute sooner, so that watches do not all end together.
@@ -73,13 +75,36 @@ impl KubeSource {
         Self { keep: Keep { managed_fields: true }, ..self }
     }
 
-    async fn stream_list(&self, kind: &Kind, selection: &Selection) -> Result<Streamed, ClientError> {
+    /// Streams a list where the server can, else reads it in pages. What is known is not kept twice.
+    async fn read_list(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+        known: Option<&Indexer>,
+    ) -> Result<Listed, ClientError> {
+        if !self.paged.load(Ordering::Relaxed) {
+            match self.stream_list(kind, selection, known).await? {
+                Streamed::Complete(listed) => return Ok(listed),
+                Streamed::Unknown => self.paged.store(true, Ordering::Relaxed),
+                Streamed::Failed => {}
+            }
+        }
+        let object = |raw: Bytes| self.keep.object(&raw).map(|object| as_known(known, object));
+        self.client.list_as(kind, selection, object).await
+    }
+
+    async fn stream_list(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+        known: Option<&Indexer>,
+    ) -> Result<Streamed, ClientError> {
         let start = [("sendInitialEvents", Some("true")), ("resourceVersionMatch", Some("NotOlderThan"))];
         let frames = match self.frames(kind, selection, &start).await {
             Ok(frames) => frames,
             Err(error) => return unable_to_stream(error),
         };
-        match collect(frames).await {
+        match collect(frames, known).await {
             Ok(streamed) => Ok(streamed),
             Err(error) => unable_to_stream(error),
         }
@@ -107,16 +132,16 @@ impl Source for KubeSource {
         kind: &'a Kind,
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>> {
-        Box::pin(async move {
-            if !self.paged.load(Ordering::Relaxed) {
-                match self.stream_list(kind, selection).await? {
-                    Streamed::Complete(listed) => return Ok(listed),
-                    Streamed::Unknown => self.paged.store(true, Ordering::Relaxed),
-                    Streamed::Failed => {}
-                }
-            }
-            self.client.list_as(kind, selection, |raw| self.keep.object(&raw)).await
-        })
+        Box::pin(self.read_list(kind, selection, None))
+    }
+
+    fn relist<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        known: &'a Indexer,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        Box::pin(self.read_list(kind, selection, Some(known)))
     }
 
     fn watch<'a>(
@@ -132,6 +157,12 @@ impl Source for KubeSource {
     }
 }
 
+/// The object as it is known, if that is the same version of it.
+fn as_known(known: Option<&Indexer>, object: Object) -> Object {
+    let known = known.and_then(|known| known.get(object.key()));
+    known.filter(|known| known.same_version(&object)).unwrap_or(object)
+}
+
 /// Whether pages may still do: not if the server is away, busy, or lets nobody in.
 fn unable_to_stream(error: ClientError) -> Result<Streamed, ClientError> {
     match error.code() {
@@ -141,7 +172,7 @@ fn unable_to_stream(error: ClientError) -> Result<Streamed, ClientError> {
     }
 }
 
-async fn collect(mut frames: Frames) -> Result<Streamed, ClientError> {
+async fn collect(mut frames: Frames, known: Option<&Indexer>) -> Result<Streamed, ClientError> {
     let mut listed = Listed::default();
     loop {
         let Ok(frame) = tokio::time::timeout(LONGEST_SILENCE_IN_LIST, frames.next()).await else {
@@ -149,7 +180,7 @@ async fn collect(mut frames: Frames) -> Result<Streamed, ClientError> {
         };
         match frame.transpose()? {
             None => return Ok(Streamed::Failed),
-            Some(Frame::Item(WatchItem::Added(object))) => listed.objects.push(object),
+            Some(Frame::Item(WatchItem::Added(object))) => listed.objects.push(as_known(known, object)),
             Some(Frame::Item(WatchItem::Undecodable { .. })) => listed.undecodable += 1,
             Some(Frame::InitialEventsEnd { resource_version }) => {
                 return Ok(Streamed::Complete(Listed { resource_version, ..listed }));

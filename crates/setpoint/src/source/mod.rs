@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
+use crate::indexer::Indexer;
 use crate::{ClientError, Kind, Object};
 
 pub use self::kube::KubeSource;
@@ -116,6 +117,18 @@ pub trait Source: Send + Sync + 'static {
         kind: &'a Kind,
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>>;
+
+    /// The same for somebody who has `known` already: an object that has not changed since may be given back
+    /// as it is known, so that a second list of the same world takes no second copy of it.
+    fn relist<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        known: &'a Indexer,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        let _ = known;
+        self.list(kind, selection)
+    }
 
     /// Changes after `resource_version`. The stream ends when the server closes it; an `Err` item is
     /// the last one ([`ClientError::is_expired`]: list again).

@@ -233,3 +233,22 @@ async fn a_long_queue_lets_others_run_in_between() {
     }
     assert!(worked.load(Ordering::Relaxed) < 1_000);
 }
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_counted_by_kind_and_so_are_recoveries_and_what_was_given_up() {
+    let flaky: Behaviour = Box::new(|nth| match nth {
+        1 => Err(ReconcileError::retry("try")),
+        2 | 3 => Err(ReconcileError::conflict("write")),
+        _ => Ok(Outcome::Settled),
+    });
+    let hopeless: Behaviour = Box::new(|_| Err(ReconcileError::terminal("read a bad spec")));
+    let world = world(vec![("a", flaky), ("b", hopeless)], Duration::ZERO, |controller| controller);
+    world.after(HOUR).await;
+    for (kind, count) in [("conflict", 2), ("retry", 1), ("terminal", 1)] {
+        let labels = format!(r#"{{controller="test",type="{kind}"}}"#);
+        world.shows(&format!("controller_reconcile_error_types_total{labels} {count}"));
+    }
+    world.shows(r#"controller_retry_successes_total{controller="test"} 1"#);
+    world.shows(r#"controller_retry_duration_seconds_sum{controller="test"} 0.03"#);
+    world.shows(r#"controller_reconcile_given_up_total{controller="test"} 1"#);
+}

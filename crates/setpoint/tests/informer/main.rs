@@ -1,5 +1,7 @@
 //! An informer against a server in memory that misbehaves as told, in virtual time.
 
+mod backpressure;
+mod own_writes;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,13 +241,69 @@ async fn bookmarks_move_the_version_and_reach_no_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_read_stalls_nothing() {
+async fn an_object_that_cannot_be_read_stalls_nothing_and_is_counted() {
     let server = Server::new();
     server.fault([Fault::Undecodable]);
-    let world = World::synced(server).await;
+    let metrics = Metrics::new();
+    let world = World::start_with(server, |informers| informers.observe(&metrics));
+    world.informer.synced().await;
     world.server.put("a");
     world.caught_up().await;
     assert_eq!(world.told.take(), "+a@1");
+    let labels = r#"{group="",name="all",resource="configmaps",version="v1"}"#;
+    assert!(metrics.encode().contains(&format!("informer_undecodable_objects_total{labels} 1\n")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_hangs_is_asked_for_again() {
+    let server = Server::new();
+    server.put("a");
+    server.hang_lists(2);
+    let world = World::start_with(server, |informers| informers.list_within(Duration::from_secs(60)));
+    seconds(59).await;
+    assert!(!world.informer.has_synced());
+    seconds(120).await;
+    assert_eq!((world.informer.has_synced(), world.told.take().as_str()), (true, "ia@1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_differs_from_the_server_is_found_out_and_repaired() {
+    let server = Server::new();
+    for name in ["stays", "hidden"] {
+        server.put(name);
+    }
+    server.fault([Fault::Hide("hidden")]);
+    let metrics = Metrics::new();
+    let world = World::start_with(server, |informers| {
+        informers.observe(&metrics);
+        informers.check_consistency_every(Duration::from_secs(60));
+    });
+    world.informer.synced().await;
+    seconds(61).await;
+    world.server.delete("hidden");
+    world.server.put("stays");
+    world.informer.seen("4").await;
+    assert_eq!(world.cache().len(), 2, "the watch has hidden the deletion");
+    seconds(60).await;
+    assert_eq!(world.cache(), world.server.world());
+    seconds(600).await;
+    let labels = r#"{group="",name="all",resource="configmaps",version="v1"}"#;
+    assert!(metrics.encode().contains(&format!("informer_inconsistencies_total{labels} 1\n")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_informer_sees_its_own_selection_of_a_kind() {
+    let world = World::synced(Server::new()).await;
+    let kind = world.informer.kind().clone();
+    let of = |selection: Selection| world.informers.select(&kind, selection);
+    let shop = of(Selection { namespace: Some("shop".into()), ..Selection::default() });
+    let web = of(Selection { labels: Some("app=web".into()), ..Selection::default() });
+    let bare = of(Selection { metadata_only: true, ..Selection::default() });
+    for (informer, expected) in [(&shop, "namespace=shop"), (&web, "labels=app=web"), (&bare, "metadata")] {
+        informer.synced().await;
+        assert_eq!(informer.selection().to_string(), expected);
+    }
+    assert_eq!(world.server.asked().iter().filter(|asked| *asked == "list").count(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     Hide(&'static str),
     /// An item that cannot be read comes first.
     Undecodable,
+    /// Every item comes this much later.
+    Late(Duration),
 }
 
 #[derive(Clone)]
@@ -52,6 +54,8 @@ struct State {
     compacted: u64,
     faults: VecDeque<Fault>,
     list_errors: VecDeque<u16>,
+    /// How many lists are never answered.
+    hanging_lists: usize,
     /// What was asked: `list`, `watch 5`.
     asked: Vec<String>,
 }
@@ -125,6 +129,11 @@ impl Server {
         self.state.lock().list_errors.extend(codes);
     }
 
+    /// The next lists are never answered.
+    pub(crate) fn hang_lists(&self, count: usize) {
+        self.state.lock().hanging_lists = count;
+    }
+
     pub(crate) fn revision(&self) -> u64 {
         self.state.lock().revision
     }
@@ -147,6 +156,14 @@ impl Server {
         state.log.push((revision, logged));
         self.revision.send_replace(revision);
         result
+    }
+
+    /// Whether this list is never answered.
+    fn hangs(&self) -> bool {
+        let mut state = self.state.lock();
+        let hangs = state.hanging_lists > 0;
+        state.hanging_lists -= usize::from(hangs);
+        hangs
     }
 
     fn items_after(&self, version: u64, fault: Fault) -> Items {
@@ -188,6 +205,12 @@ impl Server {
                 let bad = WatchItem::Undecodable { error: "no name".into(), raw: Bytes::from_static(b"{}") };
                 stream::iter([bad]).chain(items).map(Ok).boxed()
             }
+            Fault::Late(delay) => items
+                .then(move |item| async move {
+                    tokio::time::sleep(delay).await;
+                    Ok(item)
+                })
+                .boxed(),
             Fault::None | Fault::Hide(_) | Fault::Refused(_) => items.map(Ok).boxed(),
         }
     }
@@ -196,6 +219,9 @@ impl Server {
 impl Source for Server {
     fn list<'a>(&'a self, _: &'a Kind, _: &'a Selection) -> BoxFuture<'a, Result<Listed, ClientError>> {
         Box::pin(async {
+            if self.hangs() {
+                return std::future::pending().await;
+            }
             let mut state = self.state.lock();
             state.asked.push("list".into());
             if let Some(code) = state.list_errors.pop_front() {

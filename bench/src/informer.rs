@@ -1,8 +1,10 @@
 //! An informer beside kube-runtime's `watcher` and `reflector`, on the same bytes: how long until the
-//! cache shows a list, how many changes a second it takes in, and how much memory a pod takes.
+//! cache shows a list, how many changes a second it takes in, how much memory a pod takes, and what a cache
+//! costs that nothing happens to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -17,24 +19,35 @@ use crate::pods::Server;
 use crate::process;
 use crate::report::{Report, grouped, timed};
 
-const PODS: usize = 10_000;
 const CHANGES: usize = 50_000;
+
+/// How long a cache is watched that nothing happens to.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// What one informer took.
 struct Figures {
     list_ms: f64,
     changes_per_second: u64,
     bytes_per_pod: u64,
+    /// Of one core, with nothing going on.
+    idle_percent: f64,
 }
 
 pub(crate) fn run() {
-    let server = Server::new(PODS, CHANGES);
+    for pods in [10_000, 100_000] {
+        compare(pods);
+    }
+}
+
+fn compare(pods: usize) {
+    let server = Server::new(pods, CHANGES);
     let title = format!(
         "{} pods listed, then {} changes (CPU time of one thread)",
-        grouped(PODS as u64),
+        grouped(pods as u64),
         grouped(CHANGES as u64)
     );
-    let mut report = Report::new(&title, &["list to synced, ms", "changes/s", "bytes a pod"]);
+    let columns = ["list to synced, ms", "changes/s", "bytes a pod", "idle, % of a core"];
+    let mut report = Report::new(&title, &columns);
     for (name, measure) in [
         ("setpoint", setpoint_informer as fn(&Server) -> Figures),
         ("setpoint, two indexes, one through a view", setpoint_indexed),
@@ -47,6 +60,7 @@ pub(crate) fn run() {
                 format!("{:.0}", figures.list_ms),
                 grouped(figures.changes_per_second),
                 grouped(figures.bytes_per_pod),
+                format!("{:.2}", figures.idle_percent),
             ],
         );
     }
@@ -57,11 +71,12 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-fn figures(list: std::time::Duration, changes: std::time::Duration, bytes: usize) -> Figures {
+fn figures(server: &Server, list: Duration, changes: Duration, bytes: usize, idle: Duration) -> Figures {
     Figures {
         list_ms: list.as_secs_f64() * 1e3,
         changes_per_second: (CHANGES as f64 / changes.as_secs_f64()) as u64,
-        bytes_per_pod: (bytes / PODS) as u64,
+        bytes_per_pod: bytes as u64 / server.listed,
+        idle_percent: 100.0 * idle.as_secs_f64() / IDLE.as_secs_f64(),
     }
 }
 
@@ -115,10 +130,11 @@ fn measure_setpoint(server: &Server, prepare: impl FnOnce(&Informer)) -> Figures
     let (list, ()) = timed(|| runtime.block_on(pods.synced()));
     let (changes, ()) = timed(|| runtime.block_on(pods.seen(&server.last.to_string())));
     let after = process::allocated();
-    assert!(told.load(Ordering::Relaxed) >= PODS as u64, "handlers were told");
-    assert_eq!(pods.objects().len(), PODS);
+    assert!(told.load(Ordering::Relaxed) >= server.listed, "handlers were told");
+    assert_eq!(pods.objects().len() as u64, server.listed);
+    let (idle, ()) = timed(|| runtime.block_on(tokio::time::sleep(IDLE)));
     task.abort();
-    figures(list, changes, after.saturating_sub(before))
+    figures(server, list, changes, after.saturating_sub(before), idle)
 }
 
 fn kube_runtime_reflector(server: &Server) -> Figures {
@@ -137,9 +153,12 @@ fn kube_runtime_reflector(server: &Server) -> Figures {
             });
         })
     };
-    let (list, ()) = next(PODS);
+    let (list, ()) = next(server.listed as usize);
     let (taken, ()) = next(CHANGES);
     let after = process::allocated();
-    assert_eq!(store.state().len(), PODS);
-    figures(list, taken, after.saturating_sub(before))
+    assert_eq!(store.state().len() as u64, server.listed);
+    let idle = async { tokio::time::timeout(IDLE, changes.next()).await.is_err() };
+    let (idle, quiet) = timed(|| runtime.block_on(idle));
+    assert!(quiet, "nothing happens any more");
+    figures(server, list, taken, after.saturating_sub(before), idle)
 }

@@ -11,6 +11,7 @@ mod objects;
 mod pods;
 mod process;
 mod queue;
+mod reconcile;
 mod report;
 mod requests;
 mod start;
@@ -46,6 +47,11 @@ const BENCHES: &[Bench] = &[
         run: indexer::run,
     },
     Bench { name: "informer", measures: "an informer, beside kube-runtime's", run: informer::run },
+    Bench {
+        name: "reconcile",
+        measures: "from a change to its reconcile, beside kube-runtime's",
+        run: reconcile::run,
+    },
     Bench { name: "store-memory", measures: "the store without a disk", run: store_memory::run },
     Bench { name: "store-engines", measures: "the store's durable engines", run: store_engines::run },
 ];

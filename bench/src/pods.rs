@@ -2,13 +2,17 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
 use serde_json::json;
+use setpoint::{Clock, Instant};
+use tokio::sync::watch;
 
 /// How much of a stream arrives at once: what a connection's buffer holds.
 const CHUNK: usize = 8 << 10;
@@ -66,8 +70,61 @@ pub(crate) fn pod(number: usize, version: u64) -> String {
 pub(crate) struct Server {
     pages: Arc<Vec<Bytes>>,
     changes: Arc<Vec<Bytes>>,
+    /// The same changes, one event each.
+    lines: Arc<Vec<Bytes>>,
+    /// The version of the list.
+    pub(crate) listed: u64,
     /// The version of the last change.
     pub(crate) last: u64,
+}
+
+/// When changes are sent: not before [`start`](Self::start), then all at once or one after the other.
+#[derive(Clone)]
+pub(crate) struct Pace {
+    started: watch::Sender<bool>,
+    each: Option<Duration>,
+    sent: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Pace {
+    pub(crate) fn when_told() -> Self {
+        Self { started: watch::Sender::default(), each: None, sent: Arc::default() }
+    }
+
+    /// A change each `period`.
+    pub(crate) fn each(period: Duration) -> Self {
+        Self { each: Some(period), ..Self::when_told() }
+    }
+
+    pub(crate) fn start(&self) {
+        self.started.send_replace(true);
+    }
+
+    /// When a change was sent, if one after the other is.
+    pub(crate) fn sent(&self, change: usize) -> Option<Instant> {
+        self.sent.lock().get(change).copied()
+    }
+
+    async fn started(&self) {
+        self.started.subscribe().wait_for(|started| *started).await.expect("the sender is here");
+    }
+
+    fn body(&self, server: &Server) -> Body {
+        let pace = self.clone();
+        let chunks = if self.each.is_some() { server.lines.clone() } else { server.changes.clone() };
+        let clock = Clock::system();
+        let frames = stream::unfold((pace, chunks, clock, None, 0), |(pace, chunks, clock, began, next)| async move {
+            pace.started().await;
+            let began = began.unwrap_or_else(|| clock.instant());
+            let Some(chunk) = chunks.get(next).cloned() else { return std::future::pending().await };
+            if let Some(each) = pace.each {
+                clock.sleep_until(began + each * next as u32).await;
+                pace.sent.lock().push(clock.instant());
+            }
+            Some((Ok(http_body::Frame::data(chunk)), (pace, chunks, clock, Some(began), next + 1)))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
 }
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -86,18 +143,20 @@ impl Server {
                 r#"{{"kind":"PodList","apiVersion":"v1","metadata":{metadata},"items":[{items}]}}"#
             ))
         });
-        let lines: String = (0..changes)
-            .map(|change| {
-                let object = pod(change % pods, listed + 1 + change as u64);
-                format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n")
-            })
-            .collect();
-        let lines = Bytes::from(lines);
-        let changes_cut =
-            (0..lines.len()).step_by(CHUNK).map(|at| lines.slice(at..lines.len().min(at + CHUNK)));
+        let mut text = String::new();
+        let mut ends = vec![0];
+        for change in 0..changes {
+            let object = pod(change % pods, listed + 1 + change as u64);
+            text.push_str(&format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n"));
+            ends.push(text.len());
+        }
+        let text = Bytes::from(text);
+        let cut = (0..text.len()).step_by(CHUNK).map(|at| text.slice(at..text.len().min(at + CHUNK)));
         Self {
             pages: Arc::new(pages.collect()),
-            changes: Arc::new(changes_cut.collect()),
+            changes: Arc::new(cut.collect()),
+            lines: Arc::new(ends.windows(2).map(|line| text.slice(line[0]..line[1])).collect()),
+            listed,
             last: listed + changes as u64,
         }
     }
@@ -105,14 +164,16 @@ impl Server {
     /// A client that calls this server without a socket.
     pub(crate) fn client(&self) -> kube::Client {
         let server = self.clone();
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let response = Response::new(server.answer(request.uri().query().unwrap_or_default()));
-            async move { Ok::<_, Infallible>(response) }
-        });
-        kube::Client::new(service, "default")
+        client(move |query| server.answer(query, None))
     }
 
-    fn answer(&self, query: &str) -> Body {
+    /// The same, with changes at a pace.
+    pub(crate) fn client_at(&self, pace: &Pace) -> kube::Client {
+        let (server, pace) = (self.clone(), pace.clone());
+        client(move |query| server.answer(query, Some(&pace)))
+    }
+
+    fn answer(&self, query: &str, pace: Option<&Pace>) -> Body {
         let value = |name: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
@@ -122,9 +183,20 @@ impl Server {
                 let page = value("continue").and_then(|page| page.parse().ok()).unwrap_or(0);
                 body(vec![self.pages.get(page).cloned().unwrap_or_default()], false)
             }
-            Some(_) => body(self.changes.to_vec(), true),
+            Some(_) => match pace {
+                Some(pace) => pace.body(self),
+                None => body(self.changes.to_vec(), true),
+            },
         }
     }
+}
+
+fn client(answer: impl Fn(&str) -> Body + Clone + Send + 'static) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let response = Response::new(answer(request.uri().query().unwrap_or_default()));
+        async move { Ok::<_, Infallible>(response) }
+    });
+    kube::Client::new(service, "default")
 }
 
 fn body(chunks: Vec<Bytes>, open: bool) -> Body {

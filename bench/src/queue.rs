@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use setpoint::{Clock, Key, Queue, Rng, Runtime};
 
-use crate::report::{Report, per_call};
+use crate::report::{Report, grouped, per_call};
 
 const KEYS: usize = 100;
 
@@ -27,6 +27,8 @@ pub(crate) fn run() {
         });
     });
     report.row("100 keys added, taken, done", [micros(cycle), "15.6".into()]);
+    let a_second = |micros: f64| grouped((KEYS as f64 * 1e6 / micros) as u64);
+    report.row("keys a second", [a_second(cycle as f64 / 1e3), a_second(15.6)]);
 
     let queue = Queue::<Key>::new("delay", &surroundings);
     let mut number = 0;

@@ -29,6 +29,7 @@ pub mod backoff;
 pub mod batch;
 pub mod client;
 pub mod config;
+pub mod conditions;
 pub mod controller;
 mod delta;
 pub mod discovery;
@@ -57,6 +58,7 @@ pub mod selector;
 pub mod serve;
 pub mod shard;
 pub mod source;
+pub mod tape;
 mod worker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};

@@ -288,6 +288,31 @@ impl Client {
         self.forgotten(kind, patching(kind, key, part, patch)).await
     }
 
+    /// Server-side apply: makes the object have these fields, in the name of `manager`, and creates it if it
+    /// is not there. Of other managers' fields those are taken over that `fields` names; fields that were
+    /// applied before and are left out now are removed, unless somebody else wants them too. What is so
+    /// already is not written by the API server, so a settled world stays as it is.
+    ///
+    /// ```no_run
+    /// # async fn example(client: setpoint::Client) -> Result<(), setpoint::ClientError> {
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use setpoint::{Key, Kind, client::Part};
+    /// let (configs, key) = (Kind::of::<ConfigMap>(), Key::namespaced("shop", "settings"));
+    /// let fields = serde_json::json!({"data": {"colour": "red"}});
+    /// client.apply(&configs, &key, Part::Main, "shop-operator", fields).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn apply(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        part: Part,
+        manager: &str,
+        fields: serde_json::Value,
+    ) -> Result<Object, ClientError> {
+        self.patch(kind, key, part, Patch::apply(kind, key, manager, fields)).await
+    }
+
     /// Creates through a subresource (`binding`, `eviction`).
     pub async fn post(
         &self,
@@ -369,6 +394,19 @@ impl Patch {
         Self::Strategic(body.to_string().into())
     }
 
+    /// Server-side apply of fields that are to be had at any rate; `fields` need not say of which object.
+    pub fn apply(kind: &Kind, key: &Key, manager: &str, fields: serde_json::Value) -> Self {
+        let mut object = members(fields);
+        let mut metadata = members(object.remove("metadata").unwrap_or_default());
+        metadata.insert("name".into(), key.name().into());
+        metadata.extend(key.namespace().map(|namespace| ("namespace".into(), namespace.into())));
+        object.insert("apiVersion".into(), kind.api_version().into());
+        object.insert("kind".into(), kind.kind().into());
+        object.insert("metadata".into(), metadata.into());
+        let body = serde_json::Value::Object(object).to_string().into();
+        Self::Apply { body, manager: manager.into(), force: true }
+    }
+
     /// A list of operations.
     pub fn json(operations: &serde_json::Value) -> Self {
         Self::Json(operations.to_string().into())
@@ -429,6 +467,14 @@ fn patching(kind: &Kind, key: &Key, part: Part, patch: Patch) -> Call {
         }
     };
     Call::new(Method::PATCH, path).body(content_type, body)
+}
+
+/// The members of an object; what is none has none.
+fn members(value: serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
+    match value {
+        serde_json::Value::Object(members) => members,
+        _ => serde_json::Map::new(),
+    }
 }
 
 /// What cannot be encoded was never sent.

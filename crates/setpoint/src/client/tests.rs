@@ -213,3 +213,20 @@ async fn a_call_that_takes_too_long_has_no_answer() {
     let error = client.get(&pods(), &web()).await.expect_err("no answer");
     assert!(matches!(error, ClientError::Transport(_)), "{error:?}");
 }
+
+#[tokio::test]
+async fn an_apply_says_which_object_it_is_about_and_takes_the_fields_it_names() {
+    let (client, log) = client(fake::echo);
+    let kind = Kind::new("apps", "v1", "Deployment", "deployments", true);
+    let (key, fields) = (Key::namespaced("shop", "web"), json!({"spec": {"replicas": 3}}));
+    client.apply(&kind, &key, Part::Main, "shop-operator", fields).await.expect("applied");
+    let received = &log.all()[0];
+    let path = "/apis/apps/v1/namespaces/shop/deployments/web?fieldManager=shop-operator&force=true";
+    assert_eq!((received.method.as_str(), received.target.as_str()), ("PATCH", path));
+    assert_eq!(received.header("content-type"), "application/apply-patch+yaml");
+    assert_eq!(
+        received.json(),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 3}})
+    );
+}

@@ -1,0 +1,136 @@
+//! Writing down what passes by, unchanged.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Collected};
+use kube::client::Body;
+
+use super::Tape;
+use super::entry::{Answer, Call, Failure, Item, List, What, about};
+use crate::indexer::Indexer;
+use crate::source::{Listed, Selection, Source, WatchItem};
+use crate::{ClientError, Kind};
+
+type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
+
+pub(super) fn source(tape: &Tape, inner: Arc<dyn Source>) -> Arc<dyn Source> {
+    Arc::new(Recorded { tape: tape.clone(), inner })
+}
+
+struct Recorded {
+    tape: Tape,
+    inner: Arc<dyn Source>,
+}
+
+impl Recorded {
+    fn listed(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+        listed: Result<Listed, ClientError>,
+    ) -> Result<Listed, ClientError> {
+        let answer = listed.as_ref().map(List::of).map_err(Failure::of);
+        self.tape.record(What::Listed { of: about(kind, selection), answer });
+        listed
+    }
+}
+
+impl Source for Recorded {
+    fn list<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        Box::pin(async move { self.listed(kind, selection, self.inner.list(kind, selection).await) })
+    }
+
+    fn relist<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        known: &'a Indexer,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        Box::pin(async move { self.listed(kind, selection, self.inner.relist(kind, selection, known).await) })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, Result<Items, ClientError>> {
+        Box::pin(async move {
+            let opened = self.inner.watch(kind, selection, resource_version).await;
+            let watch = self.tape.next_watch();
+            let refusal = opened.as_ref().err().map(Failure::of);
+            self.tape.record(What::Watched { of: about(kind, selection), watch, refusal });
+            Ok(watched(self.tape.clone(), watch, opened?))
+        })
+    }
+
+    fn shares_objects(&self) -> bool {
+        self.inner.shares_objects()
+    }
+}
+
+fn watched(tape: Tape, watch: u64, items: Items) -> Items {
+    let ended = {
+        let tape = tape.clone();
+        stream::once(async move { tape.record(What::Ended { watch, failure: None }) }).filter_map(async |()| None)
+    };
+    let noted = items.inspect(move |item| match item {
+        Ok(item) => {
+            if let Some(item) = Item::of(item) {
+                tape.record(What::Came { watch, item });
+            }
+        }
+        Err(error) => tape.record(What::Ended { watch, failure: Some(Failure::of(error)) }),
+    });
+    noted.chain(ended).boxed()
+}
+
+pub(super) fn client(tape: &Tape, client: kube::Client) -> kube::Client {
+    let (tape, namespace) = (tape.clone(), client.default_namespace().to_owned());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (tape, client) = (tape.clone(), client.clone());
+        async move { call(&tape, &client, request).await }
+    });
+    kube::Client::new(service, namespace)
+}
+
+async fn call(tape: &Tape, client: &kube::Client, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(Collected::to_bytes)?;
+    let call = Call::of(&head, &body);
+    match answer(client, Request::from_parts(head, Body::from(body))).await {
+        Ok((head, body)) => {
+            let answer = Answer { code: head.status.as_u16(), body: String::from_utf8_lossy(&body).into_owned() };
+            tape.record(What::Called { call, answer: Ok(answer) });
+            Ok(Response::from_parts(head, Body::from(body)))
+        }
+        Err(error) => {
+            tape.record(What::Called { call, answer: Err(error.to_string()) });
+            Err(error)
+        }
+    }
+}
+
+async fn answer(
+    client: &kube::Client,
+    request: Request<Body>,
+) -> Result<(http::response::Parts, Bytes), kube::Error> {
+    let (head, body) = client.send(request).await?.into_parts();
+    Ok((head, body.collect().await?.to_bytes()))
+}
+
+impl Call {
+    pub(super) fn of(head: &http::request::Parts, body: &[u8]) -> Self {
+        let path = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+        Self { method: head.method.to_string(), path, body: String::from_utf8_lossy(body).into_owned() }
+    }
+}

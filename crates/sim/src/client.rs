@@ -36,7 +36,7 @@ pub(crate) fn faulty_client(api: &ApiServer, faults: &Faults) -> kube::Client {
 
 async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Result<Response<Body>, Lost> {
     let line = format!("{} {}", request.method(), request.uri());
-    let fault = is_write(&request).then(|| faults.on_write()).flatten();
+    let fault = is_write(&request).then(|| faults.on_write(request.uri().path())).flatten();
     let answer = |request| handle(api, request);
     let response = match fault {
         None => Ok(answer(request).await),
@@ -78,6 +78,7 @@ async fn lost<T>() -> Result<T, Lost> {
 
 fn refusal(code: u16) -> Response<Body> {
     let reason = match code {
+        403 => "Forbidden",
         409 => "Conflict",
         429 => "TooManyRequests",
         503 => "ServiceUnavailable",

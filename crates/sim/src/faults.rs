@@ -52,6 +52,10 @@ pub enum Fault {
     Call { nth: usize, what: OnCall },
     /// On the n-th event (from 0) that its watches receive.
     Event { nth: usize, what: OnEvent },
+    /// On every event.
+    Events { what: OnEvent },
+    /// Every watch is closed after this time.
+    Watches { last: Duration },
     /// On this many of a hundred calls, by a draw from this seed.
     Storm { percent: u64, seed: u64 },
 }
@@ -61,6 +65,8 @@ impl fmt::Debug for Fault {
         match self {
             Self::Call { nth, what } => write!(f, "write {nth}: {what:?}"),
             Self::Event { nth, what } => write!(f, "event {nth}: {what:?}"),
+            Self::Events { what } => write!(f, "every event: {what:?}"),
+            Self::Watches { last } => write!(f, "every watch lasts {last:?}"),
             Self::Storm { percent, seed } => write!(f, "{percent}% of calls fail (seed {seed})"),
         }
     }
@@ -81,6 +87,8 @@ struct State {
     writes: usize,
     events: usize,
     storm: Option<(u64, setpoint::Rng)>,
+    /// Writes to a resource that are refused, each with its code.
+    refused: Vec<(&'static str, u16)>,
 }
 
 impl Faults {
@@ -89,15 +97,20 @@ impl Faults {
             Fault::Storm { percent, seed } => Some((*percent, setpoint::Rng::seeded(*seed))),
             _ => None,
         });
-        let state = Mutex::new(State { faults, writes: 0, events: 0, storm });
+        let state = Mutex::new(State { faults, writes: 0, events: 0, storm, refused: Vec::new() });
         Self(Arc::new(Inner { state, crash: Notify::new(), trace }))
     }
 
-    /// Counts a write and says what happens to it.
-    pub(crate) fn on_write(&self) -> Option<OnCall> {
+    /// Counts a write to a path and says what happens to it.
+    pub(crate) fn on_write(&self, path: &str) -> Option<OnCall> {
         let mut state = self.0.state.lock();
         let nth = state.writes;
         state.writes += 1;
+        if let Some((_, code)) =
+            state.refused.iter().find(|(resource, _)| path.split('/').any(|part| part == *resource))
+        {
+            return Some(OnCall::Refuse(*code));
+        }
         let planned = state.faults.iter().find_map(|fault| match fault {
             Fault::Call { nth: at, what } if *at == nth => Some(*what),
             _ => None,
@@ -112,8 +125,22 @@ impl Faults {
         state.events += 1;
         state.faults.iter().find_map(|fault| match fault {
             Fault::Event { nth: at, what } if *at == nth => Some(*what),
+            Fault::Events { what } => Some(*what),
             _ => None,
         })
+    }
+
+    /// How long a watch lasts, if not for ever.
+    pub(crate) fn watches_last(&self) -> Option<Duration> {
+        self.0.state.lock().faults.iter().find_map(|fault| match fault {
+            Fault::Watches { last } => Some(*last),
+            _ => None,
+        })
+    }
+
+    /// From now on every write to a resource is refused with this code.
+    pub fn refuse(&self, resource: &'static str, code: u16) {
+        self.0.state.lock().refused.push((resource, code));
     }
 
     /// The manager dies here: whoever calls this is never polled again.
@@ -144,9 +171,11 @@ impl Faults {
         (state.writes, state.events)
     }
 
-    /// Ends the storm, if there is one: faults stop, and the world must settle.
+    /// Ends the storm, if there is one, and every refusal: faults stop, and the world must settle.
     pub fn calm(&self) {
-        self.0.state.lock().storm = None;
+        let mut state = self.0.state.lock();
+        state.storm = None;
+        state.refused.clear();
     }
 }
 

@@ -104,13 +104,33 @@ impl Scenario {
 /// Runs every write × crash before and after and every event × hidden and stale, then `combinations` of
 /// two to four faults drawn from the seed. The first failure ends the search, shrunk to what it needs.
 pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
+    check_against(scenario, seed, |expected| {
+        let singles = single_faults(expected);
+        let rng = Rng::seeded(seed);
+        let combined: Vec<_> = (0..combinations).map(|_| combination(&rng, &singles)).collect();
+        singles.into_iter().map(|fault| vec![fault]).chain(combined).collect()
+    })
+}
+
+/// Runs the scenario with each of these sets of faults and expects it to end as it does without any.
+pub fn check_faults(
+    scenario: &Scenario,
+    seed: u64,
+    plans: impl IntoIterator<Item = Vec<Fault>>,
+) -> Result<Report, Failure> {
+    check_against(scenario, seed, |_| plans.into_iter().collect())
+}
+
+/// Runs the faults that `plan` makes of the undisturbed run. The first failure ends it, shrunk to what it needs.
+fn check_against(
+    scenario: &Scenario,
+    seed: u64,
+    plan: impl FnOnce(&Ending) -> Vec<Vec<Fault>>,
+) -> Result<Report, Failure> {
     let undisturbed = Plan { seed, faults: Vec::new() };
     let expected = scenario.run(&undisturbed).map_err(|why| scenario.failure(&undisturbed, why))?;
-    let singles = single_faults(&expected);
-    let rng = Rng::seeded(seed);
-    let combined = (0..combinations).map(|_| combination(&rng, &singles));
     let mut report = Report { plans: 1, writes: expected.writes, events: expected.events };
-    for faults in singles.iter().map(|fault| vec![*fault]).chain(combined) {
+    for faults in plan(&expected) {
         let plan = Plan { seed, faults };
         scenario.check(&plan, &expected).map_err(|failure| shrink(scenario, &expected, failure))?;
         report.plans += 1;

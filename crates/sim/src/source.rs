@@ -44,7 +44,11 @@ impl Source for FaultySource {
     ) -> BoxFuture<'a, Result<Items, ClientError>> {
         async move {
             let items = self.inner.watch(kind, selection, resource_version).await?;
-            Ok(disturbed(items, kind.clone(), self.faults.clone()).boxed())
+            let disturbed = disturbed(items, kind.clone(), self.faults.clone());
+            Ok(match self.faults.watches_last() {
+                None => disturbed.boxed(),
+                Some(last) => disturbed.take_until(tokio::time::sleep(last)).boxed(),
+            })
         }
         .boxed()
     }

@@ -4,7 +4,8 @@
 //! - every path that a document cites exists;
 //! - dependencies between the rooms point one way;
 //! - no module is named after nothing (`utils`, `helpers`, `common`);
-//! - every module opens by saying what it owns.
+//! - every module opens by saying what it owns;
+//! - every test that the table of features names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -203,4 +204,34 @@ fn dependencies_between_rooms_point_one_way() {
         }
     }
     assert_none(wrong);
+}
+
+/// The names in backquotes in the last column of a document's tables.
+fn named_in_last_column(document: &str) -> BTreeSet<String> {
+    let last_column = |row: &str| row.trim_end_matches('|').rsplit('|').next().unwrap_or_default().to_owned();
+    let rows = document.lines().map(str::trim).filter(|line| line.starts_with('|')).map(last_column);
+    let quoted = |cell: String| cell.split('`').skip(1).step_by(2).map(String::from).collect::<Vec<_>>();
+    rows.flat_map(quoted).collect()
+}
+
+#[test]
+fn every_test_that_the_table_of_features_names_exists() {
+    let named = named_in_last_column(&read(&root().join("docs/frameworks.md")));
+    assert!(named.len() > 50, "the table has been read: {named:?}");
+    let mut missing = named;
+    for path in files(&root(), &["rs"]) {
+        let mut is_test = false;
+        for line in read(&path).lines().map(str::trim) {
+            // The attribute, perhaps others, then the function.
+            let name = line.trim_start_matches("async ").strip_prefix("fn ").and_then(|line| line.split('(').next());
+            match name {
+                Some(name) if is_test => {
+                    missing.remove(name);
+                    is_test = false;
+                }
+                _ => is_test |= line.starts_with("#[test") || line.starts_with("#[tokio::test"),
+            }
+        }
+    }
+    assert_none(missing.into_iter().map(|name| format!("docs/frameworks.md: no test is named {name}")).collect());
 }

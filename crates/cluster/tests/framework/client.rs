@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};
-use setpoint::source::Selection;
+use setpoint::source::{Selection, Source};
 use setpoint::{Client, Edit, Key, Object};
+use setpoint_cluster::InProcessSource;
 
 use super::{cluster, config_maps};
 
@@ -119,4 +120,18 @@ async fn a_list_of_more_than_a_page_is_whole_and_selected() {
     assert_eq!(names.len(), 1_100);
     assert!(names.is_sorted());
     assert!(!all.resource_version.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_shares_the_bytes_of_the_api_server() {
+    let cluster = cluster().await;
+    created(&cluster.client(), "a").await;
+    let source = InProcessSource::new(cluster.api().clone());
+    let listed = async || source.list(&config_maps(), &Selection::default()).await.expect("a list").objects;
+    let bytes = |objects: &[Object]| -> Vec<_> {
+        objects.iter().map(|object| (object.key().clone(), object.raw().as_ptr().addr())).collect()
+    };
+    let (one, another) = (listed().await, listed().await);
+    assert!(one.iter().any(|object| object.key().name() == "a"));
+    assert_eq!(bytes(&one), bytes(&another), "both are views of the store's own bytes");
 }

@@ -99,3 +99,67 @@ fn the_text_is_of_the_classic_format_and_in_order() {
          # HELP b_total Bs\n# TYPE b_total counter\nb_total{x=\"1\"} 1\nb_total{x=\"2\"} 4\n"
     );
 }
+
+/// An informer that has seen nothing.
+struct Fresh;
+
+impl InformerStats for Fresh {
+    fn figures(&self) -> Vec<InformerFigures> {
+        vec![InformerFigures {
+            name: "all".into(),
+            group: String::new(),
+            version: "v1".into(),
+            resource: "pods".into(),
+            queued: 0,
+            seconds: Histogram::new(histogram::QUEUE_SECONDS),
+            revision: 0,
+            undecodable: 0,
+            inconsistencies: 0,
+        }]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_name_that_dashboards_know_is_shown() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+    let metrics = Metrics::new();
+    let queue = Queue::<Key>::new("web", &Runtime { clock, rng: Rng::seeded(1) });
+    queue.observe(&metrics);
+    metrics.add_controller("web", Arc::new(Reconciles::new(1)));
+    let requests = metrics.requests("localhost");
+    requests.answered(&http::Method::GET, Some(200), Duration::ZERO);
+    requests.limited(&http::Method::GET, Duration::ZERO);
+    let informers: Arc<dyn InformerStats> = Arc::new(Fresh);
+    metrics.add_informers(Arc::downgrade(&informers));
+    let text = metrics.encode();
+    for name in [
+        "workqueue_depth",
+        "workqueue_adds_total",
+        "workqueue_queue_duration_seconds",
+        "workqueue_work_duration_seconds",
+        "workqueue_unfinished_work_seconds",
+        "workqueue_longest_running_processor_seconds",
+        "workqueue_retries_total",
+        "controller_runtime_reconcile_total",
+        "controller_runtime_reconcile_errors_total",
+        "controller_runtime_terminal_reconcile_errors_total",
+        "controller_runtime_reconcile_panics_total",
+        "controller_runtime_reconcile_timeouts_total",
+        "controller_runtime_reconcile_time_seconds",
+        "controller_runtime_max_concurrent_reconciles",
+        "controller_runtime_active_workers",
+        "rest_client_requests_total",
+        "rest_client_request_duration_seconds",
+        "rest_client_rate_limiter_duration_seconds",
+        "informer_queued_items",
+        "informer_processing_latency_seconds",
+        "informer_store_resource_version",
+        "controller_workqueue_depth",
+        "controller_workqueue_adds_total",
+        "controller_workqueue_retries_total",
+        "controller_reconcile_errors_total",
+        "controller_reconcile_time_seconds",
+    ] {
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name} is not in\n{text}");
+    }
+}

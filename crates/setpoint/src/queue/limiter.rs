@@ -168,3 +168,22 @@ impl<K: WorkKey> RateLimiter<K> for MaxOf<K> {
         self.limiters.iter().map(|limiter| limiter.retries(key)).max().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_of_several_delays_counts() {
+        let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(30), Duration::from_secs(1)));
+        let limiter =
+            MaxOf::<Key>::new(vec![Arc::new(per_key), Arc::new(Overall::new(Clock::system(), 10.0, 1))]);
+        let key = Key::cluster("a");
+        // 30, 60, 120 and 240 ms for the key; 0, 100, 200 and 300 ms for all keys.
+        let delays: Vec<_> = (0..4).map(|_| limiter.when(&key).as_millis()).collect();
+        assert_eq!((delays, limiter.retries(&key)), (vec![30, 100, 200, 300], 4));
+        limiter.forget(&key);
+        assert_eq!(limiter.retries(&key), 0);
+    }
+}

@@ -252,3 +252,45 @@ async fn failures_are_counted_by_kind_and_so_are_recoveries_and_what_was_given_u
     world.shows(r#"controller_retry_duration_seconds_sum{controller="test"} 0.03"#);
     world.shows(r#"controller_reconcile_given_up_total{controller="test"} 1"#);
 }
+
+/// Notes the fields of every span of reconciles.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Spans {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.lock().push(format!("{}={value:?}", field.name()));
+    }
+
+    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
+        self.0.lock().push(format!("{}={value}", field.name()));
+    }
+}
+
+impl tracing::Subscriber for Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.name() == "reconcile"
+    }
+
+    fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        attributes.record(&mut self.clone());
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_is_a_span_with_its_controller_object_and_trigger() {
+    let spans = Spans::default();
+    let _guard = tracing::subscriber::set_default(spans.clone());
+    let world = one(|nth| if nth == 1 { Err(ReconcileError::retry("try")) } else { Ok(Outcome::Settled) });
+    world.after(HOUR).await;
+    let first = ["controller=test", "object=a", "id=0", "trigger=asked"];
+    let second = ["controller=test", "object=a", "id=1", "trigger=retry"];
+    assert_eq!(*spans.0.lock(), [first, second].concat());
+}

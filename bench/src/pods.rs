@@ -113,16 +113,17 @@ impl Pace {
         let pace = self.clone();
         let chunks = if self.each.is_some() { server.lines.clone() } else { server.changes.clone() };
         let clock = Clock::system();
-        let frames = stream::unfold((pace, chunks, clock, None, 0), |(pace, chunks, clock, began, next)| async move {
-            pace.started().await;
-            let began = began.unwrap_or_else(|| clock.instant());
-            let Some(chunk) = chunks.get(next).cloned() else { return std::future::pending().await };
-            if let Some(each) = pace.each {
-                clock.sleep_until(began + each * next as u32).await;
-                pace.sent.lock().push(clock.instant());
-            }
-            Some((Ok(http_body::Frame::data(chunk)), (pace, chunks, clock, Some(began), next + 1)))
-        });
+        let frames =
+            stream::unfold((pace, chunks, clock, None, 0), |(pace, chunks, clock, began, next)| async move {
+                pace.started().await;
+                let began = began.unwrap_or_else(|| clock.instant());
+                let Some(chunk) = chunks.get(next).cloned() else { return std::future::pending().await };
+                if let Some(each) = pace.each {
+                    clock.sleep_until(began + each * next as u32).await;
+                    pace.sent.lock().push(clock.instant());
+                }
+                Some((Ok(http_body::Frame::data(chunk)), (pace, chunks, clock, Some(began), next + 1)))
+            });
         StreamBody::new(frames).boxed_unsync()
     }
 }

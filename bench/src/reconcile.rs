@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use setpoint::handler::enqueue_self;
 use setpoint::source::KubeSource;
 use setpoint::{
-    Clock, Controller, Informers, Key, Lister, Outcome, Queue, ReconcileError, Reconciler, Rng, Runnable, Runtime,
-    View,
+    Clock, Controller, Informers, Key, Lister, Outcome, Queue, ReconcileError, Reconciler, Rng, Runnable,
+    Runtime, View,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,8 @@ impl Seen {
         if before + 1 == PODS as u64 {
             self.listed.notify_one();
         }
-        if let Some(sent) = version.checked_sub(self.first).and_then(|change| self.pace.sent(change as usize)) {
+        if let Some(sent) = version.checked_sub(self.first).and_then(|change| self.pace.sent(change as usize))
+        {
             self.latencies.lock().push(self.clock.instant() - sent);
         }
         if version == self.last {
@@ -159,7 +160,11 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-fn setpoint_controller<V: View>(server: &Server, pace: &Pace, read: fn(&V) -> usize) -> (Duration, Arc<Seen>) {
+fn setpoint_controller<V: View>(
+    server: &Server,
+    pace: &Pace,
+    read: fn(&V) -> usize,
+) -> (Duration, Arc<Seen>) {
     let runtime = runtime();
     let _inside = runtime.enter();
     let surroundings = Runtime { clock: Clock::system(), rng: Rng::seeded(1) };
@@ -183,7 +188,9 @@ fn kube_runtime_controller(server: &Server, pace: &Pace) -> (Duration, Arc<Seen>
     let seen = Seen::new(server, pace);
     let reconcile = |pod: Arc<Pod>, seen: Arc<Seen>| async move {
         std::hint::black_box(pod.spec.as_ref().map_or(0, |spec| spec.containers.len()));
-        seen.saw(pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0));
+        seen.saw(
+            pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
+        );
         Ok::<_, std::convert::Infallible>(Action::await_change())
     };
     let controller = kube_runtime::Controller::new(api, Config::default())

@@ -223,7 +223,8 @@ fn every_test_that_the_table_of_features_names_exists() {
         let mut is_test = false;
         for line in read(&path).lines().map(str::trim) {
             // The attribute, perhaps others, then the function.
-            let name = line.trim_start_matches("async ").strip_prefix("fn ").and_then(|line| line.split('(').next());
+            let name =
+                line.trim_start_matches("async ").strip_prefix("fn ").and_then(|line| line.split('(').next());
             match name {
                 Some(name) if is_test => {
                     missing.remove(name);
@@ -233,5 +234,7 @@ fn every_test_that_the_table_of_features_names_exists() {
             }
         }
     }
-    assert_none(missing.into_iter().map(|name| format!("docs/frameworks.md: no test is named {name}")).collect());
+    assert_none(
+        missing.into_iter().map(|name| format!("docs/frameworks.md: no test is named {name}")).collect(),
+    );
 }

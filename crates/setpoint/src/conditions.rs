@@ -13,7 +13,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 /// let ready = conditions::new("Ready", true, "AllUp", "3 of 3 replicas are up");
 /// assert_eq!((ready.type_.as_str(), ready.status.as_str()), ("Ready", "True"));
 /// ```
-pub fn new(kind: &str, holds: impl Into<Option<bool>>, reason: &str, message: impl Into<String>) -> Condition {
+pub fn new(
+    kind: &str,
+    holds: impl Into<Option<bool>>,
+    reason: &str,
+    message: impl Into<String>,
+) -> Condition {
     let status = match holds.into() {
         Some(true) => "True",
         Some(false) => "False",

@@ -130,7 +130,9 @@ fn newest(writes: Vec<Written>) -> Vec<Written> {
     let mut kept: Vec<Written> = Vec::new();
     for written in writes {
         let known = kept.iter_mut().find_map(|known| match (known, &written) {
-            (Written::At { kind, revision }, Written::At { kind: other, .. }) if kind == other => Some(revision),
+            (Written::At { kind, revision }, Written::At { kind: other, .. }) if kind == other => {
+                Some(revision)
+            }
             _ => None,
         });
         match (known, &written) {

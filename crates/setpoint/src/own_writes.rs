@@ -159,7 +159,12 @@ mod tests {
     }
 
     fn object(uid: &str, version: &str) -> Object {
-        let meta = Metadata { name: uid.into(), uid: uid.into(), resource_version: version.into(), ..Metadata::default() };
+        let meta = Metadata {
+            name: uid.into(),
+            uid: uid.into(),
+            resource_version: version.into(),
+            ..Metadata::default()
+        };
         Object::with_metadata(meta, Bytes::from_static(b"{}"))
     }
 
@@ -176,7 +181,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_owner_is_not_looked_at_before_the_cache_shows_what_was_written_for_it() {
         let (writes, owner) = writes();
-        let shown = |objects: &[Object]| writes.once_shown(&owner, || cached(objects)).expect("readable").is_some();
+        let shown =
+            |objects: &[Object]| writes.once_shown(&owner, || cached(objects)).expect("readable").is_some();
         assert!(shown(&[]));
         writes.wrote(&owner, &object("a", "7"));
         assert!(!shown(&[]), "the cache is at version 0");

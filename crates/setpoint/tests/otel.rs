@@ -36,8 +36,9 @@ impl Reconciler for Curious {
 async fn every_reconcile_is_exported_as_a_span_with_what_it_did_inside() {
     let exporter = Kept::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
-    let _guard =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(setpoint::otel::layer(&provider)));
+    let _guard = tracing::subscriber::set_default(
+        tracing_subscriber::registry().with(setpoint::otel::layer(&provider)),
+    );
 
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let queue = Queue::new("curious", &Runtime { clock: clock.clone(), rng: Rng::seeded(1) });

@@ -14,7 +14,8 @@ use setpoint::{Key, Kind};
 use setpoint_cluster::Parts;
 use setpoint_sim::{Fault, History, OnCall, OnEvent, Scenario, World, check_faults};
 
-const CONTROLLERS: &[&str] = &["replicaset", "deployment", "serviceaccount", "endpointslice", "nodelifecycle"];
+const CONTROLLERS: &[&str] =
+    &["replicaset", "deployment", "serviceaccount", "endpointslice", "nodelifecycle"];
 
 fn parts() -> Parts {
     let controllers = setpoint_controllers::selected(CONTROLLERS).expect("known controllers");
@@ -157,7 +158,10 @@ fn a_resource_that_is_forbidden_degrades_its_controller_alone() {
         assert!((1..20).contains(&tries), "{tries} tries in ten minutes");
         let slices = async || world.list(&Kind::of::<EndpointSlice>(), Some("default")).await;
         let of_web = |slices: Vec<Value>| {
-            slices.iter().filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web").count()
+            slices
+                .iter()
+                .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web")
+                .count()
         };
         assert_eq!(of_web(slices().await), 0);
         world.faults().calm();

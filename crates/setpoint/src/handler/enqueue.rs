@@ -174,7 +174,13 @@ mod tests {
         }
         assert_eq!(
             triggers,
-            ["created Pod new", "updated Pod changed", "deleted Pod gone", "listed Pod old", "resync Pod same"]
+            [
+                "created Pod new",
+                "updated Pod changed",
+                "deleted Pod gone",
+                "listed Pod old",
+                "resync Pod same"
+            ]
         );
     }
 }

@@ -86,7 +86,8 @@ impl Check {
         if revision < at {
             return Verdict::Consistent;
         }
-        let difference = if revision == at { difference(&listed.objects, &self.known.list(None)) } else { None };
+        let difference =
+            if revision == at { difference(&listed.objects, &self.known.list(None)) } else { None };
         self.state = State::Idle;
         difference.map_or(Verdict::Consistent, Verdict::Inconsistent)
     }

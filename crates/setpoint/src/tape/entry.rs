@@ -64,7 +64,13 @@ pub(super) struct Answer {
 /// An error that can be written down.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Failure {
-    Api { code: u16, reason: String, message: String, causes: Vec<(String, String, String)>, retry_after: Option<u32> },
+    Api {
+        code: u16,
+        reason: String,
+        message: String,
+        causes: Vec<(String, String, String)>,
+        retry_after: Option<u32>,
+    },
     NoAnswer(String),
 }
 
@@ -121,7 +127,11 @@ impl Failure {
                 code: *code,
                 reason: reason.clone(),
                 message: message.clone(),
-                causes: causes.iter().cloned().map(|cause| (cause.reason, cause.message, cause.field)).collect(),
+                causes: causes
+                    .iter()
+                    .cloned()
+                    .map(|cause| (cause.reason, cause.message, cause.field))
+                    .collect(),
                 retry_after: *retry_after_seconds,
             },
             other => Self::NoAnswer(other.to_string()),

@@ -81,7 +81,8 @@ impl Source for Recorded {
 fn watched(tape: Tape, watch: u64, items: Items) -> Items {
     let ended = {
         let tape = tape.clone();
-        stream::once(async move { tape.record(What::Ended { watch, failure: None }) }).filter_map(async |()| None)
+        stream::once(async move { tape.record(What::Ended { watch, failure: None }) })
+            .filter_map(async |()| None)
     };
     let noted = items.inspect(move |item| match item {
         Ok(item) => {
@@ -103,13 +104,18 @@ pub(super) fn client(tape: &Tape, client: kube::Client) -> kube::Client {
     kube::Client::new(service, namespace)
 }
 
-async fn call(tape: &Tape, client: &kube::Client, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+async fn call(
+    tape: &Tape,
+    client: &kube::Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, kube::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes)?;
     let call = Call::of(&head, &body);
     match answer(client, Request::from_parts(head, Body::from(body))).await {
         Ok((head, body)) => {
-            let answer = Answer { code: head.status.as_u16(), body: String::from_utf8_lossy(&body).into_owned() };
+            let answer =
+                Answer { code: head.status.as_u16(), body: String::from_utf8_lossy(&body).into_owned() };
             tape.record(What::Called { call, answer: Ok(answer) });
             Ok(Response::from_parts(head, Body::from(body)))
         }

@@ -76,7 +76,8 @@ impl Replay {
         let mut rest = Rest::default();
         let mut watches = BTreeMap::new();
         for (number, line) in tape.lines().enumerate() {
-            let entry = serde_json::from_str(line).map_err(|source| TapeError { line: number + 1, source })?;
+            let entry =
+                serde_json::from_str(line).map_err(|source| TapeError { line: number + 1, source })?;
             rest.add(entry, &mut watches);
         }
         for (_, (of, watch)) in watches {
@@ -118,7 +119,10 @@ impl Replay {
         self.clock.sleep_until(self.started + at).await;
     }
 
-    async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn answer(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
         let (head, body) = request.into_parts();
         let call = Call::of(&head, &body.collect().await.map(Collected::to_bytes)?);
         let Some((at, answer)) = self.rest.lock().answer_to(&call) else { return Err(NotOnTheTape.into()) };
@@ -193,7 +197,8 @@ impl Source for Replay {
         _: &'a str,
     ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>> {
         Box::pin(async move {
-            let next = self.rest.lock().watches.get_mut(&about(kind, selection)).and_then(VecDeque::pop_front);
+            let next =
+                self.rest.lock().watches.get_mut(&about(kind, selection)).and_then(VecDeque::pop_front);
             let Some(watch) = next else { return std::future::pending().await };
             self.until(watch.opened).await;
             match &watch.refusal {

@@ -13,8 +13,8 @@ use crate::handler::enqueue_self;
 use crate::reconcile::Attempting;
 use crate::source::{Listed, Selection, WatchItem};
 use crate::{
-    Client, ClientError, Controller, Key, Kind, Manager, Object, Outcome, Queue, ReconcileError, Reconciler, Rng,
-    Runtime,
+    Client, ClientError, Controller, Key, Kind, Manager, Object, Outcome, Queue, ReconcileError, Reconciler,
+    Rng, Runtime,
 };
 
 fn object(name: &str, version: u64) -> Object {
@@ -92,7 +92,12 @@ impl Reconciler for Writer {
 }
 
 /// Runs the controller for ten minutes and says what it did.
-async fn run(client: kube::Client, source: Arc<dyn Source>, clock: Clock, greeting: &'static str) -> Vec<String> {
+async fn run(
+    client: kube::Client,
+    source: Arc<dyn Source>,
+    clock: Clock,
+    greeting: &'static str,
+) -> Vec<String> {
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(7) };
     let mut manager = Manager::new(Client::new(client), source, runtime.clone());
     let context = manager.context().clone();

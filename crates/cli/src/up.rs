@@ -12,7 +12,6 @@ use setpoint_cluster::{Cluster, Parts};
 use setpoint_controllers::{Options, VolumeBinderSettings, selected};
 use setpoint_store::{DurableStore, MemoryStore, Store};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Up;
@@ -195,16 +194,5 @@ fn announce(arguments: &Up, server: &str, parts: &Parts) {
 
 /// Cancelled by SIGTERM or SIGINT; a second signal ends the process at once.
 pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
-    let stop = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let cancelled = stop.clone();
-    tokio::spawn(async move {
-        let mut next = async || tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} };
-        next().await;
-        cancelled.cancel();
-        next().await;
-        std::process::exit(130);
-    });
-    Ok(stop)
+    Ok(setpoint::manager::stop_signal()?)
 }

@@ -18,6 +18,7 @@
 mod caches;
 mod connect;
 mod order;
+mod signal;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +50,7 @@ use order::{Order, Starting};
 pub(crate) use caches::heap;
 pub use connect::ConnectError;
 pub use order::OrderError;
+pub use signal::stop_signal;
 
 /// The shared parts that a controller is built from. Cheap to clone.
 ///

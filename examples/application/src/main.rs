@@ -11,9 +11,9 @@
 use anyhow::Context;
 use setpoint::config::LeaderElectionConfig;
 use setpoint::leader::Ended;
+use setpoint::manager::stop_signal;
 use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
 use setpoint_example_application::{CONTROLLER, definition, runnables};
-use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -35,14 +35,7 @@ async fn main() -> anyhow::Result<()> {
     for runnable in runnables(&manager.context().clone()) {
         manager.add(runnable);
     }
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stopping.cancel();
-        }
-    });
-    let ended = manager.run(stop).await;
+    let ended = manager.run(stop_signal()?).await;
     anyhow::ensure!(ended == Ended::Stopped, "lost the lease: another replica works now");
     Ok(())
 }

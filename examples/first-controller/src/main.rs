@@ -2,9 +2,9 @@
 //! has them (`--workers=2 --leader-election-leader-elect=true --config FILE`).
 
 use anyhow::Context;
+use setpoint::manager::stop_signal;
 use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
 use setpoint_example_first_controller::{NAME, runnables};
-use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -18,13 +18,6 @@ async fn main() -> anyhow::Result<()> {
     for runnable in runnables(&manager.context().clone()) {
         manager.add(runnable);
     }
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stopping.cancel();
-        }
-    });
-    manager.run(stop).await;
+    manager.run(stop_signal()?).await;
     Ok(())
 }

@@ -1,6 +1,6 @@
 # Everything a developer types. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz loom sim-search
+.PHONY: help run test lint bench fuzz loom sim-search historic
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,3 +31,6 @@ loom: ## The work queue's core in more orders of steps than `make test` tries (P
 sim-search: ## A long search for a plan of faults that a controller does not survive (SEED=n, COMBINATIONS=n)
 	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
 		cargo test --release --quiet -p setpoint-sim --test faults -- --nocapture
+
+historic: ## Bugs that controllers of Kubernetes once had, put back one by one: every one is noticed
+	cargo test --workspace --test sets historic

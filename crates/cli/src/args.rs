@@ -25,6 +25,9 @@ pub(crate) enum Command {
     ControllerManager(ControllerManager),
     /// Write a new operator that builds, has tests and runs.
     New(New),
+    /// Let simulated nodes fail and recover.
+    #[command(subcommand)]
+    Node(Node),
     /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
 }
@@ -69,6 +72,32 @@ pub(crate) struct Up {
     /// Make a StorageClass `standard` of host paths, for claims that name no class.
     #[arg(long)]
     pub(crate) default_storage_class: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Node {
+    /// Let nodes fail: they renew no lease, and their pods are left as they are.
+    Fail(NodeNames),
+    /// Let nodes that fail recover.
+    Recover(NodeNames),
+    /// List the nodes, and which of them fail.
+    List(Target),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeNames {
+    /// The names of the nodes.
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The kubeconfig of the cluster.
+    #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod controller_manager;
 mod kubeconfig;
 mod logging;
 mod new;
+mod node;
 mod pki;
 mod process;
 mod up;
@@ -36,6 +37,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Up(options) => block_on(up::run(options)),
         Command::ControllerManager(options) => block_on(controller_manager::run(options)),
         Command::New(options) => new::run(&options),
+        Command::Node(command) => block_on(node::run(command)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
             Ok(())

@@ -175,6 +175,21 @@ fn every_path_a_document_cites_exists() {
 }
 
 /// The rooms that a manifest names in a section.
+/// The tests that the table of faults names: words in code quotes that are no paths.
+fn named_tests(document: &str) -> BTreeSet<&str> {
+    let quoted = document.split('`').skip(1).step_by(2);
+    quoted.filter(|word| word.contains('_') && !word.contains(['/', '.', ' '])).collect()
+}
+
+#[test]
+fn every_test_that_the_table_of_faults_names_exists() {
+    let sources: Vec<String> = files(&root().join("crates"), &["rs"]).iter().map(|path| read(path)).collect();
+    let exists = |test: &str| sources.iter().any(|source| source.contains(&format!("fn {test}(")));
+    let table = read(&root().join("docs/faults.md"));
+    let missing = named_tests(&table).into_iter().filter(|test| !exists(test));
+    assert_none(missing.map(|test| format!("docs/faults.md names {test}: there is no such test")).collect());
+}
+
 fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
     let wanted = format!("[{section}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);

@@ -16,6 +16,7 @@ use crate::address::Addresses;
 use crate::behaviour::Behaviour;
 use crate::fleet::{Fleet, host_ip};
 use crate::lifecycle::{PodView, Stage, Step, next};
+use crate::outage::{NodeView, Outages};
 use crate::status::{Place, status_patch};
 
 /// How many simulated nodes there are, and how many of their pods are driven at once.
@@ -32,6 +33,8 @@ pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnab
     let queue = Queue::new("node", &context.runtime);
     let pods = context.informers.of::<PodView>();
     pods.add_handler(on_pod(queue.clone(), addresses.clone()));
+    let nodes = context.informers.of::<NodeView>();
+    nodes.add_handler(on_node(queue.clone(), fleet.outages().clone(), pods.lister()));
     let agent = Agent {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
@@ -39,7 +42,8 @@ pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnab
         fleet: fleet.clone(),
         addresses,
     };
-    let controller = Controller::new("node", queue, agent).workers(options.workers).waits_for(&pods);
+    let controller =
+        Controller::new("node", queue, agent).workers(options.workers).waits_for(&pods).waits_for(&nodes);
     vec![Box::new(Heartbeats(fleet)), Box::new(controller)]
 }
 
@@ -47,6 +51,22 @@ fn on_pod(queue: Queue<Key>, addresses: Arc<Mutex<Addresses>>) -> impl Fn(&Event
     move |event| match event {
         Event::Deleted { last, .. } => addresses.lock().release(&last.meta().uid),
         _ => queue.add(event.object().key().clone()),
+    }
+}
+
+/// What a node has left undone while it failed is done when it recovers.
+fn on_node(
+    queue: Queue<Key>,
+    outages: Outages,
+    pods: Lister<PodView>,
+) -> impl Fn(&Event) + Send + Sync + 'static {
+    move |event| {
+        if outages.follow(event) {
+            let node = &*event.object().meta().name;
+            for pod in pods.list(None).unwrap_or_default().iter().filter(|pod| pod.spec.node_name == node) {
+                queue.add(pod.key().clone());
+            }
+        }
     }
 }
 
@@ -78,6 +98,9 @@ impl Reconciler for Agent {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(pod) = self.pods.get(key)? else { return Ok(Outcome::Settled) };
         let Some(node) = self.fleet.index(&pod.spec.node_name) else { return Ok(Outcome::Settled) };
+        if self.fleet.outages().has(&pod.spec.node_name) {
+            return Ok(Outcome::Settled);
+        }
         let behaviour = Behaviour::of(&pod.metadata.annotations);
         match next(pod.meta(), &pod, &behaviour, self.clock.now()) {
             Step::Rest => Ok(Outcome::Settled),
@@ -105,7 +128,9 @@ impl Agent {
         let patch = status_patch(pod, stage, &place, self.clock.now());
         let (key, patch) = (pod.key(), Patch::Strategic(patch.to_string().into()));
         match self.client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Settled),
+            Err(error) if error.is_not_found() => Ok(Outcome::Settled),
+            // Somebody has written to the pod: what it now is is looked at in a moment.
+            Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
             written => {
                 written.attempting(format!("write the status of pod {key}")).map(|()| Outcome::Settled)
             }
@@ -115,7 +140,8 @@ impl Agent {
     async fn remove(&self, key: &Key, uid: &str) -> Result<Outcome, ReconcileError> {
         let delete = Delete { uid: Some(uid.into()), grace_period_seconds: Some(0), ..Delete::default() };
         match self.client.delete(&pod_kind(), key, &delete).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Settled),
+            Err(error) if error.is_not_found() => Ok(Outcome::Settled),
+            Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
             removed => removed.attempting(format!("remove pod {key}")).map(|()| Outcome::Settled),
         }
     }

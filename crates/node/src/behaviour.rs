@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// The annotations, by name. Durations are written `500ms`, `2s`, `1m`, or as plain seconds.
 pub mod annotation {
+    /// `true` on a Node: it fails, until it is told otherwise.
+    pub const FAILED: &str = "node.setpoint.dev/failed";
     /// How long the containers take to start.
     pub const START_AFTER: &str = "node.setpoint.dev/start-after";
     /// How long after its start a container becomes ready.

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
 use setpoint::{Client, ClientError, Key, Kind, Object, Runtime};
 
+use crate::outage::Outages;
+
 /// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
 const LEASE_DURATION_SECONDS: u64 = 40;
 const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
@@ -28,11 +30,18 @@ pub(crate) struct Fleet {
     client: Client,
     runtime: Runtime,
     names: Vec<String>,
+    outages: Outages,
 }
 
 impl Fleet {
     pub(crate) fn new(client: Client, runtime: Runtime, count: usize) -> Self {
-        Self { client, runtime, names: (0..count).map(|index| format!("node-{index}")).collect() }
+        let names = (0..count).map(|index| format!("node-{index}")).collect();
+        Self { client, runtime, names, outages: Outages::default() }
+    }
+
+    /// The nodes that fail.
+    pub(crate) fn outages(&self) -> &Outages {
+        &self.outages
     }
 
     /// The position of a node in the fleet, if it is one of ours.
@@ -50,9 +59,17 @@ impl Fleet {
         let Some(gap) = RENEWAL_PERIOD.checked_div(self.names.len() as u32) else {
             return std::future::pending().await;
         };
+        let mut down = vec![false; self.names.len()];
         loop {
             for (index, name) in self.names.iter().enumerate() {
                 self.runtime.clock.sleep(gap).await;
+                let was_down = std::mem::replace(&mut down[index], self.outages.has(name));
+                if down[index] {
+                    continue;
+                }
+                if was_down {
+                    leases[index] = self.registered(index, name).await;
+                }
                 match self.renew(name, &leases[index]).await {
                     Ok(()) => {}
                     Err(error) if error.is_not_found() || error.is_conflict() => {

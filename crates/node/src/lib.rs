@@ -3,6 +3,7 @@
 //! ```text
 //!  fleet.rs      Node objects and heartbeat leases, for all nodes from one task
 //!  agent.rs      the reconciler of bound pods: one key at a time, no task per pod or node
+//!  outage.rs     nodes that are made to fail
 //!  behaviour.rs  what a pod's annotations ask of its node
 //!  lifecycle.rs  pure: where a pod stands and what is next
 //!  status.rs     pure: the status a kubelet would write for that
@@ -21,6 +22,7 @@ mod agent;
 mod behaviour;
 mod fleet;
 mod lifecycle;
+mod outage;
 mod status;
 mod usage;
 

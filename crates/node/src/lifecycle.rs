@@ -43,6 +43,7 @@ pub(crate) struct Annotated {
 pub(crate) struct Spec {
     pub(crate) node_name: String,
     pub(crate) restart_policy: String,
+    pub(crate) active_deadline_seconds: Option<u64>,
     pub(crate) host_network: bool,
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
@@ -154,6 +155,10 @@ pub(crate) enum Stage {
         code: i32,
         restarts: u32,
     },
+    /// The pod was active for longer than it may be.
+    Expired {
+        restarts: u32,
+    },
     /// The pod was deleted and its containers were stopped.
     Stopped {
         restarts: u32,
@@ -178,7 +183,7 @@ pub(crate) fn next(meta: &Metadata, pod: &PodView, behaviour: &Behaviour, now: T
         (Some(_), true) => Step::Remove,
         (Some(deadline), false) => stop(meta, deadline, pod, behaviour, now),
         (None, true) => Step::Rest,
-        (None, false) => live(pod, behaviour, now),
+        (None, false) => within_deadline(pod, live(pod, behaviour, now), now),
     }
 }
 
@@ -190,6 +195,22 @@ fn stop(meta: &Metadata, deadline: Timestamp, pod: &PodView, behaviour: &Behavio
         None => Step::Remove,
         Some(_) => Step::Enter(Stage::Stopped { restarts: restarts(pod) }),
     })
+}
+
+/// What is next, unless the pod has been active for as long as it may be.
+fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
+    let (Some(seconds), Some(started)) = (pod.spec.active_deadline_seconds, pod.status.start_time) else {
+        return step;
+    };
+    let over = wait_or(started + Duration::from_secs(seconds), now, || {
+        Step::Enter(Stage::Expired { restarts: restarts(pod) })
+    });
+    match (step, over) {
+        (Step::Wait(next), Step::Wait(left)) => Step::Wait(next.min(left)),
+        (Step::Rest, Step::Wait(left)) => Step::Wait(left),
+        (step, Step::Wait(_)) => step,
+        (_, over) => over,
+    }
 }
 
 fn live(pod: &PodView, behaviour: &Behaviour, now: Timestamp) -> Step {
@@ -396,6 +417,16 @@ mod tests {
         };
         check("2025-01-01T00:00:55Z", Step::Wait(Duration::from_secs(5)));
         check("2025-01-01T00:00:50Z", Step::Enter(Stage::Running { ready: true, restarts: 2 }));
+    }
+
+    #[test]
+    fn a_pod_ends_when_its_deadline_has_passed() {
+        let since = |time: &str| running_since(time, 0, true);
+        let deadline = || json!({"activeDeadlineSeconds": 60});
+        let left = step(json!({}), deadline(), since("2025-01-01T00:00:30Z"), None);
+        assert_eq!(left, Step::Wait(Duration::from_secs(30)));
+        let over = step(json!({}), deadline(), since("2025-01-01T00:00:00Z"), None);
+        assert_eq!(over, Step::Enter(Stage::Expired { restarts: 0 }));
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub(crate) fn status_patch(pod: &Cached<PodView>, stage: &Stage, place: &Place<'
             container_status(container, stage, running_since(pod), now)
         }),
     });
+    if matches!(stage, Stage::Expired { .. }) {
+        status["reason"] = "DeadlineExceeded".into();
+        status["message"] = "Pod was active on the node longer than the specified deadline".into();
+    }
     if !matches!(stage, Stage::Accepted) {
         status["podIP"] = place.pod_ip.into();
         status["podIPs"] = json!([{"ip": place.pod_ip}]);
@@ -53,7 +57,7 @@ fn phase(stage: &Stage) -> &'static str {
         Stage::Accepted | Stage::ImageMissing | Stage::Initializing => "Pending",
         Stage::Running { .. } | Stage::BackOff { .. } => "Running",
         Stage::Finished { code: 0, .. } => "Succeeded",
-        Stage::Finished { .. } | Stage::Stopped { .. } => "Failed",
+        Stage::Finished { .. } | Stage::Stopped { .. } | Stage::Expired { .. } => "Failed",
     }
 }
 
@@ -63,7 +67,7 @@ fn conditions(pod: &PodView, stage: &Stage, now: Timestamp) -> Value {
     let containers_ready = matches!(stage, Stage::Running { ready: true, .. });
     let unready = match stage {
         Stage::Finished { code: 0, .. } => "PodCompleted",
-        Stage::Finished { .. } | Stage::Stopped { .. } => "PodFailed",
+        Stage::Finished { .. } | Stage::Stopped { .. } | Stage::Expired { .. } => "PodFailed",
         _ => "ContainersNotReady",
     };
     let pod_unready = if containers_ready { "ReadinessGatesNotReady" } else { unready };
@@ -113,7 +117,7 @@ fn container_status(container: &Container, stage: &Stage, since: Option<Timestam
         Stage::BackOff { restarts, .. } => (waiting("CrashLoopBackOff"), false, restarts),
         Stage::Finished { code, restarts } => (terminated(code), false, restarts),
         // Killed by the signal that ends a container whose pod was deleted.
-        Stage::Stopped { restarts } => (terminated(137), false, restarts),
+        Stage::Stopped { restarts } | Stage::Expired { restarts } => (terminated(137), false, restarts),
     };
     let mut status = named(container, state, ready, restarts);
     if let Stage::BackOff { code, .. } = *stage {

@@ -223,3 +223,117 @@ impl Entry {
 pub(crate) fn asks_differently(old: &PodView, new: &PodView, labels_changed: bool) -> bool {
     labels_changed || old.spec != new.spec
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use setpoint::{Clock, Object};
+
+    use super::*;
+    use crate::ledger::Ledger;
+
+    fn object(value: Value) -> Object {
+        Object::from_json(value.to_string().into()).expect("an object")
+    }
+
+    fn pod(name: &str, labels: Value, spec: Value) -> Pod {
+        let metadata = json!({"name": name, "namespace": "default", "uid": name, "labels": labels});
+        Pod::new(object(json!({"metadata": metadata, "spec": spec}))).expect("a pod")
+    }
+
+    fn only(check: Check) -> Checks {
+        let mut checks = Checks::default();
+        checks.insert(check);
+        checks
+    }
+
+    fn nothing_else() -> Surroundings {
+        Surroundings::fixed(vec![], vec![], vec![])
+    }
+
+    /// A pod that one check keeps off all nodes.
+    fn parked(spec: Value, check: Check, clock: &Clock) -> Parked {
+        let mut parked = Parked::default();
+        parked.park(&pod("waits", json!({"app": "w"}), spec), only(check), clock.instant());
+        parked
+    }
+
+    fn clock() -> Clock {
+        Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"))
+    }
+
+    const NOTHING: NodeChange =
+        NodeChange { added: false, labels: false, taints: false, cordon: false, resources: false };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_wakes_whom_its_change_could_help() {
+        let check = |check: Check, spec: Value, node: Value, what: NodeChange, expected: bool| {
+            let (clock, mut ledger) = (clock(), Ledger::default());
+            let node = object(node);
+            ledger.put_node(&node, node.view().expect("a node"));
+            let change = Change::Node { node: ledger.node("n").expect("it is there"), what };
+            let woken = parked(spec, check, &clock).woken_by(&change, &nothing_else(), clock.instant());
+            assert_eq!(!woken.is_empty(), expected, "{check:?} {what:?}");
+        };
+        let node = || {
+            json!({"metadata": {"name": "n", "labels": {"zone": "a"}},
+                   "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+                   "status": {"allocatable": {"cpu": "2", "pods": "10"}}})
+        };
+        let cpu = |cpu: &str| json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]});
+        let resources = NodeChange { resources: true, ..NOTHING };
+        let (labels, taints) =
+            (NodeChange { labels: true, ..NOTHING }, NodeChange { taints: true, ..NOTHING });
+        check(Check::Resources, cpu("1"), node(), resources, true);
+        check(Check::Resources, cpu("3"), node(), resources, false);
+        check(Check::Resources, cpu("1"), node(), labels, false);
+        check(Check::NodeAffinity, json!({"nodeSelector": {"zone": "a"}}), node(), labels, true);
+        check(Check::NodeAffinity, json!({"nodeSelector": {"zone": "b"}}), node(), labels, false);
+        check(Check::Taints, json!({}), node(), taints, false);
+        check(Check::Taints, json!({"tolerations": [{"operator": "Exists"}]}), node(), taints, true);
+        check(Check::Ports, json!({}), node(), labels, false);
+        check(Check::Ports, json!({}), node(), NodeChange::ADDED, true);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_goes_or_comes_wakes_whom_that_could_help() {
+        let check = |check: Check, spec: Value, other: Value, gone: bool, expected: bool| {
+            let clock = clock();
+            let other = pod("other", json!({"app": "db"}), other);
+            let change = if gone { Change::PodGone(&other) } else { Change::PodThere(&other) };
+            let woken = parked(spec, check, &clock).woken_by(&change, &nothing_else(), clock.instant());
+            assert_eq!(!woken.is_empty(), expected, "{check:?} gone: {gone}");
+        };
+        let port = |port: u16| json!({"containers": [{"ports": [{"hostPort": port}]}]});
+        let rule = |kind: &str| {
+            let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"});
+            json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+        };
+        check(Check::Resources, json!({}), json!({}), true, true);
+        check(Check::Resources, json!({}), json!({}), false, false);
+        check(Check::Ports, port(80), port(80), true, true);
+        check(Check::Ports, port(80), port(81), true, false);
+        check(Check::PodAffinity, rule("podAffinity"), json!({}), false, true);
+        check(Check::PodAffinity, rule("podAntiAffinity"), json!({}), true, true);
+        check(Check::PodAffinity, rule("podAntiAffinity"), json!({}), false, false);
+        check(Check::Taints, json!({}), json!({}), true, false);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_woken_pod_waits_out_the_back_off_of_its_last_try() {
+        let clock = clock();
+        let other = pod("other", json!({}), json!({}));
+        let mut parked = parked(json!({}), Check::Resources, &clock);
+        let mut left = async |seconds: u64| {
+            clock.sleep(Duration::from_secs(seconds)).await;
+            let woken = parked.woken_by(&Change::PodGone(&other), &nothing_else(), clock.instant());
+            parked.park(&pod("waits", json!({}), json!({})), only(Check::Resources), clock.instant());
+            woken[0].2
+        };
+        assert_eq!(left(0).await, Duration::from_secs(1));
+        assert_eq!(left(0).await, Duration::from_secs(2));
+        assert_eq!(left(3).await, Duration::from_secs(1));
+        assert_eq!(left(60).await, Duration::ZERO);
+        assert_eq!(left(0).await, Duration::from_secs(10));
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::json;
 use setpoint::client::{Part, Patch};
+use setpoint::historic::{self, Bug};
 use setpoint::queue::limiter::PerKey;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -271,7 +272,9 @@ impl Scheduler {
             Decision::Bind { node } => {
                 parked.forget(pod.key());
                 let preparation = self.preparation(pod, node, ledger);
-                ledger.assume(pod, node);
+                if !historic::has(Bug::RoomNotAssumed) {
+                    ledger.assume(pod, node);
+                }
                 if !preparation.is_empty() {
                     preparation.assume(&self.desk.surroundings.volumes);
                     let since = self.desk.clock.instant();
@@ -375,7 +378,10 @@ impl Scheduler {
             }
             Err(error) => {
                 self.desk.gone(&mut self.desk.state.lock(), pod);
-                unless_gone(Err(error), format!("bind pod {key} to {node}"))
+                // Somebody else may have bound it: the next look, in a moment, tells.
+                let conflict = error.is_conflict();
+                let settled = unless_gone(Err(error), format!("bind pod {key} to {node}"))?;
+                Ok(if conflict { Outcome::Requeue } else { settled })
             }
         }
     }

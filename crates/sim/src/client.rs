@@ -36,7 +36,10 @@ pub(crate) fn faulty_client(api: &ApiServer, faults: &Faults) -> kube::Client {
 
 async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Result<Response<Body>, Lost> {
     let line = format!("{} {}", request.method(), request.uri());
-    let fault = is_write(&request).then(|| faults.on_write(request.uri().path())).flatten();
+    faults.step().await;
+    let denied = faults.denied(request.uri().path());
+    let fault =
+        denied.or_else(|| is_write(&request).then(|| faults.on_write(request.uri().path())).flatten());
     let answer = |request| handle(api, request);
     let response = match fault {
         None => Ok(answer(request).await),
@@ -56,6 +59,7 @@ async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Resu
             match faults.crash().await {}
         }
     };
+    faults.step().await;
     let outcome =
         response.as_ref().map_or("lost".to_owned(), |response| response.status().as_str().to_owned());
     faults.trace().record(format_args!("{line} {outcome}"));

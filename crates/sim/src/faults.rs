@@ -3,11 +3,13 @@
 //! Faults trigger on what happens (the n-th write, the n-th event), not on timers: the narrowest window is
 //! hit as surely as the widest.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use setpoint::{Kind, Object};
 use tokio::sync::Notify;
 
 use crate::trace::Trace;
@@ -56,6 +58,11 @@ pub enum Fault {
     Events { what: OnEvent },
     /// Every watch is closed after this time.
     Watches { last: Duration },
+    /// The manager dies at the n-th step (from 0): wherever it waits for the API server to answer, or for an
+    /// event, before and after.
+    Kill { step: usize },
+    /// Every call to a path that contains this is refused with this code, until the calm.
+    Deny { path: &'static str, code: u16 },
     /// On this many of a hundred calls, by a draw from this seed.
     Storm { percent: u64, seed: u64 },
 }
@@ -67,6 +74,8 @@ impl fmt::Debug for Fault {
             Self::Event { nth, what } => write!(f, "event {nth}: {what:?}"),
             Self::Events { what } => write!(f, "every event: {what:?}"),
             Self::Watches { last } => write!(f, "every watch lasts {last:?}"),
+            Self::Kill { step } => write!(f, "killed at step {step}"),
+            Self::Deny { path, code } => write!(f, "{path} answers {code}"),
             Self::Storm { percent, seed } => write!(f, "{percent}% of calls fail (seed {seed})"),
         }
     }
@@ -86,9 +95,20 @@ struct State {
     faults: Vec<Fault>,
     writes: usize,
     events: usize,
+    steps: usize,
+    view: View,
     storm: Option<(u64, setpoint::Rng)>,
     /// Writes to a resource that are refused, each with its code.
     refused: Vec<(&'static str, u16)>,
+}
+
+/// What managers see when they start.
+enum View {
+    Current,
+    /// The same, and it is remembered.
+    Remembered(BTreeMap<String, (Vec<Object>, String)>),
+    /// What was remembered, each list once.
+    Shown(BTreeMap<String, (Vec<Object>, String)>),
 }
 
 impl Faults {
@@ -97,8 +117,71 @@ impl Faults {
             Fault::Storm { percent, seed } => Some((*percent, setpoint::Rng::seeded(*seed))),
             _ => None,
         });
-        let state = Mutex::new(State { faults, writes: 0, events: 0, storm, refused: Vec::new() });
+        let state = Mutex::new(State {
+            faults,
+            writes: 0,
+            events: 0,
+            steps: 0,
+            view: View::Current,
+            storm,
+            refused: Vec::new(),
+        });
         Self(Arc::new(Inner { state, crash: Notify::new(), trace }))
+    }
+
+    /// Counts a step; at some the manager dies and this never returns.
+    pub(crate) async fn step(&self) {
+        if self.is_last_step() {
+            match self.crash().await {}
+        }
+    }
+
+    fn is_last_step(&self) -> bool {
+        let mut state = self.0.state.lock();
+        let step = Fault::Kill { step: state.steps };
+        state.steps += 1;
+        state.faults.contains(&step)
+    }
+
+    /// How many steps there have been.
+    pub fn steps(&self) -> usize {
+        self.0.state.lock().steps
+    }
+
+    /// What a call to this path is refused with, if it is.
+    pub(crate) fn denied(&self, path: &str) -> Option<OnCall> {
+        self.0.state.lock().faults.iter().find_map(|fault| match fault {
+            Fault::Deny { path: denied, code } if path.contains(denied) => Some(OnCall::Refuse(*code)),
+            _ => None,
+        })
+    }
+
+    /// From here on what managers list is remembered, the first time for each kind.
+    pub(crate) fn remember_view(&self) {
+        self.0.state.lock().view = View::Remembered(BTreeMap::new());
+    }
+
+    /// The next manager sees what was remembered, as from an API server that is behind.
+    pub(crate) fn show_remembered_view(&self) {
+        let mut state = self.0.state.lock();
+        if let View::Remembered(lists) = &mut state.view {
+            state.view = View::Shown(std::mem::take(lists));
+        }
+    }
+
+    /// What a list is answered with from memory.
+    pub(crate) fn older_list(&self, kind: &Kind) -> Option<(Vec<Object>, String)> {
+        match &mut self.0.state.lock().view {
+            View::Shown(lists) => lists.remove(&kind.to_string()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn listed(&self, kind: &Kind, objects: &[Object], resource_version: &str) {
+        if let View::Remembered(lists) = &mut self.0.state.lock().view {
+            let list = (objects.to_vec(), resource_version.to_owned());
+            lists.entry(kind.to_string()).or_insert(list);
+        }
     }
 
     /// Counts a write to a path and says what happens to it.
@@ -176,6 +259,7 @@ impl Faults {
         let mut state = self.0.state.lock();
         state.storm = None;
         state.refused.clear();
+        state.faults.retain(|fault| !matches!(fault, Fault::Deny { .. }));
     }
 }
 

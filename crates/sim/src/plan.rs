@@ -36,7 +36,7 @@ pub struct Plan {
 }
 
 /// What a run ended in.
-struct Ending {
+pub struct Ending {
     graph: Graph,
     counts: Counts,
     writes: usize,
@@ -104,12 +104,8 @@ impl Scenario {
 /// Runs every write × crash before and after and every event × hidden and stale, then `combinations` of
 /// two to four faults drawn from the seed. The first failure ends the search, shrunk to what it needs.
 pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
-    check_against(scenario, seed, |expected| {
-        let singles = single_faults(expected);
-        let rng = Rng::seeded(seed);
-        let combined: Vec<_> = (0..combinations).map(|_| combination(&rng, &singles)).collect();
-        singles.into_iter().map(|fault| vec![fault]).chain(combined).collect()
-    })
+    let expected = undisturbed(scenario, seed)?;
+    search(scenario, seed, &expected, combinations)
 }
 
 /// Runs the scenario with each of these sets of faults and expects it to end as it does without any.
@@ -118,21 +114,41 @@ pub fn check_faults(
     seed: u64,
     plans: impl IntoIterator<Item = Vec<Fault>>,
 ) -> Result<Report, Failure> {
-    check_against(scenario, seed, |_| plans.into_iter().collect())
+    let expected = undisturbed(scenario, seed)?;
+    check_against(scenario, seed, &expected, plans)
 }
 
-/// Runs the faults that `plan` makes of the undisturbed run. The first failure ends it, shrunk to what it needs.
+/// How a scenario ends when nothing goes wrong: what all other runs of it are held against.
+pub fn undisturbed(scenario: &Scenario, seed: u64) -> Result<Ending, Failure> {
+    let plan = Plan { seed, faults: Vec::new() };
+    scenario.run(&plan).map_err(|why| scenario.failure(&plan, why))
+}
+
+/// The same as [`check_all`], held against an ending that was found before, undisturbed runs too.
+pub fn search(
+    scenario: &Scenario,
+    seed: u64,
+    expected: &Ending,
+    combinations: usize,
+) -> Result<Report, Failure> {
+    let singles = single_faults(expected);
+    let rng = Rng::seeded(seed);
+    let combined: Vec<_> = (0..combinations).map(|_| combination(&rng, &singles)).collect();
+    let disturbed = singles.into_iter().map(|fault| vec![fault]).chain(combined);
+    check_against(scenario, seed, expected, std::iter::once(Vec::new()).chain(disturbed))
+}
+
+/// Runs these faults. The first failure ends it, shrunk to what it needs.
 fn check_against(
     scenario: &Scenario,
     seed: u64,
-    plan: impl FnOnce(&Ending) -> Vec<Vec<Fault>>,
+    expected: &Ending,
+    plans: impl IntoIterator<Item = Vec<Fault>>,
 ) -> Result<Report, Failure> {
-    let undisturbed = Plan { seed, faults: Vec::new() };
-    let expected = scenario.run(&undisturbed).map_err(|why| scenario.failure(&undisturbed, why))?;
     let mut report = Report { plans: 1, writes: expected.writes, events: expected.events };
-    for faults in plan(&expected) {
+    for faults in plans {
         let plan = Plan { seed, faults };
-        scenario.check(&plan, &expected).map_err(|failure| shrink(scenario, &expected, failure))?;
+        scenario.check(&plan, expected).map_err(|failure| shrink(scenario, expected, failure))?;
         report.plans += 1;
     }
     Ok(report)

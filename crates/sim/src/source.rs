@@ -33,7 +33,15 @@ impl Source for FaultySource {
         kind: &'a Kind,
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>> {
-        self.inner.list(kind, selection)
+        async move {
+            if let Some((objects, resource_version)) = self.faults.older_list(kind) {
+                return Ok(Listed { objects, resource_version, ..Listed::default() });
+            }
+            let listed = self.inner.list(kind, selection).await?;
+            self.faults.listed(kind, &listed.objects, &listed.resource_version);
+            Ok(listed)
+        }
+        .boxed()
     }
 
     fn watch<'a>(
@@ -76,6 +84,9 @@ fn disturbed(
     stream::unfold((Rest::Open(items), faults), move |(rest, faults)| async move {
         let Rest::Open(mut items) = rest else { return None };
         let item = items.next().await?;
+        if counts && is_event(&item) {
+            faults.step().await;
+        }
         let fault = if counts && is_event(&item) { faults.on_event() } else { None };
         let (out, rest): (Vec<_>, Rest) = match fault {
             None => (vec![item], Rest::Open(items)),

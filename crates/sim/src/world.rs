@@ -99,6 +99,18 @@ impl World {
         self.cluster.manager_on(link.client(api), Arc::new(link.source(api)), parts)
     }
 
+    /// Restarts the manager, and remembers what the new one sees.
+    pub async fn remember_view(&self) {
+        self.faults.remember_view();
+        self.restart().await;
+    }
+
+    /// Restarts the manager onto what was remembered: its API server is behind, and catches up.
+    pub async fn restart_on_remembered_view(&self) {
+        self.faults.show_remembered_view();
+        self.restart().await;
+    }
+
     /// Kills the manager, and waits until another one runs.
     pub async fn restart(&self) {
         self.faults.kill();

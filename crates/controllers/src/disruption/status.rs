@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use setpoint::Cached;
+use setpoint::historic::{self, Bug};
 
 use super::view::{Budget, BudgetStatus, Condition, Target};
 use crate::workload::amount::{Amount, Rounded};
@@ -79,7 +80,9 @@ pub(super) fn status(
     now: Timestamp,
 ) -> BudgetStatus {
     let counts = |pod: &&Cached<Target>| {
-        pod.ready && !pod.meta().is_being_deleted() && !awaited.contains_key(&*pod.meta().name)
+        let granted =
+            awaited.contains_key(&*pod.meta().name) && !historic::has(Bug::GrantedEvictionsForgotten);
+        pod.ready && !pod.meta().is_being_deleted() && !granted
     };
     let healthy = i32::try_from(pods.iter().filter(counts).count()).unwrap_or(i32::MAX);
     let allowed = if demand.expected > 0 { (healthy - demand.healthy).max(0) } else { 0 };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use setpoint::historic::{self, Bug};
 use setpoint::reconcile::Attempting;
 use setpoint::{ClientError, Object, Outcome, OwnerRef, ReconcileError, Reconciler};
 
@@ -55,7 +56,7 @@ impl Collector {
 
     /// An owner that waits for its dependents goes when none of them holds it up any more.
     async fn finish(&self, waiting: Waiting) -> Result<Outcome, ClientError> {
-        if waiting.blocked {
+        if waiting.blocked && !historic::has(Bug::ForegroundNotAwaited) {
             self.0.attempt_to_delete(waiting.untouched);
         } else {
             self.0.remove_finalizer(&waiting.kind, &waiting.object, FOREGROUND).await?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use setpoint::historic::{self, Bug};
 use setpoint::reconcile::Attempting;
 use setpoint::source::Selection;
 use setpoint::{ClientError, Kind, Object, Outcome, ReconcileError, Reconciler};
@@ -51,7 +52,10 @@ fn orphaning(graph: &Graph, uid: &Uid) -> Option<(Kind, Object)> {
 
 impl Orphaner {
     async fn orphan(&self, uid: &Uid, kind: &Kind, owner: &Object) -> Result<(), ClientError> {
-        let dependents = self.dependents(uid, owner).await?;
+        let mut dependents = self.dependents(uid, owner).await?;
+        if historic::has(Bug::OrphansForgotten) {
+            dependents.clear();
+        }
         let owner_uid = &*owner.meta().uid;
         let releases =
             dependents.into_values().map(|(kind, dependent)| self.release(kind, dependent, owner_uid));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use setpoint::Instant;
+use setpoint::historic::{self, Bug};
 
 use super::history::History;
 use super::view::{Behavior, Policy, Rules};
@@ -72,6 +73,9 @@ pub(super) fn decide(
 }
 
 fn stabilize_down(history: &History, recommended: i32, now: Instant) -> (i32, Told) {
+    if historic::has(Bug::ScaleDownAtOnce) {
+        return (recommended, READY);
+    }
     let highest = history.recommended(STABLE_BEFORE_DOWN, now).max().unwrap_or(recommended).max(recommended);
     (highest, if highest == recommended { READY } else { STABLE_DOWN })
 }

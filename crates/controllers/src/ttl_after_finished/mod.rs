@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use setpoint::client::{Delete, Optional, Propagation};
+use setpoint::historic::{self, Bug};
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -72,7 +73,8 @@ impl Reconciler for Expiry {
             return Ok(Outcome::Settled);
         };
         let fresh = Cached::<Job>::new(fresh)?;
-        if let Some(outcome) = not_yet(&fresh, self.clock.now()) {
+        let seen = if historic::has(Bug::ExpiryFromCache) { &job } else { &fresh };
+        if let Some(outcome) = not_yet(seen, self.clock.now()) {
             return Ok(outcome);
         }
         let delete = Delete {

@@ -14,7 +14,7 @@ use crate::place::{anything, create, parts, patch, survives, until};
 
 const CONTROLLERS: &[&str] = &["cronjob", "job"];
 
-fn cron_job(schedule: &str, spec: Value) -> Value {
+pub(crate) fn cron_job(schedule: &str, spec: Value) -> Value {
     let pod = json!({
         "metadata": {"annotations": {"node.setpoint.dev/exit-code": "0"}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
@@ -26,7 +26,7 @@ fn cron_job(schedule: &str, spec: Value) -> Value {
     cron_job
 }
 
-fn started_once(world: &World) -> LocalBoxFuture<'_, ()> {
+pub(crate) fn started_once(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<CronJob>(world, "tick", cron_job("1 * * * *", json!({}))).await;
         let ended = |tick: &Value| {

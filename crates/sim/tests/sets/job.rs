@@ -14,7 +14,7 @@ use crate::place::{anything, bears_staleness, count, create, holds, key, parts, 
 
 const CONTROLLERS: &[&str] = &["job"];
 
-fn job(spec: Value, exit_code: &str) -> Value {
+pub(crate) fn job(spec: Value, exit_code: &str) -> Value {
     let mut job = json!({"spec": {"template": {
         "metadata": {"annotations": {"node.setpoint.dev/exit-code": exit_code}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
@@ -34,7 +34,7 @@ fn completed(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-fn plain(world: &World) -> LocalBoxFuture<'_, ()> {
+pub(crate) fn plain(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", job(json!({"completions": 2, "parallelism": 2}), "0")).await;
         until::<Job>(world, "work", |job| holds(job, "Complete")).await;
@@ -42,7 +42,7 @@ fn plain(world: &World) -> LocalBoxFuture<'_, ()> {
     .boxed_local()
 }
 
-fn failed(world: &World) -> LocalBoxFuture<'_, ()> {
+pub(crate) fn failed(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create::<Job>(world, "work", job(json!({"backoffLimit": 1}), "1")).await;
         until::<Job>(world, "work", |job| holds(job, "Failed")).await;
@@ -61,7 +61,7 @@ fn expired(world: &World) -> LocalBoxFuture<'_, ()> {
 }
 
 /// What a Job has counted never exceeds the pods there were, and is all of them once it is over.
-fn counted_once(history: &History) -> Result<(), String> {
+pub(crate) fn counted_once(history: &History) -> Result<(), String> {
     let mut pods = BTreeSet::new();
     for (_, object) in history.changes() {
         if object["kind"] == "Pod" {

@@ -2,9 +2,11 @@
 
 mod cronjob;
 mod daemonset;
+mod historic;
 mod job;
 mod metrics;
 mod place;
 mod replication_controller;
 mod scheduling;
 mod statefulset;
+mod storm;

@@ -18,7 +18,7 @@ fn pod_metrics() -> Kind {
     Kind::new("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", true)
 }
 
-fn deployment(replicas: u32) -> Value {
+pub(crate) fn deployment(replicas: u32) -> Value {
     let labels = json!({"app": "web"});
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
     json!({"spec": {"replicas": replicas, "selector": {"matchLabels": &labels},
@@ -26,7 +26,7 @@ fn deployment(replicas: u32) -> Value {
 }
 
 /// Makes every pod use this much cpu.
-async fn use_cpu(world: &World, amount: &str) {
+pub(crate) async fn use_cpu(world: &World, amount: &str) {
     let kind = Kind::of::<Pod>();
     for pod in world.list(&kind, Some("default")).await {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();

@@ -33,11 +33,15 @@ pub(crate) fn parts(controllers: &[&str]) -> Parts {
     }
 }
 
+pub(crate) fn scenario(name: &'static str, controllers: &[&str], script: Script, always: Always) -> Scenario {
+    Scenario { name, parts: parts(controllers), script, always }
+}
+
 /// Every write crashed before and after, every event hidden or stale, then combinations: the same graph
 /// with the same counts.
 #[track_caller]
 pub(crate) fn survives(name: &'static str, controllers: &[&str], script: Script, always: Always) {
-    let scenario = Scenario { name, parts: parts(controllers), script, always };
+    let scenario = scenario(name, controllers, script, always);
     let report = check_all(&scenario, 1, combinations()).unwrap_or_else(|failure| panic!("{failure:?}"));
     println!("{name}: {} plans over {} writes and {} events", report.plans, report.writes, report.events);
 }

@@ -14,7 +14,7 @@ use setpoint_store::EventKind;
 use crate::place::{anything, create, key, parts, patch, survives, until};
 
 /// A pod that wants so many of the one node's 32 cpus.
-fn pod(cpus: u32, fields: Value) -> Value {
+pub(crate) fn pod(cpus: u32, fields: Value) -> Value {
     let mut spec = json!({"terminationGracePeriodSeconds": 0,
         "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpus.to_string()}}}]});
     for (name, value) in fields.as_object().into_iter().flatten() {
@@ -24,7 +24,7 @@ fn pod(cpus: u32, fields: Value) -> Value {
 }
 
 /// Waits until pods can be made: they need an account.
-async fn account(world: &World) {
+pub(crate) async fn account(world: &World) {
     until::<ServiceAccount>(world, "default", |_| true).await;
 }
 
@@ -33,7 +33,7 @@ async fn class(world: &World, name: &str, value: i32) {
     world.create(&Kind::of::<PriorityClass>(), None, body).await;
 }
 
-fn runs(pod: &Value) -> bool {
+pub(crate) fn runs(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running"
 }
 

@@ -19,6 +19,12 @@ pub(crate) struct NoForm;
 /// What is written as a message of its own although its items are the field's in JSON.
 const LIST_IN_A_MESSAGE: (&str, &str) = ("io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", "verbs");
 
+/// What is text such as `15s` in JSON and a number of nanoseconds in a message of its own.
+const DURATIONS: [(&str, &str); 2] = [
+    ("io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics", "window"),
+    ("io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics", "window"),
+];
+
 /// An object in its envelope.
 pub(crate) fn document(
     schema: &Schema,
@@ -125,9 +131,12 @@ impl Writer<'_> {
             match member {
                 Member::Field(name) => {
                     let (Some(field), Some(value)) = (of.field(name), object.get(name)) else { continue };
-                    match (&*of.name, name) == LIST_IN_A_MESSAGE {
-                        true => nested(into, number, |into| self.field(1, field.ty, value, into))?,
-                        false => self.field(number, field.ty, value, into)?,
+                    if (&*of.name, name) == LIST_IN_A_MESSAGE {
+                        nested(into, number, |into| self.field(1, field.ty, value, into))?;
+                    } else if DURATIONS.contains(&(&*of.name, name)) {
+                        nested(into, number, |into| put_number(into, 1, nanoseconds(value)));
+                    } else {
+                        self.field(number, field.ty, value, into)?;
                     }
                 }
                 Member::Inlined(part) => {
@@ -192,6 +201,11 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
+
+fn nanoseconds(value: &Value) -> u64 {
+    let duration: Option<jiff::SignedDuration> = value.as_str().and_then(|text| text.parse().ok());
+    duration.and_then(|duration| u64::try_from(duration.as_nanos()).ok()).unwrap_or(0)
 }
 
 fn scalar(number: u64, scalar: Scalar, value: &Value, into: &mut Vec<u8>) {

@@ -1,0 +1,235 @@
+//! API servers that refuse, lose answers or are behind, and managers that die anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+use setpoint::client::{Delete, Propagation};
+use setpoint::{Key, Kind};
+use setpoint_sim::{Fault, History, OnCall, OnEvent, World, check_faults};
+use setpoint_store::EventKind;
+
+use crate::historic::{
+    denied, let_go, orphaned, pods, ready, replicas, rolled, scaled, sliced, small, stateful, two_stay_ready,
+};
+use crate::place::{Always, Script, anything, create, holds, key, parts, patch, scenario, survives, until};
+
+/// Each of these plans ends as the undisturbed run does.
+#[track_caller]
+fn ends_the_same(
+    controllers: &[&str],
+    script: Script,
+    always: Always,
+    plans: impl Iterator<Item = Vec<Fault>>,
+) {
+    let scenario = scenario("storm", controllers, script, always);
+    check_faults(&scenario, 1, plans).unwrap_or_else(|failure| panic!("{failure:?}"));
+}
+
+/// How many writes and steps a script takes when nothing goes wrong.
+fn measure(controllers: &[&str], script: Script) -> (usize, usize) {
+    World::simulate(1, parts(controllers), Vec::new(), async |world| {
+        script(world).await;
+        (world.faults().seen().0, world.faults().steps())
+    })
+}
+
+const ROLLOUT: &[&str] = &["deployment", "replicaset"];
+
+/// At most so many places are tried, evenly spread; a long search raises it.
+fn places(steps: usize) -> impl Iterator<Item = usize> {
+    let most = std::env::var("SETPOINT_SIM_PLACES").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    (0..steps).step_by((steps / most).max(1))
+}
+
+#[test]
+fn a_manager_killed_wherever_it_waits_converges() {
+    let steps = measure(ROLLOUT, rolled).1;
+    let plans = places(steps).map(|step| vec![Fault::Kill { step }]);
+    ends_the_same(ROLLOUT, rolled, two_stay_ready, plans);
+}
+
+#[test]
+fn a_job_whose_manager_is_killed_wherever_it_waits_leaves_no_finalizer() {
+    let controllers = &["job", "garbagecollector"];
+    let steps = measure(controllers, let_go).1;
+    ends_the_same(controllers, let_go, anything, places(steps).map(|step| vec![Fault::Kill { step }]));
+}
+
+#[test]
+fn a_write_that_was_committed_and_not_answered_makes_no_duplicate() {
+    let writes = measure(&["replicaset"], scaled).0;
+    let plans = (0..writes).map(|nth| vec![Fault::Call { nth, what: OnCall::DropAfter }]);
+    ends_the_same(&["replicaset"], scaled, anything, plans);
+}
+
+/// Heartbeats fail too: a node may be thought lost for a while, and its pods not ready.
+#[test]
+fn a_rollout_during_which_a_third_of_all_calls_fail_ends_the_same() {
+    let plans = (1..=5).map(|seed| vec![Fault::Storm { percent: 30, seed }]);
+    ends_the_same(ROLLOUT, rolled, anything, plans);
+}
+
+#[test]
+fn a_cascade_in_the_background_survives_every_crash() {
+    survives("background", &["job", "garbagecollector"], let_go, anything);
+}
+
+#[test]
+fn dependents_that_are_left_behind_survive_every_crash() {
+    survives("orphans", &["replicaset", "garbagecollector"], orphaned, anything);
+}
+
+/// Never more pods than wanted.
+fn two_at_most(history: &History) -> Result<(), String> {
+    let mut there = BTreeSet::new();
+    for (change, pod) in history.changes().filter(|(_, object)| object["kind"] == "Pod") {
+        let name = pod["metadata"]["name"].to_string();
+        if change == EventKind::Deleted {
+            there.remove(&name)
+        } else {
+            there.insert(name)
+        };
+        if there.len() > 2 {
+            return Err(format!("{there:?} are more than two"));
+        }
+    }
+    Ok(())
+}
+
+/// Expectations end after five minutes; what they were about need not be seen by then.
+#[test]
+fn a_cache_that_is_frozen_for_ten_minutes_makes_no_extra_pods() {
+    let frozen = Duration::from_secs(600);
+    for nth in 0..12 {
+        let faults = vec![Fault::Event { nth, what: OnEvent::Delay(frozen) }];
+        World::simulate(1, parts(&["replicaset"]), faults, async |world| {
+            scaled(world).await;
+            world.pass(Duration::from_secs(900)).await;
+            two_at_most(&world.history()).unwrap_or_else(|why| panic!("event {nth}: {why}"));
+        });
+    }
+}
+
+#[test]
+fn a_set_that_is_made_again_has_its_pods_at_once() {
+    World::simulate(1, parts(&["replicaset", "garbagecollector"]), Vec::new(), async |world| {
+        scaled(world).await;
+        let delete = Delete { propagation: Some(Propagation::Background), ..Delete::default() };
+        let kind = Kind::of::<ReplicaSet>();
+        world.client().delete(&kind, &key("web"), &delete).await.expect("the user's own call");
+        create::<ReplicaSet>(world, "web", replicas(2, small())).await;
+        let uid = world.get(&kind, &key("web")).await.expect("it is there")["metadata"]["uid"].clone();
+        world.pass(Duration::from_secs(1)).await;
+        let all = pods(world).await;
+        let ours = all.iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == uid);
+        assert_eq!(ours.count(), 2, "{}", world.trace().text());
+    });
+}
+
+/// A manager that starts on what an API server showed before a pod went and came back.
+#[test]
+fn what_was_made_again_is_not_deleted_from_an_older_view() {
+    World::simulate(1, parts(&["statefulset"]), Vec::new(), async |world| {
+        create::<StatefulSet>(world, "db", stateful(2, json!({}))).await;
+        until::<StatefulSet>(world, "db", ready(2)).await;
+        patch::<StatefulSet>(world, "db", json!({"spec": {"replicas": 1}})).await;
+        world.remember_view().await;
+        until::<StatefulSet>(world, "db", ready(1)).await;
+        patch::<StatefulSet>(world, "db", json!({"spec": {"replicas": 2}})).await;
+        until::<StatefulSet>(world, "db", ready(2)).await;
+        let uid = async || {
+            world.get(&Kind::of::<Pod>(), &key("db-1")).await.expect("it runs")["metadata"]["uid"].clone()
+        };
+        let before = uid().await;
+        world.restart_on_remembered_view().await;
+        world.pass(Duration::from_secs(120)).await;
+        assert_eq!(uid().await, before, "{}", world.trace().text());
+    });
+}
+
+#[test]
+fn a_quota_that_denies_every_pod_meets_few_creates() {
+    World::simulate(1, parts(&["replicaset", "resourcequota"]), Vec::new(), async |world| {
+        denied(world).await
+    });
+}
+
+fn slices(listed: &[Value]) -> usize {
+    listed.iter().filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web").count()
+}
+
+#[test]
+fn a_resource_that_is_forbidden_degrades_one_controller_only() {
+    let faults = vec![Fault::Deny { path: "/endpointslices", code: 403 }];
+    World::simulate(1, parts(&["replicaset", "endpointslice"]), faults, async |world| {
+        sliced(world).await;
+        let listed = async || world.list(&Kind::of::<EndpointSlice>(), Some("default")).await;
+        assert_eq!(slices(&listed().await), 0, "they are forbidden");
+        world.faults().calm();
+        for _ in 0..200 {
+            if slices(&listed().await) == 1 {
+                return;
+            }
+            world.pass(Duration::from_secs(10)).await;
+        }
+        panic!("there are never any slices");
+    });
+}
+
+/// Who refuses might be a webhook that is not there.
+#[test]
+fn pods_that_are_refused_are_not_tried_all_the_time() {
+    let faults = vec![Fault::Deny { path: "/namespaces/default/pods", code: 500 }];
+    World::simulate(1, parts(&["replicaset"]), faults, async |world| {
+        create::<ReplicaSet>(world, "web", replicas(2, small())).await;
+        world.pass(Duration::from_secs(600)).await;
+        let tries = world.trace().text().lines().filter(|line| line.ends_with("/pods 500")).count();
+        assert!((5..40).contains(&tries), "{tries} tries in ten minutes");
+        world.faults().calm();
+        until::<ReplicaSet>(world, "web", ready(2)).await;
+    });
+}
+
+#[test]
+fn a_namespace_whose_content_cannot_be_removed_says_so_and_goes_when_it_can() {
+    let faults = vec![Fault::Deny { path: "/namespaces/team/configmaps", code: 503 }];
+    World::simulate(1, parts(&["namespace"]), faults, async |world| {
+        let (namespaces, team) = (Kind::of::<Namespace>(), Key::cluster("team"));
+        world.create(&namespaces, None, json!({"metadata": {"name": "team"}})).await;
+        world.create(&Kind::of::<ConfigMap>(), Some("team"), json!({"metadata": {"name": "a"}})).await;
+        world.client().delete(&namespaces, &team, &Delete::default()).await.expect("the user's own call");
+        let told =
+            |team: Option<&Value>| team.is_some_and(|team| holds(team, "NamespaceDeletionContentFailure"));
+        world.until(&namespaces, &team, told).await;
+        world.faults().calm();
+        world.until(&namespaces, &team, |team| team.is_none()).await;
+    });
+}
+
+/// Two sets that select the same pods: each pod has one controller, and they do not fight.
+#[test]
+fn sets_with_one_selector_share_no_pod() {
+    World::simulate(1, parts(&["replicaset"]), Vec::new(), async |world| {
+        for name in ["one", "two"] {
+            create::<ReplicaSet>(world, name, replicas(2, small())).await;
+        }
+        for name in ["one", "two"] {
+            until::<ReplicaSet>(world, name, ready(2)).await;
+        }
+        let mut owners: BTreeMap<String, usize> = BTreeMap::new();
+        for pod in pods(world).await {
+            let references = pod["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            assert_eq!(references.len(), 1, "{pod}");
+            *owners.entry(references[0]["name"].to_string()).or_default() += 1;
+        }
+        assert_eq!(owners.values().copied().collect::<Vec<_>>(), [2, 2]);
+        let made = |world: &World| world.counts().0.get("pods").copied().unwrap_or_default();
+        let counts = made(world);
+        world.pass(Duration::from_secs(600)).await;
+        assert_eq!(made(world), counts);
+    });
+}

@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint::LabelSelector;
+use setpoint_quantity::Quantity;
 
-use crate::{Amounts, Annotated, BETA_CLASS, BIND_COMPLETED, SELECTED_NODE};
+use crate::{Amounts, Annotated, BETA_CLASS, BIND_COMPLETED, SELECTED_NODE, storage};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -81,6 +82,11 @@ impl Claim {
     /// Whether the scheduler has chosen the node to make a volume for.
     pub fn has_selected_node(&self) -> bool {
         self.metadata.has(SELECTED_NODE)
+    }
+
+    /// How much storage it asks for.
+    pub fn requested(&self) -> Quantity {
+        self.spec.resources.requests.as_ref().map_or(Quantity::ZERO, storage)
     }
 
     pub fn access_modes(&self) -> &[Box<str>] {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use setpoint::Cached;
 
-use crate::{Claim, Volume, storage};
+use crate::{Claim, Volume};
 
 const FILESYSTEM: &str = "Filesystem";
 
@@ -53,12 +53,12 @@ fn smallest<'a>(
     volumes
         .filter(|volume| volume.spec.claim_ref.is_none() && &*volume.status.phase == "Available")
         .filter(|volume| volume.class() == claim.class() && selected(volume) && could_serve(volume, claim))
-        .min_by_key(|volume| size(volume))
+        .min_by_key(|volume| volume.size())
 }
 
 /// Whether a volume is large enough, of the right kind, and here to stay.
 fn could_serve(volume: &Cached<Volume>, claim: &Cached<Claim>) -> bool {
-    size(volume) >= wanted_size(claim)
+    volume.size() >= claim.requested()
         && same_mode(volume, claim)
         && same_attributes(volume, claim)
         && !volume.meta().is_being_deleted()
@@ -68,7 +68,7 @@ fn could_serve(volume: &Cached<Volume>, claim: &Cached<Claim>) -> bool {
 pub fn objection(volume: &Cached<Volume>, claim: &Cached<Claim>) -> Option<String> {
     let objection = if volume.meta().is_being_deleted() {
         return Some(format!("the volume is marked for deletion {:?}", volume.key().name()));
-    } else if size(volume).value() < wanted_size(claim).value() {
+    } else if volume.size().value() < claim.requested().value() {
         "requested PV is too small"
     } else if volume.class() != claim.class() {
         "storageClassName does not match"
@@ -97,14 +97,6 @@ fn same_attributes(volume: &Volume, claim: &Claim) -> bool {
 
 fn has_modes(volume: &Volume, claim: &Claim) -> bool {
     claim.access_modes().iter().all(|mode| volume.access_modes().contains(mode))
-}
-
-fn size(volume: &Volume) -> setpoint_quantity::Quantity {
-    volume.spec.capacity.as_ref().map(storage).unwrap_or(setpoint_quantity::Quantity::ZERO)
-}
-
-fn wanted_size(claim: &Claim) -> setpoint_quantity::Quantity {
-    claim.spec.resources.requests.as_ref().map(storage).unwrap_or(setpoint_quantity::Quantity::ZERO)
 }
 
 #[cfg(test)]

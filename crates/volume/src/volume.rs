@@ -7,8 +7,9 @@ use serde::de::IgnoredAny;
 use setpoint::indexer::{IndexFn, Indexer};
 use setpoint::{Cached, Informer, Key, Labels};
 use setpoint_placement::NodeSelector;
+use setpoint_quantity::Quantity;
 
-use crate::{Amounts, Annotated, BETA_CLASS, Claim};
+use crate::{Amounts, Annotated, BETA_CLASS, Claim, storage};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -88,6 +89,11 @@ impl Volume {
     /// The class it is of; empty for none.
     pub fn class(&self) -> &str {
         self.metadata.get(BETA_CLASS).unwrap_or(&self.spec.storage_class_name)
+    }
+
+    /// How much storage it has.
+    pub fn size(&self) -> Quantity {
+        self.spec.capacity.as_ref().map_or(Quantity::ZERO, storage)
     }
 
     pub fn access_modes(&self) -> &[Box<str>] {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use setpoint::{Cached, Key};
-use setpoint_volume::{Volume, storage};
+use setpoint_volume::Volume;
 
 const PREFIX: &str = "recycler-for-";
 /// Recyclers run in a namespace that is always there.
@@ -34,7 +34,7 @@ pub(super) fn body(volume: &Cached<Volume>) -> Value {
         }
         (None, None) => (json!({"name": "vol"}), HOST_PATH_SECONDS),
     };
-    let size = volume.spec.capacity.as_ref().map_or(0, |capacity| storage(capacity).value());
+    let size = volume.size().value();
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

@@ -16,6 +16,7 @@ use setpoint::{
     Cached, Client, Context, Controller, Edit, Event, EventType, Key, Kind, Lister, Object, Outcome, Queue,
     ReconcileError, Reconciler, Recorder, Runnable,
 };
+use setpoint_quantity::Quantity;
 use setpoint_volume::{Amounts, Claim, Volume, migrated, storage};
 
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -70,17 +71,13 @@ fn concerns(event: &Event) -> bool {
         Event::Added { .. } => true,
         Event::Deleted { .. } => false,
         Event::Updated { old, .. } => claim(old).is_none_or(|old| {
-            wanted(&new) > wanted(&old) || amount(&new.status.capacity) > amount(&old.status.capacity)
+            new.requested() > old.requested() || amount(&new.status.capacity) > amount(&old.status.capacity)
         }),
     }
 }
 
-fn amount(amounts: &Option<Amounts>) -> setpoint_quantity::Quantity {
-    amounts.as_ref().map(storage).unwrap_or(setpoint_quantity::Quantity::ZERO)
-}
-
-fn wanted(claim: &Claim) -> setpoint_quantity::Quantity {
-    amount(&claim.spec.resources.requests)
+fn amount(amounts: &Option<Amounts>) -> Quantity {
+    amounts.as_ref().map_or(Quantity::ZERO, storage)
 }
 
 /// Who makes a volume larger.
@@ -96,7 +93,7 @@ enum Plan {
 
 fn plan(claim: &Claim, volume: &Volume) -> Plan {
     let growing = volume.metadata.has(PRE_RESIZE_CAPACITY);
-    if wanted(claim) <= amount(&claim.status.capacity) && !growing {
+    if claim.requested() <= amount(&claim.status.capacity) && !growing {
         return Plan::Nothing;
     }
     let moved = volume.moved_plugin();
@@ -117,7 +114,7 @@ impl Reconciler for Expander {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(claim) = self.claims.get(key)? else { return Ok(Outcome::Settled) };
-        if wanted(&claim) <= amount(&claim.status.capacity) && claim.spec.volume_name.is_empty() {
+        if claim.requested() <= amount(&claim.status.capacity) && claim.spec.volume_name.is_empty() {
             return Ok(Outcome::Settled);
         }
         let name = Key::cluster(&*claim.spec.volume_name);

@@ -7,7 +7,7 @@ use setpoint::object::DecodeError;
 use setpoint::{Cached, Key};
 use setpoint_volume::{
     Claim, Class, FREE_BY_CLASS, NO_PROVISIONER, PODS_BY_CLAIM, PodVolume, PodVolumes, SELECTED_NODE,
-    VOLUMES_BY_CLAIM, Volume, claim_keys, claims_of, is_delayed, matching, storage,
+    VOLUMES_BY_CLAIM, Volume, claim_keys, claims_of, is_delayed, matching,
 };
 
 use super::caches::VolumeCaches;
@@ -104,9 +104,9 @@ impl<'a> VolumeNeeds<'a> {
         for (_, claim) in &claims {
             needs.add(claim).map_err(|error| error.to_string())??;
         }
-        needs.delayed.sort_by_key(|delayed| requested(&delayed.claim));
-        for (volume, claim) in claims.iter().filter(|(volume, _)| !volume.is_ephemeral()) {
-            needs.add_place(volume, claim).map_err(|error| error.to_string())??;
+        needs.delayed.sort_by_key(|delayed| delayed.claim.requested());
+        for (_, claim) in claims.iter().filter(|(volume, _)| !volume.is_ephemeral()) {
+            needs.add_place(claim).map_err(|error| error.to_string())??;
         }
         needs.count_rivals(pod, &claims, ledger).map_err(|error| error.to_string())?;
         Ok(needs)
@@ -129,11 +129,7 @@ impl<'a> VolumeNeeds<'a> {
     }
 
     /// Volumes that have places must be there, those of ephemeral claims excepted, as in v1.34.
-    fn add_place(
-        &mut self,
-        _: &PodVolume,
-        claim: &Cached<Claim>,
-    ) -> Result<Result<(), Refusal>, DecodeError> {
+    fn add_place(&mut self, claim: &Cached<Claim>) -> Result<Result<(), Refusal>, DecodeError> {
         if claim.spec.volume_name.is_empty() {
             return Ok(Ok(()));
         }
@@ -256,7 +252,7 @@ impl Delayed {
         if !driver.is_some_and(|driver| driver.tells_capacity()) {
             return Ok(());
         }
-        let size = requested(&self.claim);
+        let size = self.claim.requested();
         let has_room = caches.capacities.list(None).unwrap_or_default().iter().any(|capacity| {
             *capacity.storage_class_name == *class.key().name()
                 && capacity.has_room_for(size)
@@ -286,10 +282,6 @@ fn places_of(volume: &Cached<Volume>) -> Vec<Place> {
 /// In a cluster of one place nodes need not say where they are.
 fn has_place(node: &NodeInfo) -> bool {
     PLACES.iter().any(|(label, _)| node.labels.contains_key(label))
-}
-
-fn requested(claim: &Claim) -> setpoint_quantity::Quantity {
-    claim.spec.resources.requests.as_ref().map(storage).unwrap_or(setpoint_quantity::Quantity::ZERO)
 }
 
 /// The claims behind a pod's volumes, all there and usable.

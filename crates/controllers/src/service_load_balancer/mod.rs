@@ -5,7 +5,7 @@
 //!
 //! Owns: the finalizer `service.kubernetes.io/load-balancer-cleanup`, `status.loadBalancer` of such services.
 //! Watches: Services.
-//! Writes: Services (patch), Service status (patch).
+//! Writes: Service status (patch), by which the finalizer comes and goes too.
 //!
 //! ```text
 //!  pool.rs       the addresses there are                                      (pure)
@@ -34,6 +34,7 @@ use std::time::Duration;
 pub use self::pool::AddressPool;
 use self::reconcile::Balancer;
 use self::view::Service;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -42,10 +43,12 @@ pub(crate) const ENTRY: Entry = Entry {
     on_by_default: true,
     summary: "gives services of type LoadBalancer an address of a pool, where there is one",
     watches: &[Access::watch("", "services")],
-    writes: &[Access::to("", "services", &["patch"]), Access::to("", "services/status", &["patch"]), EVENTS],
+    writes: &[Access::to("", "services/status", &["patch"]), EVENTS],
     default_workers: 1,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-service-syncs", &ENTRY, "1")];
 
 /// How long a service that failed waits, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));

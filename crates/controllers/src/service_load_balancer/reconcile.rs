@@ -63,7 +63,7 @@ impl Balancer {
         self.tell(service, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         let (kind, key) = (Kind::of::<Service>(), service.key());
         if let Some(patch) = finalizer::addition(service.meta(), FINALIZER) {
-            let marked = self.client.patch(&kind, key, Part::Main, patch).await;
+            let marked = self.client.patch(&kind, key, Part::Status, patch).await;
             if marked.optional().attempting(format!("add a finalizer to service {key}"))?.is_none() {
                 return Ok(());
             }
@@ -86,7 +86,7 @@ impl Balancer {
         }
         self.given.lock().remove(key);
         if let Some(patch) = object.and_then(|object| finalizer::removal(object.meta(), FINALIZER)) {
-            let released = self.client.patch(&kind, key, Part::Main, patch).await;
+            let released = self.client.patch(&kind, key, Part::Status, patch).await;
             released.optional().attempting(format!("take the finalizer off service {key}"))?;
         }
         self.tell(service, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");

@@ -5,7 +5,7 @@
 //!
 //! Owns: the annotation `volume.kubernetes.io/storage-resizer`.
 //! Watches: claims.
-//! Writes: claims (update), events.
+//! Writes: the annotations of claims (update of their status, as v1.34 does it), events.
 //!
 //! What always holds: a claim that has what it asks for is left alone.
 
@@ -29,7 +29,6 @@ pub(crate) const ENTRY: Entry = Entry {
     watches: &[Access::watch("", "persistentvolumeclaims")],
     writes: &[
         Access::to("", "persistentvolumes", &["get", "list", "watch", "patch", "update"]),
-        Access::to("", "persistentvolumeclaims", &["update"]),
         Access::to("", "persistentvolumeclaims/status", &["patch", "update"]),
         EVENTS,
     ],
@@ -150,7 +149,7 @@ impl Expander {
             return Ok(());
         }
         let edit = Edit::of(claim.object()).set(&["metadata", "annotations", RESIZER], &driver);
-        let updated = self.client.update(&kind, claim.key(), Part::Main, &edit).await;
+        let updated = self.client.update(&kind, claim.key(), Part::Status, &edit).await;
         updated.map(drop).attempting(format!("say who makes the volume of claim {} larger", claim.key()))
     }
 }

@@ -3,7 +3,6 @@
 //! Whoever lets a claim go has looked for its pods past the cache. That takes a list of all pods of a namespace,
 //! so the claims of a namespace are looked at together: the key is the namespace's.
 
-use setpoint::client::Patch;
 use setpoint::finalizer::{Due, due};
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
@@ -23,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     on_by_default: true,
     summary: "keeps claims that pods use",
     watches: &[Access::watch("", "persistentvolumeclaims"), Access::watch("", "pods")],
-    writes: &[Access::to("", "persistentvolumeclaims", &["patch", "update"]), EVENTS],
+    writes: &[Access::to("", "persistentvolumeclaims", &["update"]), EVENTS],
     default_workers: 1,
     build,
 };
@@ -87,8 +86,8 @@ impl Reconciler for ClaimKeeper {
         let pods = if waiting.iter().any(asks) { self.pods_of(namespace).await? } else { Vec::new() };
         let mut result = Ok(Outcome::Settled);
         for claim in &waiting {
-            let patch = change(claim, FINALIZER, || pods.iter().any(|pod| uses(pod, claim)));
-            if let Err(error) = self.make(claim, patch).await {
+            let due = change(claim, FINALIZER, || pods.iter().any(|pod| uses(pod, claim)));
+            if let Err(error) = self.make(claim, due).await {
                 result = Err(error);
             }
         }
@@ -110,8 +109,8 @@ impl ClaimKeeper {
         Ok(listed.objects.iter().filter_map(claims_of).collect())
     }
 
-    async fn make(&self, claim: &Object, patch: Option<Patch>) -> Result<(), ReconcileError> {
-        super::make(&self.client, &Kind::of::<Claim>(), claim, patch).await.map(drop)
+    async fn make(&self, claim: &Object, finalizers: Option<Vec<String>>) -> Result<(), ReconcileError> {
+        super::make(&self.client, &Kind::of::<Claim>(), claim, finalizers).await.map(drop)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Access::watch("", "persistentvolumeclaims"),
         Access::watch("", "persistentvolumes"),
     ],
-    writes: &[Access::to("storage.k8s.io", "volumeattributesclasses", &["patch", "update"]), EVENTS],
+    writes: &[Access::to("storage.k8s.io", "volumeattributesclasses", &["update"]), EVENTS],
     default_workers: 1,
     build,
 };
@@ -115,8 +115,8 @@ impl Reconciler for ClassKeeper {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(class) = self.classes.get(key)? else { return Ok(Outcome::Settled) };
         let in_use = due(class.meta(), FINALIZER) == Due::CleanUp && self.is_used(key.name()).await?;
-        let patch = change(class.object(), FINALIZER, || in_use);
-        make(&self.client, &Kind::of::<AttributesClass>(), class.object(), patch).await
+        let due = change(class.object(), FINALIZER, || in_use);
+        make(&self.client, &Kind::of::<AttributesClass>(), class.object(), due).await
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
     on_by_default: true,
     summary: "keeps volumes that are bound to claims",
     watches: &[Access::watch("", "persistentvolumes")],
-    writes: &[Access::to("", "persistentvolumes", &["patch", "update"]), EVENTS],
+    writes: &[Access::to("", "persistentvolumes", &["update"]), EVENTS],
     default_workers: 1,
     build,
 };
@@ -48,7 +48,7 @@ impl Reconciler for VolumeKeeper {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(volume) = self.volumes.get(key)? else { return Ok(Outcome::Settled) };
-        let patch = change(volume.object(), FINALIZER, || &*volume.status.phase == "Bound");
-        make(&self.client, &Kind::of::<Volume>(), volume.object(), patch).await
+        let due = change(volume.object(), FINALIZER, || &*volume.status.phase == "Bound");
+        make(&self.client, &Kind::of::<Volume>(), volume.object(), due).await
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //!  registry.rs   the one list: names, what each watches and writes, how it is built
+//!  flags.rs      what can be set on the command line
+//!  accounts.rs   in whose name each acts
+//!  absent.rs     those that are known by name and do not run
 //!  workload/     what controllers that keep replicas share
 //!  replicaset/   as many pods of a template as are wanted: the exemplar, read it first
 //!  replication_controller/  the same, for its elder
@@ -45,6 +48,8 @@
 //! - every update and delete carries a resource version or a uid;
 //! - a settled world makes no writes.
 
+mod absent;
+mod accounts;
 mod attach_detach;
 mod bootstrap;
 mod certificates;
@@ -58,6 +63,7 @@ mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
 mod ephemeral_volume;
+pub mod flags;
 mod garbage_collector;
 mod horizontal_pod_autoscaler;
 mod ingress;
@@ -87,9 +93,11 @@ mod volume_expander;
 mod volume_protection;
 mod workload;
 
+pub use absent::why_absent;
 pub use certificates::{BadAuthority, CertificateAuthority, Signers};
 pub use ingress::CONTROLLER as INGRESS_CONTROLLER;
 pub use node_ipam::{BadRanges, MaskSizes, NodeRanges};
+pub use node_lifecycle::config::NodeLifecycle;
 pub use pv_binder::Settings as VolumeBinderSettings;
 pub use registry::{Access, Entry, Options, REGISTRY, UnknownController, selected};
 pub use service_account::tokens::jwt::{BadKey, TokenSigner};

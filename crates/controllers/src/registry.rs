@@ -11,7 +11,9 @@ use std::time::Duration;
 use setpoint::{Context, Runnable};
 
 use crate::certificates::Signers;
+use crate::flags::Flag;
 use crate::node_ipam::NodeRanges;
+use crate::node_lifecycle::config::NodeLifecycle;
 use crate::service_account::tokens::jwt::TokenSigner;
 use crate::service_load_balancer::AddressPool;
 
@@ -60,6 +62,41 @@ pub const REGISTRY: &[Entry] = &[
     crate::node_ipam::ENTRY,
     crate::service_load_balancer::ENTRY,
     crate::ingress::ENTRY,
+    crate::absent::NODE_ROUTE,
+    crate::absent::CLOUD_NODE_LIFECYCLE,
+    crate::absent::POD_CERTIFICATES,
+    crate::absent::TRUST_BUNDLES,
+    crate::absent::DEVICE_TAINTS,
+    crate::absent::STORAGE_VERSIONS,
+    crate::absent::STORAGE_MIGRATIONS,
+    crate::absent::SELINUX,
+];
+
+/// What can be set for the controllers above, each flag beside its controller.
+pub(crate) const FLAGS: &[&[Flag]] = &[
+    crate::deployment::FLAGS,
+    crate::replicaset::FLAGS,
+    crate::replication_controller::FLAGS,
+    crate::statefulset::FLAGS,
+    crate::daemonset::FLAGS,
+    crate::job::FLAGS,
+    crate::cronjob::FLAGS,
+    crate::endpoints::FLAGS,
+    crate::endpoint_slice::FLAGS,
+    crate::endpoint_slice_mirroring::FLAGS,
+    crate::horizontal_pod_autoscaler::FLAGS,
+    crate::resource_quota::FLAGS,
+    crate::service_account::tokens::FLAGS,
+    crate::ttl_after_finished::FLAGS,
+    crate::validating_admission_policy::FLAGS,
+    crate::namespace::FLAGS,
+    crate::garbage_collector::FLAGS,
+    crate::service_load_balancer::FLAGS,
+    crate::pod_gc::FLAGS,
+    crate::service_account::legacy_tokens::FLAGS,
+    crate::node_lifecycle::config::FLAGS,
+    crate::pv_binder::FLAGS,
+    crate::ephemeral_volume::FLAGS,
 ];
 
 /// What is known of a controller before it runs.
@@ -108,6 +145,12 @@ pub struct Options {
     pub volume_binder: crate::pv_binder::Settings,
     /// Who signs certificates.
     pub signers: Signers,
+    /// How patient the node lifecycle controller is.
+    pub node_lifecycle: NodeLifecycle,
+    /// Whether dependents go with their owners.
+    pub garbage_collector: bool,
+    /// How often quotas are counted anew.
+    pub quota_sync_period: Duration,
     /// How long a token secret is not used before it is put out of use, and then removed.
     pub legacy_token_clean_up_period: Duration,
     /// Where nodes get the addresses of their pods from; none are given without it.
@@ -125,6 +168,9 @@ impl Default for Options {
             token_signer: None,
             volume_binder: crate::pv_binder::Settings::default(),
             signers: Signers::default(),
+            node_lifecycle: NodeLifecycle::default(),
+            garbage_collector: true,
+            quota_sync_period: Duration::from_secs(300),
             legacy_token_clean_up_period: Duration::from_secs(365 * 24 * 3600),
             node_ranges: None,
             load_balancer_pool: None,
@@ -263,6 +309,70 @@ mod tests {
             let expected = "\"blue\" is not in the list of known controllers: \
                             red-controller, green-controller, off-controller";
             assert_eq!(error, expected);
+        }
+    }
+
+    /// The names of kube-controller-manager v1.34, each with the older ones it still understands.
+    const NAMES: &str = "
+        serviceaccount-token-controller serviceaccount-token
+        endpoints-controller endpoint
+        endpointslice-controller endpointslice
+        endpointslice-mirroring-controller endpointslicemirroring
+        replicationcontroller-controller replicationcontroller
+        pod-garbage-collector-controller podgc
+        resourcequota-controller resourcequota
+        namespace-controller namespace
+        serviceaccount-controller serviceaccount
+        garbage-collector-controller garbagecollector
+        daemonset-controller daemonset
+        job-controller job
+        deployment-controller deployment
+        replicaset-controller replicaset
+        horizontal-pod-autoscaler-controller horizontalpodautoscaling
+        disruption-controller disruption
+        statefulset-controller statefulset
+        cronjob-controller cronjob
+        certificatesigningrequest-signing-controller csrsigning
+        certificatesigningrequest-approving-controller csrapproving
+        certificatesigningrequest-cleaner-controller csrcleaner
+        podcertificaterequest-cleaner-controller
+        ttl-controller ttl
+        bootstrap-signer-controller bootstrapsigner
+        token-cleaner-controller tokencleaner
+        node-ipam-controller nodeipam
+        node-lifecycle-controller nodelifecycle
+        taint-eviction-controller
+        device-taint-eviction-controller
+        persistentvolume-binder-controller persistentvolume-binder
+        persistentvolume-attach-detach-controller attachdetach
+        persistentvolume-expander-controller persistentvolume-expander
+        clusterrole-aggregation-controller clusterrole-aggregation
+        persistentvolumeclaim-protection-controller pvc-protection
+        persistentvolume-protection-controller pv-protection
+        ttl-after-finished-controller ttl-after-finished
+        root-ca-certificate-publisher-controller root-ca-cert-publisher
+        kube-apiserver-serving-clustertrustbundle-publisher-controller
+        ephemeral-volume-controller ephemeral-volume
+        storageversion-garbage-collector-controller storage-version-gc
+        resourceclaim-controller resource-claim-controller
+        legacy-serviceaccount-token-cleaner-controller legacy-service-account-token-cleaner
+        validatingadmissionpolicy-status-controller
+        volumeattributesclass-protection-controller
+        service-cidr-controller
+        storage-version-migrator-controller svm
+        selinux-warning-controller
+        service-lb-controller service
+        node-route-controller route
+        cloud-node-lifecycle-controller cloud-node-lifecycle";
+
+    #[test]
+    fn every_name_of_v1_34_is_known_with_its_older_ones() {
+        for line in NAMES.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            for name in line.split(' ') {
+                let found = selected(&[name]).unwrap_or_else(|error| panic!("{error}"));
+                let expected = line.split(' ').next();
+                assert_eq!(found.iter().map(|entry| Some(entry.name)).collect::<Vec<_>>(), [expected]);
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use setpoint::{Clock, Context, Controller, Event, Key, Kind, Object, Queue, Runn
 use self::reconcile::CronJobs;
 use self::timing::next_in;
 use self::view::CronJob;
+use crate::flags::Flag;
 use crate::job::Job;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
@@ -45,6 +46,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-cron-job-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let cron_jobs = context.informers.of::<CronJob>();

@@ -45,6 +45,7 @@ use self::backoff::Failures;
 use self::placement::{Placement, Verdict};
 use self::reconcile::DaemonSets;
 use self::view::{DaemonSet, Node, Where};
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::history::{Historian, Revision};
@@ -75,6 +76,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 2,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-daemonset-syncs", &ENTRY, "2")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let sets = context.informers.of::<DaemonSet>();

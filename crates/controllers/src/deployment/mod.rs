@@ -58,6 +58,7 @@ use self::observe::Observer;
 use self::reconcile::Deployments;
 use self::view::Deployment;
 use self::wake::Wake;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::replicaset::ReplicaSet;
 use crate::workload::dependents::Dependents;
@@ -83,6 +84,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-deployment-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let deployments = context.informers.of::<Deployment>();

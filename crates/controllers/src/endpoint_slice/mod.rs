@@ -48,6 +48,7 @@ use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_retries};
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
@@ -67,6 +68,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-service-endpoint-syncs", &ENTRY, "5")];
 
 /// How the controller signs its slices, and its events.
 const MANAGER: &str = "endpointslice-controller.k8s.io";

@@ -30,6 +30,7 @@ use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_retries};
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use setpoint::own_writes::OwnWrites;
 
@@ -47,6 +48,9 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] =
+    &[Flag::workers("mirroring-concurrent-service-endpoint-syncs", &ENTRY, "5")];
 
 /// How the controller signs its slices, and its events.
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";

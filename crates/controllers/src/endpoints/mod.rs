@@ -35,6 +35,7 @@ use crate::discovery::backend::Backend;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::service::Service;
 use crate::discovery::subset::Endpoints;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
@@ -49,6 +50,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-endpoint-syncs", &ENTRY, "5")];
 
 /// How the controller signs its events and the objects it keeps.
 const COMPONENT: &str = "endpoint-controller";

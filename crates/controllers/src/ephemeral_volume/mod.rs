@@ -18,6 +18,7 @@ use setpoint::{
 };
 use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim};
 
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -34,6 +35,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-ephemeralvolume-syncs", &ENTRY, "5")];
 
 /// The component that events name.
 const COMPONENT: &str = "ephemeral_volume";

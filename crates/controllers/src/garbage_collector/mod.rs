@@ -51,6 +51,7 @@ use self::collect::Collector;
 use self::monitors::Monitors;
 use self::orphan::Orphaner;
 use self::shared::Shared;
+use crate::flags::{Flag, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -64,7 +65,21 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("concurrent-gc-syncs", &ENTRY, "20"),
+    Flag::new(
+        "enable-garbage-collector",
+        "BOOL",
+        "true",
+        "Remove dependents with their owners.",
+        |options, text| truth(text).map(|on| options.garbage_collector = on),
+    ),
+];
+
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    if !options.garbage_collector {
+        return Vec::new();
+    }
     let (runtime, clock) = (&context.runtime, &context.runtime.clock);
     let delete =
         Queue::with_rate_limiter("garbage_collector_attempt_to_delete", runtime, limiter::eager(clock));

@@ -43,6 +43,7 @@ use self::measure::Gauge;
 use self::metrics::MetricsApi;
 use self::reconcile::Autoscaler;
 use self::view::Hpa;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::served::Served;
 use crate::workload::pod::Pod;
@@ -64,6 +65,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-horizontal-pod-autoscaler-syncs", &ENTRY, "5")];
 
 const COMPONENT: &str = "horizontal-pod-autoscaler";
 

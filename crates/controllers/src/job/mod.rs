@@ -61,6 +61,7 @@ use self::observe::Observer;
 use self::pod::JobPod;
 use self::reconcile::Jobs;
 use self::wake::Wake;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
@@ -83,6 +84,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-job-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let jobs = context.informers.of::<Job>();

@@ -31,6 +31,7 @@ use setpoint::{Clock, Context, Controller, Event, Key, Kind, Queue, Runnable};
 
 use self::reconcile::Namespaces;
 use self::view::Namespace;
+use crate::flags::Flag;
 use crate::registry::{Access, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -47,6 +48,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 10,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-namespace-syncs", &ENTRY, "10")];
 
 /// Time for every API server to learn that nothing is to be created in the namespace any more.
 const GRACE: Duration = Duration::from_secs(5);

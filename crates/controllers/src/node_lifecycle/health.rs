@@ -1,15 +1,11 @@
 //! Whether a node has been heard of lately. Pure.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use setpoint::Cached;
 
+use super::config::NodeLifecycle;
 use super::view::{Condition, Node};
 use crate::workload::condition::whole_seconds;
-
-/// How long a node may say nothing.
-pub(super) const GRACE: SignedDuration = SignedDuration::from_secs(50);
-/// How long a new node may take to say something at all.
-pub(super) const STARTUP_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// What nobody can tell of a node that is silent.
 const TOLD_BY_NODES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
@@ -41,6 +37,7 @@ pub(super) fn look(
     node: &Cached<Node>,
     renewed: Option<Timestamp>,
     known: Option<&Health>,
+    patience: &NodeLifecycle,
     now: Timestamp,
 ) -> Finding {
     let ready = node.condition("Ready").cloned();
@@ -51,7 +48,7 @@ pub(super) fn look(
     }
     health.renewed = renewed.max(health.renewed);
 
-    let grace = if ready.is_some() { GRACE } else { STARTUP_GRACE };
+    let grace = patience.grace(ready.is_some());
     let before = ready.as_ref().map(|ready| ready.status.clone());
     let silent = now.duration_since(health.heard) > grace;
     if !silent || before.as_deref() == Some("Unknown") {

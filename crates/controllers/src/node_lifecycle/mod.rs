@@ -7,13 +7,14 @@
 //! Writes: Nodes (update), Node status (update), Pod status (patch).
 //!
 //! ```text
+//!  config.rs     how patient it is
 //!  view.rs       nodes and leases as they are read
 //!  taints.rs     which taints a node's conditions call for                    (pure)
 //!  labels.rs     labels that have an older name                               (pure)
 //!  health.rs     whether a node has been heard of lately                      (pure)
 //!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
 //!  roll.rs       what is known of all nodes, shared by the parts below
-//!  monitor.rs    every five seconds: listen to all nodes
+//!  monitor.rs    every few seconds: listen to all nodes
 //!  tainter.rs    one node: taints that keep pods from coming, and labels
 //!  evictor.rs    one zone: taints that make pods go, no faster than the zone allows
 //!  pods.rs       pods on nodes that are not ready are not ready
@@ -22,11 +23,12 @@
 //! What always holds:
 //! - a condition's `NoSchedule` taint is on a node exactly while the condition says so; taints of others
 //!   stay as they are;
-//! - a node that renews neither its lease nor its status for [`health::GRACE`] is not known to be ready;
+//! - a node that renews neither its lease nor its status for the grace period is not known to be ready;
 //! - pods are made to go no faster than their zone allows: where most of a zone is not ready, hardly or
 //!   not at all; where no node at all is ready, it is this controller that cannot see;
 //! - nobody is declared silent for what happened before this controller looked.
 
+pub(crate) mod config;
 mod evictor;
 mod health;
 mod labels;
@@ -88,7 +90,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let looks = Queue::with_rate_limiter("node_lifecycle_controller_health", &context.runtime, eager());
     let zones = Queue::with_rate_limiter("node_lifecycle_controller_zones", &context.runtime, eager());
     let placed = Queue::with_rate_limiter("node_lifecycle_controller_pods", &context.runtime, eager());
-    let roll = Arc::new(Roll::default());
+    let patience = &options.node_lifecycle;
+    let roll = Arc::new(Roll::new(patience.clone()));
 
     let queue = changed.clone();
     nodes.add_handler(move |event: &Event| queue.add(event.object().key().clone()));
@@ -116,6 +119,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         roll: roll.clone(),
         hands: hands.clone(),
         zones: zones.clone(),
+        patience: patience.clone(),
     };
     let evictor = Evictor {
         client: context.client.clone(),

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -15,6 +14,7 @@ use setpoint::{
     Recorder,
 };
 
+use super::config::NodeLifecycle;
 use super::evictor::taint;
 use super::health::{Finding, look};
 use super::pods::Hands;
@@ -25,8 +25,6 @@ use super::zones::{Census, Turn};
 use crate::workload::on_node::OnNode;
 use crate::workload::pod::Pod;
 
-/// How long from one look at all nodes to the next.
-const PERIOD: Duration = Duration::from_secs(5);
 /// Where nodes keep their leases.
 const LEASES: &str = "kube-node-lease";
 /// Nodes that are looked at at once.
@@ -42,6 +40,7 @@ pub(super) struct Monitor {
     pub(super) roll: Arc<Roll>,
     pub(super) hands: Arc<Hands>,
     pub(super) zones: Queue<Key>,
+    pub(super) patience: NodeLifecycle,
 }
 
 impl Reconciler for Monitor {
@@ -62,7 +61,7 @@ impl Reconciler for Monitor {
             }
         }
         self.assess(&nodes, &census).await;
-        Ok(Outcome::CheckAfter(PERIOD))
+        Ok(Outcome::CheckAfter(self.patience.monitor_period))
     }
 }
 
@@ -86,7 +85,7 @@ impl Monitor {
     async fn look(&self, node: &Cached<Node>) -> Result<bool, ReconcileError> {
         let name = node.key().name();
         let (known, from_before) = (self.roll.health(name), self.roll.is_from_before(name));
-        let finding = look(node, self.renewed(name)?, known.as_ref(), self.clock.now());
+        let finding = look(node, self.renewed(name)?, known.as_ref(), &self.patience, self.clock.now());
         if let Some(conditions) = &finding.conditions {
             let body = Edit::of(node.object()).set(&["status", "conditions"], conditions);
             let written = self.client.update(&Kind::of::<Node>(), node.key(), Part::Status, &body).await;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use setpoint::{Cached, Instant};
 
+use super::config::NodeLifecycle;
 use super::health::{Finding, Health};
 use super::view::Node;
 use super::zones::{Census, Turn, Zones};
@@ -43,6 +44,10 @@ pub(super) struct Movement {
 }
 
 impl Roll {
+    pub(super) fn new(patience: NodeLifecycle) -> Self {
+        Self { state: Mutex::new(State { zones: Zones::new(patience), ..State::default() }) }
+    }
+
     /// Calls the roll.
     pub(super) fn call(&self, nodes: &[Cached<Node>]) -> Movement {
         let mut state = self.state.lock();

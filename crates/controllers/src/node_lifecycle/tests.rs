@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use setpoint::{Cached, Clock};
 
+use super::config::NodeLifecycle;
 use super::health::{Finding, Health, look};
 use super::labels::missing;
 use super::taints::{Expulsion, by_conditions, expelling};
@@ -103,7 +104,7 @@ mod health {
     }
 
     fn find(conditions: Value, renewed: Option<i64>, known: Option<&Health>, now: i64) -> Finding {
-        look(&node(json!({}), conditions), renewed.map(at), known, at(now))
+        look(&node(json!({}), conditions), renewed.map(at), known, &NodeLifecycle::default(), at(now))
     }
 
     #[test]

@@ -13,15 +13,10 @@ use std::time::Duration;
 
 use setpoint::Instant;
 
-/// The share of nodes from which on a zone is in trouble, in hundredths.
-const UNHEALTHY: usize = 55;
+use super::config::NodeLifecycle;
+
 /// So many nodes may always be down.
 const ALWAYS_NORMAL: usize = 2;
-/// A zone of more nodes than this is large.
-const LARGE: usize = 50;
-/// How long from one node to the next.
-const PACE: Duration = Duration::from_secs(10);
-const SLOW_PACE: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ZoneState {
@@ -50,6 +45,7 @@ pub(super) enum Turn {
 /// All zones. One entry per zone, and in it one per node that waits to be tainted.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
+    patience: NodeLifecycle,
     zones: BTreeMap<String, Zone>,
     /// No node at all is ready.
     blind: bool,
@@ -75,8 +71,8 @@ impl Census {
         self.ready + self.not_ready
     }
 
-    fn state(self) -> ZoneState {
-        let unhealthy = self.not_ready * 100 >= UNHEALTHY * self.size();
+    fn state(self, threshold: f64) -> ZoneState {
+        let unhealthy = self.not_ready as f64 / self.size() as f64 >= threshold;
         match self {
             Self { ready: 0, not_ready: 1.. } => ZoneState::Full,
             Self { not_ready, .. } if not_ready > ALWAYS_NORMAL && unhealthy => ZoneState::Partial,
@@ -86,13 +82,18 @@ impl Census {
 }
 
 impl Zones {
+    pub(super) fn new(patience: NodeLifecycle) -> Self {
+        Self { patience, ..Self::default() }
+    }
+
     /// Takes in a census of all zones.
     pub(super) fn assess(&mut self, census: &BTreeMap<String, Census>, now: Instant) -> Turn {
         self.zones.retain(|name, zone| census.contains_key(name) || !zone.waiting.is_empty());
         for name in census.keys() {
             self.zone(name);
         }
-        let blind = !census.is_empty() && census.values().all(|census| census.state() == ZoneState::Full);
+        let blind = !census.is_empty()
+            && census.values().all(|census| census.state(self.patience.unhealthy_zone) == ZoneState::Full);
         if blind && self.blind {
             return Turn::None;
         }
@@ -107,9 +108,11 @@ impl Zones {
         }
         let turn = if std::mem::take(&mut self.blind) { Turn::Seeing } else { Turn::None };
         for (name, census) in census {
-            let (zone, state) = (self.zone(name), census.state());
+            let state = census.state(self.patience.unhealthy_zone);
+            let pace = self.pace(state, census.size());
+            let zone = self.zone(name);
             if zone.state != Some(state) || turn == Turn::Seeing {
-                zone.enter(state, census.size(), now);
+                zone.enter(state, pace, now);
             }
         }
         turn
@@ -149,16 +152,24 @@ impl Zones {
     }
 
     fn zone(&mut self, name: &str) -> &mut Zone {
-        self.zones.entry(name.to_owned()).or_insert_with(|| Zone { pace: Some(PACE), ..Zone::default() })
+        let pace = NodeLifecycle::pace(self.patience.eviction_rate);
+        self.zones.entry(name.to_owned()).or_insert_with(|| Zone { pace, ..Zone::default() })
+    }
+
+    /// How long from one node to the next in a zone of this state and size.
+    fn pace(&self, state: ZoneState, size: usize) -> Option<Duration> {
+        match state {
+            ZoneState::Normal | ZoneState::Full => NodeLifecycle::pace(self.patience.eviction_rate),
+            ZoneState::Partial if size > self.patience.large_cluster => {
+                NodeLifecycle::pace(self.patience.secondary_eviction_rate)
+            }
+            ZoneState::Partial => None,
+        }
     }
 }
 
 impl Zone {
-    fn enter(&mut self, state: ZoneState, size: usize, now: Instant) {
-        let pace = match state {
-            ZoneState::Normal | ZoneState::Full => Some(PACE),
-            ZoneState::Partial => (size > LARGE).then_some(SLOW_PACE),
-        };
+    fn enter(&mut self, state: ZoneState, pace: Option<Duration>, now: Instant) {
         // Who waits at the old pace waits a whole turn of the new one.
         if self.pace != pace && self.next.is_some_and(|next| next > now) {
             self.next = pace.map(|pace| now + pace);

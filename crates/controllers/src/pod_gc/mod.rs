@@ -31,6 +31,7 @@ use setpoint::{Context, Controller, Key, Queue, Runnable};
 
 use self::reconcile::Sweeper;
 use self::view::Node;
+use crate::flags::{Flag, number};
 use crate::registry::{Access, Entry, Options};
 use crate::workload::pod::Pod;
 
@@ -44,6 +45,14 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 1,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::new(
+    "terminated-pod-gc-threshold",
+    "N",
+    "12500",
+    "How many pods that have ended may stay before the oldest are removed; 0: all.",
+    |options, text| number(text).map(|count| options.terminated_pod_threshold = count),
+)];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Pod>();

@@ -39,6 +39,7 @@ use setpoint_volume::{
 
 use self::observe::Caches;
 use self::reconcile::{Binder, Claims, Volumes};
+use crate::flags::{Flag, duration, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -67,6 +68,30 @@ pub(crate) const ENTRY: Entry = Entry {
 
 /// The component that events name: that of its elder days.
 const COMPONENT: &str = "persistentvolume-controller";
+
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::new(
+        "pvclaimbinder-sync-period",
+        "DURATION",
+        "15s",
+        "How often claims without a volume are looked at again.",
+        |options, text| duration(text).map(|period| options.volume_binder.sync_period = period),
+    ),
+    Flag::new(
+        "enable-dynamic-provisioning",
+        "BOOL",
+        "true",
+        "Make volumes for claims whose class says how.",
+        |options, text| truth(text).map(|on| options.volume_binder.dynamic_provisioning = on),
+    ),
+    Flag::new(
+        "enable-hostpath-provisioner",
+        "BOOL",
+        "false",
+        "Let the class of host paths make volumes, for trying things out on a single node.",
+        |options, text| truth(text).map(|on| options.volume_binder.host_path_provisioner = on),
+    ),
+];
 
 /// What can be set from outside.
 #[derive(Clone, Copy, Debug)]

@@ -39,6 +39,7 @@ use setpoint::{Context, Controller, Expectations, Kind, Queue, Runnable};
 
 use self::observe::Observer;
 use self::reconcile::ReplicaSets;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
@@ -63,6 +64,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-replicaset-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     keeper::<ReplicaSet>(context, options, &ENTRY, Names { queue: "replicaset", component: ENTRY.name })

@@ -8,6 +8,7 @@ mod view;
 use setpoint::{Context, Runnable};
 
 use self::view::ReplicationController;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::replicaset::{Names, keeper};
 
@@ -25,6 +26,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent_rc_syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let names = Names { queue: "replicationmanager", component: "replication-controller" };

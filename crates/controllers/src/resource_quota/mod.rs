@@ -31,6 +31,7 @@ use setpoint::{Context, Controller, Event, Queue, Runnable};
 use self::monitors::Monitors;
 use self::reconcile::Counter;
 use self::view::ResourceQuota;
+use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
 use setpoint::own_writes::OwnWrites;
 
@@ -44,6 +45,17 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("concurrent-resource-quota-syncs", &ENTRY, "5"),
+    Flag::new(
+        "resource-quota-sync-period",
+        "DURATION",
+        "5m",
+        "How often everything is counted anew, whether or not something happened.",
+        |options, text| duration(text).map(|period| options.quota_sync_period = period),
+    ),
+];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let quotas = context.informers.of::<ResourceQuota>();
@@ -71,6 +83,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         quotas: quotas.lister(),
         monitors: Monitors::new(context, quotas.lister(), queue.clone()),
         writes,
+        full_count: options.quota_sync_period,
     };
     let controller = Controller::new(ENTRY.name, queue, counter)
         .workers(options.workers(&ENTRY))

@@ -13,15 +13,14 @@ use super::monitors::Monitors;
 use super::view::ResourceQuota;
 use setpoint::own_writes::OwnWrites;
 
-/// How often everything is counted anew, whether or not something happened.
-const FULL_COUNT: Duration = Duration::from_secs(300);
-
 pub(super) struct Counter {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) quotas: Lister<ResourceQuota>,
     pub(super) monitors: Monitors,
     pub(super) writes: Arc<OwnWrites<Key>>,
+    /// How often everything is counted anew, whether or not something happened.
+    pub(super) full_count: Duration,
 }
 
 impl Reconciler for Counter {
@@ -41,7 +40,7 @@ impl Reconciler for Counter {
             let written = self.client.update(&Kind::of::<ResourceQuota>(), key, Part::Status, &body).await;
             self.writes.wrote(key, &written.attempting(format!("update the status of quota {key}"))?);
         }
-        failure.map_or(Ok(Outcome::CheckAfter(FULL_COUNT)), Err)
+        failure.map_or(Ok(Outcome::CheckAfter(self.full_count)), Err)
     }
 }
 

@@ -25,6 +25,7 @@ use setpoint::{
 };
 
 use super::tokens::view::{Secret, ServiceAccount};
+use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
 use crate::workload::encoding::null_is_empty;
 use crate::workload::pod::Pod;
@@ -39,6 +40,14 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 1,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::new(
+    "legacy-service-account-token-clean-up-period",
+    "DURATION",
+    "8760h",
+    "How long a token secret is not used before it is put out of use, and then removed.",
+    |options, text| duration(text).map(|period| options.legacy_token_clean_up_period = period),
+)];
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_secs(24 * 3600);

@@ -38,6 +38,7 @@ use setpoint::{Context, Controller, Event, Key, Kind, Queue, Runnable, handler};
 
 use self::reconcile::StatefulSets;
 use self::view::{Claim, StatefulSet, parent_and_ordinal};
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::dependents::Dependents;
 use crate::workload::history::{Historian, Revision};
@@ -65,6 +66,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-statefulset-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let sets = context.informers.of::<StatefulSet>();

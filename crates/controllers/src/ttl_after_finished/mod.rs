@@ -18,6 +18,7 @@ use setpoint::{
     Reconciler, Runnable,
 };
 
+use crate::flags::Flag;
 use crate::job::Job;
 use crate::registry::{Access, EVENTS, Entry, Options};
 
@@ -31,6 +32,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-ttl-after-finished-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let jobs = context.informers.of::<Job>();

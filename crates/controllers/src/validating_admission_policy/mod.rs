@@ -35,6 +35,7 @@ use setpoint::{
 
 use self::check::{Checked, Warning, warnings};
 use self::view::Policy;
+use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::served::Served;
 
@@ -51,6 +52,9 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] =
+    &[Flag::workers("concurrent-validating-admission-policy-status-syncs", &ENTRY, "5")];
 
 /// In whose name the status is applied; the queue has the same.
 const MANAGER: &str = "validatingadmissionpolicy-status";

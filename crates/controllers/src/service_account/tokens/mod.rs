@@ -30,6 +30,7 @@ use setpoint::{Cached, Context, Controller, Event, Key, Kind, Lister, Object, Qu
 
 use self::reconcile::{Token, Tokens};
 use self::view::{Secret, ServiceAccount};
+use crate::flags::Flag;
 use crate::registry::{Access, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -45,6 +46,8 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 5,
     build,
 };
+
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-serviceaccount-token-syncs", &ENTRY, "5")];
 
 /// How often a secret is tried before it waits for a change.
 const RETRIES: u32 = 10;

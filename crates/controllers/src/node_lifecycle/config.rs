@@ -1,0 +1,124 @@
+//! How patient this controller is; the defaults are kube-controller-manager's.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use crate::flags::{Flag, duration, number};
+use crate::registry::Options;
+
+/// How patient the node lifecycle controller is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeLifecycle {
+    /// How often all nodes are looked at.
+    pub monitor_period: Duration,
+    /// How long a node may say nothing.
+    pub monitor_grace: Duration,
+    /// How long a new node may take to say something at all.
+    pub startup_grace: Duration,
+    /// How many nodes of a zone are tainted a second, so that their pods go.
+    pub eviction_rate: f64,
+    /// The same, where most of a large zone is not ready.
+    pub secondary_eviction_rate: f64,
+    /// A zone of more nodes than this is large.
+    pub large_cluster: usize,
+    /// The share of nodes from which on a zone is in trouble.
+    pub unhealthy_zone: f64,
+}
+
+impl Default for NodeLifecycle {
+    fn default() -> Self {
+        Self {
+            monitor_period: Duration::from_secs(5),
+            monitor_grace: Duration::from_secs(50),
+            startup_grace: Duration::from_secs(60),
+            eviction_rate: 0.1,
+            secondary_eviction_rate: 0.01,
+            large_cluster: 50,
+            unhealthy_zone: 0.55,
+        }
+    }
+}
+
+impl NodeLifecycle {
+    /// How long a node may be silent that has told of itself before, or never.
+    pub(super) fn grace(&self, has_told: bool) -> SignedDuration {
+        let grace = if has_told { self.monitor_grace } else { self.startup_grace };
+        SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
+    }
+
+    /// How long from one node to the next; `None`: none is tainted.
+    pub(super) fn pace(rate: f64) -> Option<Duration> {
+        (rate > 0.0).then(|| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX))
+    }
+}
+
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::new(
+        "node-monitor-period",
+        "DURATION",
+        "5s",
+        "How often all nodes are looked at.",
+        |options, text| set(options, duration(text), |config, value| config.monitor_period = value),
+    ),
+    Flag::new(
+        "node-monitor-grace-period",
+        "DURATION",
+        "50s",
+        "How long a node may say nothing.",
+        |options, text| set(options, duration(text), |config, value| config.monitor_grace = value),
+    ),
+    Flag::new(
+        "node-startup-grace-period",
+        "DURATION",
+        "1m",
+        "How long a new node may take to say something.",
+        |options, text| set(options, duration(text), |config, value| config.startup_grace = value),
+    ),
+    Flag::new(
+        "node-eviction-rate",
+        "N",
+        "0.1",
+        "How many nodes of a zone a second are tainted so that their pods go.",
+        |options, text| set(options, rate(text), |config, value| config.eviction_rate = value),
+    ),
+    Flag::new(
+        "secondary-node-eviction-rate",
+        "N",
+        "0.01",
+        "The same, where most of a large zone is not ready.",
+        |options, text| set(options, rate(text), |config, value| config.secondary_eviction_rate = value),
+    ),
+    Flag::new(
+        "large-cluster-size-threshold",
+        "N",
+        "50",
+        "A zone of more nodes than this is large.",
+        |options, text| set(options, number(text), |config, value| config.large_cluster = value),
+    ),
+    Flag::new(
+        "unhealthy-zone-threshold",
+        "SHARE",
+        "0.55",
+        "The share of nodes that are not ready from which on a zone is in trouble.",
+        |options, text| set(options, share(text), |config, value| config.unhealthy_zone = value),
+    ),
+];
+
+fn set<T>(
+    options: &mut Options,
+    value: Result<T, String>,
+    put: fn(&mut NodeLifecycle, T),
+) -> Result<(), String> {
+    put(&mut options.node_lifecycle, value?);
+    Ok(())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    number::<f64>(text).ok().filter(|rate| *rate >= 0.0).ok_or_else(|| "expected a number, 0 or more".into())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = number::<f64>(text).ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".into())
+}

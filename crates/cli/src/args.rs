@@ -1,10 +1,19 @@
 //! The command line. Names follow kubectl's and kube-controller-manager's where they have one.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
-use setpoint_controllers::Options;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use setpoint_controllers::AddressPool;
+use setpoint_controllers::flags::duration;
 
+use crate::controller_manager::connection::Connection;
+use crate::controller_manager::controller_flags::ControllerFlags;
+use crate::controller_manager::gates::Gates;
+use crate::controller_manager::leading::Leading;
+use crate::controller_manager::network::Network;
+use crate::controller_manager::serving::Serving;
+use crate::controller_manager::signing::Keys;
 use crate::logging::Logging;
 
 /// The Kubernetes controller system in one binary.
@@ -20,9 +29,9 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a whole control plane: API server, store, controllers, scheduler and simulated nodes.
-    Up(Up),
+    Up(Box<Up>),
     /// Run the controllers against any Kubernetes API server.
-    ControllerManager(ControllerManager),
+    ControllerManager(Box<ControllerManager>),
     /// Write a new operator that builds, has tests and runs.
     New(New),
     /// Let simulated nodes fail and recover.
@@ -66,6 +75,12 @@ pub(crate) struct Up {
     /// Default admission plugins that are off, by kube-apiserver's names for them.
     #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
     pub(crate) disable_admission_plugins: Vec<String>,
+    /// The addresses of services of type LoadBalancer and of ingresses of the controller setpoint.dev/ingress; none
+    /// are given without it.
+    #[arg(long, value_name = "CIDR", value_parser = address_pool)]
+    pub(crate) load_balancer_range: Option<AddressPool>,
+    #[command(flatten)]
+    pub(crate) network: Network,
     /// Leave pods unscheduled.
     #[arg(long)]
     pub(crate) no_scheduler: bool,
@@ -102,21 +117,27 @@ pub(crate) struct Target {
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerManager {
-    /// The kubeconfig of the cluster; without it the usual places are searched.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use.
-    #[arg(long)]
-    pub(crate) context: Option<String>,
-    /// The certificate to publish in every namespace; without it that of the kubeconfig.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) root_ca_file: Option<PathBuf>,
-    /// The key that signs tokens of service accounts; without it none are made.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) service_account_private_key_file: Option<PathBuf>,
-    /// How many pods that have ended may stay before the oldest are deleted; 0: all.
-    #[arg(long, default_value_t = Options::default().terminated_pod_threshold, value_name = "N")]
-    pub(crate) terminated_pod_gc_threshold: usize,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(flatten)]
+    pub(crate) leading: Leading,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+    #[command(flatten)]
+    pub(crate) keys: Keys,
+    #[command(flatten)]
+    pub(crate) network: Network,
+    /// The range of the cluster's services, which no node is given.
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "CIDR",
+        hide_default_value = true,
+        help_heading = "Network"
+    )]
+    pub(crate) service_cluster_ip_range: String,
+    #[command(flatten)]
+    pub(crate) generic: Generic,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
 }
@@ -140,8 +161,40 @@ pub(crate) struct New {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Generic {
+    /// After how long every object is looked at again, at least; at most twice as long.
+    #[arg(long, default_value = "12h", value_name = "DURATION", value_parser = duration)]
+    pub(crate) min_resync_period: Duration,
+    /// How long to wait between the starts of two controllers.
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+    pub(crate) controller_start_interval: Duration,
+    /// Whether profiles may be asked for; there are none to be had.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    pub(crate) profiling: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Controllers {
     /// The controllers to run: '*' for all that are on by default, 'foo' for foo, '-foo' to leave it out.
     #[arg(long = "controllers", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) selection: Vec<String>,
+    /// Feature gates: Name=true,Other=false.
+    #[arg(long, default_value = "", value_name = "GATES", hide_default_value = true)]
+    feature_gates: Gates,
+    #[command(flatten)]
+    pub(crate) flags: ControllerFlags,
+}
+
+impl Controllers {
+    /// Says which gates were set to no effect.
+    pub(crate) fn warn_of_gates(&self) {
+        for gate in self.feature_gates.unusual() {
+            eprintln!("--feature-gates: {gate} has no effect here");
+        }
+    }
+}
+
+fn address_pool(text: &str) -> Result<AddressPool, String> {
+    AddressPool::parse(text).ok_or_else(|| "expected a range of addresses such as 192.0.2.0/24".into())
 }

@@ -1,71 +1,169 @@
 //! `setpoint controller-manager`: the built-in controllers against any Kubernetes API server.
+//!
+//! ```text
+//!  connection.rs        how the API server is reached
+//!  leading.rs           who leads, where several managers run
+//!  serving.rs, secure.rs, delegated.rs, trust.rs   the secure port, and who may ask there
+//!  signing.rs           the keys that certificates and tokens are signed with
+//!  network.rs           ranges of addresses for the pods of nodes
+//!  controller_flags.rs  the flags of the controllers, which each of them declares
+//!  gates.rs             feature gates
+//!  own_accounts.rs      controllers that act in the name of their own service accounts
+//!  start.rs             controllers that start one after the other
+//! ```
+//!
+//! Flags are kube-controller-manager's, with its defaults. One that is not known is an error that names it.
 
-use std::path::PathBuf;
+pub(crate) mod connection;
+pub(crate) mod controller_flags;
+mod delegated;
+pub(crate) mod gates;
+pub(crate) mod leading;
+pub(crate) mod network;
+mod own_accounts;
+mod secure;
+pub(crate) mod serving;
+pub(crate) mod signing;
+mod start;
+mod trust;
+
 use std::sync::Arc;
 
-use anyhow::Context;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use anyhow::{Context, bail};
+use serde_json::json;
+use setpoint::leader::Ended;
+use setpoint::metrics::Metrics;
 use setpoint::source::KubeSource;
-use setpoint::{Client, Clock, Manager, Rng, Runtime};
-use setpoint_controllers::{Options, TokenSigner, selected};
+use setpoint::{Client, Clock, Manager, Rng, Runnable, Runtime};
+use setpoint_controllers::{Entry, Options};
+use tokio_util::sync::CancellationToken;
 
 use crate::args::ControllerManager;
 use crate::up::stop_signal;
+use controller_flags::selection;
+use own_accounts::OwnAccounts;
+use secure::Served;
+
+/// Who the leader's events come from, and what requests are sent as.
+const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
-    let controllers = selected(&arguments.controllers.selection).context("--controllers")?;
+    let controllers = selection(&arguments.controllers.selection)?;
+    arguments.controllers.warn_of_gates();
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    let config = config(&arguments).await?;
+    let config = arguments.connection.config().await?;
     let options = options(&arguments, &config)?;
-    let kube = kube::Client::try_from(config).context("cannot connect to the API server")?;
+    let kube = kube::Client::try_from(config.clone()).context("cannot connect to the API server")?;
     let version = kube.apiserver_version().await.context("cannot reach the API server")?;
-    let source = Arc::new(KubeSource::new(kube.clone(), runtime.clone()));
-    let mut manager = Manager::new(Client::new(kube), source, runtime);
-    let context = manager.context().clone();
-    for runnable in controllers.iter().flat_map(|entry| (entry.build)(&context, &options)) {
-        manager.add(runnable);
+
+    let stop = stop_signal()?;
+    let mut manager = manager(&arguments, kube.clone(), &config, runtime.clone())?;
+    let mut accounts =
+        arguments.connection.use_service_account_credentials.then(|| OwnAccounts::new(kube, &config));
+    let mut parts = Vec::new();
+    for entry in &controllers {
+        parts.extend(build(&arguments, &manager, &config, accounts.as_mut(), entry, &options).await?);
+    }
+    let interval = arguments.generic.controller_start_interval;
+    for part in start::one_after_the_other(parts, interval) {
+        manager.add(part);
+    }
+    serve(&arguments, &controllers, &manager, &runtime.clock, &stop).await?;
+    if let Some(accounts) = accounts {
+        tokio::spawn(accounts.keep(stop.clone()));
     }
     eprintln!("setpoint runs {} controllers against Kubernetes {}", controllers.len(), version.git_version);
-    manager.run(stop_signal()?).await;
-    Ok(())
-}
-
-async fn config(arguments: &ControllerManager) -> anyhow::Result<kube::Config> {
-    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
-    let Some(path) = &arguments.kubeconfig else {
-        return kube::Config::infer().await.context("no kubeconfig found: name one with --kubeconfig");
-    };
-    let read = Kubeconfig::read_from(path);
-    let kubeconfig = read.with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+    match manager.run(stop).await {
+        Ended::Stopped => Ok(()),
+        Ended::Lost => bail!("the lease was lost: another manager leads"),
+    }
 }
 
 fn options(arguments: &ControllerManager, config: &kube::Config) -> anyhow::Result<Options> {
-    let read = |path: &PathBuf| {
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let root_ca = match &arguments.root_ca_file {
-        Some(path) => Some(read(path)?),
-        None => config.root_cert.as_ref().map(|certificates| pem(certificates)),
-    };
-    let token_key = arguments.service_account_private_key_file.as_ref().map(read).transpose()?;
-    let token_signer = token_key.map(|key| TokenSigner::from_pem(&key)).transpose();
-    Ok(Options {
-        terminated_pod_threshold: arguments.terminated_pod_gc_threshold,
-        root_ca,
-        token_signer: token_signer.context("--service-account-private-key-file")?,
+    let mut options = Options {
+        node_ranges: arguments.network.node_ranges(&arguments.service_cluster_ip_range)?,
         ..Options::default()
-    })
+    };
+    arguments.controllers.flags.apply(&mut options)?;
+    arguments.keys.apply(&mut options, config)?;
+    Ok(options)
 }
 
-/// Certificates as files carry them.
-fn pem(certificates: &[Vec<u8>]) -> String {
-    let block = |der: &Vec<u8>| {
-        let text = STANDARD.encode(der);
-        let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
-        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+fn manager(
+    arguments: &ControllerManager,
+    kube: kube::Client,
+    config: &kube::Config,
+    runtime: Runtime,
+) -> anyhow::Result<Manager> {
+    let source = Arc::new(KubeSource::new(kube.clone(), runtime.clone()));
+    let metrics = Metrics::new();
+    let client = client(arguments, kube, config, &runtime.clock, &metrics);
+    let mut manager = Manager::with_metrics(client, source, runtime.clone(), metrics);
+    // Not all managers of a cluster at the same time.
+    let resync = arguments.generic.min_resync_period.mul_f64(1.0 + runtime.rng.fraction());
+    if !resync.is_zero() {
+        manager.context().informers.resync_every(resync);
+    }
+    if let Some(election) = arguments.leading.election(&runtime.rng) {
+        manager.elect(election, COMPONENT)?;
+    }
+    Ok(manager)
+}
+
+/// A client with the limits and the name that requests have.
+fn client(
+    arguments: &ControllerManager,
+    kube: kube::Client,
+    config: &kube::Config,
+    clock: &Clock,
+    metrics: &Metrics,
+) -> Client {
+    let connection = &arguments.connection;
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let client = Client::new(kube).with_user_agent(COMPONENT).with_metrics(clock, metrics, &host);
+    match connection.kube_api_qps > 0.0 {
+        true => client.with_rate_limit(clock, connection.kube_api_qps, connection.kube_api_burst),
+        false => client,
+    }
+}
+
+/// The parts of one controller, which acts in the name of its own account if there are such.
+async fn build(
+    arguments: &ControllerManager,
+    manager: &Manager,
+    config: &kube::Config,
+    accounts: Option<&mut OwnAccounts>,
+    entry: &Entry,
+    options: &Options,
+) -> anyhow::Result<Vec<Box<dyn Runnable>>> {
+    let mut context = manager.context().clone();
+    if let (Some(accounts), Some(account)) = (accounts, entry.account()) {
+        let kube = accounts.client(account).await?;
+        let own = client(arguments, kube, config, &context.runtime.clock, &context.metrics);
+        context.client = own.with_fence(manager.fence());
+    }
+    Ok((entry.build)(&context, options))
+}
+
+async fn serve(
+    arguments: &ControllerManager,
+    controllers: &[&'static Entry],
+    manager: &Manager,
+    clock: &Clock,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let Some(listener) = arguments.serving.listen().await? else { return Ok(()) };
+    let acceptor = arguments.serving.acceptor(clock)?;
+    let names: Vec<_> = controllers.iter().map(|entry| entry.name).collect();
+    let flags: std::collections::BTreeMap<_, _> = arguments.controllers.flags.effective().collect();
+    let configuration =
+        json!({"kubecontrollermanager.config.k8s.io": {"controllers": names, "flags": flags}});
+    let served = Served {
+        health: manager.context().health.clone(),
+        metrics: manager.context().metrics.clone(),
+        configuration: configuration.to_string(),
+        delegated: arguments.serving.delegated().await?,
     };
-    certificates.iter().map(block).collect()
+    tokio::spawn(secure::serve(listener, acceptor, Arc::new(served), stop.clone()));
+    Ok(())
 }

@@ -34,8 +34,8 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Up(options) => block_on(up::run(options)),
-        Command::ControllerManager(options) => block_on(controller_manager::run(options)),
+        Command::Up(options) => block_on(up::run(*options)),
+        Command::ControllerManager(options) => block_on(controller_manager::run(*options)),
         Command::New(options) => new::run(&options),
         Command::Node(command) => block_on(node::run(command)),
         Command::Completion { shell } => {

@@ -9,19 +9,21 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
 use setpoint_apiserver::{Authenticator, Config, Metrics, admission};
 use setpoint_cluster::{Cluster, Parts};
-use setpoint_controllers::{Options, VolumeBinderSettings, selected};
+use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_store::{DurableStore, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Up;
+use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
 use crate::pki::Credentials;
 use crate::process;
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
-    let controllers = selected(&arguments.controllers.selection).context("--controllers")?;
+    let controllers = selection(&arguments.controllers.selection)?;
+    arguments.controllers.warn_of_gates();
     let admission =
         admission::plugins(&arguments.enable_admission_plugins, &arguments.disable_admission_plugins)?;
     let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
@@ -48,14 +50,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let cluster = Cluster::with_config(config, runtime).await?;
     let parts = Parts {
         controllers,
-        controller_options: Options {
-            root_ca: Some(credentials.authority_certificate().to_owned()),
-            token_signer: Some(credentials.token_signer.clone()),
-            // One machine plays all nodes: a path on it is as good as any storage.
-            volume_binder: VolumeBinderSettings { host_path_provisioner: true, ..Default::default() },
-            signers: credentials.signers()?,
-            ..Options::default()
-        },
+        controller_options: options(&arguments, &credentials)?,
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
         own: Vec::new(),
@@ -113,6 +108,21 @@ fn figures_of(figures: &Figures) -> Metrics {
         let controllers = figures.get().map_or_else(String::new, setpoint::metrics::Metrics::encode);
         controllers + &process::figures()
     })
+}
+
+fn options(arguments: &Up, credentials: &Credentials) -> anyhow::Result<Options> {
+    let mut options = Options {
+        root_ca: Some(credentials.authority_certificate().to_owned()),
+        token_signer: Some(credentials.token_signer.clone()),
+        // One machine plays all nodes: a path on it is as good as any storage.
+        volume_binder: VolumeBinderSettings { host_path_provisioner: true, ..Default::default() },
+        signers: credentials.signers()?,
+        node_ranges: arguments.network.node_ranges(&arguments.service_cluster_ip_range)?,
+        load_balancer_pool: arguments.load_balancer_range,
+        ..Options::default()
+    };
+    arguments.controllers.flags.apply(&mut options)?;
+    Ok(options)
 }
 
 /// Every watcher may hold a connection, and shells start programs with room for a thousand. Without the right

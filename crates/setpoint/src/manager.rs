@@ -124,6 +124,11 @@ impl Manager {
         Self::assemble(client, source, runtime, Metrics::new(), ControllerConfig::default(), None)
     }
 
+    /// The same, showing its figures in these metrics: those that its client counts in.
+    pub fn with_metrics(client: Client, source: Arc<dyn Source>, runtime: Runtime, metrics: Metrics) -> Self {
+        Self::assemble(client, source, runtime, metrics, ControllerConfig::default(), None)
+    }
+
     fn assemble(
         client: Client,
         source: Arc<dyn Source>,
@@ -206,6 +211,11 @@ impl Manager {
         self.context.shards = sharding.shards().clone();
         self.turns = Turns::Sharding(Box::new(sharding));
         Ok(())
+    }
+
+    /// What keeps its writes from following a takeover: for clients that its controllers have of their own.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     /// What its controllers are built from.

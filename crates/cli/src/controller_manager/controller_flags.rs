@@ -1,0 +1,79 @@
+//! The flags of the controllers, made from what each of them declares.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use setpoint_controllers::flags::{BadFlag, Flag, all};
+use setpoint_controllers::{Options, selected};
+
+/// What was given for the controllers' flags.
+#[derive(Debug, Default)]
+pub(crate) struct ControllerFlags {
+    given: Vec<(&'static Flag, String)>,
+}
+
+impl ControllerFlags {
+    /// Sets what was given.
+    pub(crate) fn apply(&self, options: &mut Options) -> Result<(), BadFlag> {
+        self.given.iter().try_for_each(|(flag, value)| flag.apply(options, value))
+    }
+
+    /// Every flag with the value that holds.
+    pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        all().map(|flag| {
+            let given = self.given.iter().find(|(given, _)| given.name == flag.name);
+            (flag.name, given.map_or(flag.default, |(_, value)| value))
+        })
+    }
+}
+
+fn arg(flag: &'static Flag) -> Arg {
+    let default =
+        if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
+    let arg = Arg::new(flag.name)
+        .long(flag.name)
+        .value_name(flag.value)
+        .help(format!("{}{default}", flag.help))
+        .help_heading("Controllers")
+        .action(ArgAction::Set)
+        .allow_hyphen_values(true);
+    match flag.value {
+        "BOOL" => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        _ => arg,
+    }
+}
+
+impl clap::Args for ControllerFlags {
+    fn augment_args(command: Command) -> Command {
+        all().fold(command, |command, flag| command.arg(arg(flag)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for ControllerFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let value =
+            |flag: &'static Flag| matches.get_one::<String>(flag.name).map(|value| (flag, value.clone()));
+        Ok(Self { given: all().filter_map(value).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The controllers that a list selects; what was asked for by name and does not run is said.
+pub(crate) fn selection(list: &[String]) -> anyhow::Result<Vec<&'static setpoint_controllers::Entry>> {
+    use anyhow::Context;
+    let mut controllers = selected(list).context("--controllers")?;
+    controllers.retain(|entry| match setpoint_controllers::why_absent(entry) {
+        Some(why) => {
+            eprintln!("{} is not started: {why}", entry.name);
+            false
+        }
+        None => true,
+    });
+    Ok(controllers)
+}

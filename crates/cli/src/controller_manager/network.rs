@@ -1,0 +1,46 @@
+//! Ranges of addresses for the pods of nodes.
+
+use anyhow::Context;
+use clap::{ArgAction, Args};
+use setpoint_controllers::{MaskSizes, NodeRanges};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub(crate) struct Network {
+    /// Give every node a range of addresses for its pods.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    allocate_node_cidrs: bool,
+    /// The range of the cluster's pods, or one of each IP family.
+    #[arg(long, default_value = "", value_name = "CIDR", hide_default_value = true)]
+    cluster_cidr: String,
+    /// How long the prefix of a node's range is [default: 24 for IPv4, 64 for IPv6].
+    #[arg(long, value_name = "BITS")]
+    node_cidr_mask_size: Option<u32>,
+    #[arg(long, value_name = "BITS")]
+    node_cidr_mask_size_ipv4: Option<u32>,
+    #[arg(long, value_name = "BITS")]
+    node_cidr_mask_size_ipv6: Option<u32>,
+    /// Who gives ranges to nodes; there is no cloud that could.
+    #[arg(long, default_value = "RangeAllocator", value_name = "TYPE", value_parser = ["RangeAllocator"])]
+    cidr_allocator_type: String,
+    /// What a cloud would call the cluster.
+    #[arg(long, default_value = "kubernetes", value_name = "NAME")]
+    cluster_name: String,
+}
+
+impl Network {
+    /// Where nodes get their ranges from, if they do; what services have is given to no node.
+    pub(crate) fn node_ranges(&self, services: &str) -> anyhow::Result<Option<NodeRanges>> {
+        if !self.allocate_node_cidrs {
+            return Ok(None);
+        }
+        let sizes = MaskSizes {
+            any: self.node_cidr_mask_size,
+            v4: self.node_cidr_mask_size_ipv4,
+            v6: self.node_cidr_mask_size_ipv6,
+        };
+        let ranges = NodeRanges::new(&self.cluster_cidr, services, sizes);
+        ranges.map(Some).context("--allocate-node-cidrs")
+    }
+}

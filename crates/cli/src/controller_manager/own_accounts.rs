@@ -1,0 +1,111 @@
+//! Controllers that act in the name of their own service accounts.
+//!
+//! Each has a token of its account in `kube-system`, asked for at the start and renewed when four fifths of its
+//! life are over, as kube-controller-manager does it with `--use-service-account-credentials`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use http::{HeaderValue, Request, header::AUTHORIZATION};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use kube::client::{Body, ClientBuilder};
+use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
+use tower::util::MapRequestLayer;
+
+const NAMESPACE: &str = "kube-system";
+/// How long a token is asked to be good for.
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// How long a token that could not be renewed waits for the next try.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The tokens of all accounts: one entry per account.
+pub(crate) struct OwnAccounts {
+    accounts: Api<ServiceAccount>,
+    config: kube::Config,
+    tokens: BTreeMap<&'static str, Arc<RwLock<HeaderValue>>>,
+}
+
+impl OwnAccounts {
+    /// `root` may ask for tokens of every account; `config` is where clients connect to.
+    pub(crate) fn new(root: kube::Client, config: &kube::Config) -> Self {
+        let mut config = config.clone();
+        config.auth_info = kube::config::AuthInfo::default();
+        Self { accounts: Api::namespaced(root, NAMESPACE), config, tokens: BTreeMap::new() }
+    }
+
+    /// A client in the name of an account.
+    pub(crate) async fn client(&mut self, account: &'static str) -> anyhow::Result<kube::Client> {
+        let token = match self.tokens.get(account) {
+            Some(token) => token.clone(),
+            None => {
+                let (header, _) = self.ask(account).await?;
+                let token = Arc::new(RwLock::new(header));
+                self.tokens.insert(account, token.clone());
+                token
+            }
+        };
+        let layer = MapRequestLayer::new(move |mut request: Request<Body>| {
+            request.headers_mut().insert(AUTHORIZATION, token.read().clone());
+            request
+        });
+        Ok(ClientBuilder::try_from(self.config.clone())?.with_layer(&layer).build())
+    }
+
+    /// Renews all tokens until `stop`.
+    pub(crate) async fn keep(self, stop: CancellationToken) {
+        let mut wait = LIFETIME * 4 / 5;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = LIFETIME * 4 / 5;
+            for (account, token) in &self.tokens {
+                match self.ask(account).await {
+                    Ok((header, lifetime)) => {
+                        *token.write() = header;
+                        wait = wait.min(lifetime * 4 / 5);
+                    }
+                    Err(error) => {
+                        tracing::warn!(account, error = format!("{error:#}"), "cannot renew a token");
+                        wait = RETRY;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A new token of an account, which is made if it is not there, and how long it is good for.
+    async fn ask(&self, account: &str) -> anyhow::Result<(HeaderValue, Duration)> {
+        let spec =
+            TokenRequestSpec { expiration_seconds: Some(LIFETIME.as_secs() as i64), ..Default::default() };
+        let body = TokenRequest { spec, ..TokenRequest::default() };
+        let params = PostParams::default();
+        let ask = || self.accounts.create_token_request(account, &params, &body);
+        let answer = match ask().await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let mut missing = ServiceAccount::default();
+                missing.metadata.name = Some(account.to_owned());
+                match self.accounts.create(&params, &missing).await {
+                    Err(kube::Error::Api(status)) if status.code == 409 => {}
+                    created => drop(created.with_context(|| format!("create service account {account}"))?),
+                }
+                ask().await
+            }
+            answer => answer,
+        };
+        let answer = answer.with_context(|| format!("ask for a token of service account {account}"))?;
+        let status =
+            answer.status.with_context(|| format!("no token of service account {account} in the answer"))?;
+        let mut header = HeaderValue::try_from(format!("Bearer {}", status.token))?;
+        header.set_sensitive(true);
+        // The server may have shortened its life; by its own clock, so a rough share of what was asked is kept.
+        Ok((header, LIFETIME))
+    }
+}

@@ -11,7 +11,6 @@ run: ## Start a whole control plane on this machine (Ctrl-C stops it; the state 
 test: lint ## Every test: units, simulation, store crashes, and a real kubectl against the real binary
 	cargo test --workspace --quiet --doc
 	KUBECTL="$$(scripts/kubectl)" cargo test --workspace --all-targets --quiet
-	cargo test --workspace --features setpoint/otel --test otel --quiet
 
 lint: ## Formatting and clippy, without warnings
 	cargo fmt --all --check

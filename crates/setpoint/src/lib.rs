@@ -50,8 +50,6 @@ pub mod lister;
 pub mod manager;
 pub mod metrics;
 pub mod object;
-#[cfg(feature = "otel")]
-pub mod otel;
 pub mod own_writes;
 pub mod owner;
 pub mod queue;

@@ -22,8 +22,6 @@ pub(crate) struct NodeInfo {
     pub(crate) room: Room,
     /// By uid.
     pub(crate) pods: BTreeMap<Box<str>, Held>,
-    /// How many pods of each controller are here and stay, for spreading replicas.
-    pub(crate) pods_by_owner: BTreeMap<Box<str>, usize>,
     /// How many of the pods care which others are near them.
     affine: usize,
     /// The node object is there; pods may be seen before it.
@@ -46,6 +44,9 @@ pub(crate) struct Held {
     amount_for_scoring: Amount,
 }
 
+/// How many of certain pods are on a node, by its name.
+pub(crate) type OnNodes = BTreeMap<String, usize>;
+
 /// A pod for which room is being made on a node.
 pub(crate) struct Nominee {
     pub(crate) node: String,
@@ -58,6 +59,9 @@ pub(crate) struct Ledger {
     nodes: BTreeMap<String, NodeInfo>,
     /// The node of every pod that has one, by uid.
     places: BTreeMap<Box<str>, String>,
+    /// How many pods of each controller stay on which nodes, for spreading replicas: by the controller's uid,
+    /// so that one asks about the few nodes that have any, however many others there are.
+    replicas: BTreeMap<Box<str>, OnNodes>,
     /// By uid. Bounded by the pods that wait for their victims to go.
     nominees: BTreeMap<Box<str>, Nominee>,
     /// On how many nodes each image is.
@@ -81,6 +85,11 @@ impl Ledger {
     pub(crate) fn affine_nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         let any = self.affine > 0;
         self.nodes().take_while(move |_| any).filter(|node| node.affine > 0)
+    }
+
+    /// Where the pods of a controller are.
+    pub(crate) fn replicas(&self, owner: &str) -> Option<&OnNodes> {
+        self.replicas.get(owner)
     }
 
     /// On how many nodes an image is.
@@ -147,7 +156,7 @@ impl Ledger {
         let leaves = pod.meta().is_being_deleted() && !held.pod.meta().is_being_deleted();
         held.pod = pod.clone();
         if let Some(owner) = pod.meta().controller().filter(|_| leaves) {
-            decrement(&mut node.pods_by_owner, &owner.uid);
+            forget_replica(&mut self.replicas, &owner.uid, &pod.spec.node_name);
         }
     }
 
@@ -185,7 +194,8 @@ impl Ledger {
         let held = Held::new(pod.clone());
         node.room.add(&held);
         if let Some(owner) = pod.meta().controller().filter(|_| !pod.meta().is_being_deleted()) {
-            *node.pods_by_owner.entry(owner.uid.clone()).or_default() += 1;
+            let replicas = self.replicas.entry(owner.uid.clone()).or_default();
+            *replicas.entry(node_name.to_owned()).or_default() += 1;
         }
         let affine = usize::from(pod.spec.is_affine());
         node.affine += affine;
@@ -204,7 +214,7 @@ impl Ledger {
             node.room.subtract(&held);
             if let Some(owner) = held.pod.meta().controller().filter(|_| !held.pod.meta().is_being_deleted())
             {
-                decrement(&mut node.pods_by_owner, &owner.uid);
+                forget_replica(&mut self.replicas, &owner.uid, &place);
             }
             let affine = usize::from(held.pod.spec.is_affine());
             node.affine -= affine;
@@ -217,6 +227,15 @@ impl Ledger {
     fn drop_if_unused(&mut self, name: &str) {
         if self.nodes.get(name).is_some_and(|node| !node.registered && node.pods.is_empty()) {
             self.nodes.remove(name);
+        }
+    }
+}
+
+fn forget_replica(replicas: &mut BTreeMap<Box<str>, OnNodes>, owner: &str, node: &str) {
+    if let Some(on_nodes) = replicas.get_mut(owner) {
+        decrement(on_nodes, node);
+        if on_nodes.is_empty() {
+            replicas.remove(owner);
         }
     }
 }

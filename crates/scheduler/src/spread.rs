@@ -6,7 +6,7 @@ use setpoint::{LabelSelector, Labels, Metadata};
 use setpoint_placement::untolerated;
 
 use crate::filter::{Check, Obstacle, REPELLING, may_be_on};
-use crate::ledger::{Ledger, NodeInfo};
+use crate::ledger::{Ledger, NodeInfo, OnNodes};
 use crate::surroundings::{Surroundings, has_all};
 use crate::view::{Pod, SpreadConstraint};
 
@@ -152,8 +152,8 @@ struct Preference<'a> {
 enum Kin<'a> {
     /// Those that a constraint of its own selects.
     Selected(&'a SpreadConstraint),
-    /// Those of its controller, which are counted as they come and go.
-    Replicas(&'a str),
+    /// Those of its controller, which are counted as they come and go; nowhere yet, if there are none.
+    Replicas(Option<&'a OnNodes>),
     /// Those of its Services.
     Served(Vec<Labels>),
 }
@@ -162,7 +162,9 @@ impl Preference<'_> {
     fn count_on(&self, pod: &Pod, node: &NodeInfo) -> i64 {
         match &self.of {
             Kin::Selected(constraint) => constraint.count_on(pod, node),
-            Kin::Replicas(owner) => node.pods_by_owner.get(*owner).copied().unwrap_or(0) as i64,
+            Kin::Replicas(on_nodes) => {
+                on_nodes.and_then(|on_nodes| on_nodes.get(&node.name)).copied().unwrap_or(0) as i64
+            }
             Kin::Served(selectors) => {
                 let served = |labels: &&Labels| selectors.iter().all(|selector| has_all(labels, selector));
                 staying(pod, node).filter(served).count() as i64
@@ -176,6 +178,17 @@ impl Preference<'_> {
             _ => may_be_on(&pod.spec, node),
         }
     }
+
+    /// The nodes that may have any of these pods.
+    fn nodes<'l>(&'l self, ledger: &'l Ledger) -> Box<dyn Iterator<Item = &'l NodeInfo> + 'l> {
+        match &self.of {
+            Kin::Replicas(on_nodes) => {
+                let names = on_nodes.iter().flat_map(|on_nodes| on_nodes.keys());
+                Box::new(names.filter_map(|name| ledger.node(name)))
+            }
+            _ => Box::new(ledger.nodes()),
+        }
+    }
 }
 
 /// What spreading makes of the candidates; nothing, if the pod has nobody to be spread with.
@@ -186,7 +199,7 @@ pub(crate) fn scores(
     surroundings: &Surroundings,
 ) -> Option<Vec<i64>> {
     let own = !pod.spec.topology_spread_constraints.is_empty();
-    let preferences = if own { preferences_of(pod) } else { default_preferences(pod, surroundings) };
+    let preferences = if own { preferences_of(pod) } else { default_preferences(pod, ledger, surroundings) };
     if preferences.is_empty() {
         return None;
     }
@@ -202,7 +215,9 @@ pub(crate) fn scores(
         if !by_node {
             let counted = candidates.iter().filter(|node| counts_for(node));
             by_domain.extend(counted.map(|node| (node.labels.get(preference.key).unwrap_or_default(), 0)));
-            for node in ledger.nodes().filter(|node| counts_for(node) && preference.covers(pod, node)) {
+            for node in
+                preference.nodes(ledger).filter(|node| counts_for(node) && preference.covers(pod, node))
+            {
                 if let Some(count) = by_domain.get_mut(node.labels.get(preference.key).unwrap_or_default()) {
                     *count += preference.count_on(pod, node);
                 }
@@ -227,12 +242,17 @@ fn preferences_of(pod: &Pod) -> Vec<Preference<'_>> {
 }
 
 /// Replicas of a controller are those that it owns; of pods without one the Services decide.
-fn default_preferences<'a>(pod: &'a Pod, surroundings: &Surroundings) -> Vec<Preference<'a>> {
+fn default_preferences<'a>(
+    pod: &Pod,
+    ledger: &'a Ledger,
+    surroundings: &Surroundings,
+) -> Vec<Preference<'a>> {
     let replicated = |kind: &str| matches!(kind, "ReplicaSet" | "ReplicationController" | "StatefulSet");
     let owner = pod.meta().controller().filter(|owner| replicated(&owner.kind));
     let of = |key, max_skew, of| Preference { key, max_skew, of };
     if let Some(owner) = owner {
-        return BY_DEFAULT.map(|(key, skew)| of(key, skew, Kin::Replicas(&owner.uid))).into();
+        let on_nodes = ledger.replicas(&owner.uid);
+        return BY_DEFAULT.map(|(key, skew)| of(key, skew, Kin::Replicas(on_nodes))).into();
     }
     let served = surroundings.selectors_for(pod);
     if served.is_empty() {

@@ -75,7 +75,11 @@ impl Fleet {
                     Err(error) if error.is_not_found() || error.is_conflict() => {
                         leases[index] = self.registered(index, name).await;
                     }
-                    Err(error) => tracing::debug!(node = name, %error, "cannot renew the lease"),
+                    Err(error) => {
+                        tracing::debug!(node = name, %error, "cannot renew the lease");
+                        // It may be thought lost by now: it says how it is as soon as it can.
+                        down[index] = true;
+                    }
                 }
             }
         }

@@ -204,3 +204,23 @@ fn top_shows_what_nodes_and_pods_use() {
     assert_contains(&pods, &["POD", "NAME", "CPU(cores)", "MEMORY(bytes)", pod, "250m", "1m", "16Mi"]);
     assert_contains(&up.kubectl(&["top", "pod", pod]), &["250m"]);
 }
+
+#[test]
+fn nodes_fail_and_recover_on_command() {
+    let up = Up::start(&["--nodes", "2"]);
+    eventually("both nodes are there", || count(&up, "nodes") == 2);
+    let kubeconfig = up.kubeconfig().to_str().expect("a path of letters");
+    let node = |arguments: &[&str]| {
+        let arguments = [&["node"], arguments, &["--kubeconfig", kubeconfig]].concat();
+        up.run(env!("CARGO_BIN_EXE_setpoint"), &arguments)
+    };
+    let failed = |name: &str| {
+        let listed = node(&["list"]);
+        let line = listed.lines().find(|line| line.starts_with(name)).expect("the node is listed").to_owned();
+        line.ends_with("yes")
+    };
+    assert_eq!(node(&["fail", "node-1"]), "node/node-1 failed\n");
+    assert!(failed("node-1") && !failed("node-0"));
+    assert_eq!(node(&["recover", "node-1"]), "node/node-1 recovered\n");
+    assert!(!failed("node-1"));
+}

@@ -56,6 +56,7 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &mut Expr) -> Type {
+        self.settle_variable(expr);
         let (id, at) = (expr.id, expr.at);
         let ty = match &mut expr.kind {
             Kind::Literal(literal) => literal_type(literal),
@@ -240,6 +241,20 @@ impl Checker<'_> {
         types.extend(target.as_mut().map(|target| self.check(target)));
         types.extend(args.iter_mut().map(|arg| self.check(arg)));
         self.resolve_call(id, at, &function, is_method, &types)
+    }
+
+    /// What looks like a field may be a variable with a dotted name.
+    fn settle_variable(&self, expr: &mut Expr) {
+        if !matches!(expr.kind, Kind::Select { is_test: false, .. }) {
+            return;
+        }
+        let Some(path) = dotted(expr).filter(|path| self.variables.contains_key(path.as_str())) else {
+            return;
+        };
+        let first = path.split('.').next().unwrap_or_default();
+        if !self.scopes.iter().any(|(name, _)| name == first) {
+            expr.kind = Kind::Ident(path);
+        }
     }
 
     /// A call on what looks like a value may be one of a function with a dotted name.

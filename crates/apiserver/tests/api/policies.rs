@@ -139,3 +139,18 @@ async fn a_policy_asks_what_else_the_user_may_do() {
     assert_eq!(refused.code, 403, "{}", refused.text);
     assert!(refused.text.contains("failed expression: authorizer.group"), "{}", refused.text);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_asks_about_what_the_request_is_about() {
+    let validations = json!([
+        {"expression": "authorizer.requestResource.check('create').allowed()"},
+        {"expression": "request.name != 'b' || authorizer.requestResource.name('other').check('get').allowed()"},
+        {"expression": "object.metadata.name != 'bad' || authorizer.serviceAccount('default', 'nobody')\
+            .group('').resource('configmaps').namespace('default').check('get').allowed()"},
+        {"expression": "authorizer.path('/healthz').check('get').allowed()"},
+    ]);
+    let api = with_policy(json!({"validations": validations}), json!({})).await;
+    api.post(MAPS, map("a")).await.created();
+    api.post(MAPS, map("b")).await.created();
+    assert!(api.post(MAPS, map("bad")).await.refusal().2.contains("failed expression"));
+}

@@ -33,9 +33,29 @@ struct Decided(Decision);
 
 /// The authorizer of a request's user.
 pub(super) fn authorizer(about: &About<'_>) -> Val {
+    check(about, What::Anything)
+}
+
+/// The same about what the request itself is about: all that is missing is a verb.
+pub(super) fn request_resource(about: &About<'_>) -> Val {
+    let review = about.review;
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let target = ResourceTarget {
+        group: review.served.kind.group.clone(),
+        version: "*".into(),
+        resource: review.served.kind.plural.clone(),
+        namespace: review.namespace.map(Into::into),
+        name: some(&review.name),
+        subresource: some(about.part()),
+        ..ResourceTarget::default()
+    };
+    check(about, What::Resource(target))
+}
+
+fn check(about: &About<'_>, what: What) -> Val {
     let review = about.review;
     let (authorizer, user) = (review.server.authorizer.clone(), review.user.clone());
-    Val::Foreign(Arc::new(Check { authorizer, user, what: What::Anything }))
+    Val::Foreign(Arc::new(Check { authorizer, user, what }))
 }
 
 impl Check {

@@ -169,8 +169,10 @@ impl Conditions {
 fn environment() -> Environment {
     let open = || Arc::new(Declared::plain(Type::Dyn));
     let names = ["object", "oldObject", "params", "namespaceObject", "request", "variables"];
-    let authorizer = Declared::plain(Type::opaque("kubernetes.authorization.Authorizer"));
-    let environment = Environment::new().with("authorizer", Arc::new(authorizer));
+    let opaque = |name: &str| Arc::new(Declared::plain(Type::opaque(name)));
+    let environment = Environment::new()
+        .with("authorizer", opaque("kubernetes.authorization.Authorizer"))
+        .with("authorizer.requestResource", opaque("kubernetes.authorization.ResourceCheck"));
     names.into_iter().fold(environment, |environment, name| environment.with(name, open()))
 }
 

@@ -291,6 +291,7 @@ impl<'a> About<'a> {
             ("namespaceObject", Val::of_json(&self.namespace)),
             ("request", Val::of_json(&self.request())),
             ("authorizer", authorizer::authorizer(self)),
+            ("authorizer.requestResource", authorizer::request_resource(self)),
         ])
     }
 

@@ -350,6 +350,8 @@ fn expanded(world: &World) -> LocalBoxFuture<'_, ()> {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "s",
             "gcePersistentDisk": {"pdName": "d"}, "claimRef": reference});
         create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
+        // A binder that has not seen the volume asks for another one to be made, and rightly so.
+        phase(world, "PersistentVolume", "v", "Available").await;
         claim(world, "c").await;
         phase(world, "PersistentVolumeClaim", "c", "Bound").await;
         let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});

@@ -112,6 +112,11 @@ impl Autoscaler {
             Ok(resolve) => resolve,
             Err(failure) => {
                 status.current_replicas = current;
+                // More than is allowed was wanted before the bounds changed: the target has followed them, and
+                // the status that said so got lost.
+                if status.desired_replicas > hpa.spec.max_replicas {
+                    status.desired_replicas = current;
+                }
                 self.tell(hpa, EventType::Warning, "FailedComputeMetricsReplicas", &failure);
                 return Err(ReconcileError::retry(format!(
                     "failed to compute desired number of replicas based on listed metrics for {reference}: {failure}"

@@ -59,7 +59,7 @@ struct Shared {
 /// A text that is no tape.
 ///
 /// ```
-/// let error = setpoint::tape::Replay::of("{}", setpoint::Clock::system()).unwrap_err();
+/// let error = setpoint::tape::Replay::of("{}", setpoint::Clock::system()).err().unwrap();
 /// assert_eq!(error.to_string(), "line 1 of the tape cannot be read");
 /// ```
 #[derive(Debug, thiserror::Error)]

@@ -210,8 +210,8 @@ impl SigningKey {
     }
 }
 
-/// A value in distinguished encoding: tag, length, content.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+/// A value in distinguished encoding, as keys and certificates are written: tag, length, content.
+pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];
     let mut encoded = vec![tag];

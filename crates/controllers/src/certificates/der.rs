@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+pub(super) use setpoint_token::der as value;
 
 pub(super) const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
@@ -11,22 +12,6 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const BOOLEAN_TRUE: &[u8] = &[0x01, 0x01, 0xff];
-
-/// Tag, length, content.
-pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];
-    let mut encoded = vec![tag];
-    match content.len() {
-        short @ 0..128 => encoded.push(short as u8),
-        _ => {
-            encoded.push(0x80 | significant.len() as u8);
-            encoded.extend(significant);
-        }
-    }
-    encoded.extend(content);
-    encoded
-}
 
 pub(super) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     value(SEQUENCE, &parts.concat())

@@ -122,6 +122,7 @@ impl Runnable for GarbageCollector {
             let stop = stop.clone();
             async move {
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => {}
                     () = filled.cancelled() => {}
                 }

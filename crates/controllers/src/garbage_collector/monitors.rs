@@ -61,12 +61,14 @@ impl Monitors {
             loop {
                 self.follow().await;
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(PERIOD) => {}
                     () = self.definitions.notified() => tokio::time::sleep(SETTLE).await,
                 }
             }
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = forever => {}
         }

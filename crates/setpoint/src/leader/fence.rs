@@ -91,6 +91,7 @@ impl Fence {
                         return;
                     }
                     tokio::select! {
+                        biased;
                         _ = changes.changed() => {}
                         () = self.clock.sleep_until(deadline) => {}
                     }

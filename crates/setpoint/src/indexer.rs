@@ -5,7 +5,7 @@
 //! - an index shows exactly the objects that its function names, at any time a reader looks;
 //! - a reader takes the lock for as long as it takes to clone the handles of its result, never while
 //!   it decodes: a list costs its result, not the cache;
-//! - a change of many objects becomes visible at once.
+//! - the objects of one round of changes become visible at once.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -73,6 +73,17 @@ impl Indexer {
             None => state.objects.iter().map(|entry| entry.0.clone()).collect(),
             Some(namespace) => state.in_namespace(namespace).cloned().collect(),
         }
+    }
+
+    /// The objects whose keys are not among these, which are sorted and all of objects that are here.
+    pub(crate) fn without(&self, keys: &[Key]) -> Vec<Object> {
+        let state = self.state.read();
+        if state.objects.len() == keys.len() {
+            return Vec::new();
+        }
+        let mut keys = keys.iter().peekable();
+        let unknown = |entry: &&ByKey| keys.next_if(|key| *key == entry.0.key()).is_none();
+        state.objects.iter().filter(unknown).map(|entry| entry.0.clone()).collect()
     }
 
     /// The objects found under `value` in the index `name`, in key order; none if there is no such index.

@@ -12,7 +12,7 @@
 //! | From | To | When |
 //! |---|---|---|
 //! | Empty | Listing | at once |
-//! | Listing | Opening | the list arrived; it is handed on as a whole |
+//! | Listing | Opening | the list arrived; it is handed on part by part, and at the end what was in it |
 //! | Listing | Waiting, then Empty | the list failed |
 //! | Opening | Watching | the watch is open |
 //! | Opening, Watching | Waiting, then Opening | the watch failed, or ended within a second without a word; it resumes at the last version |
@@ -36,9 +36,9 @@ use tokio::time::Sleep;
 
 use crate::backoff::Backoff;
 use crate::delta::{Delta, Deltas};
-use crate::indexer::Indexer;
+use crate::source::listing::{Heard, Listing};
 use crate::source::{Listed, Selection, Source, WatchItem};
-use crate::{ClientError, Instant, Kind, Runtime};
+use crate::{ClientError, Instant, Key, Kind, Object, Runtime};
 
 /// Each wait is stretched at random up to twice.
 const WAITS: Backoff = Backoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
@@ -70,18 +70,27 @@ pub(crate) struct Reflector {
     suspicions: u32,
     /// What has been listed or watched so far and could not be read.
     undecodable: u64,
-    /// What is in the cache, for lists of what is known already.
-    known: Arc<Indexer>,
     /// A list that takes longer has failed.
     list_within: Duration,
 }
 
 enum State {
     Empty,
-    Listing(BoxFuture<'static, Result<Listed, ClientError>>),
+    /// What has been handed on of the list so far: 16 bytes an object, a hundredth of it at most.
+    Listing {
+        listing: Listing,
+        seen: Vec<Key>,
+    },
     Opening(BoxFuture<'static, Result<Watch, ClientError>>),
-    Watching { watch: Watch, opened: Instant, silent: bool },
-    Waiting { until: Pin<Box<Sleep>>, then: AfterWait },
+    Watching {
+        watch: Watch,
+        opened: Instant,
+        silent: bool,
+    },
+    Waiting {
+        until: Pin<Box<Sleep>>,
+        then: AfterWait,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -93,8 +102,10 @@ enum AfterWait {
 /// What the next stage has to do.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// This is everything there is, at [`Reflector::revision`].
-    Replaced(Listed),
+    /// These are some of what there is.
+    Listed(Vec<Object>),
+    /// These are the last of what there is, at [`Reflector::revision`]; all of it is what has been `seen`.
+    Replaced { last: Vec<Object>, seen: Vec<Key> },
     /// What changed is in the deltas; the source is at [`Reflector::revision`].
     Changed,
 }
@@ -103,7 +114,7 @@ impl Step {
     /// How many objects it is about.
     pub(crate) fn len(&self, deltas: &Deltas) -> usize {
         match self {
-            Self::Replaced(listed) => listed.objects.len(),
+            Self::Listed(objects) | Self::Replaced { last: objects, .. } => objects.len(),
             Self::Changed => deltas.len(),
         }
     }
@@ -114,7 +125,6 @@ impl Reflector {
         source: Arc<dyn Source>,
         (kind, selection): (Kind, Selection),
         runtime: Runtime,
-        known: Arc<Indexer>,
         list_within: Duration,
     ) -> Self {
         Self {
@@ -128,7 +138,6 @@ impl Reflector {
             failures: 0,
             suspicions: 0,
             undecodable: 0,
-            known,
             list_within,
         }
     }
@@ -143,20 +152,39 @@ impl Reflector {
         self.state = State::Empty;
     }
 
+    /// Whether a list is being read. It is not to be kept waiting: it would run out of time.
+    pub(crate) fn is_listing(&self) -> bool {
+        matches!(self.state, State::Listing { .. })
+    }
+
+    /// Whether everything handed on is as of its revision: not while a list is read or tried again.
+    pub(crate) fn is_at_its_revision(&self) -> bool {
+        matches!(self.state, State::Opening(_) | State::Watching { .. })
+    }
+
     /// The newest version handed on, as a number; 0 if it is none.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Waits for a list, or for at least one item of a watch and then takes what else has arrived, as
+    /// Waits for a part of a list, or for at least one item of a watch and then takes what else has arrived, as
     /// far as the deltas have room. May be dropped at any time: nothing is lost, the next call goes on.
     pub(crate) async fn next(&mut self, deltas: &mut Deltas) -> Step {
         loop {
             match &mut self.state {
                 State::Empty => self.list(),
-                State::Listing(list) => match list.await {
-                    Ok(listed) => return Step::Replaced(self.listed(listed)),
-                    Err(error) => self.list_failed(&error),
+                State::Listing { listing, seen } => match listing.next().await {
+                    Heard::Objects(objects) => {
+                        seen.extend(objects.iter().map(|object| object.key().clone()));
+                        return Step::Listed(objects);
+                    }
+                    Heard::Again => seen.clear(),
+                    Heard::End(Ok(listed)) => {
+                        seen.extend(listed.objects.iter().map(|object| object.key().clone()));
+                        let seen = std::mem::take(seen);
+                        return Step::Replaced { last: self.listed(listed), seen };
+                    }
+                    Heard::End(Err(error)) => self.list_failed(&error),
                 },
                 State::Opening(open) => match open.await {
                     Ok(watch) => {
@@ -185,17 +213,11 @@ impl Reflector {
 
     fn list(&mut self) {
         let (source, kind, selection) = (self.source.clone(), self.kind.clone(), self.selection.clone());
-        let (known, within) = (self.known.clone(), self.list_within);
-        let list = async move {
-            match tokio::time::timeout(within, source.relist(&kind, &selection, &known)).await {
-                Ok(listed) => listed,
-                Err(_) => Err(ClientError::Transport(format!("no complete list within {within:?}").into())),
-            }
-        };
-        self.state = State::Listing(list.boxed());
+        let listing = Listing::start(source, kind, selection, self.list_within);
+        self.state = State::Listing { listing, seen: Vec::new() };
     }
 
-    fn listed(&mut self, listed: Listed) -> Listed {
+    fn listed(&mut self, listed: Listed) -> Vec<Object> {
         if listed.undecodable > 0 {
             self.undecodable += listed.undecodable as u64;
             tracing::warn!(kind = %self.kind, objects = listed.undecodable, "objects left out of a list: cannot read their metadata");
@@ -204,7 +226,7 @@ impl Reflector {
         self.revision = listed.resource_version.parse().unwrap_or(0);
         self.suspicions = 0;
         self.open();
-        listed
+        listed.objects
     }
 
     fn list_failed(&mut self, error: &ClientError) {

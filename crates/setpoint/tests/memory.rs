@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use setpoint::source::KubeSource;
-use setpoint::{Clock, Informers, Rng, Runtime};
+use setpoint::{Clock, Event, Informers, Rng, Runtime};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -103,7 +103,7 @@ impl Server {
 #[tokio::test(start_paused = true)]
 async fn a_relist_peaks_at_less_than_a_third_above_the_settled_memory() {
     let server = Server {
-        lists: Arc::new(vec![pages(1, 1), pages(2, PODS), pages(3, 10)]),
+        lists: Arc::new(vec![pages(1, 1), pages(2, PODS), pages(3, 10), pages(4, 1)]),
         version: Arc::new(AtomicUsize::new(1)),
         expired: watch::Sender::default(),
         peak: Arc::default(),
@@ -122,7 +122,14 @@ async fn a_relist_peaks_at_less_than_a_third_above_the_settled_memory() {
     assert_eq!(pods.objects().len(), PODS);
     let settled = allocated() - before;
 
-    for (version, changed) in [(2, PODS), (3, 10)] {
+    let (peak, told) = (server.peak.clone(), AtomicUsize::new(0));
+    pods.add_handler(move |_: &Event| {
+        if told.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+            peak.fetch_max(allocated(), Ordering::Relaxed);
+        }
+    });
+    pods.synced().await;
+    for (version, changed) in [(2, PODS), (3, 10), (4, 1)] {
         server.version.store(version, Ordering::Relaxed);
         server.peak.store(0, Ordering::Relaxed);
         server.expired.send_modify(|times| *times += 1);

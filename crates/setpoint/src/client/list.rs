@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::send::Call;
 use super::{Client, ClientError, path};
 use crate::object::DecodeError;
-use crate::source::{Listed, Selection};
+use crate::source::{Listed, Parts, Selection};
 use crate::{Kind, Object};
 
 /// How many objects a page has. As client-go's pager: a large list is read in bounded steps.
@@ -43,27 +43,37 @@ enum Page {
 impl Client {
     /// Lists objects from the API server, not from a cache; the list is consistent.
     pub async fn list(&self, kind: &Kind, selection: &Selection) -> Result<Listed, ClientError> {
-        self.list_as(kind, selection, Object::from_json).await
+        self.list_as(kind, selection, None, Object::from_json).await
     }
 
-    /// The same, with what makes an object of an item; an item is a part of the page that holds it.
+    /// The same, handed over page by page, with what makes an object of an item; an item is a part of the
+    /// page that holds it.
     pub(crate) async fn list_as(
         &self,
         kind: &Kind,
         selection: &Selection,
+        parts: Option<&Parts>,
         make: impl Fn(Bytes) -> Result<Object, DecodeError>,
     ) -> Result<Listed, ClientError> {
         let mut listed = Listed::default();
         let mut page = Page::First;
         loop {
             match self.page(kind, selection, &page).await {
-                Ok(reply) => match add_page(&mut listed, &reply, &make)? {
-                    next if next.is_empty() => return Ok(listed),
-                    next => page = Page::After(next),
-                },
+                Ok(reply) => {
+                    let next = add_page(&mut listed, &reply, &make)?;
+                    if next.is_empty() {
+                        return Ok(listed);
+                    }
+                    page = Page::After(next);
+                    drop(reply);
+                    listed.hand_over(parts).await;
+                }
                 // The version that the pages show is gone; the next try must not be outlived again.
                 Err(error) if error.is_expired() && matches!(page, Page::After(_)) => {
                     (listed, page) = (Listed::default(), Page::Whole);
+                    if let Some(parts) = parts {
+                        parts.again().await;
+                    }
                 }
                 Err(error) => return Err(error),
             }

@@ -71,8 +71,12 @@ where
     fn handle(&self, event: &Event) {
         let (cause, priority) = significance(event);
         (self.map)(event, &mut |key| {
-            let object = Some(event.object().key().clone());
-            self.queue.add_for(key, priority, Trigger { cause, kind: self.kind.clone(), object });
+            let object = || Some(event.object().key().clone());
+            self.queue.add_because(key, priority, || Trigger {
+                cause,
+                kind: self.kind.clone(),
+                object: object(),
+            });
         });
     }
 

@@ -4,17 +4,17 @@
 //! cache has come to its version, and compared at that moment; a cache that has moved past it without
 //! stopping there says nothing, and the next list tries again.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::time::Sleep;
 
 use crate::indexer::Indexer;
-use crate::source::{Listed, Selection, Source};
-use crate::{ClientError, Kind, Object};
+use crate::source::listing::{Heard, Listing};
+use crate::source::{Selection, Source};
+use crate::{Key, Kind, Object};
 
 /// Looks now and then whether a cache is right.
 pub(super) struct Check {
@@ -22,15 +22,44 @@ pub(super) struct Check {
     what: (Kind, Selection),
     known: Arc<Indexer>,
     every: Option<Duration>,
+    /// A list that takes longer has failed.
+    within: Duration,
     state: State,
 }
 
 enum State {
     Idle,
     Waiting(Pin<Box<Sleep>>),
-    Listing(BoxFuture<'static, Result<Listed, ClientError>>),
-    /// Until the cache is at its version.
-    Listed(Listed),
+    Listing {
+        listing: Listing,
+        versions: Vec<Version>,
+    },
+    /// Until the cache is at this version.
+    Listed {
+        versions: Vec<Version>,
+        at: u64,
+    },
+}
+
+/// Which version of an object there is: all of a list that is kept for the comparison.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    key: Key,
+    uid: Box<str>,
+    version: Box<str>,
+}
+
+impl Version {
+    fn of(object: &Object) -> Self {
+        let (uid, version) = (object.meta().uid.clone(), object.meta().resource_version.clone());
+        Self { key: object.key().clone(), uid, version }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} @{}", self.key, self.version)
+    }
 }
 
 pub(super) enum Verdict {
@@ -45,8 +74,9 @@ impl Check {
         what: (Kind, Selection),
         known: Arc<Indexer>,
         every: Option<Duration>,
+        within: Duration,
     ) -> Self {
-        Self { source, what, known, every, state: State::Idle }
+        Self { source, what, known, every, within, state: State::Idle }
     }
 
     /// Waits for a list to compare with; for ever if none is wanted, or the last one still waits. May be
@@ -61,52 +91,58 @@ impl Check {
                     time.await;
                     self.list();
                 }
-                (State::Listing(list), _) => match list.await {
-                    Ok(listed) => {
-                        self.state = State::Listed(listed);
+                (State::Listing { listing, versions }, _) => match listing.next().await {
+                    Heard::Objects(objects) => versions.extend(objects.iter().map(Version::of)),
+                    Heard::Again => versions.clear(),
+                    Heard::End(Ok(listed)) => {
+                        versions.extend(listed.objects.iter().map(Version::of));
+                        let at = listed.resource_version.parse().unwrap_or(0);
+                        self.state = State::Listed { versions: std::mem::take(versions), at };
                         return;
                     }
-                    Err(_) => self.state = State::Idle,
+                    Heard::End(Err(_)) => self.state = State::Idle,
                 },
-                (State::Idle, None) | (State::Listed(_), _) => std::future::pending().await,
+                (State::Idle, None) | (State::Listed { .. }, _) => std::future::pending().await,
             }
         }
     }
 
     fn list(&mut self) {
-        let (source, known, (kind, selection)) = (self.source.clone(), self.known.clone(), self.what.clone());
-        let list = async move { source.relist(&kind, &selection, &known).await };
-        self.state = State::Listing(list.boxed());
+        let (kind, selection) = self.what.clone();
+        let listing = Listing::start(self.source.clone(), kind, selection, self.within);
+        self.state = State::Listing { listing, versions: Vec::new() };
     }
 
     /// What can be said about a cache at this version.
     pub(super) fn verdict(&mut self, revision: u64) -> Verdict {
-        let State::Listed(listed) = &self.state else { return Verdict::Consistent };
-        let at: u64 = listed.resource_version.parse().unwrap_or(0);
-        if revision < at {
+        let State::Listed { versions, at } = &mut self.state else { return Verdict::Consistent };
+        if revision < *at {
             return Verdict::Consistent;
         }
-        let difference =
-            if revision == at { difference(&listed.objects, &self.known.list(None)) } else { None };
+        let difference = if revision == *at {
+            versions.sort();
+            let cached: Vec<Version> = self.known.list(None).iter().map(Version::of).collect();
+            difference(versions, &cached)
+        } else {
+            None
+        };
         self.state = State::Idle;
         difference.map_or(Verdict::Consistent, Verdict::Inconsistent)
     }
 }
 
-/// The first difference between two sets of objects.
-fn difference(listed: &[Object], cached: &[Object]) -> Option<String> {
-    let mut listed: Vec<&Object> = listed.iter().collect();
-    listed.sort_by(|a, b| a.key().cmp(b.key()));
+/// The first difference between two sets of objects in key order.
+fn difference(listed: &[Version], cached: &[Version]) -> Option<String> {
     let mut cached = cached.iter().peekable();
     for object in listed {
-        if let Some(extra) = cached.next_if(|cached| cached.key() < object.key()) {
-            return Some(format!("{extra:?} is in the cache alone"));
+        if let Some(extra) = cached.next_if(|cached| cached.key < object.key) {
+            return Some(format!("{extra} is in the cache alone"));
         }
-        match cached.next_if(|cached| cached.key() == object.key()) {
-            None => return Some(format!("{object:?} is not in the cache")),
-            Some(same) if same.same_version(object) => {}
-            Some(other) => return Some(format!("{object:?} is {other:?} in the cache")),
+        match cached.next_if(|cached| cached.key == object.key) {
+            None => return Some(format!("{object} is not in the cache")),
+            Some(same) if same == object => {}
+            Some(other) => return Some(format!("{object} is {other} in the cache")),
         }
     }
-    cached.next().map(|extra| format!("{extra:?} is in the cache alone"))
+    cached.next().map(|extra| format!("{extra} is in the cache alone"))
 }

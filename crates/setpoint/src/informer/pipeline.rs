@@ -12,7 +12,7 @@ use crate::delta::{Delta, Deltas};
 use crate::indexer::Change;
 use crate::reflector::{Reflector, Step};
 use crate::source::Source;
-use crate::{Event, Object, Runtime};
+use crate::{Event, Key, Object, Runtime};
 
 /// Readers wait while a round of changes is written. With an index that decodes each object, at about
 /// 10 µs, and another time what it was before, 64 changes take 1.3 ms at most.
@@ -30,9 +30,10 @@ pub(super) struct Pipeline {
 impl Pipeline {
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn Source>, runtime: &Runtime) -> Self {
         let what = (shared.kind.clone(), shared.selection.clone());
-        let (known, within) = (shared.indexer.clone(), shared.list_within);
-        let check = Check::new(source.clone(), what.clone(), known.clone(), shared.checked_every);
-        let reflector = Reflector::new(source, what, runtime.clone(), known, within);
+        let within = shared.list_within;
+        let check =
+            Check::new(source.clone(), what.clone(), shared.indexer.clone(), shared.checked_every, within);
+        let reflector = Reflector::new(source, what, runtime.clone(), within);
         let (deltas, runtime) = (Deltas::default(), runtime.clone());
         Self { shared, reflector, deltas, runtime, resync: None, check }
     }
@@ -43,7 +44,9 @@ impl Pipeline {
             self.tell_untold();
             let (shared, reflector, deltas) = (&self.shared, &mut self.reflector, &mut self.deltas);
             let next = async move {
-                shared.room().await;
+                if !reflector.is_listing() {
+                    shared.room().await;
+                }
                 reflector.next(deltas).await
             };
             tokio::select! {
@@ -74,6 +77,9 @@ impl Pipeline {
 
     /// Compares the cache with a list of the same version, if there is one.
     fn compare(&mut self) {
+        if !self.reflector.is_at_its_revision() {
+            return;
+        }
         match self.check.verdict(self.reflector.revision()) {
             Verdict::Consistent => {}
             Verdict::Inconsistent(difference) => {
@@ -86,7 +92,11 @@ impl Pipeline {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Replaced(listed) => self.replace(listed.objects),
+            Step::Listed(objects) => return self.take_in(objects),
+            Step::Replaced { last, seen } => {
+                self.take_in(last);
+                self.drop_unseen(seen);
+            }
             Step::Changed => self.drain(),
         }
         let revision = self.reflector.revision();
@@ -112,22 +122,38 @@ impl Pipeline {
         }
     }
 
-    /// Makes the cache show a list: what differs is found aside, then written at once.
-    fn replace(&mut self, mut listed: Vec<Object>) {
+    /// Makes the cache show a part of a list, in place: each object goes as its successor comes, so that
+    /// even of a world in which everything has changed there are never two copies.
+    fn take_in(&mut self, mut listed: Vec<Object>) {
         listed.sort_by(|a, b| a.key().cmp(b.key()));
         let initial = !self.shared.progress.borrow().listed;
-        let (changed, gone) = difference(&self.shared.indexer.list(None), listed);
-        let mut events = Vec::with_capacity(changed.len() + gone.len());
-        let mut change = self.shared.indexer.change();
-        for object in gone {
-            change.remove(object.key());
-            events.push(Event::Deleted { last: object, missed: true });
+        let mut events = Vec::with_capacity(listed.len().min(ROUND));
+        let mut listed = listed.into_iter();
+        while listed.len() > 0 {
+            let mut change = self.shared.indexer.change();
+            for object in listed.by_ref().take(ROUND) {
+                self.shared.upsert(&mut change, object, initial, &mut events);
+            }
+            drop(change);
+            self.tell(&mut events);
         }
-        for object in changed {
-            self.shared.upsert(&mut change, object, initial, &mut events);
+    }
+
+    /// The whole list has been taken in: what it did not show is gone.
+    fn drop_unseen(&mut self, mut seen: Vec<Key>) {
+        seen.sort();
+        seen.dedup();
+        let mut gone = self.shared.indexer.without(&seen).into_iter();
+        let mut events = Vec::with_capacity(gone.len().min(ROUND));
+        while gone.len() > 0 {
+            let mut change = self.shared.indexer.change();
+            for object in gone.by_ref().take(ROUND) {
+                change.remove(object.key());
+                events.push(Event::Deleted { last: object, missed: true });
+            }
+            drop(change);
+            self.tell(&mut events);
         }
-        drop(change);
-        self.tell(&mut events);
     }
 
     fn tell(&self, events: &mut Vec<Event>) {
@@ -190,23 +216,6 @@ fn delete(change: &mut Change<'_>, last: Object, events: &mut Vec<Event>) {
     // The end of an object that was never seen: what is known under its name ended before.
     let last = if missed { known } else { last };
     events.push(Event::Deleted { last, missed });
-}
-
-/// What is new or changed in `listed`, and what of `known` is gone; both are in key order.
-fn difference(known: &[Object], listed: Vec<Object>) -> (Vec<Object>, Vec<Object>) {
-    let (mut changed, mut gone) = (Vec::new(), Vec::new());
-    let mut known = known.iter().peekable();
-    for object in listed {
-        while let Some(missing) = known.next_if(|known| known.key() < object.key()) {
-            gone.push(missing.clone());
-        }
-        match known.next_if(|known| known.key() == object.key()) {
-            Some(same) if same.same_version(&object) => {}
-            _ => changed.push(object),
-        }
-    }
-    gone.extend(known.cloned());
-    (changed, gone)
 }
 
 async fn due(timer: &mut Option<Pin<Box<Sleep>>>) {

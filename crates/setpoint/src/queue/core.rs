@@ -14,7 +14,9 @@ use std::task::{Poll, Waker};
 use setpoint_clock::Instant;
 
 use super::lock::{Mutex, MutexGuard};
-use super::state::{Add, State, Taken};
+use super::ready::Priority;
+use super::state::{Add, State};
+use super::trigger::Trigger;
 use super::waiters::{Place, Wakes};
 use crate::reconcile::WorkKey;
 
@@ -24,7 +26,7 @@ pub(super) struct Core<K> {
 
 /// What a taker gets.
 pub(super) enum Offer<K> {
-    Key(Taken<K>),
+    Key(K),
     /// The queue has ended.
     End,
     /// Nothing yet. The timekeeper is told when to look again.
@@ -41,45 +43,58 @@ impl<K: WorkKey> Core<K> {
         self.state.lock()
     }
 
-    /// Changes the state, with every key added whose time has come, then wakes whom `change` names. `now`
-    /// is only asked while something is delayed or observed.
-    fn change<T>(&self, now: impl Fn() -> Instant, change: impl FnOnce(&mut State<K>, &mut Wakes) -> T) -> T {
-        let mut wakes = Wakes::default();
+    /// The state to change, with every key added whose time has come. `now` is only asked while something
+    /// is delayed or observed. Whoever is to be woken is, once the lock is released.
+    #[inline]
+    fn caught_up(&self, now: impl Fn() -> Instant, wakes: &mut Wakes) -> MutexGuard<'_, State<K>> {
         let mut state = self.state.lock();
         for _ in 0..state.catch_up(now) {
             wakes.push(state.waiters.next());
         }
-        let result = change(&mut state, &mut wakes);
+        state
+    }
+
+    /// Adds every key whose time has come, then shows the state.
+    pub(super) fn with<T>(&self, now: impl Fn() -> Instant, look: impl FnOnce(&mut State<K>) -> T) -> T {
+        let mut wakes = Wakes::default();
+        let mut state = self.caught_up(now, &mut wakes);
+        let result = look(&mut state);
         drop(state);
         wakes.wake();
         result
     }
 
-    /// Adds every key whose time has come, then shows the state.
-    pub(super) fn with<T>(&self, now: impl Fn() -> Instant, look: impl FnOnce(&mut State<K>) -> T) -> T {
-        self.change(now, |state, _| look(state))
-    }
-
-    pub(super) fn add(&self, key: K, add: Add, now: impl Fn() -> Instant) {
-        self.change(&now, |state, wakes| {
-            if let Some(window) = state.window {
-                if state.delay(key, now(), window, add) {
-                    wakes.push(state.waiters.rearm());
-                }
-            } else if state.add(key, add, &now) {
-                wakes.push(state.waiters.next());
+    #[inline]
+    pub(super) fn add(
+        &self,
+        key: K,
+        priority: Priority,
+        trigger: impl FnOnce() -> Trigger,
+        now: impl Fn() -> Instant,
+    ) {
+        let mut wakes = Wakes::default();
+        let mut state = self.caught_up(&now, &mut wakes);
+        if let Some(window) = state.window {
+            if state.delay(key, now(), window, Add { priority, trigger: trigger() }) {
+                wakes.push(state.waiters.rearm());
             }
-        });
+        } else if state.add(key, priority, trigger, &now) {
+            wakes.push(state.waiters.next());
+        }
+        drop(state);
+        wakes.wake();
     }
 
     /// Adds a key now, whether or not keys that are added wait for others.
     pub(super) fn add_at_once(&self, key: K, add: Add, now: impl Fn() -> Instant) {
-        self.change(&now, |state, wakes| {
-            state.count_retry();
-            if state.add(key, add, &now) {
-                wakes.push(state.waiters.next());
-            }
-        });
+        let mut wakes = Wakes::default();
+        let mut state = self.caught_up(&now, &mut wakes);
+        state.count_retry();
+        if state.add(key, add.priority, || add.trigger, &now) {
+            wakes.push(state.waiters.next());
+        }
+        drop(state);
+        wakes.wake();
     }
 
     /// Changes a delay; `change` says whether the earliest of all came forward.
@@ -94,20 +109,28 @@ impl<K: WorkKey> Core<K> {
         wakes.wake();
     }
 
-    /// Looks for a key; if there is none the taker becomes a waiter.
-    pub(super) fn take(&self, place: &mut Place, waker: &Waker, now: impl Fn() -> Instant) -> Offer<K> {
+    /// Looks for a key, and says in `trigger` what set it off, if that is wanted; if there is no key the
+    /// taker becomes a waiter.
+    #[inline]
+    pub(super) fn take(
+        &self,
+        place: &mut Place,
+        waker: &Waker,
+        trigger: Option<&mut Trigger>,
+        now: impl Fn() -> Instant,
+    ) -> Offer<K> {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
         let promoted = state.catch_up(&now);
-        let offer = match state.take(&now) {
-            Some(taken) => Offer::Key(taken),
+        let offer = match state.take(trigger, &now) {
+            Some(key) => Offer::Key(key),
             None if state.stopping() => Offer::End,
             None => {
                 state.waiters.wait(place, waker);
                 return Offer::Wait(state.earliest().filter(|_| state.waiters.keep_time(place)));
             }
         };
-        let vacant = state.waiters.leave(place) && state.earliest().is_some();
+        let vacant = state.waiters.leave(place) && state.delayed() > 0;
         // One of those whose time has come is in this taker's hands.
         for _ in 0..promoted.saturating_sub(1) + usize::from(vacant) {
             wakes.push(state.waiters.next());
@@ -136,13 +159,17 @@ impl<K: WorkKey> Core<K> {
     }
 
     /// The work on a taken key has ended; whether the queue has ended and this was the last.
+    #[inline]
     pub(super) fn done(&self, key: &K, now: impl Fn() -> Instant) -> bool {
-        self.change(&now, |state, wakes| {
-            if state.done(key, &now) {
-                wakes.push(state.waiters.next());
-            }
-            state.stopping() && state.is_drained()
-        })
+        let mut wakes = Wakes::default();
+        let mut state = self.caught_up(&now, &mut wakes);
+        if state.done(key, &now) {
+            wakes.push(state.waiters.next());
+        }
+        let drained = state.stopping() && state.is_drained();
+        drop(state);
+        wakes.wake();
+        drained
     }
 
     /// Whether there is room; if not, `waker` is woken when there may be.

@@ -51,7 +51,7 @@ use crate::metrics::{Metrics, QueueFigures, QueueStats};
 use crate::reconcile::WorkKey;
 use limiter::PerKey;
 
-pub(crate) use self::state::Taken;
+pub(crate) use self::take::Taken;
 
 /// A queue of keys: plain, delaying and rate-limiting in one. Cheap to clone.
 ///
@@ -196,7 +196,7 @@ impl<K: WorkKey> Queue<K> {
 
     /// Adds the key now.
     pub fn add(&self, key: K) {
-        self.add_for(key, Priority::Normal, Trigger::default());
+        self.add_because(key, Priority::Normal, Trigger::default);
     }
 
     /// Adds the key now, as urgent as this. A key that waits already is raised, never lowered.
@@ -213,12 +213,18 @@ impl<K: WorkKey> Queue<K> {
     /// # });
     /// ```
     pub fn add_with_priority(&self, key: K, priority: Priority) {
-        self.add_for(key, priority, Trigger::default());
+        self.add_because(key, priority, Trigger::default);
     }
 
     /// Adds the key now, and says what set it off: for logs and traces.
     pub fn add_for(&self, key: K, priority: Priority, trigger: Trigger) {
-        self.shared.core.add(key, Add { priority, trigger }, || self.shared.clock.instant());
+        self.add_because(key, priority, || trigger);
+    }
+
+    /// The same; a key that waits already is not told what else set it off.
+    #[inline]
+    pub(crate) fn add_because(&self, key: K, priority: Priority, trigger: impl FnOnce() -> Trigger) {
+        self.shared.core.add(key, priority, trigger, || self.shared.clock.instant());
     }
 
     /// Adds the key once `delay` has passed; of several delays for a key the earliest counts.
@@ -309,13 +315,13 @@ impl<K: WorkKey> Queue<K> {
     /// Waits for a key to work on; `None` once the queue is shut down and empty.
     ///
     /// Dropping the future loses nothing: no key has been taken before it is ready.
-    pub async fn take(&self) -> Option<K> {
-        self.take_work().await.map(|taken| taken.key)
+    pub fn take(&self) -> impl Future<Output = Option<K>> + Send + '_ {
+        Take::new(&self.shared)
     }
 
     /// The same, with what set the work off.
     pub(crate) fn take_work(&self) -> impl Future<Output = Option<Taken<K>>> + '_ {
-        Take::new(&self.shared)
+        Take::new(&self.shared).work()
     }
 
     /// The work on a taken key has ended.

@@ -58,6 +58,7 @@ impl Ready {
     }
 
     /// Gives a slot the last place of a priority; the ticket says that the place is its own.
+    #[inline]
     pub(super) fn push(&mut self, slot: usize, priority: Priority) -> u64 {
         self.tickets += 1;
         self.len += 1;
@@ -79,6 +80,7 @@ impl Ready {
     }
 
     /// The slot whose turn it is.
+    #[inline]
     pub(super) fn pop(&mut self, own: impl Fn(usize, u64) -> bool) -> Option<usize> {
         let level = self.next_level()?;
         loop {

@@ -53,17 +53,10 @@ pub(super) struct State<K> {
     pub(super) timing: Timing,
 }
 
-/// How a key is added.
+/// How a key is added once its delay is over.
 pub(super) struct Add {
     pub(super) priority: Priority,
     pub(super) trigger: Trigger,
-}
-
-/// A key that a worker has, and what set it off.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken<K> {
-    pub(crate) key: K,
-    pub(crate) trigger: Trigger,
 }
 
 struct Entry<K> {
@@ -77,7 +70,8 @@ struct Entry<K> {
     /// Its place in `ready`.
     ticket: u64,
     trigger: Trigger,
-    due: Option<Due>,
+    /// Boxed: few keys have one, and every turn moves through entries.
+    due: Option<Box<Due>>,
     /// For the metrics, and only while somebody observes them.
     added_at: Option<Instant>,
     started_at: Option<Instant>,
@@ -121,14 +115,21 @@ impl<K: WorkKey> State<K> {
         }
     }
 
-    /// Whether the key became ready, so that somebody should be woken. `now` is only read while
-    /// somebody observes the metrics.
-    pub(super) fn add(&mut self, key: K, add: Add, now: impl FnOnce() -> Instant) -> bool {
+    /// Whether the key became ready, so that somebody should be woken. `trigger` is only asked for if the
+    /// key did not wait already, and `now` only while somebody observes the metrics.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        key: K,
+        priority: Priority,
+        trigger: impl FnOnce() -> Trigger,
+        now: impl FnOnce() -> Instant,
+    ) -> bool {
         if self.stopping {
             return false;
         }
         let slot = self.slot_of(key);
-        self.mark_dirty(slot, add, now)
+        self.mark_dirty(slot, priority, trigger, now)
     }
 
     /// Adds the key after `delay`; an earlier delay stays. Whether this is now the earliest delay of all.
@@ -167,7 +168,7 @@ impl<K: WorkKey> State<K> {
             return false;
         }
         let slot = self.slot_of(key);
-        let known = self.entries[slot].due.as_ref();
+        let known = self.entries[slot].due.as_deref();
         let Some(at) = choose(known) else {
             self.remove_if_idle(slot);
             return false;
@@ -176,14 +177,13 @@ impl<K: WorkKey> State<K> {
             self.delayed.remove(&(known.at, known.order, slot));
         }
         self.delays += 1;
-        let due = &mut self.entries[slot].due;
-        *due = Some(match due.take() {
-            None => Due { at, order: self.delays, since: now, add },
-            Some(mut known) => {
+        match &mut self.entries[slot].due {
+            Some(known) => {
+                (known.at, known.order) = (at, self.delays);
                 known.add.priority = known.add.priority.max(add.priority);
-                Due { at, order: self.delays, ..known }
             }
-        });
+            due @ None => *due = Some(Box::new(Due { at, order: self.delays, since: now, add })),
+        }
         self.delayed.insert((at, self.delays, slot));
         self.earliest() == Some(at)
     }
@@ -208,12 +208,16 @@ impl<K: WorkKey> State<K> {
         while let Some(&(at, order, slot)) = self.delayed.first().filter(|(at, ..)| *at <= now) {
             self.delayed.remove(&(at, order, slot));
             let Some(due) = self.entries[slot].due.take() else { continue };
-            promoted += usize::from(self.mark_dirty(slot, due.add, || now));
+            let Add { priority, trigger } = due.add;
+            promoted += usize::from(self.mark_dirty(slot, priority, || trigger, || now));
         }
         promoted
     }
 
-    pub(super) fn take(&mut self, now: impl FnOnce() -> Instant) -> Option<Taken<K>> {
+    /// The key whose turn it is; `trigger` becomes what set it off, if that is wanted. It is no part of what
+    /// is returned, so that a key travels to its taker in registers.
+    #[inline]
+    pub(super) fn take(&mut self, trigger: Option<&mut Trigger>, now: impl FnOnce() -> Instant) -> Option<K> {
         let Self { ready, entries, .. } = self;
         let slot = ready.pop(|slot, ticket| entries[slot].ticket == ticket)?;
         let entry = &mut self.entries[slot];
@@ -226,11 +230,14 @@ impl<K: WorkKey> State<K> {
             entry.started_at = Some(now);
             self.timing.waited(entry.added_at.take(), now);
         }
-        let trigger = std::mem::take(&mut entry.trigger);
-        entry.key.clone().map(|key| Taken { key, trigger })
+        if let Some(trigger) = trigger {
+            entry.trigger.move_to(trigger);
+        }
+        entry.key.clone()
     }
 
     /// Whether the key became ready again.
+    #[inline]
     pub(super) fn done(&mut self, key: &K, now: impl FnOnce() -> Instant) -> bool {
         let hash = self.hasher.hash_one(key);
         let Ok(found) = self.table.find_entry(hash, |slot| self.entries[*slot].holds(key)) else {
@@ -347,6 +354,7 @@ impl<K: WorkKey> State<K> {
     }
 
     /// The slot of the key, made if there is none.
+    #[inline]
     fn slot_of(&mut self, key: K) -> usize {
         let hash = self.hasher.hash_one(&key);
         let Self { entries, free, table, .. } = self;
@@ -364,13 +372,20 @@ impl<K: WorkKey> State<K> {
         }
     }
 
-    fn mark_dirty(&mut self, slot: usize, add: Add, now: impl FnOnce() -> Instant) -> bool {
+    #[inline]
+    fn mark_dirty(
+        &mut self,
+        slot: usize,
+        priority: Priority,
+        trigger: impl FnOnce() -> Trigger,
+        now: impl FnOnce() -> Instant,
+    ) -> bool {
         let entry = &mut self.entries[slot];
         if entry.dirty {
-            self.raise(slot, add.priority);
+            self.raise(slot, priority);
             return false;
         }
-        (entry.dirty, entry.priority, entry.trigger) = (true, add.priority, add.trigger);
+        (entry.dirty, entry.priority, entry.trigger) = (true, priority, trigger());
         self.timing.adds += 1;
         if self.timing.observed {
             entry.added_at = Some(now());
@@ -378,7 +393,7 @@ impl<K: WorkKey> State<K> {
         if entry.processing {
             return false;
         }
-        entry.ticket = self.ready.push(slot, add.priority);
+        entry.ticket = self.ready.push(slot, priority);
         true
     }
 

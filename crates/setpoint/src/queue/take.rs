@@ -8,13 +8,25 @@ use tokio::time::Sleep;
 
 use super::Shared;
 use super::core::Offer;
-use super::state::Taken;
+use super::trigger::Trigger;
 use super::waiters::Place;
 use crate::reconcile::WorkKey;
 
-/// A taker: waits for a key.
+/// A key that a worker has, and what set it off.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Taken<K> {
+    pub(crate) key: K,
+    pub(crate) trigger: Trigger,
+}
+
+/// A taker: waits for a key. Two words, because mostly there is one and nothing is waited for.
 pub(super) struct Take<'a, K: WorkKey> {
     shared: &'a Shared<K>,
+    waiting: Option<Box<Waiting>>,
+}
+
+#[derive(Default)]
+struct Waiting {
     place: Place,
     /// Runs while this taker is the timekeeper.
     timer: Option<Pin<Box<Sleep>>>,
@@ -22,9 +34,38 @@ pub(super) struct Take<'a, K: WorkKey> {
 
 impl<'a, K: WorkKey> Take<'a, K> {
     pub(super) fn new(shared: &'a Shared<K>) -> Self {
-        Self { shared, place: Place::default(), timer: None }
+        Self { shared, waiting: None }
     }
 
+    /// Waits for a key, with what set it off.
+    pub(super) async fn work(mut self) -> Option<Taken<K>> {
+        let mut trigger = Trigger::default();
+        let key = std::future::poll_fn(|context| self.poll_key(Some(&mut trigger), context)).await?;
+        Some(Taken { key, trigger })
+    }
+
+    #[inline]
+    fn poll_key(&mut self, mut trigger: Option<&mut Trigger>, context: &mut Context<'_>) -> Poll<Option<K>> {
+        loop {
+            let mut place = self.waiting.as_mut().map(|waiting| std::mem::take(&mut waiting.place));
+            let place = place.get_or_insert_default();
+            let now = || self.shared.clock.instant();
+            match self.shared.core.take(place, context.waker(), trigger.as_deref_mut(), now) {
+                Offer::Key(key) => return Poll::Ready(Some(key)),
+                Offer::End => return Poll::Ready(None),
+                Offer::Wait(due) => {
+                    let waiting = self.waiting.get_or_insert_default();
+                    waiting.place = std::mem::take(place);
+                    if !due.is_some_and(|due| waiting.poll_time(due, context)) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Waiting {
     /// Whether it is `due`; if not, this taker is polled again when it is.
     fn poll_time(&mut self, due: Instant, context: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
@@ -36,28 +77,18 @@ impl<'a, K: WorkKey> Take<'a, K> {
 }
 
 impl<K: WorkKey> Future for Take<'_, K> {
-    type Output = Option<Taken<K>>;
+    type Output = Option<K>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        loop {
-            let now = || this.shared.clock.instant();
-            match this.shared.core.take(&mut this.place, context.waker(), now) {
-                Offer::Key(taken) => return Poll::Ready(Some(taken)),
-                Offer::End => return Poll::Ready(None),
-                Offer::Wait(None) => return Poll::Pending,
-                Offer::Wait(Some(due)) => {
-                    if !this.poll_time(due, context) {
-                        return Poll::Pending;
-                    }
-                }
-            }
-        }
+        self.poll_key(None, context)
     }
 }
 
 impl<K: WorkKey> Drop for Take<'_, K> {
     fn drop(&mut self) {
-        self.shared.core.give_up(&mut self.place);
+        if let Some(waiting) = &mut self.waiting {
+            self.shared.core.give_up(&mut waiting.place);
+        }
     }
 }

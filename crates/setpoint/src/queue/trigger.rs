@@ -49,6 +49,17 @@ pub enum Cause {
     Delay,
 }
 
+impl Trigger {
+    /// Leaves nothing behind. Part by part: a processor stalls when it reads in one piece what it has just
+    /// written in several.
+    #[inline]
+    pub(super) fn move_to(&mut self, other: &mut Self) {
+        other.cause = std::mem::take(&mut self.cause);
+        other.kind = self.kind.take();
+        other.object = self.object.take();
+    }
+}
+
 impl Cause {
     /// The cause in a word.
     pub fn as_str(self) -> &'static str {

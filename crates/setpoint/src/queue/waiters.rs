@@ -38,10 +38,10 @@ impl Wakes {
 
     /// Nobody is the most common case, then one: they cost a comparison each.
     #[inline]
-    pub(super) fn wake(self) {
-        if let Some(first) = self.first {
+    pub(super) fn wake(&mut self) {
+        if let Some(first) = self.first.take() {
             first.wake();
-            self.more.into_iter().for_each(Waker::wake);
+            self.more.drain(..).for_each(Waker::wake);
         }
     }
 }
@@ -91,15 +91,22 @@ impl Waiters {
     }
 
     /// Waits no more. Whether the timekeeper's post is vacant now.
+    #[inline]
     pub(super) fn leave(&mut self, place: &mut Place) -> bool {
+        if place.is_taken() {
+            self.clear(place);
+        }
+        self.timekeeper.is_none()
+    }
+
+    fn clear(&mut self, place: &mut Place) {
         if let Some(held) = self.held(place) {
             self.waiting.remove(held);
         }
-        if place.0.is_some() && self.timekeeper == place.0 {
+        if self.timekeeper == place.0 {
             self.timekeeper = None;
         }
         place.0 = None;
-        self.timekeeper.is_none()
     }
 
     pub(super) fn wait_for_room(&mut self, waker: &Waker) {
@@ -108,8 +115,11 @@ impl Waiters {
         }
     }
 
+    #[inline]
     pub(super) fn there_is_room(&mut self, wakes: &mut Wakes) {
-        self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
+        if !self.for_room.is_empty() {
+            self.for_room.drain(..).for_each(|waker| wakes.push(Some(waker)));
+        }
     }
 
     fn held(&self, place: &Place) -> Option<usize> {
@@ -120,6 +130,7 @@ impl Waiters {
 
 impl Place {
     /// Whether its holder may be in the list.
+    #[inline]
     pub(super) fn is_taken(&self) -> bool {
         self.0.is_some()
     }

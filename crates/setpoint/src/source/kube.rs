@@ -10,9 +10,9 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 
 use super::frame::{self, Frame, Keep, Lines};
-use super::{Listed, Selection, Source, WatchItem};
-use crate::indexer::Indexer;
-use crate::{Client, ClientError, Kind, Object, Rng, Runtime};
+use super::listing::PART;
+use super::{Listed, Parts, Selection, Source, WatchItem};
+use crate::{Client, ClientError, Kind, Rng, Runtime};
 
 /// The server closes a watch after 290 s at the latest: before proxies and clients that give an idle
 /// connection five minutes do. Up to half a minute sooner, so that watches do not all end together.
@@ -75,36 +75,39 @@ impl KubeSource {
         Self { keep: Keep { managed_fields: true }, ..self }
     }
 
-    /// Streams a list where the server can, else reads it in pages. What is known is not kept twice.
+    /// Streams a list where the server can, else reads it in pages.
     async fn read_list(
         &self,
         kind: &Kind,
         selection: &Selection,
-        known: Option<&Indexer>,
+        parts: Option<Parts>,
     ) -> Result<Listed, ClientError> {
         if !self.paged.load(Ordering::Relaxed) {
-            match self.stream_list(kind, selection, known).await? {
+            match self.stream_list(kind, selection, parts.as_ref()).await? {
                 Streamed::Complete(listed) => return Ok(listed),
                 Streamed::Unknown => self.paged.store(true, Ordering::Relaxed),
                 Streamed::Failed => {}
             }
+            if let Some(parts) = &parts {
+                parts.again().await;
+            }
         }
-        let object = |raw: Bytes| self.keep.object(&raw).map(|object| as_known(known, object));
-        self.client.list_as(kind, selection, object).await
+        let object = |raw: Bytes| self.keep.object(&raw);
+        self.client.list_as(kind, selection, parts.as_ref(), object).await
     }
 
     async fn stream_list(
         &self,
         kind: &Kind,
         selection: &Selection,
-        known: Option<&Indexer>,
+        parts: Option<&Parts>,
     ) -> Result<Streamed, ClientError> {
         let start = [("sendInitialEvents", Some("true")), ("resourceVersionMatch", Some("NotOlderThan"))];
         let frames = match self.frames(kind, selection, &start).await {
             Ok(frames) => frames,
             Err(error) => return unable_to_stream(error),
         };
-        match collect(frames, known).await {
+        match collect(frames, parts).await {
             Ok(streamed) => Ok(streamed),
             Err(error) => unable_to_stream(error),
         }
@@ -135,13 +138,13 @@ impl Source for KubeSource {
         Box::pin(self.read_list(kind, selection, None))
     }
 
-    fn relist<'a>(
+    fn list_in_parts<'a>(
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-        known: &'a Indexer,
+        parts: Parts,
     ) -> BoxFuture<'a, Result<Listed, ClientError>> {
-        Box::pin(self.read_list(kind, selection, Some(known)))
+        Box::pin(self.read_list(kind, selection, Some(parts)))
     }
 
     fn watch<'a>(
@@ -157,12 +160,6 @@ impl Source for KubeSource {
     }
 }
 
-/// The object as it is known, if that is the same version of it.
-fn as_known(known: Option<&Indexer>, object: Object) -> Object {
-    let known = known.and_then(|known| known.get(object.key()));
-    known.filter(|known| known.same_version(&object)).unwrap_or(object)
-}
-
 /// Whether pages may still do: not if the server is away, busy, or lets nobody in.
 fn unable_to_stream(error: ClientError) -> Result<Streamed, ClientError> {
     match error.code() {
@@ -172,15 +169,18 @@ fn unable_to_stream(error: ClientError) -> Result<Streamed, ClientError> {
     }
 }
 
-async fn collect(mut frames: Frames, known: Option<&Indexer>) -> Result<Streamed, ClientError> {
+async fn collect(mut frames: Frames, parts: Option<&Parts>) -> Result<Streamed, ClientError> {
     let mut listed = Listed::default();
     loop {
+        if listed.objects.len() >= PART {
+            listed.hand_over(parts).await;
+        }
         let Ok(frame) = tokio::time::timeout(LONGEST_SILENCE_IN_LIST, frames.next()).await else {
             return Ok(Streamed::Unknown);
         };
         match frame.transpose()? {
             None => return Ok(Streamed::Failed),
-            Some(Frame::Item(WatchItem::Added(object))) => listed.objects.push(as_known(known, object)),
+            Some(Frame::Item(WatchItem::Added(object))) => listed.objects.push(object),
             Some(Frame::Item(WatchItem::Undecodable { .. })) => listed.undecodable += 1,
             Some(Frame::InitialEventsEnd { resource_version }) => {
                 return Ok(Streamed::Complete(Listed { resource_version, ..listed }));

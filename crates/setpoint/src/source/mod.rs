@@ -5,6 +5,7 @@
 
 mod frame;
 mod kube;
+pub(crate) mod listing;
 #[cfg(test)]
 mod tests;
 
@@ -14,10 +15,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
-use crate::indexer::Indexer;
 use crate::{ClientError, Kind, Object};
 
 pub use self::kube::KubeSource;
+pub use self::listing::Parts;
 
 /// Which objects of a kind are wanted.
 ///
@@ -64,6 +65,15 @@ pub struct Listed {
     pub resource_version: String,
     /// Objects whose metadata could not be read: reported, left out.
     pub undecodable: usize,
+}
+
+impl Listed {
+    /// Hands over the objects read so far, if they go anywhere.
+    pub(crate) async fn hand_over(&mut self, parts: Option<&Parts>) {
+        if let Some(parts) = parts {
+            parts.hand_over(std::mem::take(&mut self.objects)).await;
+        }
+    }
 }
 
 /// One item of a watch.
@@ -118,15 +128,15 @@ pub trait Source: Send + Sync + 'static {
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>>;
 
-    /// The same for somebody who has `known` already: an object that has not changed since may be given back
-    /// as it is known, so that a second list of the same world takes no second copy of it.
-    fn relist<'a>(
+    /// The same, handed over part by part while it is read, so that nobody has to hold all of it. What is
+    /// returned are the last objects: those that have not been handed over.
+    fn list_in_parts<'a>(
         &'a self,
         kind: &'a Kind,
         selection: &'a Selection,
-        known: &'a Indexer,
+        parts: Parts,
     ) -> BoxFuture<'a, Result<Listed, ClientError>> {
-        let _ = known;
+        let _ = parts;
         self.list(kind, selection)
     }
 

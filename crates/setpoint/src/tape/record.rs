@@ -12,7 +12,6 @@ use kube::client::Body;
 
 use super::Tape;
 use super::entry::{Answer, Call, Failure, Item, List, What, about};
-use crate::indexer::Indexer;
 use crate::source::{Listed, Selection, Source, WatchItem};
 use crate::{ClientError, Kind};
 
@@ -47,15 +46,6 @@ impl Source for Recorded {
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>> {
         Box::pin(async move { self.listed(kind, selection, self.inner.list(kind, selection).await) })
-    }
-
-    fn relist<'a>(
-        &'a self,
-        kind: &'a Kind,
-        selection: &'a Selection,
-        known: &'a Indexer,
-    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
-        Box::pin(async move { self.listed(kind, selection, self.inner.relist(kind, selection, known).await) })
     }
 
     fn watch<'a>(

@@ -175,7 +175,7 @@ async fn a_410_in_mid_watch_loses_no_delete() {
     world.server.delete("b");
     world.server.put("c");
     world.caught_up().await;
-    assert_eq!(world.told.take(), "ia@1 ib@2 ~a@3 ?b@2 +c@5");
+    assert_eq!(world.told.take(), "ia@1 ib@2 ~a@3 +c@5 ?b@2");
     assert_eq!(world.server.asked(), ["list", "watch 2", "list", "watch 5"]);
 }
 

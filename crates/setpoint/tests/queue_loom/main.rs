@@ -30,7 +30,6 @@ mod waiters;
 
 use self::core::{Core, Offer};
 use self::ready::Priority;
-use self::state::Add;
 use self::trigger::Trigger;
 use self::waiters::Place;
 
@@ -48,14 +47,14 @@ fn now() -> Instant {
 }
 
 fn add(core: &Core<u8>, key: u8) {
-    core.add(key, Add { priority: Priority::Normal, trigger: Trigger::default() }, now);
+    core.add(key, Priority::Normal, Trigger::default, now);
 }
 
 /// Waits for a key; `None` once the queue has ended.
 async fn take(core: &Core<u8>) -> Option<u8> {
     let mut place = Place::default();
-    poll_fn(|context| match core.take(&mut place, context.waker(), now) {
-        Offer::Key(taken) => Poll::Ready(Some(taken.key)),
+    poll_fn(|context| match core.take(&mut place, context.waker(), None, now) {
+        Offer::Key(key) => Poll::Ready(Some(key)),
         Offer::End => Poll::Ready(None),
         Offer::Wait(_) => Poll::Pending,
     })
@@ -131,9 +130,9 @@ fn a_taker_that_gives_up_leaves_its_key_to_the_next() {
             let core = core.clone();
             thread::spawn(move || {
                 let mut place = Place::default();
-                if let Offer::Key(taken) = core.take(&mut place, Waker::noop(), now) {
-                    add(&core, taken.key);
-                    core.done(&taken.key, now);
+                if let Offer::Key(key) = core.take(&mut place, Waker::noop(), None, now) {
+                    add(&core, key);
+                    core.done(&key, now);
                 }
                 core.give_up(&mut place);
             })

@@ -1,39 +1,44 @@
-//! Leaving out what no controller reads.
+//! Leaving out what no controller reads, while the metadata is read.
+
+use std::borrow::Cow;
+use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use serde::Deserialize;
+use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-const KEY: &[u8] = b"\"managedFields\"";
+use super::Metadata;
 
-/// A copy of an encoded object without `metadata.managedFields`, which often make up half of it. What
-/// cannot be read is copied as it is.
-///
-/// ```
-/// let raw = br#"{"metadata":{"name":"a","managedFields":[{"manager":"kubectl"}],"uid":"u"},"spec":{}}"#;
-/// let stripped = setpoint::object::without_managed_fields(raw);
-/// assert_eq!(stripped, br#"{"metadata":{"name":"a","uid":"u"},"spec":{}}"#[..]);
-/// ```
-pub fn without_managed_fields(raw: &[u8]) -> Bytes {
-    match member(raw) {
-        None => Bytes::copy_from_slice(raw),
-        Some((start, end)) => {
-            let mut kept = BytesMut::with_capacity(raw.len() - (end - start));
-            kept.extend_from_slice(&raw[..start]);
-            kept.extend_from_slice(&raw[end..]);
-            kept.freeze()
-        }
+const KEY: &str = "managedFields";
+
+/// The metadata of an encoded object, and a copy of the object without `metadata.managedFields`, which
+/// often make up half of it.
+pub(super) fn read_and_strip(raw: &[u8]) -> serde_json::Result<(Metadata, Bytes)> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(borrow)]
+        metadata: Apart<'a>,
     }
+    let Apart { metadata, managed } = serde_json::from_slice::<Envelope<'_>>(raw)?.metadata;
+    let member = managed.and_then(|value| member(raw, value.get()));
+    Ok((metadata, member.map_or_else(|| Bytes::copy_from_slice(raw), |(start, end)| cut(raw, start, end))))
 }
 
-/// Where the member starts and ends, with one of the commas around it.
-fn member(raw: &[u8]) -> Option<(usize, usize)> {
-    memchr::memmem::find(raw, KEY)?; // most objects from a cache of one's own have none
-    let value = value(raw)?.get();
+fn cut(raw: &[u8], start: usize, end: usize) -> Bytes {
+    let mut kept = BytesMut::with_capacity(raw.len() - (end - start));
+    kept.extend_from_slice(&raw[..start]);
+    kept.extend_from_slice(&raw[end..]);
+    kept.freeze()
+}
+
+/// Where the member of this value starts and ends, with one of the commas around it.
+fn member(raw: &[u8], value: &str) -> Option<(usize, usize)> {
     let value_start = value.as_ptr().addr() - raw.as_ptr().addr();
     let value_end = value_start + value.len();
-    let before =
-        raw[..value_start].trim_ascii_end().strip_suffix(b":")?.trim_ascii_end().strip_suffix(KEY)?;
+    let key = raw[..value_start].trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+    let before = key.strip_suffix(b"\"")?.strip_suffix(KEY.as_bytes())?.strip_suffix(b"\"")?;
     match before.trim_ascii_end().strip_suffix(b",") {
         Some(before) => Some((before.len(), value_end)),
         None => {
@@ -44,19 +49,62 @@ fn member(raw: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-fn value(raw: &[u8]) -> Option<&RawValue> {
-    #[derive(Deserialize)]
-    struct Envelope<'a> {
-        #[serde(borrow)]
-        metadata: Metadata<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Metadata<'a> {
-        #[serde(borrow, default, rename = "managedFields")]
-        managed_fields: Option<&'a RawValue>,
-    }
-    serde_json::from_slice::<Envelope<'_>>(raw).ok()?.metadata.managed_fields
+/// Metadata, and the managed fields as they are encoded.
+struct Apart<'a> {
+    metadata: Metadata,
+    managed: Option<&'a RawValue>,
 }
+
+impl<'de: 'a, 'a> Deserialize<'de> for Apart<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ApartVisitor)
+    }
+}
+
+struct ApartVisitor;
+
+impl<'de> Visitor<'de> for ApartVisitor {
+    type Value = Apart<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the metadata of an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Self::Value, M::Error> {
+        let mut managed = None;
+        let others = Others { map, managed: &mut managed };
+        let metadata = Metadata::deserialize(MapAccessDeserializer::new(others))?;
+        Ok(Apart { metadata, managed })
+    }
+}
+
+/// All members of the metadata but the managed fields, which are put aside.
+struct Others<'a, 'de, M> {
+    map: M,
+    managed: &'a mut Option<&'de RawValue>,
+}
+
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for Others<'_, 'de, M> {
+    type Error = M::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
+        while let Some(Name(name)) = self.map.next_key::<Name<'de>>()? {
+            if name != KEY {
+                return seed.deserialize(CowStrDeserializer::new(name)).map(Some);
+            }
+            *self.managed = self.map.next_value()?;
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, M::Error> {
+        self.map.next_value_seed(seed)
+    }
+}
+
+/// The name of a member, borrowed unless it is written with escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
@@ -65,7 +113,8 @@ mod tests {
     #[test]
     fn managed_fields_go_and_nothing_else_does() {
         let check = |raw: &str, expected: &str| {
-            assert_eq!(without_managed_fields(raw.as_bytes()), expected.as_bytes(), "{raw}");
+            let (_, kept) = read_and_strip(raw.as_bytes()).unwrap();
+            assert_eq!(kept, expected.as_bytes(), "{raw}");
         };
         check(r#"{"metadata":{"managedFields":[{"a":"}]"}],"name":"a"}}"#, r#"{"metadata":{"name":"a"}}"#);
         check(r#"{"metadata":{"name":"a","managedFields":[]}}"#, r#"{"metadata":{"name":"a"}}"#);
@@ -78,10 +127,22 @@ mod tests {
             r#"{"metadata":{"name":"a"},"spec":{"managedFields":[1]}}"#,
             r#"{"metadata":{"name":"a","annotations":{"managedFields":"x"}}}"#,
             r#"{"metadata":{"annotations":{"x":"{\"managedFields\":[1]}"}}}"#,
-            r#"{"metadata":{"managedFields":["#,
-            "",
         ] {
             check(kept, kept);
+        }
+    }
+
+    #[test]
+    fn the_metadata_around_managed_fields_is_read() {
+        let raw = r#"{"metadata":{"name":"a","managedFields":[{"manager":"x"}],"uid":"u"}}"#;
+        let (metadata, _) = read_and_strip(raw.as_bytes()).unwrap();
+        assert_eq!((&*metadata.name, &*metadata.uid), ("a", "u"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        for bad in ["", "{}", r#"{"metadata":{"managedFields":["#, r#"{"metadata":[]}"#] {
+            assert!(read_and_strip(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 }

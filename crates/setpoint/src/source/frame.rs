@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::WatchItem;
-use crate::object::{DecodeError, without_managed_fields};
+use crate::object::DecodeError;
 use crate::{ClientError, Object};
 
 /// An object takes at most 3 MiB (the API server's limit on a request); what the server stores in a
@@ -77,10 +77,10 @@ pub(super) struct Keep {
 impl Keep {
     /// Makes an object of a part of a larger buffer, which is not kept.
     pub(super) fn object(self, raw: &[u8]) -> Result<Object, DecodeError> {
-        Object::from_json(match self.managed_fields {
-            true => Bytes::copy_from_slice(raw),
-            false => without_managed_fields(raw),
-        })
+        match self.managed_fields {
+            true => Object::from_json(Bytes::copy_from_slice(raw)),
+            false => Object::stripped(raw),
+        }
     }
 }
 

@@ -2,16 +2,15 @@
 //!
 //! Most pods use none, and there are many of them: a search of the encoded pod says so without decoding it.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use memchr::memmem::Finder;
 use serde::Deserialize;
 use setpoint::indexer::IndexFn;
 use setpoint::{Cached, Informer, Key, Object};
 
 /// What both `persistentVolumeClaim` and `volumeClaimTemplate` have in common: names of fields, which nobody
 /// writes with escapes.
-static MENTIONS_CLAIM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("olumeClaim"));
+const MENTIONS_CLAIM: &str = "olumeClaim";
 
 /// The index of pods by the keys of their claims.
 pub const PODS_BY_CLAIM: &str = "claim";
@@ -111,7 +110,9 @@ pub fn is_over(pod: &Cached<PodVolumes>) -> bool {
 
 /// The pod through the view, if it could use claims at all.
 pub fn claims_of(pod: &Object) -> Option<Cached<PodVolumes>> {
-    MENTIONS_CLAIM.find(pod.raw())?;
+    if !pod.mentions(MENTIONS_CLAIM) {
+        return None;
+    }
     Cached::new(pod.clone()).ok()
 }
 

@@ -143,6 +143,5 @@ impl Wake {
 
 /// Whether a pod says that it is made to go. Hardly any does: the others need not be decoded.
 fn is_target(pod: &Object) -> bool {
-    memchr::memmem::find(pod.raw(), DISRUPTION_TARGET.as_bytes()).is_some()
-        && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
+    pod.mentions(DISRUPTION_TARGET) && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
 }

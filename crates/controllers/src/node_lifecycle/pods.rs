@@ -6,13 +6,14 @@ use serde_json::json;
 use setpoint::client::{Optional, Part, Patch};
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
-    Reconciler, Recorder,
+    Cached, Client, Clock, Context, Event, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
+    Recorder,
 };
 
 use super::roll::Roll;
 use super::view::Node;
 use crate::workload::condition::whole_seconds;
+use crate::workload::on_node::node_of;
 use crate::workload::pod::Pod;
 
 /// Marks pods.
@@ -55,10 +56,9 @@ impl Hands {
 
 /// Whether a pod has come to a node.
 pub(super) fn is_placed(event: &Event) -> bool {
-    let node = |pod: &Object| pod.view::<Pod>().map(|pod| pod.node.clone()).unwrap_or_default();
     match event {
-        Event::Added { object, .. } => !node(object).is_empty(),
-        Event::Updated { old, new } => !node(new).is_empty() && node(old) != node(new),
+        Event::Added { object, .. } => node_of(object).is_some(),
+        Event::Updated { old, new } => node_of(new).is_some() && node_of(old) != node_of(new),
         Event::Deleted { .. } => false,
     }
 }

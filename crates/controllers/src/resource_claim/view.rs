@@ -170,9 +170,17 @@ pub(super) fn by_owning_pod(claim: &Object) -> Vec<String> {
     owning_pod(claim.meta()).map(|owner| owner.uid.to_string()).into_iter().collect()
 }
 
+/// The pod through the view, if it asks for claims; most do not, and need not be decoded.
+pub(super) fn with_claims(pod: &Object) -> Option<&Pod> {
+    if !pod.mentions("\"resourceClaims\"") {
+        return None;
+    }
+    pod.view::<Pod>().ok().filter(|pod| !pod.spec.resource_claims.is_empty())
+}
+
 /// The index of pods by the claims they use.
 pub(super) fn by_claim(pod: &Object) -> Vec<String> {
-    let Ok(view) = pod.view::<Pod>() else { return Vec::new() };
+    let Some(view) = with_claims(pod) else { return Vec::new() };
     view.claims().map(|name| pod.key().sibling(name).to_string()).collect()
 }
 

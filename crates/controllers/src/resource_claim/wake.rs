@@ -5,7 +5,7 @@ use std::sync::Arc;
 use setpoint::{Event, Informer, Key, Lister, Queue};
 
 use super::Work;
-use super::view::{Claim, Named, Pod, by_claim, by_owning_pod, owning_pod};
+use super::view::{Claim, Named, Pod, by_claim, by_owning_pod, owning_pod, with_claims};
 
 pub(super) const OF_POD: &str = "claim-pod-owner";
 pub(super) const USING: &str = "pod-resource-claim";
@@ -21,10 +21,7 @@ pub(super) fn on_changes(queue: &Queue<Work>, pods: &Informer, claims: &Informer
 
 fn on_pod(queue: &Queue<Work>, claims: &Lister<Claim>, event: &Event) {
     let pod = event.object();
-    let Ok(view) = pod.view::<Pod>() else { return };
-    if view.spec.resource_claims.is_empty() {
-        return;
-    }
+    let Some(view) = with_claims(pod) else { return };
     let gone = matches!(event, Event::Deleted { .. });
     let unplaced = pod.meta().is_being_deleted() && view.spec.node_name.is_empty();
     if gone || view.has_ended() || unplaced {

@@ -34,8 +34,7 @@ use self::reconcile::Evictor;
 use self::schedule::Schedule;
 use self::view::{Guest, Host};
 use crate::registry::{Access, EVENTS, Entry, Options};
-use crate::workload::on_node::OnNode;
-use crate::workload::pod::Pod;
+use crate::workload::on_node::{OnNode, node_of};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "taint-eviction-controller",
@@ -94,10 +93,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 /// Whether a change of a pod can be the beginning of its end. On a node without taints nothing is, and what
 /// it tolerates need not be read; when the node is tainted all its pods are looked at.
 fn may_have_to_go(event: &Event, hosts: &Lister<Host>) -> bool {
-    let node = event.object().view::<Pod>().map(|pod| Key::cluster(&*pod.node));
     let tainted =
         |node: Key| hosts.get(&node).is_ok_and(|host| host.is_some_and(|host| !host.taints.is_empty()));
     // Nothing but its place and its tolerations decides whether it stays.
     let same = |old: &Object, new: &Object| old.view::<Guest>().ok() == new.view::<Guest>().ok();
-    node.is_ok_and(tainted) && !matches!(event, Event::Updated { old, new } if same(old, new))
+    node_of(event.object()).map(Key::cluster).is_some_and(tainted)
+        && !matches!(event, Event::Updated { old, new } if same(old, new))
 }

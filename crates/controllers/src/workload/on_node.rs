@@ -23,7 +23,7 @@ impl<V> Clone for OnNode<V> {
 impl<V: View> OnNode<V> {
     /// Adds the index to the informer of pods, if it is not there, and reads from it.
     pub(crate) fn of(pods: &Informer) -> Self {
-        pods.add_index(BY_NODE, Arc::new(node_of));
+        pods.add_index(BY_NODE, Arc::new(|pod| node_of(pod).map(str::to_owned).into_iter().collect()));
         Self { pods: pods.lister() }
     }
 
@@ -32,7 +32,10 @@ impl<V: View> OnNode<V> {
     }
 }
 
-fn node_of(pod: &Object) -> Vec<String> {
-    let node = pod.view::<Pod>().ok().map(|pod| pod.node.to_string());
-    node.into_iter().filter(|node| !node.is_empty()).collect()
+/// The node that a pod is on. One that waits for a node does not mention any, and need not be decoded.
+pub(crate) fn node_of(pod: &Object) -> Option<&str> {
+    if !pod.mentions("\"nodeName\"") {
+        return None;
+    }
+    pod.view::<Pod>().ok().map(|pod| &*pod.node).filter(|node| !node.is_empty())
 }

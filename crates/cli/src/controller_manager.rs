@@ -19,6 +19,7 @@ pub(crate) mod controller_flags;
 mod delegated;
 pub(crate) mod gates;
 pub(crate) mod leading;
+mod multiplexed;
 pub(crate) mod network;
 mod own_accounts;
 mod secure;
@@ -97,7 +98,8 @@ fn manager(
 ) -> anyhow::Result<Manager> {
     let source = Arc::new(KubeSource::new(kube.clone(), runtime.clone()));
     let metrics = Metrics::new();
-    let client = client(arguments, kube, config, &runtime.clock, &metrics);
+    let client =
+        client(arguments, multiplexed::client(config, |request| request)?, config, &runtime.clock, &metrics);
     let mut manager = Manager::with_metrics(client, source, runtime.clone(), metrics);
     // Not all managers of a cluster at the same time.
     let resync = arguments.generic.min_resync_period.mul_f64(1.0 + runtime.rng.fraction());

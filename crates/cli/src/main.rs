@@ -34,10 +34,10 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Up(options) => block_on(up::run(*options)),
-        Command::ControllerManager(options) => block_on(controller_manager::run(*options)),
+        Command::Up(options) => block_on(cores(), up::run(*options)),
+        Command::ControllerManager(options) => block_on(cores() / 2, controller_manager::run(*options)),
         Command::New(options) => new::run(&options),
-        Command::Node(command) => block_on(node::run(command)),
+        Command::Node(command) => block_on(1, node::run(command)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
             Ok(())
@@ -45,6 +45,15 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future)
+/// How many threads can run at once.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs a command on so many threads, one at least. Controllers mostly wait for an API server elsewhere: half of
+/// the cores are plenty, and threads that wake each other to find nothing to do took a fifth of a controller
+/// manager's time.
+fn block_on(threads: usize, future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let threads = threads.max(1);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?.block_on(future)
 }

@@ -13,10 +13,11 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
-use tower::util::MapRequestLayer;
+
+use super::multiplexed;
 
 const NAMESPACE: &str = "kube-system";
 /// How long a token is asked to be good for.
@@ -50,11 +51,10 @@ impl OwnAccounts {
                 token
             }
         };
-        let layer = MapRequestLayer::new(move |mut request: Request<Body>| {
+        Ok(multiplexed::client(&self.config, move |mut request: Request<Body>| {
             request.headers_mut().insert(AUTHORIZATION, token.read().clone());
             request
-        });
-        Ok(ClientBuilder::try_from(self.config.clone())?.with_layer(&layer).build())
+        })?)
     }
 
     /// Renews all tokens until `stop`.
@@ -62,6 +62,7 @@ impl OwnAccounts {
         let mut wait = LIFETIME * 4 / 5;
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
             }

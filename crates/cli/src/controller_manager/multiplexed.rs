@@ -1,0 +1,56 @@
+//! A client whose requests share a connection.
+//!
+//! Requests of controllers are many, small and at the same time: over HTTP/2 they need one connection instead of
+//! one each, and what is sent at the same time is sent at once. Watches never end, and an API server lets about a
+//! hundred streams share a connection, so they are not sent this way: too many of them would leave no room for
+//! requests.
+
+use std::time::Duration;
+
+use http::Request;
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client as Connections;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use tower::util::MapRequestLayer;
+use tower::{BoxError, ServiceBuilder};
+
+/// A server that has been silent for so long is asked whether it is there, and has so long to answer before the
+/// connection is given up: all requests depend on it. As client-go has it.
+const SILENCE: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// A client for the API server that `config` names, whose requests pass through `prepare` first. It does not
+/// repeat what fails: whoever asked decides that.
+pub(crate) fn client(
+    config: &kube::Config,
+    prepare: impl Fn(Request<Body>) -> Request<Body> + Clone + Send + 'static,
+) -> kube::Result<kube::Client> {
+    let prepare = MapRequestLayer::new(prepare);
+    if config.proxy_url.is_some() || config.tls_server_name.is_some() {
+        return Ok(ClientBuilder::try_from(config.clone())?.with_layer(&prepare).build());
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(connector);
+    let connections: Connections<_, Body> = Connections::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(SILENCE)
+        .http2_keep_alive_timeout(ANSWER)
+        .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(prepare)
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}

@@ -54,14 +54,24 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (process::thread_cpu().saturating_sub(before), made)
 }
 
+/// A round lasts at least this long: the kernel brings a thread's CPU time up to date every few milliseconds.
+const ROUND: Duration = Duration::from_millis(200);
+
 /// Nanoseconds of CPU time that a call takes, as the best of five rounds: what disturbs a round is
-/// another program.
+/// another program. The time is looked at after each so many `calls`.
 pub(crate) fn per_call<T>(calls: u32, mut call: impl FnMut() -> T) -> u64 {
-    let round = |_| {
-        let (time, ()) = timed(|| (0..calls).for_each(|_| _ = black_box(call())));
-        time.as_nanos() as u64 / u64::from(calls)
+    let mut round = || {
+        let (before, mut made) = (process::thread_cpu(), 0);
+        loop {
+            (0..calls).for_each(|_| _ = black_box(call()));
+            made += u64::from(calls);
+            let time = process::thread_cpu().saturating_sub(before);
+            if time >= ROUND {
+                return time.as_nanos() as u64 / made;
+            }
+        }
     };
-    (0..5).map(round).min().unwrap_or(0)
+    (0..5).map(|_| round()).min().unwrap_or(0)
 }
 
 /// `12,345`.

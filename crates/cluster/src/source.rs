@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
-use setpoint::source::{Listed, Selection, Source, WatchItem};
-use setpoint::{ClientError, Kind, Object};
-
+use setpoint::object::DecodeError;
+use setpoint::source::{Listed, Parts, Selection, Source, WatchItem};
+use setpoint::{ClientError, Kind, Metadata, Object, OwnerRef};
+use setpoint_apiserver::facts::Facts;
 use setpoint_apiserver::registry::Gvr;
 use setpoint_apiserver::status::Status;
 use setpoint_apiserver::{ApiServer, ChangeKind, RecordWatch};
-use setpoint_store::Record;
+use setpoint_store::{Record, Revision};
 
-/// Lists and watches by calling the API server. Objects share the bytes of its store.
+/// Lists and watches by calling the API server. Objects share the bytes of its store, and an object that
+/// several informers hold is one: what each of them decodes of it, all have.
 #[derive(Clone)]
 pub struct InProcessSource {
     api: ApiServer,
@@ -23,7 +26,31 @@ impl InProcessSource {
     pub fn new(api: ApiServer) -> Self {
         Self { api }
     }
+
+    async fn records(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+    ) -> Result<(Vec<Arc<Record>>, Revision), Status> {
+        self.api.list_records(&gvr(kind), &choice(selection)).await
+    }
+
+    /// The objects of records; those that cannot be read are left out and counted.
+    fn objects(&self, kind: &Kind, records: &[Arc<Record>]) -> Result<Listed, Status> {
+        let gvr = gvr(kind);
+        let mut listed = Listed::default();
+        for (record, shown) in records.iter().zip(self.api.shown(&gvr, records)?) {
+            match object(record, self.api.facts(&gvr, record)?, shown) {
+                Ok(object) => listed.objects.push(object),
+                Err(_) => listed.undecodable += 1,
+            }
+        }
+        Ok(listed)
+    }
 }
+
+/// How many objects a part of a list has.
+const PART: usize = 500;
 
 impl Source for InProcessSource {
     fn list<'a>(
@@ -32,13 +59,28 @@ impl Source for InProcessSource {
         selection: &'a Selection,
     ) -> BoxFuture<'a, Result<Listed, ClientError>> {
         async move {
-            let listed = self.api.list_records(&gvr(kind), &choice(selection)).await;
-            let (records, revision) = listed.map_err(client_error)?;
-            let shown = self.api.shown(&gvr(kind), &records).map_err(client_error)?;
-            let objects: Vec<Object> =
-                shown.into_iter().filter_map(|bytes| Object::from_json(bytes).ok()).collect();
-            let undecodable = records.len() - objects.len();
-            Ok(Listed { objects, resource_version: revision.to_string(), undecodable })
+            let (records, revision) = self.records(kind, selection).await.map_err(client_error)?;
+            let listed = self.objects(kind, &records).map_err(client_error)?;
+            Ok(Listed { resource_version: revision.to_string(), ..listed })
+        }
+        .boxed()
+    }
+
+    fn list_in_parts<'a>(
+        &'a self,
+        kind: &'a Kind,
+        selection: &'a Selection,
+        parts: Parts,
+    ) -> BoxFuture<'a, Result<Listed, ClientError>> {
+        async move {
+            let (records, revision) = self.records(kind, selection).await.map_err(client_error)?;
+            let mut undecodable = 0;
+            for records in records.chunks(PART) {
+                let listed = self.objects(kind, records).map_err(client_error)?;
+                undecodable += listed.undecodable;
+                parts.hand_over(listed.objects).await;
+            }
+            Ok(Listed { resource_version: revision.to_string(), undecodable, ..Listed::default() })
         }
         .boxed()
     }
@@ -83,7 +125,7 @@ fn items(watch: RecordWatch) -> impl futures::Stream<Item = Result<WatchItem, Cl
 
 fn item(watch: &RecordWatch, change: ChangeKind, record: &Arc<Record>) -> WatchItem {
     let object = match watch.shown(record) {
-        Ok(bytes) => Object::from_json(bytes),
+        Ok(shown) => object(record, watch.facts(record), shown),
         Err(status) => {
             return WatchItem::Undecodable { error: status.to_string(), raw: record.value.clone() };
         }
@@ -93,6 +135,49 @@ fn item(watch: &RecordWatch, change: ChangeKind, record: &Arc<Record>) -> WatchI
         (Ok(object), ChangeKind::Modified) => WatchItem::Modified(object),
         (Ok(object), ChangeKind::Deleted) => WatchItem::Deleted(object),
         (Err(error), _) => WatchItem::Undecodable { error: error.to_string(), raw: record.value.clone() },
+    }
+}
+
+/// The object of a record: the one that another informer has made of it, or one that is made of what the API
+/// server knows of the record. Its bytes are read only where the server does not show those of its store.
+fn object(record: &Record, facts: &Facts, shown: Bytes) -> Result<Object, DecodeError> {
+    let stored = shown.as_ptr() == record.value.as_ptr() && shown.len() == record.value.len();
+    if !stored || facts.uid.is_empty() {
+        return Object::from_json(shown);
+    }
+    if let Some(object) = record.reading().and_then(Object::from_shared) {
+        return Ok(object);
+    }
+    let object = Object::with_metadata(metadata(record, facts), shown);
+    record.share_reading(&object.to_shared());
+    Ok(object)
+}
+
+fn metadata(record: &Record, facts: &Facts) -> Metadata {
+    let (namespace, name) = match record.key.path.split_once('/') {
+        Some((namespace, name)) => (Some(namespace.into()), name.into()),
+        None => (None, (*record.key.path).into()),
+    };
+    let owner = |owner: &setpoint_apiserver::facts::OwnerReference| OwnerRef {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+        controller: owner.controller,
+        block_owner_deletion: owner.block_owner_deletion,
+    };
+    Metadata {
+        name,
+        namespace,
+        uid: facts.uid.clone(),
+        resource_version: record.modified.to_string().into(),
+        generation: facts.generation,
+        creation_timestamp: facts.creation_timestamp,
+        deletion_timestamp: facts.deletion_timestamp,
+        deletion_grace_period_seconds: facts.deletion_grace_period_seconds,
+        labels: facts.labels.iter().cloned().collect(),
+        owner_references: facts.owner_references.iter().map(owner).collect(),
+        finalizers: facts.finalizers.clone(),
     }
 }
 

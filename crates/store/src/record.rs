@@ -7,10 +7,11 @@
 use std::any::Any;
 use std::fmt;
 use std::io::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::{Key, Revision};
 
@@ -39,6 +40,8 @@ pub struct Record {
     pub expires: Option<Timestamp>,
     stamp_at: Option<usize>,
     facts: OnceLock<Facts>,
+    /// What a reader made of it, for as long as any has it.
+    reading: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
 impl Payload {
@@ -99,7 +102,8 @@ impl Record {
     ) -> Self {
         let stamp_at = payload.stamp_at;
         let facts = payload.facts.clone().map(OnceLock::from).unwrap_or_default();
-        Self { key, value: payload.stamped(modified), created, modified, expires, stamp_at, facts }
+        let (value, reading) = (payload.stamped(modified), Mutex::default());
+        Self { key, value, created, modified, expires, stamp_at, facts, reading }
     }
 
     /// A record whose value is still part of a larger buffer: it is copied once, stamp and all.
@@ -109,7 +113,8 @@ impl Record {
             Some(at) => stamped(&value[..at], &value[at..], modified),
             None => Bytes::copy_from_slice(value),
         };
-        Self { key, value, created, modified, expires, stamp_at, facts: OnceLock::new() }
+        let (facts, reading) = Default::default();
+        Self { key, value, created, modified, expires, stamp_at, facts, reading }
     }
 
     /// The value as it was before it was stamped.
@@ -136,13 +141,24 @@ impl Record {
     pub fn removed(&self, revision: Revision) -> Self {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let value = if stamp_at.is_some() { stamped(before, after, revision) } else { self.value.clone() };
-        let (key, facts) = (self.key.clone(), self.facts.clone());
-        Self { key, value, created: self.created, modified: revision, expires: None, stamp_at, facts }
+        let (key, created, facts) = (self.key.clone(), self.created, self.facts.clone());
+        let (modified, expires, reading) = (revision, None, Mutex::default());
+        Self { key, value, created, modified, expires, stamp_at, facts, reading }
     }
 
     /// The facts of this value, derived on first use unless the writer already knew them.
     pub fn facts<T: Any + Send + Sync>(&self, derive: impl FnOnce(&Self) -> T) -> Option<&T> {
         self.facts.get_or_init(|| Arc::new(derive(self))).downcast_ref()
+    }
+
+    /// What another reader has made of this value and still has.
+    pub fn reading(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.reading.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Lets other readers have what one has made of this value, for as long as that one keeps it.
+    pub fn share_reading(&self, made: &Arc<dyn Any + Send + Sync>) {
+        *self.reading.lock() = Some(Arc::downgrade(made));
     }
 }
 

@@ -123,9 +123,13 @@ async fn a_list_of_more_than_a_page_is_whole_and_selected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_shares_the_bytes_of_the_api_server() {
+async fn an_informer_shares_the_bytes_of_the_api_server_and_the_objects_of_other_informers() {
     let cluster = cluster().await;
-    created(&cluster.client(), "a").await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", "controller": true});
+    let metadata = json!({"name": "a", "labels": {"b": "2", "a": "1"}, "finalizers": ["example.com/f"],
+        "ownerReferences": [owner]});
+    let (client, kind) = (cluster.client(), config_maps());
+    client.create(&kind, Some("default"), &json!({"metadata": metadata})).await.expect("created");
     let source = InProcessSource::new(cluster.api().clone());
     let listed = async || source.list(&config_maps(), &Selection::default()).await.expect("a list").objects;
     let bytes = |objects: &[Object]| -> Vec<_> {
@@ -134,4 +138,9 @@ async fn an_informer_shares_the_bytes_of_the_api_server() {
     let (one, another) = (listed().await, listed().await);
     assert!(one.iter().any(|object| object.key().name() == "a"));
     assert_eq!(bytes(&one), bytes(&another), "both are views of the store's own bytes");
+    for (one, another) in one.iter().zip(&another) {
+        assert!(std::ptr::eq(one.meta(), another.meta()), "and one object");
+        let read = Object::from_json(one.raw().clone()).expect("an object");
+        assert_eq!((read.meta(), read.key()), (one.meta(), one.key()), "which is as if it had been read");
+    }
 }

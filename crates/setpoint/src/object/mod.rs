@@ -10,6 +10,7 @@ mod metadata;
 mod strip;
 mod views;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -89,6 +90,23 @@ impl Object {
             None => Key::cluster(&meta.name),
         };
         Self(Arc::new(Inner { key, meta, raw, views: Views::default() }))
+    }
+
+    /// The object as something that can be kept beside its bytes by whoever has those, for others to find.
+    ///
+    /// ```
+    /// let raw = br#"{"metadata": {"name": "node-1"}}"#;
+    /// let object = setpoint::Object::from_json(bytes::Bytes::from_static(raw)).unwrap();
+    /// let found = setpoint::Object::from_shared(object.to_shared()).unwrap();
+    /// assert!(std::ptr::eq(found.meta(), object.meta()));
+    /// ```
+    pub fn to_shared(&self) -> Arc<dyn Any + Send + Sync> {
+        self.0.clone()
+    }
+
+    /// The same object; `None` if that is something else.
+    pub fn from_shared(shared: Arc<dyn Any + Send + Sync>) -> Option<Self> {
+        shared.downcast().ok().map(Self)
     }
 
     /// The object's name within its kind.

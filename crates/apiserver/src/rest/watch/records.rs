@@ -9,6 +9,7 @@ use bytes::Bytes;
 use setpoint_store::{Event, EventKind, Record, Revision, Watch, WatchError};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use crate::facts::Facts;
 use crate::registry::Served;
 use crate::selector::Choice;
 use crate::server::Server;
@@ -90,6 +91,11 @@ impl RecordWatch {
     /// A record as the watched resource shows it.
     pub fn shown(&self, record: &Record) -> Result<Bytes, Status> {
         self.served.bytes(record)
+    }
+
+    /// The facts of a record of the watched resource.
+    pub fn facts<'a>(&self, record: &'a Record) -> &'a Facts {
+        Facts::of(record, &self.served)
     }
 
     /// Everything up to this revision has been handed out.

@@ -294,7 +294,7 @@ fn constant(literal: &Literal) -> Val {
 
 fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
     match value {
-        Val::Map(entries) => Ok(entries.contains_key(&Key::String(field.into()))),
+        Val::Map(_) | Val::Domains(_) => Ok(value.at_key(&Key::String(field.into())).is_some()),
         Val::Optional(None) => Ok(false),
         Val::Optional(Some(inner)) => has(inner, field),
         _ => Err(EvalError::no_overload()),
@@ -303,20 +303,17 @@ fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
 
 pub(super) fn get(value: &Val, field: &str) -> Evaluated {
     match value {
-        Val::Map(entries) => match entries.get(&Key::String(field.into())) {
-            Some(value) => Ok(value.clone()),
-            None => Err(EvalError::Failed(format!("no such key: {field}"))),
-        },
+        Val::Map(_) | Val::Domains(_) => {
+            let found = value.at_key(&Key::String(field.into()));
+            found.ok_or_else(|| EvalError::Failed(format!("no such key: {field}")))
+        }
         _ => Err(EvalError::no_overload()),
     }
 }
 
 /// What is at a key, if anything is.
 pub(super) fn found(value: &Val, key: &Key) -> Val {
-    match value {
-        Val::Map(entries) => entries.get(key).cloned().map_or(Val::NONE, Val::some),
-        _ => Val::NONE,
-    }
+    value.at_key(key).map_or(Val::NONE, Val::some)
 }
 
 fn elements(range: &Val, has_two: bool) -> Result<Vec<(Val, Val)>, EvalError> {
@@ -325,7 +322,7 @@ fn elements(range: &Val, has_two: bool) -> Result<Vec<(Val, Val)>, EvalError> {
             Ok((0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone())).collect())
         }
         Val::List(list) => Ok(list.items.iter().map(|item| (item.clone(), Val::Null)).collect()),
-        Val::Map(entries) => Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect()),
+        Val::Map(entries) | Val::Domains(entries) => Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect()),
         _ => Err(EvalError::no_overload()),
     }
 }

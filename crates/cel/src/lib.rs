@@ -19,6 +19,7 @@ mod ast;
 mod check;
 mod cost;
 mod declarations;
+pub mod device;
 pub mod duration;
 pub mod escape;
 mod estimate;

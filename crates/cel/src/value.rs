@@ -28,6 +28,8 @@ pub enum Val {
     Timestamp(Timestamp),
     List(Arc<List>),
     Map(Arc<BTreeMap<Key, Val>>),
+    /// A map in which an empty map is found at every key that is not there.
+    Domains(Arc<BTreeMap<Key, Val>>),
     Type(Arc<str>),
     Optional(Option<Arc<Val>>),
     Url(Arc<Url>),
@@ -89,6 +91,15 @@ impl Val {
 
     pub fn map(entries: impl IntoIterator<Item = (Key, Self)>) -> Self {
         Self::Map(Arc::new(entries.into_iter().collect()))
+    }
+
+    /// What is at a key of a map: nothing, if it is none or has no such key.
+    pub(super) fn at_key(&self, key: &Key) -> Option<Self> {
+        match self {
+            Self::Map(entries) => entries.get(key).cloned(),
+            Self::Domains(entries) => Some(entries.get(key).cloned().unwrap_or_else(|| Self::map([]))),
+            _ => None,
+        }
     }
 
     pub fn some(value: Self) -> Self {
@@ -177,7 +188,7 @@ impl Val {
             Self::Duration(_) => "google.protobuf.Duration",
             Self::Timestamp(_) => "google.protobuf.Timestamp",
             Self::List(_) => "list",
-            Self::Map(_) => "map",
+            Self::Map(_) | Self::Domains(_) => "map",
             Self::Type(_) => "type",
             Self::Optional(_) => "optional_type",
             Self::Url(_) => "kubernetes.URL",
@@ -196,7 +207,7 @@ impl Val {
             Self::String(text) => text.chars().count(),
             Self::Bytes(bytes) => bytes.len(),
             Self::List(list) => list.items.len(),
-            Self::Map(entries) => entries.len(),
+            Self::Map(entries) | Self::Domains(entries) => entries.len(),
             Self::Ip(address) => {
                 if address.is_ipv4() {
                     4
@@ -245,7 +256,9 @@ impl Val {
             Self::Double(number) => *number == 0.0,
             Self::Duration(nanoseconds) => *nanoseconds == 0,
             Self::Optional(value) => value.is_none(),
-            Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == 0,
+            Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) | Self::Domains(_) => {
+                self.size() == 0
+            }
             _ => false,
         }
     }
@@ -263,7 +276,7 @@ impl Val {
             Self::Timestamp(time) => time.to_string().into(),
             Self::Bytes(bytes) => super::libraries::strings::to_base64(bytes).into(),
             Self::List(list) => list.items.iter().map(Self::to_json).collect(),
-            Self::Map(entries) => {
+            Self::Map(entries) | Self::Domains(entries) => {
                 Json::Object(entries.iter().map(|(key, value)| (key.to_string(), value.to_json())).collect())
             }
             Self::Optional(Some(value)) => value.to_json(),
@@ -307,7 +320,7 @@ impl PartialEq for Val {
             (Self::Duration(a), Self::Duration(b)) => a == b,
             (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
             (Self::List(a), Self::List(b)) => equal_lists(a, b),
-            (Self::Map(a), Self::Map(b)) => a == b,
+            (Self::Map(a) | Self::Domains(a), Self::Map(b) | Self::Domains(b)) => a == b,
             (Self::Type(a), Self::Type(b)) => a == b,
             (Self::Optional(a), Self::Optional(b)) => a == b,
             (Self::Url(a), Self::Url(b)) => a == b,

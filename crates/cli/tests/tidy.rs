@@ -25,7 +25,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("placement", &["setpoint"]),
     ("volume", &["placement", "quantity", "setpoint"]),
     ("controllers", &["cel", "cron", "placement", "quantity", "quota", "setpoint", "token", "volume"]),
-    ("scheduler", &["placement", "quantity", "setpoint", "volume"]),
+    ("scheduler", &["cel", "placement", "quantity", "setpoint", "volume"]),
     ("node", &["quantity", "setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),

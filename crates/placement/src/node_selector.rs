@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use setpoint::Labels;
 
 /// The only field by which nodes are selected.
@@ -20,7 +20,7 @@ pub struct NodeAffinity {
 }
 
 /// Terms of which a node must fulfil one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
@@ -35,19 +35,22 @@ pub struct PreferredTerm {
 }
 
 /// Requirements that a node must fulfil together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_fields: Vec<Requirement>,
 }
 
 /// A requirement of a label or a field. An operator that is not known is never fulfilled.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Requirement {
     pub key: Box<str>,
     pub operator: Box<str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Box<str>>,
 }
 

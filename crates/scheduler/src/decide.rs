@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::filter::{Check, Checks, Needs, Obstacle};
+use setpoint::Cached;
+
+use crate::devices::Claim;
+use crate::filter::{Check, Checks, Needs, Obstacle, Refusal, Severity};
 use crate::ledger::{Ledger, NodeInfo};
 use crate::preempt::{Preemption, preempt};
 use crate::score::scores;
@@ -14,6 +17,8 @@ use crate::view::Pod;
 pub(crate) enum Decision {
     Bind { node: String },
     FitsNowhere(Misfit),
+    /// It cannot be decided: something is wrong with what the pod asks for.
+    Failed(String),
 }
 
 /// Why a pod fits nowhere, and what can be done about it.
@@ -24,6 +29,17 @@ pub(crate) struct Misfit {
     /// What kept it off the nodes: only where one of these changes is it worth another look.
     pub(crate) blocked: Checks,
     pub(crate) remedy: Remedy,
+    /// A claim that nobody uses and that keeps the pod off nodes: without its devices it could have others.
+    pub(crate) let_go: Option<LetGo>,
+}
+
+/// A claim whose devices are to be let go.
+pub(crate) struct LetGo(pub(crate) Cached<Claim>);
+
+impl std::fmt::Debug for LetGo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "devices of {}", self.0.key())
+    }
 }
 
 /// What making room for a pod has come to.
@@ -58,6 +74,9 @@ pub(crate) fn decide(
         return Decision::Bind { node: node.name.clone() };
     }
     let search = Search::new(&needs, ledger);
+    if let Some(failure) = search.failure {
+        return Decision::Failed(failure);
+    }
     if search.candidates.is_empty() {
         return Decision::FitsNowhere(search.misfit(&needs, ledger, surroundings, draw));
     }
@@ -73,12 +92,6 @@ fn promised<'a>(needs: &Needs<'_>, ledger: &'a Ledger) -> Option<&'a NodeInfo> {
     needs.obstacle_beside_nominees(node, &node.room, ledger).is_none().then_some(node)
 }
 
-/// Why no node needs to be looked at, in the order in which v1.34 asks.
-fn refusal(needs: &Needs<'_>) -> Option<String> {
-    let contradictory = needs.is_contradictory().then(|| "pod affinity terms conflict".to_owned());
-    contradictory.or_else(|| needs.refusal.clone())
-}
-
 struct Search<'a> {
     /// How many there are in the cluster.
     nodes: usize,
@@ -88,7 +101,9 @@ struct Search<'a> {
     /// Why nodes were not even looked at.
     passed_over: Option<&'static str>,
     /// Why no node was looked at at all.
-    refusal: Option<String>,
+    refusal: Option<Refusal>,
+    /// Why it came to nothing.
+    failure: Option<String>,
 }
 
 impl<'a> Search<'a> {
@@ -100,7 +115,8 @@ impl<'a> Search<'a> {
             candidates: Vec::new(),
             obstacles: Vec::new(),
             passed_over: None,
-            refusal: refusal(needs),
+            refusal: needs.refusal.clone(),
+            failure: None,
         };
         match &needs.named {
             _ if search.refusal.is_some() => {}
@@ -121,6 +137,10 @@ impl<'a> Search<'a> {
             self.looked_at += 1;
             match needs.obstacle_beside_nominees(node, &node.room, ledger) {
                 None => self.candidates.push(node),
+                Some(obstacle) if obstacle.severity == Severity::Fatal => {
+                    self.failure = Some(obstacle.reasons.join(", "));
+                    return;
+                }
                 Some(obstacle) => self.obstacles.push((node, obstacle)),
             }
             if self.candidates.len() >= enough {
@@ -156,29 +176,52 @@ impl<'a> Search<'a> {
     ) -> Misfit {
         let mut blocked = Checks::default();
         self.obstacles.iter().for_each(|(_, obstacle)| blocked.insert(obstacle.check));
-        if self.passed_over.is_some() || needs.is_contradictory() {
+        if self.passed_over.is_some() {
             blocked.insert(Check::NodeAffinity);
         }
-        if needs.refusal.is_some() {
-            blocked.insert(Check::Volumes);
+        if let Some(refusal) = &self.refusal {
+            blocked.insert(refusal.check);
         }
         if self.nodes == 0 {
             let message = "no nodes available to schedule pods".into();
-            return Misfit { message, blocked: Checks::all(), remedy: Remedy::Wait };
+            return Misfit { message, blocked: Checks::all(), remedy: Remedy::Wait, let_go: None };
         }
-        let mut message = match &self.refusal {
-            Some(refusal) => format!("0/{} nodes are available: {refusal}.", self.nodes),
+        if let Some(Refusal { check: Check::NodeAffinity | Check::Volumes, message }) = &self.refusal {
+            // v1.34 has not come to ask about devices then, and says that it does not find what it would know.
+            let message = format!("0/{} nodes are available: {message}. not found", self.nodes);
+            return Misfit { message, blocked, remedy: Remedy::Wait, let_go: None };
+        }
+        let message = match &self.refusal {
+            Some(refusal) => format!("0/{} nodes are available: {}.", self.nodes, refusal.message),
             None => {
                 let obstacles = self.obstacles.iter().flat_map(|(_, obstacle)| obstacle.reasons.iter());
                 let absent = self.passed_over.map(|reason| (reason, self.nodes - self.obstacles.len()));
                 misfit_message(self.nodes, obstacles, absent)
             }
         };
+        let (let_go, about_claims) = self.let_go(needs, &draw);
         let (remedy, words) = preempt(needs, &self.obstacles, self.nodes, ledger, surroundings, draw);
-        if let Some(words) = words {
-            message = format!("{message} preemption: {words}");
+        let message = match words {
+            Some(words) => format!("{message} {about_claims}, preemption: {words}"),
+            None => message,
+        };
+        Misfit { message, blocked, remedy, let_go }
+    }
+
+    /// The claim whose devices could be let go, and what v1.34 says about that.
+    fn let_go(
+        &self,
+        needs: &Needs<'_>,
+        draw: impl Fn(usize) -> usize,
+    ) -> (Option<LetGo>, &'static str) {
+        let Some(devices) = &needs.devices else { return (None, "no new claims to deallocate") };
+        let by_devices = self.obstacles.iter().filter(|(_, obstacle)| obstacle.check == Check::Devices);
+        let mut idle = devices.idle_elsewhere(needs.pod, by_devices.map(|(node, _)| *node));
+        if idle.is_empty() {
+            return (None, "still not schedulable");
         }
-        Misfit { message, blocked, remedy }
+        let drawn = draw(idle.len()).min(idle.len() - 1);
+        (Some(LetGo(idle.swap_remove(drawn))), "deallocation of ResourceClaim completed")
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use setpoint_placement::{NO_EXECUTE, NO_SCHEDULE, Taint, untolerated};
 
 use crate::demand::{Amount, demand};
+use crate::devices::DeviceNeeds;
 use crate::interpod::PodRules;
 use crate::ledger::{Held, Ledger, NodeInfo, Room};
 use crate::spread::Spread;
@@ -34,10 +35,12 @@ pub(crate) enum Check {
     VolumeUse,
     /// Volumes that are elsewhere, or not there.
     Volumes,
+    /// Devices that are elsewhere, taken, or not there.
+    Devices,
 }
 
 impl Check {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Cordon,
         Self::Taints,
         Self::NodeAffinity,
@@ -47,6 +50,7 @@ impl Check {
         Self::PodAffinity,
         Self::VolumeUse,
         Self::Volumes,
+        Self::Devices,
     ];
 }
 
@@ -84,18 +88,44 @@ impl Checks {
 pub(crate) struct Obstacle {
     pub(crate) check: Check,
     pub(crate) reasons: Vec<Cow<'static, str>>,
-    /// Whether fewer pods on the node could help.
-    pub(crate) resolvable: bool,
+    pub(crate) severity: Severity,
+}
+
+/// What can be done about an obstacle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// Fewer pods on the node could help.
+    Resolvable,
+    /// Another node has to be found.
+    Firm,
+    /// Something is wrong that no node can help with.
+    Fatal,
 }
 
 impl Obstacle {
     pub(crate) fn firm(check: Check, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { check, reasons: vec![reason.into()], resolvable: false }
+        Self { check, reasons: vec![reason.into()], severity: Severity::Firm }
+    }
+
+    pub(crate) fn fatal(check: Check, reason: String) -> Self {
+        Self { check, reasons: vec![reason.into()], severity: Severity::Fatal }
     }
 
     pub(crate) fn resolvable(check: Check, reason: &'static str) -> Self {
-        Self { check, reasons: vec![reason.into()], resolvable: true }
+        Self { check, reasons: vec![reason.into()], severity: Severity::Resolvable }
     }
+
+    pub(crate) fn is_resolvable(&self) -> bool {
+        self.severity == Severity::Resolvable
+    }
+}
+
+/// Why no node can have a pod, whatever nodes there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) check: Check,
+    /// In the words of v1.34.
+    pub(crate) message: String,
 }
 
 /// One pod's needs, held against the cluster as it is.
@@ -109,32 +139,36 @@ pub(crate) struct Needs<'a> {
     spread: Option<Spread<'a>>,
     pod_rules: Option<PodRules<'a>>,
     volumes: Option<VolumeNeeds<'a>>,
-    /// Why no node can have the pod, whatever nodes there are.
-    pub(crate) refusal: Option<String>,
+    pub(crate) devices: Option<DeviceNeeds<'a>>,
+    pub(crate) refusal: Option<Refusal>,
 }
 
 impl<'a> Needs<'a> {
     pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, surroundings: &'a Surroundings) -> Self {
         let required = pod.spec.affinity.node_affinity.required.as_ref();
-        let (volumes, refusal) = match VolumeNeeds::of(pod, ledger, &surroundings.volumes) {
-            Ok(volumes) => (volumes, None),
-            Err(refusal) => (None, Some(refusal)),
-        };
+        let named = required.and_then(|required| required.named_nodes());
+        let refuse = |check: Check| move |message: String| Refusal { check, message };
+        let contradicts = named.as_ref().is_some_and(BTreeSet::is_empty);
+        let contradiction =
+            contradicts.then(|| refuse(Check::NodeAffinity)("pod affinity terms conflict".into()));
+        let volumes =
+            VolumeNeeds::of(pod, ledger, &surroundings.volumes).map_err(refuse(Check::Volumes));
+        let devices =
+            DeviceNeeds::of(pod, &ledger.devices, &surroundings.devices).map_err(refuse(Check::Devices));
+        // In the order in which v1.34 asks.
+        let refusal =
+            contradiction.or(volumes.as_ref().err().cloned()).or(devices.as_ref().err().cloned());
         Self {
             pod,
             demand: demand(&pod.spec),
             ports: pod.spec.host_ports().collect(),
-            named: required.and_then(|required| required.named_nodes()),
+            named,
             spread: Spread::required_by(pod, ledger),
             pod_rules: PodRules::of(pod, ledger, surroundings),
-            volumes,
+            volumes: volumes.ok().flatten(),
+            devices: devices.ok().flatten(),
             refusal,
         }
-    }
-
-    /// Whether the pod's affinity names nodes, and then none.
-    pub(crate) fn is_contradictory(&self) -> bool {
-        self.named.as_ref().is_some_and(|names| names.is_empty())
     }
 
     /// Why a node with this much taken cannot take the pod: nothing, if it can.
@@ -159,6 +193,7 @@ impl<'a> Needs<'a> {
             .or_else(|| self.volumes.as_ref().and_then(|volumes| volumes.obstacle(node)))
             .or_else(|| self.spread.as_ref().and_then(|spread| spread.obstacle(node)))
             .or_else(|| self.pod_rules.as_ref().and_then(|rules| rules.obstacle(node)))
+            .or_else(|| self.devices.as_ref().and_then(|devices| devices.obstacle(node)))
     }
 
     /// The same for a node where room is being made for pods that are no less important: the pod must fit
@@ -243,5 +278,6 @@ pub(crate) fn shortage(demand: &Amount, has: &Amount, used: &Amount) -> Option<O
         let of = |amount: &Amount| amount.extended.get(name).copied().unwrap_or(0);
         check(name, *wanted, of(has), of(used));
     }
-    (!reasons.is_empty()).then_some(Obstacle { check: Check::Resources, reasons, resolvable })
+    let severity = if resolvable { Severity::Resolvable } else { Severity::Firm };
+    (!reasons.is_empty()).then_some(Obstacle { check: Check::Resources, reasons, severity })
 }

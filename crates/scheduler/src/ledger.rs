@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use setpoint::{Labels, Object};
 
 use crate::demand::{Amount, demand, demand_for_scoring};
+use crate::devices::InUse;
 use crate::view::{NodeSpec, NodeView, Pod, PodView, Port};
 
 /// A node and what is on it.
@@ -68,6 +69,8 @@ pub(crate) struct Ledger {
     image_spread: BTreeMap<String, usize>,
     /// How many pods on nodes care which others are near them: with none, nobody asks.
     affine: usize,
+    /// The devices that claims have.
+    pub(crate) devices: InUse,
     /// Where the next search starts, so that every node gets its turn.
     pub(crate) next_start: usize,
 }
@@ -180,6 +183,11 @@ impl Ledger {
     /// The pods for which room is being made on a node.
     pub(crate) fn nominees<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Pod> {
         self.nominees.values().filter(move |nominee| nominee.node == node).map(|nominee| &nominee.pod)
+    }
+
+    /// The node that the pod has here, bound or assumed.
+    pub(crate) fn place(&self, uid: &str) -> Option<&str> {
+        self.places.get(uid).map(String::as_str)
     }
 
     /// Whether the pod already has a node here, bound or assumed.

@@ -8,13 +8,14 @@
 //!               │                 │    └──► score.rs      which of them should: allocation, taints, affinity,
 //!               │                 │                       spread.rs, interpod.rs, image.rs
 //!               │                 └───────► preempt.rs    whom to send away where none can
-//!               │                 (volumes/: where its volumes are or can be)
-//!               ├─► bind its volumes, then itself, or make room
+//!               │                 (volumes/ and devices/: where its volumes and devices are or can be)
+//!               ├─► bind its volumes, reserve its devices, then bind itself, or make room
 //!               ├─► waiting.rs  whose turn it is: the more important first
 //!               └─► parked.rs   pods that fit nowhere, until something changes that could help
 //! ```
 //!
-//! Watches pods and nodes, and reads namespaces, Services and disruption budgets; writes bindings, the
+//! Watches pods, nodes, and what volumes and devices depend on, and reads namespaces, Services and disruption
+//! budgets; writes bindings, what volumes are bound to, what devices claims have and which pods use them, the
 //! `PodScheduled` condition and the nominated node of pods that fit nowhere, the end of those that have to make
 //! room, and events. What always holds:
 //! - a decision is made under one lock and assumed at once, so two pods never take the same room;
@@ -25,6 +26,7 @@
 
 mod decide;
 mod demand;
+mod devices;
 mod filter;
 mod image;
 mod interpod;

@@ -13,6 +13,7 @@ use setpoint_placement::untolerated;
 use setpoint_volume::claim_keys;
 
 use crate::demand::{Amount, demand};
+use crate::devices;
 use crate::filter::{Check, Checks, REPELLING, may_be_on, shortage, tolerates_cordon};
 use crate::ledger::NodeInfo;
 use crate::surroundings::Surroundings;
@@ -49,6 +50,16 @@ pub(crate) enum Change<'a> {
     Claim(&'a Key),
     /// A volume, a class, or what a driver says.
     Storage,
+    /// A claim for devices.
+    DeviceClaim {
+        claim: &'a Key,
+        /// Its devices are free again.
+        freed: bool,
+        /// It is there now, or in another state.
+        news: bool,
+    },
+    /// A class of devices, or the devices of a driver.
+    Devices,
 }
 
 /// What is new about a node.
@@ -118,6 +129,11 @@ impl Parked {
         self.blocked.contains(Check::Volumes) || self.blocked.contains(Check::VolumeUse)
     }
 
+    /// Whether devices keep any of them off the nodes.
+    pub(crate) fn minds_devices(&self) -> bool {
+        self.blocked.contains(Check::Devices)
+    }
+
     /// Whether the presence or absence of other pods decides for any of them.
     pub(crate) fn minds_company(&self) -> bool {
         self.blocked.contains(Check::Spread) || self.blocked.contains(Check::PodAffinity)
@@ -160,6 +176,11 @@ impl Entry {
             }
             Change::Claim(claim) => self.is_blocked_by_volumes() && self.uses(claim),
             Change::Storage => self.is_blocked_by_volumes(),
+            Change::DeviceClaim { claim, freed, news } => {
+                self.blocked.contains(Check::Devices)
+                    && (*freed || *news && devices::uses(&self.pod, claim))
+            }
+            Change::Devices => self.blocked.contains(Check::Devices),
             Change::PodThere(there) => {
                 let near = &self.pod.spec.affinity.pod_affinity.required;
                 self.is_spread_with(there)
@@ -188,6 +209,7 @@ impl Entry {
             Check::PodAffinity => what.labels,
             Check::VolumeUse => what.added,
             Check::Volumes => what.labels,
+            Check::Devices => what.labels || what.resources,
         };
         Check::ALL.into_iter().any(|check| self.blocked.contains(check) && helps(check))
     }
@@ -219,9 +241,11 @@ impl Entry {
     }
 }
 
-/// Whether a change of a pending pod could make it fit: its own status cannot.
+/// Whether a change of a pending pod could make it fit: of its own status only the claims that were made for it.
 pub(crate) fn asks_differently(old: &PodView, new: &PodView, labels_changed: bool) -> bool {
-    labels_changed || old.spec != new.spec
+    labels_changed
+        || old.spec != new.spec
+        || old.status.resource_claim_statuses != new.status.resource_claim_statuses
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) fn preempt(
         return (Remedy::Wait, Some(why.into()));
     }
     let freeable: Vec<&NodeInfo> =
-        obstacles.iter().filter(|(_, obstacle)| obstacle.resolvable).map(|(node, _)| *node).collect();
+        obstacles.iter().filter(|(_, obstacle)| obstacle.is_resolvable()).map(|(node, _)| *node).collect();
     let budgets = surroundings.budgets.list(None).unwrap_or_default();
     let start = if freeable.is_empty() { 0 } else { draw(freeable.len()) };
     let enough = (freeable.len() / SHARE).max(AT_LEAST).min(freeable.len());
@@ -81,7 +81,7 @@ fn ineligible(pod: &Pod, obstacles: &[(&NodeInfo, Obstacle)], ledger: &Ledger) -
         return Some("not eligible due to preemptionPolicy=Never.");
     }
     let promised = pod.nominated_node()?;
-    let lost = obstacles.iter().any(|(node, obstacle)| node.name == promised && !obstacle.resolvable);
+    let lost = obstacles.iter().any(|(node, obstacle)| node.name == promised && !obstacle.is_resolvable());
     let goes = |held: &Held| held.pod.spec.priority < pod.spec.priority && is_being_preempted(&held.pod);
     let waits = ledger.node(promised).is_some_and(|node| node.pods.values().any(goes));
     (!lost && waits).then_some("not eligible due to a terminating pod on the nominated node.")

@@ -16,7 +16,9 @@ use setpoint::{
 };
 use setpoint_volume::{Claim, PODS_BY_CLAIM, Volume};
 
-use crate::decide::{Decision, Misfit, Remedy, decide};
+use crate::devices::{self, Claim as DeviceClaim, DeviceNeeds, DeviceSources, Reservation, Reserving, Write};
+use crate::filter::{Check, Checks};
+use crate::decide::{Decision, LetGo, Misfit, Remedy, decide};
 use crate::ledger::Ledger;
 use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently};
 use crate::preempt::Preemption;
@@ -33,6 +35,9 @@ const WORKERS: usize = 32;
 
 /// A parked pod is looked at again after this long even if nothing seemed to help.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
+
+/// A claim is written twice, and read again after conflicts: with four of them v1.34 gives up as well.
+const RESERVATION_WRITES: usize = 2 + 4;
 
 /// How often the claims of a pod are looked at even if nothing seems to have happened to them.
 const LOOK_AT_CLAIMS: Duration = Duration::from_secs(30);
@@ -53,6 +58,7 @@ pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
     nodes.add_handler(move |event: &Event| on_nodes.on_node(event));
     pods.add_handler(move |event: &Event| on_pods.on_pod(event));
     desk.follow(&sources.volumes);
+    desk.follow_devices(&sources.devices);
     let scheduler = Scheduler {
         client: context.client.clone(),
         rng: context.runtime.rng.fork(),
@@ -83,6 +89,8 @@ struct State {
     waiting: Waiting,
     /// The pods whose claims are being bound, by uid.
     preparing: BTreeMap<Box<str>, Preparing>,
+    /// The claims for devices of pods that have a node and are not bound yet, by uid.
+    reservations: BTreeMap<Box<str>, Reservation>,
 }
 
 impl Desk {
@@ -98,6 +106,34 @@ impl Desk {
                     desk.wake(state, &Change::Storage);
                 }
             });
+        }
+    }
+
+    /// Looks at pods again whose devices may be found now.
+    fn follow_devices(&self, devices: &DeviceSources) {
+        let desk = self.clone();
+        devices.claims.add_handler(move |event: &Event| desk.on_device_claim(event));
+        for informer in devices.helpful() {
+            let desk = self.clone();
+            informer.add_handler(move |_: &Event| {
+                let state = &mut *desk.state.lock();
+                if state.parked.minds_devices() {
+                    desk.wake(state, &Change::Devices);
+                }
+            });
+        }
+    }
+
+    fn on_device_claim(&self, event: &Event) {
+        let Ok(claim) = Cached::<DeviceClaim>::new(event.object().clone()) else { return };
+        let state = &mut *self.state.lock();
+        let freed = match event {
+            Event::Deleted { .. } => state.ledger.devices.gone(&claim),
+            _ => state.ledger.devices.follow(&claim),
+        };
+        if state.parked.minds_devices() {
+            let news = devices::is_news(event, &claim);
+            self.wake(state, &Change::DeviceClaim { claim: claim.key(), freed, news });
         }
     }
 
@@ -168,6 +204,9 @@ impl Desk {
         if let Some(preparing) = state.preparing.remove(&pod.meta().uid) {
             preparing.preparation.forget(&self.surroundings.volumes);
         }
+        if let Some(reservation) = state.reservations.remove(&pod.meta().uid) {
+            reservation.forget(&mut state.ledger.devices);
+        }
         if state.ledger.remove_pod(&pod.meta().uid) {
             self.wake(state, &Change::PodGone(pod));
         }
@@ -223,6 +262,8 @@ enum Turn {
     Prepare(Preparing),
     /// The pod's claims are this far.
     Prepared(Preparing, Progress),
+    /// A claim for devices that the pod needs is not there.
+    Incomplete,
 }
 
 impl Reconciler for Scheduler {
@@ -235,7 +276,7 @@ impl Reconciler for Scheduler {
             return Ok(Outcome::Settled);
         };
         match self.turn(&pod) {
-            Turn::Placed => Ok(Outcome::Settled),
+            Turn::Placed | Turn::Incomplete => Ok(Outcome::Settled),
             Turn::StepAside => {
                 self.desk.queue.add(key.clone());
                 Ok(Outcome::Settled)
@@ -244,6 +285,7 @@ impl Reconciler for Scheduler {
             Turn::Prepared(preparing, progress) => self.go_on(&pod, &preparing, progress).await,
             Turn::Decided(Decision::Bind { node }) => self.bind(&pod, &node).await,
             Turn::Decided(Decision::FitsNowhere(misfit)) => self.report(&pod, &misfit).await,
+            Turn::Decided(Decision::Failed(why)) => self.fail(&pod, &why).await,
         }
     }
 }
@@ -251,7 +293,7 @@ impl Reconciler for Scheduler {
 impl Scheduler {
     /// Decides and assumes, or parks, in one step, so that no event falls between the two.
     fn turn(&self, pod: &Pod) -> Turn {
-        let State { ledger, parked, waiting, preparing } = &mut *self.desk.state.lock();
+        let State { ledger, parked, waiting, preparing, reservations } = &mut *self.desk.state.lock();
         if let Some(preparing) = preparing.get(&pod.meta().uid) {
             waiting.remove(pod.key());
             let (node, now) = (ledger.node(&preparing.node), self.desk.clock.instant());
@@ -263,8 +305,17 @@ impl Scheduler {
             return Turn::StepAside;
         }
         waiting.remove(pod.key());
-        if ledger.holds(&pod.meta().uid) {
-            return Turn::Placed;
+        if let Some(node) = ledger.place(&pod.meta().uid) {
+            return match reservations.contains_key(&pod.meta().uid) {
+                true => Turn::Decided(Decision::Bind { node: node.to_owned() }),
+                false => Turn::Placed,
+            };
+        }
+        if devices::claims_of(pod, &self.desk.surroundings.devices.claims).is_err() {
+            let mut blocked = Checks::default();
+            blocked.insert(Check::Devices);
+            parked.park(pod, blocked, self.desk.clock.instant());
+            return Turn::Incomplete;
         }
         let draw = |n| self.rng.below(n as u64) as usize;
         let decision = decide(pod, ledger, &self.desk.surroundings, draw);
@@ -272,8 +323,13 @@ impl Scheduler {
             Decision::Bind { node } => {
                 parked.forget(pod.key());
                 let preparation = self.preparation(pod, node, ledger);
+                let reservation = self.reservation(pod, node, ledger);
                 if !historic::has(Bug::RoomNotAssumed) {
                     ledger.assume(pod, node);
+                }
+                if !reservation.is_empty() {
+                    reservation.assume(&mut ledger.devices);
+                    reservations.insert(pod.meta().uid.clone(), reservation);
                 }
                 if !preparation.is_empty() {
                     preparation.assume(&self.desk.surroundings.volumes);
@@ -291,6 +347,7 @@ impl Scheduler {
                     Remedy::Wait => {}
                 }
             }
+            Decision::Failed(_) => {}
         }
         Turn::Decided(decision)
     }
@@ -301,6 +358,15 @@ impl Scheduler {
         match (needs, ledger.node(node)) {
             (Ok(Some(needs)), Some(node)) => Preparation::of(&needs, node),
             _ => Preparation::default(),
+        }
+    }
+
+    /// The claims that have to be reserved before the pod can be bound to a node.
+    fn reservation(&self, pod: &Pod, node: &str, ledger: &Ledger) -> Reservation {
+        let needs = DeviceNeeds::of(pod, &ledger.devices, &self.desk.surroundings.devices);
+        match (needs, ledger.node(node)) {
+            (Ok(Some(needs)), Some(node)) => Reservation::of(&needs, pod, node),
+            _ => Reservation::default(),
         }
     }
 
@@ -346,23 +412,101 @@ impl Scheduler {
             Progress::Failed(why) => {
                 self.desk.gone(&mut self.desk.state.lock(), pod);
                 let message = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}");
-                self.recorder.event(
-                    &pod_kind(),
-                    pod.object(),
-                    EventType::Warning,
-                    "FailedScheduling",
-                    &*message,
-                );
-                let conditions = json!([{
-                    "type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message,
-                }]);
-                self.patch_status(pod, json!({"conditions": conditions}), "say why it is not bound").await?;
-                Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
+                self.fail(pod, &message).await
             }
         }
     }
 
+    /// Says on the pod that something went wrong, and tries again later.
+    async fn fail(&self, pod: &Pod, message: &str) -> Result<Outcome, ReconcileError> {
+        if !already_says(pod, "SchedulerError", message) {
+            self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
+            let conditions = json!([{
+                "type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message,
+            }]);
+            self.patch_status(pod, json!({"conditions": conditions}), "say why it is not bound").await?;
+        }
+        Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
+    }
+
+    /// Makes the claims of a pod its own; `false` if one of them cannot be any more, and then none is.
+    async fn reserve(&self, pod: &Pod) -> Result<bool, ReconcileError> {
+        let reservation = self.desk.state.lock().reservations.get(&pod.meta().uid).cloned();
+        for (index, reserving) in reservation.iter().flat_map(|reservation| &reservation.claims).enumerate() {
+            let attempted = || format!("reserve claim {} for pod {}", reserving.claim.key(), pod.key());
+            match self.reserve_claim(pod, reserving).await.attempting(attempted())? {
+                Ok(()) => {}
+                Err(lost) => {
+                    self.desk.gone(&mut self.desk.state.lock(), pod);
+                    let done = reservation.iter().flat_map(|reservation| &reservation.claims[..index]);
+                    self.unreserve(pod, done).await?;
+                    let message = format!("running PreBind plugin \"DynamicResources\": {lost}");
+                    return self.fail(pod, &message).await.map(|_| false);
+                }
+            }
+        }
+        self.desk.state.lock().reservations.remove(&pod.meta().uid);
+        Ok(true)
+    }
+
+    /// Writes a claim until it is the pod's; `Err` inside says why it cannot be. After an error from outside it is
+    /// not known what was written: the next try finds out.
+    async fn reserve_claim(
+        &self,
+        pod: &Pod,
+        reserving: &Reserving,
+    ) -> Result<Result<(), String>, ClientError> {
+        let kind = Kind::of::<DeviceClaim>();
+        let key = reserving.claim.key();
+        let mut claim = reserving.claim.object().clone();
+        for _ in 0..RESERVATION_WRITES {
+            let Ok(known) = Cached::new(claim.clone()) else { return Ok(Err(format!("cannot read {key}"))) };
+            let (part, object) = match devices::next_write(&known, reserving, pod) {
+                Write::Main(object) => (Part::Main, object),
+                Write::Status(object) => (Part::Status, object),
+                Write::Nothing => {
+                    let shown = self.desk.surroundings.devices.claims.get(key).ok().flatten();
+                    self.desk.state.lock().ledger.devices.wrote(&claim, shown.as_ref());
+                    return Ok(Ok(()));
+                }
+                Write::Lost(why) => return Ok(Err(why)),
+            };
+            claim = match self.client.update_encoded(&kind, key, part, object.raw().clone()).await {
+                Err(error) if error.is_conflict() => match self.client.get(&kind, key).await {
+                    Err(error) if error.is_not_found() => return Ok(Err(error.to_string())),
+                    read => read?,
+                },
+                Err(error) if error.is_not_found() || error.is_invalid() || error.is_forbidden() => {
+                    return Ok(Err(format!("add reservation to claim {key}: {error}")));
+                }
+                written => written?,
+            };
+        }
+        Ok(Err(format!("claim {key} changes all the time")))
+    }
+
+    /// Takes a pod off claims that it got and cannot use.
+    async fn unreserve(
+        &self,
+        pod: &Pod,
+        claims: impl Iterator<Item = &Reserving>,
+    ) -> Result<(), ReconcileError> {
+        for reserving in claims {
+            let (key, uid) = (reserving.claim.key(), &reserving.claim.meta().uid);
+            let user = json!([{"$patch": "delete", "uid": &pod.meta().uid}]);
+            let patch = json!({"metadata": {"uid": uid}, "status": {"reservedFor": user}});
+            let kind = Kind::of::<DeviceClaim>();
+            let patch = Patch::strategic(&patch);
+            let written = self.client.patch_and_forget(&kind, key, Part::Status, patch).await;
+            unless_gone(written, format!("take pod {} off claim {key}", pod.key()))?;
+        }
+        Ok(())
+    }
+
     async fn bind(&self, pod: &Pod, node: &str) -> Result<Outcome, ReconcileError> {
+        if !pod.spec.resource_claims.is_empty() && !self.reserve(pod).await? {
+            return Ok(Outcome::Settled);
+        }
         let key = pod.key();
         let binding = json!({
             "apiVersion": "v1",
@@ -400,8 +544,11 @@ impl Scheduler {
         if pod.status.nominated_node_name != *promised {
             status["nominatedNodeName"] = if promised.is_empty() { json!(null) } else { json!(promised) };
         }
+        if let Some(LetGo(claim)) = &misfit.let_go {
+            self.let_go(claim).await?;
+        }
         let message = &misfit.message;
-        if !already_says(pod, message) {
+        if !already_says(pod, "Unschedulable", message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
             status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
@@ -411,6 +558,14 @@ impl Scheduler {
             self.patch_status(pod, status, "say why it fits nowhere").await?;
         }
         Ok(Outcome::CheckAfter(LOOK_AGAIN))
+    }
+
+    /// Lets go the devices of a claim that nobody uses.
+    async fn let_go(&self, claim: &Cached<DeviceClaim>) -> Result<(), ReconcileError> {
+        let Write::Status(object) = devices::let_go(claim) else { return Ok(()) };
+        let (kind, key) = (Kind::of::<DeviceClaim>(), claim.key());
+        let written = self.client.update_encoded(&kind, key, Part::Status, object.raw().clone()).await;
+        unless_gone(written.map(drop), format!("deallocate claim {key}")).map(drop)
     }
 
     /// Sends the victims away, and tells less important pods that the node is no longer theirs.
@@ -458,11 +613,11 @@ impl Scheduler {
     }
 }
 
-fn already_says(pod: &PodView, message: &str) -> bool {
+fn already_says(pod: &PodView, reason: &str, message: &str) -> bool {
     pod.status.conditions.iter().any(|condition| {
         condition.condition_type == "PodScheduled"
             && condition.status == "False"
-            && condition.reason == "Unschedulable"
+            && condition.reason == reason
             && condition.message == message
     })
 }

@@ -1,7 +1,8 @@
-//! What else decides where pods go: namespaces, Services, disruption budgets and volumes, as the caches show them.
+//! What else decides where pods go: namespaces, Services, disruption budgets, volumes and devices, as the caches show them.
 
 use setpoint::{Context, Informer, Key, Labels, Lister};
 
+use crate::devices::{DeviceCaches, DeviceSources};
 use crate::view::{BudgetView, NamespaceView, Pod, ServiceView};
 use crate::volumes::{VolumeCaches, VolumeSources};
 
@@ -12,6 +13,7 @@ pub(crate) struct Surroundings {
     pub(crate) services: Lister<ServiceView>,
     pub(crate) budgets: Lister<BudgetView>,
     pub(crate) volumes: VolumeCaches,
+    pub(crate) devices: DeviceCaches,
 }
 
 /// The informers of the surroundings, which must have listed before anything is decided.
@@ -20,6 +22,7 @@ pub(crate) struct Sources {
     services: Informer,
     budgets: Informer,
     pub(crate) volumes: VolumeSources,
+    pub(crate) devices: DeviceSources,
 }
 
 impl Sources {
@@ -29,11 +32,13 @@ impl Sources {
             services: context.informers.of::<ServiceView>(),
             budgets: context.informers.of::<BudgetView>(),
             volumes: VolumeSources::of(context),
+            devices: DeviceSources::of(context),
         }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Informer> {
-        [&self.namespaces, &self.services, &self.budgets].into_iter().chain(self.volumes.all())
+        let others = self.volumes.all().into_iter().chain(self.devices.all());
+        [&self.namespaces, &self.services, &self.budgets].into_iter().chain(others)
     }
 
     pub(crate) fn surroundings(&self) -> Surroundings {
@@ -42,6 +47,7 @@ impl Sources {
             services: self.services.lister(),
             budgets: self.budgets.lister(),
             volumes: self.volumes.caches(),
+            devices: self.devices.caches(),
         }
     }
 }
@@ -80,6 +86,7 @@ impl Surroundings {
             services: Lister::fixed(services),
             budgets: Lister::fixed(budgets),
             volumes: VolumeCaches::fixed(Vec::new(), Vec::new(), Vec::new()),
+            devices: DeviceCaches::fixed(Vec::new(), Vec::new(), Vec::new()),
         }
     }
 }

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use setpoint::{Cached, LabelSelector};
 use setpoint_placement::{NodeAffinity, Taint, Toleration};
 
+use crate::devices::{PodClaim, PodClaimStatus};
+
 pub(crate) type Resources = BTreeMap<String, serde_json::Value>;
 
 /// A pod as the scheduler knows it.
@@ -36,6 +38,7 @@ pub(crate) struct PodSpec {
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
     pub(crate) overhead: Resources,
+    pub(crate) resource_claims: Vec<PodClaim>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -117,6 +120,7 @@ pub(crate) struct PodStatus {
     pub(crate) nominated_node_name: String,
     pub(crate) start_time: Option<Timestamp>,
     pub(crate) conditions: Vec<Condition>,
+    pub(crate) resource_claim_statuses: Vec<PodClaimStatus>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -42,7 +42,7 @@ fn made(text: &str, is_lenient: bool) -> Outcome {
 
 impl Semver {
     /// A lenient reader takes a leading `v`, leading zeros and missing parts.
-    fn parse(text: &str, is_lenient: bool) -> Option<Self> {
+    pub(crate) fn parse(text: &str, is_lenient: bool) -> Option<Self> {
         let text = if is_lenient { text.trim().trim_start_matches('v') } else { text };
         let (text, build) = text.split_once('+').unwrap_or((text, ""));
         let (numbers, before) =

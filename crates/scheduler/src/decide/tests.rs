@@ -64,6 +64,7 @@ impl Cluster {
                 Ok(node)
             }
             Decision::FitsNowhere(misfit) => Err(misfit),
+            Decision::Failed(why) => panic!("{why}"),
         }
     }
 
@@ -106,7 +107,7 @@ fn the_reasons_are_counted_and_told_in_v134s_words() {
     ]);
     let expected = format!(
         "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {{k: v}}, \
-         1 node(s) were unschedulable. preemption: 0/3 nodes are available: 3 {NO_HELP}."
+         1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/3 nodes are available: 3 {NO_HELP}."
     );
     assert_eq!(three.refused(json!({}), wants("2")), expected);
 }
@@ -116,7 +117,7 @@ fn an_assumed_pod_takes_its_room_at_once() {
     let mut one = Cluster::new(&[node("a", "z", json!({}), "1")]);
     assert_eq!(one.place(json!({}), wants("1")).expect("it fits"), "a");
     let expected = format!(
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 {NO_VICTIMS}."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 {NO_VICTIMS}."
     );
     assert_eq!(one.refused(json!({}), wants("1")), expected);
     assert!(one.ledger.remove_pod("u001"));
@@ -175,12 +176,12 @@ fn a_pod_that_names_its_node_is_held_against_no_other() {
     assert_eq!(cluster.place(json!({}), named(json!(["n1"]))).expect("it fits"), "n1");
     let expected = format!(
         "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. \
-         preemption: 0/3 nodes are available: 1 {NO_VICTIMS}, 2 {NO_HELP}."
+         no new claims to deallocate, preemption: 0/3 nodes are available: 1 {NO_VICTIMS}, 2 {NO_HELP}."
     );
     assert_eq!(cluster.refused(json!({}), named(json!(["n1"]))), expected);
     let conflict = cluster.refused(json!({}), named(json!([])));
     assert!(
-        conflict.starts_with("0/3 nodes are available: pod affinity terms conflict. preemption: "),
+        conflict.starts_with("0/3 nodes are available: pod affinity terms conflict. not found"),
         "{conflict}"
     );
 }
@@ -195,7 +196,7 @@ fn host_ports_clash_on_one_node_by_port_protocol_and_address() {
     let reason = "1 node(s) didn't have free ports for the requested pod ports";
     for taken in [port(80, "TCP", "10.0.0.1"), port(80, "UDP", "0.0.0.0"), port(80, "", "")] {
         let expected = format!(
-            "0/1 nodes are available: {reason}. preemption: 0/1 nodes are available: 1 {NO_VICTIMS}."
+            "0/1 nodes are available: {reason}. no new claims to deallocate, preemption: 0/1 nodes are available: 1 {NO_VICTIMS}."
         );
         assert_eq!(one.refused(json!({}), taken), expected);
     }
@@ -232,7 +233,7 @@ fn the_node_is_freed_where_the_least_harm_is_done() {
     assert_eq!(preemption(cluster.place(json!({}), important(3, "400m"))), ("n2".into(), vec!["p5".into()]));
     let never = with(important(10, "1"), json!({"preemptionPolicy": "Never"}));
     let expected = "0/3 nodes are available: 3 Insufficient cpu. \
-                    preemption: not eligible due to preemptionPolicy=Never.";
+                    no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.";
     assert_eq!(cluster.refused(json!({}), never), expected);
 }
 

@@ -12,7 +12,7 @@ use setpoint_volume::{
 
 use super::caches::VolumeCaches;
 use super::limits::Counted;
-use crate::filter::{Check, Obstacle};
+use crate::filter::{Check, Obstacle, Severity};
 use crate::ledger::{Ledger, NodeInfo};
 use crate::view::Pod;
 
@@ -178,7 +178,7 @@ impl<'a> VolumeNeeds<'a> {
         }
         if let Err(reasons) = self.served_on(node) {
             let reasons = reasons.into_iter().map(Cow::from).collect();
-            return Some(Obstacle { check: Check::Volumes, reasons, resolvable: false });
+            return Some(Obstacle { check: Check::Volumes, reasons, severity: Severity::Firm });
         }
         let elsewhere = !self.places.iter().all(|place| place.is_of(node));
         (elsewhere && has_place(node)).then(|| Obstacle::firm(Check::Volumes, OTHER_ZONE))

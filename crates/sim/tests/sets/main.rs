@@ -2,6 +2,7 @@
 
 mod cronjob;
 mod daemonset;
+mod devices;
 mod historic;
 mod job;
 mod metrics;

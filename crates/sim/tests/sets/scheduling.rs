@@ -107,7 +107,7 @@ fn a_pod_that_may_not_preempt_waits_and_says_so() {
         until::<Pod>(world, "low", runs).await;
         create::<Pod>(world, "waits", pod(20, json!({"priorityClassName": "patient"}))).await;
         let expected = "0/1 nodes are available: 1 Insufficient cpu. \
-                        preemption: not eligible due to preemptionPolicy=Never.";
+                        no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.";
         until::<Pod>(world, "waits", |pod| condition(pod) == ("Unschedulable", expected)).await;
         let gone = setpoint::client::Delete::default();
         world.client().delete(&Kind::of::<Pod>(), &key("low"), &gone).await.expect("the user's own call");
@@ -166,7 +166,7 @@ fn unschedulable(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         account(world).await;
         create::<Pod>(world, "huge", pod(64, json!({}))).await;
-        let expected = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
+        let expected = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: \
                         1 Preemption is not helpful for scheduling.";
         until::<Pod>(world, "huge", |pod| condition(pod) == ("Unschedulable", expected)).await;
     }

@@ -1,0 +1,130 @@
+//! What is written into a claim's status for the devices that serve it. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use setpoint_placement::{NodeSelector, NodeSelectorTerm, Requirement};
+
+use super::asks::ClaimAsks;
+use super::pools::Offer;
+use super::search::Solution;
+use super::view::{Config, DeviceId};
+
+/// An allocation that has been decided for a claim.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    pub(super) allocation: Value,
+    /// The devices that nobody else can have.
+    pub(super) devices: Vec<DeviceId>,
+}
+
+impl Decided {
+    pub(super) fn of(asks: &ClaimAsks<'_>, solution: &Solution, offers: &[Offer<'_>]) -> Self {
+        let mut devices = Vec::new();
+        let mut results = Vec::new();
+        for taken in &solution.devices {
+            let request = &asks.requests[taken.request];
+            let id = &offers[taken.offer].id;
+            let mut result = json!({
+                "request": request.name_of(taken.alternative),
+                "driver": id.driver, "pool": id.pool, "device": id.device,
+            });
+            match request.alternatives[taken.alternative].wish.admin_access {
+                Some(true) => result["adminAccess"] = true.into(),
+                _ => devices.push(id.clone()),
+            }
+            results.push(result);
+        }
+        let mut allocated = json!({"results": results});
+        let configs = configs(asks, solution);
+        if !configs.is_empty() {
+            allocated["config"] = configs.into();
+        }
+        let mut allocation = json!({"devices": allocated});
+        if let Some(selector) = node_selector(solution, offers) {
+            allocation["nodeSelector"] = json!(selector);
+        }
+        Self { allocation, devices }
+    }
+}
+
+/// What drivers are told: first by the classes, each once for all requests of it, then by the claim.
+fn configs(asks: &ClaimAsks<'_>, solution: &Solution) -> Vec<Value> {
+    let mut configs = Vec::new();
+    let mut of_class: BTreeMap<&str, std::ops::Range<usize>> = BTreeMap::new();
+    for (request, &chosen) in asks.requests.iter().zip(&solution.chosen) {
+        let Some(ask) = request.alternatives.get(chosen) else { continue };
+        let name = request.name_of(chosen);
+        if let Some(known) = of_class.get(ask.class.key().name()) {
+            for config in &mut configs[known.clone()] {
+                push_request(config, &name);
+            }
+            continue;
+        }
+        let start = configs.len();
+        let one = [name];
+        configs.extend(ask.class.spec.config.iter().map(|config| told("FromClass", &one, config)));
+        of_class.insert(ask.class.key().name(), start..configs.len());
+    }
+    for config in &asks.claim.spec.devices.config {
+        if config.requests.is_empty() {
+            configs.push(told("FromClaim", &[], config));
+            continue;
+        }
+        for (request, &chosen) in asks.requests.iter().zip(&solution.chosen) {
+            let full = request.name_of(chosen);
+            if config.requests.iter().any(|name| *name == request.request.name || *name == full) {
+                configs.push(told("FromClaim", &config.requests, config));
+            }
+        }
+    }
+    configs
+}
+
+fn told(source: &str, requests: &[String], config: &Config) -> Value {
+    let mut told = json!({"source": source});
+    if !requests.is_empty() {
+        told["requests"] = json!(requests);
+    }
+    if let Some(opaque) = &config.opaque {
+        told["opaque"] = opaque.clone();
+    }
+    told
+}
+
+fn push_request(config: &mut Value, name: &str) {
+    if let Some(requests) = config["requests"].as_array_mut() {
+        requests.push(name.into());
+    }
+}
+
+/// From which nodes the devices can be used; nothing, if from all of them.
+fn node_selector(solution: &Solution, offers: &[Offer<'_>]) -> Option<NodeSelector> {
+    let mut term = NodeSelectorTerm::default();
+    for taken in &solution.devices {
+        let slice = offers[taken.offer].slice;
+        if let Some(name) = &slice.node_name {
+            let by_name = Requirement {
+                key: "metadata.name".into(),
+                operator: "In".into(),
+                values: vec![name.clone()],
+            };
+            let term = NodeSelectorTerm { match_fields: vec![by_name], ..NodeSelectorTerm::default() };
+            return Some(NodeSelector { node_selector_terms: vec![term] });
+        }
+        if let Some(only) = slice.node_selector.iter().flat_map(|nodes| &nodes.node_selector_terms).next() {
+            add_new(&mut term.match_fields, &only.match_fields);
+            add_new(&mut term.match_expressions, &only.match_expressions);
+        }
+    }
+    let anywhere = term.match_fields.is_empty() && term.match_expressions.is_empty();
+    (!anywhere).then(|| NodeSelector { node_selector_terms: vec![term] })
+}
+
+fn add_new(to: &mut Vec<Requirement>, from: &[Requirement]) {
+    for requirement in from {
+        if !to.contains(requirement) {
+            to.push(requirement.clone());
+        }
+    }
+}

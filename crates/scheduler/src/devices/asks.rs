@@ -1,0 +1,179 @@
+//! What the requests of claims come to on a node. Pure.
+
+use setpoint::{Cached, Key};
+
+use super::caches::DeviceCaches;
+use super::pools::{Offer, Pool};
+use super::view::{Claim, Class, Request, Selector, Wish};
+
+/// No claim has more devices.
+pub(super) const MOST_DEVICES: usize = 32;
+
+/// Why no allocation can even be looked for: something is wrong with a claim or a class. In the words of v1.34.
+pub(super) type Failure = String;
+
+/// A claim that needs devices.
+pub(super) struct ClaimAsks<'a> {
+    pub(super) claim: &'a Cached<Claim>,
+    pub(super) requests: Vec<Asks<'a>>,
+}
+
+/// A request: one of these is to be had.
+pub(super) struct Asks<'a> {
+    pub(super) request: &'a Request,
+    pub(super) alternatives: Vec<Ask<'a>>,
+}
+
+/// A wish for devices of a class.
+pub(super) struct Ask<'a> {
+    pub(super) wish: &'a Wish,
+    pub(super) class: Cached<Class>,
+    pub(super) amount: Amount,
+}
+
+/// How many devices.
+pub(super) enum Amount {
+    Count(usize),
+    /// These, which are all there are that fit.
+    All(Vec<usize>),
+}
+
+impl Amount {
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Count(count) => *count,
+            Self::All(devices) => devices.len(),
+        }
+    }
+}
+
+impl Asks<'_> {
+    /// Whether there is a choice, however small.
+    pub(super) fn is_list(&self) -> bool {
+        self.request.exactly.is_none()
+    }
+
+    /// How the devices of one of the alternatives are told from others.
+    pub(super) fn name_of(&self, alternative: usize) -> String {
+        match self.is_list() {
+            false => self.request.name.clone(),
+            true => format!("{}/{}", self.request.name, self.alternatives[alternative].wish.name),
+        }
+    }
+}
+
+impl<'a> ClaimAsks<'a> {
+    pub(super) fn of(
+        claim: &'a Cached<Claim>,
+        pools: &[Pool<'_>],
+        offers: &[Offer<'_>],
+        caches: &DeviceCaches,
+    ) -> Result<Self, Failure> {
+        let view: &'a Claim = claim;
+        let mut requests = Vec::new();
+        for request in &view.spec.devices.requests {
+            let wishes = request.exactly.iter().chain(&request.first_available);
+            let ask = |wish| Ask::of(claim.key(), request, wish, pools, offers, caches);
+            let alternatives = wishes.map(ask).collect::<Result<_, _>>()?;
+            requests.push(Asks { request, alternatives });
+        }
+        let fewest = |asks: &Asks<'_>| asks.alternatives.iter().map(|ask| ask.amount.count()).min();
+        let least: usize = requests.iter().filter_map(fewest).sum();
+        if least > MOST_DEVICES {
+            let key = claim.key();
+            return Err(format!(
+                "claim {key}: number of requested devices {least} exceeds the claim limit of {MOST_DEVICES}"
+            ));
+        }
+        let constraints = &view.spec.devices.constraints;
+        if let Some(at) = constraints.iter().position(|constraint| constraint.match_attribute.is_none()) {
+            let key = claim.key();
+            return Err(format!(
+                "claim {key}, constraint #{at}: empty constraint (unsupported constraint type?)"
+            ));
+        }
+        Ok(Self { claim, requests })
+    }
+}
+
+impl<'a> Ask<'a> {
+    fn of(
+        claim: &Key,
+        request: &Request,
+        wish: &'a Wish,
+        pools: &[Pool<'_>],
+        offers: &[Offer<'_>],
+        caches: &DeviceCaches,
+    ) -> Result<Self, Failure> {
+        let name = if wish.name.is_empty() { &request.name } else { &wish.name };
+        if let Some(at) = wish.selectors.iter().position(|selector| selector.cel.is_none()) {
+            return Err(format!(
+                "claim {claim}, request {name}, selector #{at}: CEL expression empty (unsupported selector type?)"
+            ));
+        }
+        let class = caches.classes.get(&Key::cluster(&*wish.device_class_name)).ok().flatten();
+        let class = class.ok_or_else(|| {
+            let class = &wish.device_class_name;
+            format!("claim {claim}, request {name}: could not retrieve device class {class}: not found")
+        })?;
+        let mut ask = Self { wish, class, amount: Amount::Count(0) };
+        ask.amount = match wish.allocation_mode.as_str() {
+            "ExactCount" => Amount::Count(usize::try_from(wish.count).unwrap_or(0)),
+            "All" => {
+                whole(pools).map_err(|why| format!("claim {claim}, request {name}: {why}"))?;
+                let mut all = Vec::new();
+                for (index, offer) in offers.iter().enumerate() {
+                    if ask.wants(offer, claim, caches)? {
+                        all.push(index);
+                    }
+                }
+                Amount::All(all)
+            }
+            mode => return Err(format!("claim {claim}, request {name}: unsupported count mode {mode}")),
+        };
+        Ok(ask)
+    }
+
+    /// Whether a device fits. One that has to be bound first belongs to a feature that v1.34 has switched off.
+    pub(super) fn wants(
+        &self,
+        offer: &Offer<'_>,
+        claim: &Key,
+        caches: &DeviceCaches,
+    ) -> Result<bool, Failure> {
+        if !offer.device.binding_conditions.is_empty() {
+            return Ok(false);
+        }
+        let class = self.class.key().name();
+        let of_class = all_want(&self.class.spec.selectors, offer, caches);
+        Ok(of_class.map_err(|why| format!("class {class}: {why}"))?
+            && all_want(&self.wish.selectors, offer, caches).map_err(|why| format!("claim {claim}: {why}"))?)
+    }
+}
+
+/// All devices can be had only where all are known.
+fn whole(pools: &[Pool<'_>]) -> Result<(), Failure> {
+    for pool in pools {
+        if pool.is_incomplete {
+            return Err(format!("asks for all devices, but resource pool {pool} is currently being updated"));
+        }
+        if pool.twice.is_some() {
+            return Err(format!("asks for all devices, but resource pool {pool} is currently invalid"));
+        }
+    }
+    Ok(())
+}
+
+fn all_want(selectors: &[Selector], offer: &Offer<'_>, caches: &DeviceCaches) -> Result<bool, Failure> {
+    for (at, selector) in selectors.iter().enumerate() {
+        let Some(cel) = &selector.cel else { continue };
+        let compiled = caches.compiled(&cel.expression);
+        let selector =
+            compiled.as_ref().as_ref().map_err(|why| format!("selector #{at}: CEL compile error: {why}"))?;
+        let wanted = offer.facts().as_ref().map_err(Clone::clone).and_then(|facts| selector.wants(facts));
+        if !wanted.map_err(|why| format!("selector #{at}: CEL runtime error: {why}"))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

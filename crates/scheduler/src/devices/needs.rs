@@ -1,0 +1,160 @@
+//! What the claims of a pod ask of a node. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use setpoint::{Cached, Key};
+
+use super::allocation::Decided;
+use super::asks::{ClaimAsks, Failure};
+use super::caches::DeviceCaches;
+use super::claims::claims_of;
+use super::in_use::InUse;
+use super::pools::{offers, pools};
+use super::search::{Found, search};
+use super::view::{Claim, DeviceId, Slice};
+use crate::filter::{Check, Obstacle};
+use crate::ledger::NodeInfo;
+use crate::view::Pod;
+
+#[derive(Clone)]
+pub(crate) struct DeviceNeeds<'a> {
+    caches: &'a DeviceCaches,
+    /// In the order in which the pod asks for them.
+    pub(super) claims: Vec<Cached<Claim>>,
+    slices: Vec<Cached<Slice>>,
+    taken: Arc<BTreeMap<DeviceId, usize>>,
+}
+
+/// What there is on a node for the claims that are not allocated.
+enum Served {
+    By(Vec<Decided>),
+    NotAll,
+    /// Finding it takes too long.
+    TooHard,
+}
+
+/// Why a pod fits nowhere, in the words of v1.34.
+type Refusal = String;
+
+impl<'a> DeviceNeeds<'a> {
+    /// What a pod's claims need: nothing, if it has none; an error, if no node could have it now.
+    pub(crate) fn of(pod: &Pod, in_use: &InUse, caches: &'a DeviceCaches) -> Result<Option<Self>, Refusal> {
+        if pod.spec.resource_claims.is_empty() {
+            return Ok(None);
+        }
+        let claims = claims_of(pod, &caches.claims)?;
+        if claims.is_empty() {
+            return Ok(None);
+        }
+        for claim in claims.iter().filter(|claim| !claim.is_allocated()) {
+            if in_use.is_decided(&claim.meta().uid) {
+                let claim = claim.key();
+                return Err(format!("resource claim {claim} is in the process of being allocated"));
+            }
+            check_classes(claim, caches)?;
+        }
+        let has_to_allocate = claims.iter().any(|claim| !claim.is_allocated());
+        let slices = if has_to_allocate { caches.slices.list(None) } else { Ok(Vec::new()) };
+        let slices = slices.map_err(|error| error.to_string())?;
+        Ok(Some(Self { caches, claims, slices, taken: in_use.taken() }))
+    }
+
+    /// Why a node cannot have the pod's devices: nothing, if it can.
+    pub(crate) fn obstacle(&self, node: &NodeInfo) -> Option<Obstacle> {
+        let because = |reason: &'static str| Some(Obstacle::firm(Check::Devices, reason));
+        match self.served_on(node) {
+            Err(why) => {
+                let why = format!("running \"DynamicResources\" filter plugin: {why}");
+                Some(Obstacle::fatal(Check::Devices, why))
+            }
+            Ok(Served::NotAll) => because("cannot allocate all claims"),
+            Ok(Served::TooHard) => because("timed out trying to allocate devices"),
+            Ok(Served::By(_)) if !self.is_available_on(node) => {
+                because("resourceclaim not available on the node")
+            }
+            Ok(Served::By(_)) => None,
+        }
+    }
+
+    /// Whether all claims that are allocated can be used from a node.
+    fn is_available_on(&self, node: &NodeInfo) -> bool {
+        self.claims.iter().all(|claim| is_available(claim, node))
+    }
+
+    /// The claims that keep the pod off some of these nodes and that nobody else uses: one that is let go may be
+    /// allocated elsewhere.
+    pub(crate) fn idle_elsewhere<'n>(
+        &self,
+        pod: &Pod,
+        nodes: impl Iterator<Item = &'n NodeInfo> + Clone,
+    ) -> Vec<Cached<Claim>> {
+        let only_ours = |claim: &Claim| match &claim.status.reserved_for[..] {
+            [] => true,
+            [only] => *only.uid == *pod.meta().uid,
+            _ => false,
+        };
+        let idle = |claim: &&Cached<Claim>| {
+            only_ours(claim) && nodes.clone().any(|node| !is_available(claim, node))
+        };
+        self.claims.iter().filter(idle).cloned().collect()
+    }
+
+    /// The allocations, on a node that can have the pod's devices, of the claims that have none.
+    pub(super) fn decided_on(&self, node: &NodeInfo) -> Vec<(Cached<Claim>, Decided)> {
+        let unallocated = self.claims.iter().filter(|claim| !claim.is_allocated()).cloned();
+        match self.served_on(node) {
+            Ok(Served::By(decided)) => unallocated.zip(decided).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What serves the claims that are not allocated.
+    fn served_on(&self, node: &NodeInfo) -> Result<Served, Failure> {
+        let unallocated: Vec<&Cached<Claim>> =
+            self.claims.iter().filter(|claim| !claim.is_allocated()).collect();
+        if unallocated.is_empty() {
+            return Ok(Served::By(Vec::new()));
+        }
+        let pools = pools(&self.slices, node);
+        let offers = offers(&pools);
+        let asks = |claim| ClaimAsks::of(claim, &pools, &offers, self.caches);
+        let asks = unallocated.into_iter().map(asks).collect::<Result<Vec<_>, _>>()?;
+        Ok(match search(&asks, &pools, &offers, &self.taken, self.caches)? {
+            Found::Nothing => Served::NotAll,
+            Found::GaveUp => Served::TooHard,
+            Found::All(solutions) => {
+                let decided = |(asks, solution)| Decided::of(asks, solution, &offers);
+                Served::By(asks.iter().zip(&solutions).map(decided).collect())
+            }
+        })
+    }
+}
+
+fn is_available(claim: &Claim, node: &NodeInfo) -> bool {
+    let allocation = claim.status.allocation.as_ref();
+    let selector = allocation.and_then(|allocation| allocation.node_selector.as_ref());
+    selector.is_none_or(|selector| selector.matches(&node.name, &node.labels))
+}
+
+/// Every class that is asked for has to be there.
+fn check_classes(claim: &Cached<Claim>, caches: &DeviceCaches) -> Result<(), Refusal> {
+    for request in &claim.spec.devices.requests {
+        if request.exactly.is_none() && request.first_available.is_empty() {
+            let (claim, request) = (claim.key(), &request.name);
+            return Err(format!("resource claim {claim}, request {request}: unknown request type"));
+        }
+        for wish in request.exactly.iter().chain(&request.first_available) {
+            let class = &wish.device_class_name;
+            let there = caches.classes.objects().get(&Key::cluster(&**class)).is_some();
+            if !there {
+                let name = match wish.name.as_str() {
+                    "" => request.name.clone(),
+                    name => format!("{}/{name}", request.name),
+                };
+                return Err(format!("request {name}: device class {class} does not exist"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,306 @@
+//! Which devices serve which request: one claim after the other, one request after the other, one device after
+//! the other, back to the last choice wherever that leads nowhere. The first solution is taken. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::asks::{Amount, Ask, ClaimAsks, Failure, MOST_DEVICES};
+use super::caches::DeviceCaches;
+use super::pools::{Offer, Pool};
+use super::view::{Constraint, DeviceId};
+
+/// A search that goes on for longer is given up. A step takes about a microsecond, so this is a tenth of a second,
+/// where v1.34 allows ten: it does not hold up other pods meanwhile.
+const MOST_STEPS: u32 = 100_000;
+
+/// What serves a claim.
+#[derive(Clone, Default)]
+pub(super) struct Solution {
+    /// In the order of the requests.
+    pub(super) devices: Vec<Taken>,
+    /// Which alternative of each request.
+    pub(super) chosen: Vec<usize>,
+}
+
+/// A device that serves a request.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) request: usize,
+    pub(super) alternative: usize,
+    pub(super) offer: usize,
+}
+
+/// What a search comes to.
+pub(super) enum Found {
+    All(Vec<Solution>),
+    Nothing,
+    /// It took too long.
+    GaveUp,
+}
+
+pub(super) fn search(
+    claims: &[ClaimAsks<'_>],
+    pools: &[Pool<'_>],
+    offers: &[Offer<'_>],
+    taken: &BTreeMap<DeviceId, usize>,
+    caches: &DeviceCaches,
+) -> Result<Found, Failure> {
+    let of_claim = |asks: &ClaimAsks<'_>| Solution {
+        devices: Vec::new(),
+        chosen: vec![0; asks.requests.len()],
+    };
+    let mut search = Search {
+        claims,
+        pools,
+        offers,
+        caches,
+        in_use: offers.iter().map(|offer| taken.contains_key(&offer.id)).collect(),
+        taking: vec![BTreeSet::new(); offers.len()],
+        fits: BTreeMap::new(),
+        rules: claims.iter().map(rules_of).collect(),
+        solutions: claims.iter().map(of_claim).collect(),
+        steps: 0,
+    };
+    match search.go_on(At::default()) {
+        Ok(Step::Done) => Ok(Found::All(search.solutions)),
+        Ok(_) => Ok(Found::Nothing),
+        Err(Stop::Failure(why)) => Err(why),
+        Err(Stop::GaveUp) => Ok(Found::GaveUp),
+    }
+}
+
+/// What is to be found next: a device of a request of a claim.
+#[derive(Clone, Copy, Default)]
+struct At {
+    claim: usize,
+    request: usize,
+    /// Of a request with a choice, once it is chosen.
+    alternative: Option<usize>,
+    device: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    NoWay,
+    /// The claim would have more devices than it may.
+    TooMany,
+}
+
+enum Stop {
+    Failure(Failure),
+    GaveUp,
+}
+
+struct Search<'a> {
+    claims: &'a [ClaimAsks<'a>],
+    pools: &'a [Pool<'a>],
+    offers: &'a [Offer<'a>],
+    caches: &'a DeviceCaches,
+    in_use: Vec<bool>,
+    /// The claims that each device is being taken for.
+    taking: Vec<BTreeSet<usize>>,
+    /// Whether a device fits a request: by claim, request, alternative and device.
+    fits: BTreeMap<(usize, usize, usize, usize), bool>,
+    /// By claim.
+    rules: Vec<Vec<Rule<'a>>>,
+    solutions: Vec<Solution>,
+    steps: u32,
+}
+
+impl Search<'_> {
+    fn go_on(&mut self, at: At) -> Result<Step, Stop> {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Err(Stop::GaveUp);
+        }
+        let claims = self.claims;
+        let Some(claim) = claims.get(at.claim) else { return Ok(Step::Done) };
+        let Some(asks) = claim.requests.get(at.request) else {
+            // A choice of a claim before may leave less to be found here.
+            let next = self.go_on(At { claim: at.claim + 1, ..At::default() })?;
+            return Ok(if next == Step::TooMany { Step::NoWay } else { next });
+        };
+        if asks.is_list() && at.alternative.is_none() {
+            return self.choose(at, asks.alternatives.len());
+        }
+        let alternative = at.alternative.unwrap_or(0);
+        let Some(ask) = asks.alternatives.get(alternative) else { return Ok(Step::NoWay) };
+        if matches!(&ask.amount, Amount::All(all) if all.is_empty()) {
+            return Ok(Step::NoWay);
+        }
+        if at.device >= ask.amount.count() {
+            return self.go_on(At { claim: at.claim, request: at.request + 1, ..At::default() });
+        }
+        let after = self.solutions[at.claim].devices.len() + ask.amount.count() - at.device;
+        if after > MOST_DEVICES {
+            return Ok(Step::TooMany);
+        }
+        match &ask.amount {
+            Amount::All(all) => self.take_the_next(at, alternative, ask, all[at.device]),
+            Amount::Count(_) => self.take_any(at, alternative, ask),
+        }
+    }
+
+    /// The first alternative that leads anywhere.
+    fn choose(&mut self, at: At, alternatives: usize) -> Result<Step, Stop> {
+        let mut all_too_many = true;
+        for alternative in 0..alternatives {
+            match self.go_on(At { alternative: Some(alternative), ..at })? {
+                Step::TooMany => continue,
+                Step::NoWay => all_too_many = false,
+                Step::Done => {
+                    self.solutions[at.claim].chosen[at.request] = alternative;
+                    return Ok(Step::Done);
+                }
+            }
+        }
+        Ok(if all_too_many { Step::TooMany } else { Step::NoWay })
+    }
+
+    /// Of all devices each is needed, in whatever order.
+    fn take_the_next(
+        &mut self,
+        at: At,
+        alternative: usize,
+        ask: &Ask<'_>,
+        offer: usize,
+    ) -> Result<Step, Stop> {
+        if !self.is_free(offer, at.claim, ask) {
+            return Ok(Step::NoWay);
+        }
+        if !self.take(at, alternative, offer) {
+            let (claim, id) = (self.claims[at.claim].claim.key(), &self.offers[offer].id);
+            let request = self.claims[at.claim].requests[at.request].name_of(alternative);
+            return Err(Stop::Failure(format!(
+                "claim {claim}, request {request}: cannot add device {id} because a claim constraint would not be satisfied"
+            )));
+        }
+        let next = self.go_on(At { device: at.device + 1, ..at })?;
+        if next != Step::Done {
+            self.give_back(at, alternative, offer);
+        }
+        Ok(next)
+    }
+
+    fn take_any(&mut self, at: At, alternative: usize, ask: &Ask<'_>) -> Result<Step, Stop> {
+        for index in 0..self.offers.len() {
+            let pool = &self.pools[self.offers[index].pool];
+            if let Some(twice) = pool.twice {
+                let name = pool.name;
+                return Err(Stop::Failure(format!("pool {name} is invalid: duplicate device name {twice}")));
+            }
+            if !self.is_free(index, at.claim, ask)
+                || !self.fits(at, alternative, ask, index)?
+                || !self.take(at, alternative, index)
+            {
+                continue;
+            }
+            let next = self.go_on(At { device: at.device + 1, ..at })?;
+            if next == Step::Done {
+                return Ok(next);
+            }
+            self.give_back(at, alternative, index);
+            if next == Step::TooMany {
+                return Ok(next);
+            }
+        }
+        Ok(Step::NoWay)
+    }
+
+    /// Devices that share counters belong to a feature that v1.34 has switched off.
+    fn is_free(&self, offer: usize, claim: usize, ask: &Ask<'_>) -> bool {
+        let free = match ask.wish.admin_access {
+            Some(true) => !self.taking[offer].contains(&claim),
+            _ => !self.in_use[offer] && self.taking[offer].is_empty(),
+        };
+        free && self.offers[offer].device.consumes_counters.is_empty()
+    }
+
+    fn fits(&mut self, at: At, alternative: usize, ask: &Ask<'_>, offer: usize) -> Result<bool, Stop> {
+        let key = (at.claim, at.request, alternative, offer);
+        if let Some(known) = self.fits.get(&key) {
+            return Ok(*known);
+        }
+        let claim = self.claims[at.claim].claim.key();
+        let fits = ask.wants(&self.offers[offer], claim, self.caches).map_err(Stop::Failure)?;
+        self.fits.insert(key, fits);
+        Ok(fits)
+    }
+
+    /// Takes a device, if the claim's rules allow it.
+    fn take(&mut self, at: At, alternative: usize, offer: usize) -> bool {
+        let asks = &self.claims[at.claim].requests[at.request];
+        let (request, full) = (&*asks.request.name, asks.name_of(alternative));
+        let rules = &mut self.rules[at.claim];
+        let refused = rules.iter_mut().position(|rule| !rule.add(request, &full, &self.offers[offer]));
+        if let Some(refused) = refused {
+            rules[..refused].iter_mut().for_each(|rule| rule.remove(request, &full));
+            return false;
+        }
+        self.taking[offer].insert(at.claim);
+        self.solutions[at.claim].devices.push(Taken { request: at.request, alternative, offer });
+        true
+    }
+
+    fn give_back(&mut self, at: At, alternative: usize, offer: usize) {
+        let asks = &self.claims[at.claim].requests[at.request];
+        let (request, full) = (&*asks.request.name, asks.name_of(alternative));
+        self.rules[at.claim].iter_mut().for_each(|rule| rule.remove(request, &full));
+        self.taking[offer].remove(&at.claim);
+        self.solutions[at.claim].devices.pop();
+    }
+}
+
+/// All devices of some requests have the same value of an attribute.
+struct Rule<'a> {
+    requests: &'a [String],
+    attribute: &'a str,
+    value: Option<&'a Value>,
+    devices: usize,
+}
+
+fn rules_of<'a>(asks: &ClaimAsks<'a>) -> Vec<Rule<'a>> {
+    let claim: &'a super::view::Claim = asks.claim;
+    let rule = |constraint: &'a Constraint| {
+        let attribute = constraint.match_attribute.as_deref()?;
+        Some(Rule { requests: &constraint.requests, attribute, value: None, devices: 0 })
+    };
+    claim.spec.devices.constraints.iter().filter_map(rule).collect()
+}
+
+impl<'a> Rule<'a> {
+    fn concerns(&self, request: &str, full: &str) -> bool {
+        self.requests.is_empty() || self.requests.iter().any(|name| name == request || name == full)
+    }
+
+    /// Whether a device may be added; then it is.
+    fn add(&mut self, request: &str, full: &str, offer: &Offer<'a>) -> bool {
+        if !self.concerns(request, full) {
+            return true;
+        }
+        let Some(value) = attribute(offer, self.attribute) else { return false };
+        if self.devices > 0 && self.value != Some(value) {
+            return false;
+        }
+        self.value = Some(value);
+        self.devices += 1;
+        true
+    }
+
+    fn remove(&mut self, request: &str, full: &str) {
+        if self.concerns(request, full) {
+            self.devices -= 1;
+        }
+    }
+}
+
+/// An attribute by its full name; those of the driver's domain may be named without it.
+fn attribute<'a>(offer: &Offer<'a>, name: &str) -> Option<&'a Value> {
+    let attributes = &offer.device.attributes;
+    attributes.get(name).or_else(|| {
+        let (domain, id) = name.split_once('/')?;
+        attributes.get(id).filter(|_| domain == &*offer.id.driver)
+    })
+}

@@ -49,12 +49,16 @@ impl Device {
     ) -> Result<Self, String> {
         let attributes = by_domain(driver, attributes, attribute)?;
         let capacity = by_domain(driver, capacity, |name, capacity| {
-            let quantity = Quantity::of(&capacity["value"]).map_err(|why| format!("capacity {name}: {why}"))?;
+            let quantity =
+                Quantity::of(&capacity["value"]).map_err(|why| format!("capacity {name}: {why}"))?;
             Ok(Val::Quantity(Box::new(quantity)))
         })?;
         let field = |name: &str, value| (Key::String(name.into()), value);
-        let fields =
-            [field("driver", Val::text(driver)), field("attributes", attributes), field("capacity", capacity)];
+        let fields = [
+            field("driver", Val::text(driver)),
+            field("attributes", attributes),
+            field("capacity", capacity),
+        ];
         Ok(Self(Val::map(fields)))
     }
 }
@@ -148,6 +152,9 @@ mod tests {
         check("'model' in device.attributes['nobody.io']", Ok(false));
         check("'nobody.io' in device.attributes", Ok(false));
         check("device.attributes['nobody.io'].model == 'a'", Err("no such key: model"));
-        check("device.attributes['d.io'].model", Err("CEL result of type string could not be converted to bool"));
+        check(
+            "device.attributes['d.io'].model",
+            Err("CEL result of type string could not be converted to bool"),
+        );
     }
 }

@@ -322,7 +322,9 @@ fn elements(range: &Val, has_two: bool) -> Result<Vec<(Val, Val)>, EvalError> {
             Ok((0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone())).collect())
         }
         Val::List(list) => Ok(list.items.iter().map(|item| (item.clone(), Val::Null)).collect()),
-        Val::Map(entries) | Val::Domains(entries) => Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect()),
+        Val::Map(entries) | Val::Domains(entries) => {
+            Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect())
+        }
         _ => Err(EvalError::no_overload()),
     }
 }

@@ -15,7 +15,9 @@ use crate::view::Pod;
 
 /// Where a pod goes.
 pub(crate) enum Decision {
-    Bind { node: String },
+    Bind {
+        node: String,
+    },
     FitsNowhere(Misfit),
     /// It cannot be decided: something is wrong with what the pod asks for.
     Failed(String),
@@ -209,11 +211,7 @@ impl<'a> Search<'a> {
     }
 
     /// The claim whose devices could be let go, and what v1.34 says about that.
-    fn let_go(
-        &self,
-        needs: &Needs<'_>,
-        draw: impl Fn(usize) -> usize,
-    ) -> (Option<LetGo>, &'static str) {
+    fn let_go(&self, needs: &Needs<'_>, draw: impl Fn(usize) -> usize) -> (Option<LetGo>, &'static str) {
         let Some(devices) = &needs.devices else { return (None, "no new claims to deallocate") };
         let by_devices = self.obstacles.iter().filter(|(_, obstacle)| obstacle.check == Check::Devices);
         let mut idle = devices.idle_elsewhere(needs.pod, by_devices.map(|(node, _)| *node));

@@ -151,13 +151,11 @@ impl<'a> Needs<'a> {
         let contradicts = named.as_ref().is_some_and(BTreeSet::is_empty);
         let contradiction =
             contradicts.then(|| refuse(Check::NodeAffinity)("pod affinity terms conflict".into()));
-        let volumes =
-            VolumeNeeds::of(pod, ledger, &surroundings.volumes).map_err(refuse(Check::Volumes));
+        let volumes = VolumeNeeds::of(pod, ledger, &surroundings.volumes).map_err(refuse(Check::Volumes));
         let devices =
             DeviceNeeds::of(pod, &ledger.devices, &surroundings.devices).map_err(refuse(Check::Devices));
         // In the order in which v1.34 asks.
-        let refusal =
-            contradiction.or(volumes.as_ref().err().cloned()).or(devices.as_ref().err().cloned());
+        let refusal = contradiction.or(volumes.as_ref().err().cloned()).or(devices.as_ref().err().cloned());
         Self {
             pod,
             demand: demand(&pod.spec),

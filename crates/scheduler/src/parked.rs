@@ -177,8 +177,7 @@ impl Entry {
             Change::Claim(claim) => self.is_blocked_by_volumes() && self.uses(claim),
             Change::Storage => self.is_blocked_by_volumes(),
             Change::DeviceClaim { claim, freed, news } => {
-                self.blocked.contains(Check::Devices)
-                    && (*freed || *news && devices::uses(&self.pod, claim))
+                self.blocked.contains(Check::Devices) && (*freed || *news && devices::uses(&self.pod, claim))
             }
             Change::Devices => self.blocked.contains(Check::Devices),
             Change::PodThere(there) => {

@@ -16,9 +16,9 @@ use setpoint::{
 };
 use setpoint_volume::{Claim, PODS_BY_CLAIM, Volume};
 
+use crate::decide::{Decision, LetGo, Misfit, Remedy, decide};
 use crate::devices::{self, Claim as DeviceClaim, DeviceNeeds, DeviceSources, Reservation, Reserving, Write};
 use crate::filter::{Check, Checks};
-use crate::decide::{Decision, LetGo, Misfit, Remedy, decide};
 use crate::ledger::Ledger;
 use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently};
 use crate::preempt::Preemption;

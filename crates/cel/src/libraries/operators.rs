@@ -36,9 +36,10 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         ("_[_]", [container, key]) => at(container, key),
         ("_[?_]", [Val::Optional(inner), key]) => Ok(at_optional(inner.as_deref(), key)),
         ("_[?_]", [container, key]) => Ok(at_optional(Some(container), key)),
-        ("size", [value @ (Val::String(_) | Val::Bytes(_) | Val::List(_) | Val::Map(_) | Val::Domains(_))]) => {
-            Ok(Val::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
-        }
+        (
+            "size",
+            [value @ (Val::String(_) | Val::Bytes(_) | Val::List(_) | Val::Map(_) | Val::Domains(_))],
+        ) => Ok(Val::Int(i64::try_from(value.size()).unwrap_or(i64::MAX))),
         _ => return None,
     })
 }

@@ -147,7 +147,8 @@ impl<'a> Ask<'a> {
         let class = self.class.key().name();
         let of_class = all_want(&self.class.spec.selectors, offer, caches);
         Ok(of_class.map_err(|why| format!("class {class}: {why}"))?
-            && all_want(&self.wish.selectors, offer, caches).map_err(|why| format!("claim {claim}: {why}"))?)
+            && all_want(&self.wish.selectors, offer, caches)
+                .map_err(|why| format!("claim {claim}: {why}"))?)
     }
 }
 

@@ -8,7 +8,10 @@ use crate::view::{Pod, PodView};
 /// The claim of one of a pod's requests.
 enum Named<'a> {
     /// Of this name; one that was made for the pod has to be the pod's.
-    Claim { name: &'a str, of_pod: bool },
+    Claim {
+        name: &'a str,
+        of_pod: bool,
+    },
     NotNeeded,
     NotMadeYet,
 }

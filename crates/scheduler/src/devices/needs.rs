@@ -94,9 +94,8 @@ impl<'a> DeviceNeeds<'a> {
             [only] => *only.uid == *pod.meta().uid,
             _ => false,
         };
-        let idle = |claim: &&Cached<Claim>| {
-            only_ours(claim) && nodes.clone().any(|node| !is_available(claim, node))
-        };
+        let idle =
+            |claim: &&Cached<Claim>| only_ours(claim) && nodes.clone().any(|node| !is_available(claim, node));
         self.claims.iter().filter(idle).cloned().collect()
     }
 

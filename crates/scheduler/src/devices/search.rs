@@ -46,10 +46,8 @@ pub(super) fn search(
     taken: &BTreeMap<DeviceId, usize>,
     caches: &DeviceCaches,
 ) -> Result<Found, Failure> {
-    let of_claim = |asks: &ClaimAsks<'_>| Solution {
-        devices: Vec::new(),
-        chosen: vec![0; asks.requests.len()],
-    };
+    let of_claim =
+        |asks: &ClaimAsks<'_>| Solution { devices: Vec::new(), chosen: vec![0; asks.requests.len()] };
     let mut search = Search {
         claims,
         pools,

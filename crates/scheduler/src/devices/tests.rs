@@ -49,7 +49,12 @@ fn slice(pool: &str, at: Value, generation: i64, devices: &[Value]) -> Object {
 /// Node m has two devices of model a and one of model b; node n has one of model b.
 fn slices() -> Vec<Object> {
     vec![
-        slice("m", json!({"nodeName": "m"}), 1, &[device("a1", "a", 1), device("a2", "a", 2), device("b1", "b", 1)]),
+        slice(
+            "m",
+            json!({"nodeName": "m"}),
+            1,
+            &[device("a1", "a", 1), device("a2", "a", 2), device("b1", "b", 1)],
+        ),
         slice("n", json!({"nodeName": "n"}), 1, &[device("b1", "b", 3)]),
     ]
 }
@@ -119,7 +124,9 @@ impl World {
         let status = written.decode::<Value>().expect("JSON")["status"].clone();
         let results = status["allocation"]["devices"]["results"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let shown = |one: &Value| format!("{}={}/{}", text(&one["request"]), text(&one["pool"]), text(&one["device"]));
+        let shown = |one: &Value| {
+            format!("{}={}/{}", text(&one["request"]), text(&one["pool"]), text(&one["device"]))
+        };
         (results.iter().map(shown).collect(), status)
     }
 }
@@ -138,7 +145,8 @@ fn a_pod_waits_for_claims_and_classes_that_are_not_there() {
     check(vec![], Err("resourceclaim.resource.k8s.io \"c\" not found"));
     let ghost = wants(json!({"deviceClassName": "ghost"}));
     check(vec![ghost], Err("request r: device class ghost does not exist"));
-    let choice = json!({"requests": [{"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "ghost"}]}]});
+    let choice =
+        json!({"requests": [{"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "ghost"}]}]});
     check(vec![claim("c", choice, json!({}))], Err("request r/s: device class ghost does not exist"));
     let nothing = claim("c", json!({"requests": [{"name": "r"}]}), json!({}));
     check(vec![nothing], Err("resource claim ns/c, request r: unknown request type"));
@@ -220,8 +228,12 @@ fn the_first_alternative_that_can_be_had_is_taken() {
     assert_eq!(choice(2).status_on("m").0, ["r/many=m/a1", "r/many=m/a2"]);
     let (results, status) = choice(3).status_on("m");
     assert_eq!(results, ["r/one=m/a1"]);
-    let sources: Vec<&Value> =
-        status["allocation"]["devices"]["config"].as_array().into_iter().flatten().map(|one| &one["source"]).collect();
+    let sources: Vec<&Value> = status["allocation"]["devices"]["config"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| &one["source"])
+        .collect();
     assert_eq!(sources, ["FromClass", "FromClaim"]);
 }
 
@@ -243,7 +255,8 @@ fn the_status_says_which_devices_from_where_and_for_whom() {
 #[test]
 fn pools_are_reached_by_name_label_or_everywhere() {
     let check = |at: Value, expected: [&str; 2]| {
-        let world = World::of(vec![wants(json!({}))], vec![slice("x", at.clone(), 1, &[device("d", "a", 1)])]);
+        let world =
+            World::of(vec![wants(json!({}))], vec![slice("x", at.clone(), 1, &[device("d", "a", 1)])]);
         assert_eq!(world.obstacles(&pod(&["c"])).expect("it can fit"), expected.map(str::to_owned), "{at}");
     };
     check(json!({"allNodes": true}), ["", ""]);
@@ -256,19 +269,27 @@ fn pools_are_reached_by_name_label_or_everywhere() {
 #[test]
 fn only_the_newest_generation_of_a_pool_counts_and_all_of_it_needs_all_slices() {
     let at = || json!({"allNodes": true});
-    let generations = vec![slice("x", at(), 1, &[device("old", "a", 1)]), slice("x", at(), 2, &[device("new", "a", 1)])];
+    let generations =
+        vec![slice("x", at(), 1, &[device("old", "a", 1)]), slice("x", at(), 2, &[device("new", "a", 1)])];
     assert_eq!(World::of(vec![wants(json!({}))], generations).status_on("m").0, ["r=x/new"]);
     let mut part = slice("x", at(), 1, &[device("d", "a", 1)]).decode::<Value>().expect("JSON");
     part["spec"]["pool"]["resourceSliceCount"] = 2.into();
     let some = World::of(vec![wants(json!({}))], vec![object(part.clone())]);
-    assert_eq!(some.obstacles(&pod(&["c"])).expect("it can fit"), ["", ""], "a part is enough for one device");
+    assert_eq!(
+        some.obstacles(&pod(&["c"])).expect("it can fit"),
+        ["", ""],
+        "a part is enough for one device"
+    );
     let all = World::of(vec![wants(json!({"allocationMode": "All"}))], vec![object(part)]);
     let why = "running \"DynamicResources\" filter plugin: claim ns/c, request r: asks for all devices, \
                but resource pool d.io/x is currently being updated";
     assert_eq!(all.obstacles(&pod(&["c"])).expect("it can fit"), [why, why]);
     let twice = slice("x", at(), 1, &[device("d", "a", 1), device("d", "a", 1)]);
     let why = "running \"DynamicResources\" filter plugin: pool x is invalid: duplicate device name d";
-    assert_eq!(World::of(vec![wants(json!({}))], vec![twice]).obstacles(&pod(&["c"])).expect("it can fit"), [why, why]);
+    assert_eq!(
+        World::of(vec![wants(json!({}))], vec![twice]).obstacles(&pod(&["c"])).expect("it can fit"),
+        [why, why]
+    );
 }
 
 #[test]
@@ -309,7 +330,9 @@ fn pod_named(uid: &str) -> Pod {
 fn a_pod_is_looked_at_only_when_the_claims_made_for_it_are_its_own() {
     let made = |owner: &str| {
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true});
-        object(json!({"metadata": {"name": "made", "namespace": "ns", "uid": "made", "ownerReferences": [owner]}}))
+        object(
+            json!({"metadata": {"name": "made", "namespace": "ns", "uid": "made", "ownerReferences": [owner]}}),
+        )
     };
     let asks = |status: Value| {
         let spec = json!({"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]});

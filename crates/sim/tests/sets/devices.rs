@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use serde_json::{Value, json};
 use setpoint::Kind;
 use setpoint::client::Delete;
@@ -15,7 +15,7 @@ use setpoint_store::EventKind;
 use crate::place::{create, key, survives, until};
 use crate::scheduling::{account, pod, runs};
 
-const CONTROLLERS: &[&str] = &["resourceclaim-controller"];
+const CONTROLLERS: &[&str] = &["resourceclaim-controller", "garbage-collector-controller"];
 
 /// One device on the one node, and two pods that want one each: the second runs when the first has gone.
 fn one_after_the_other(world: &World) -> LocalBoxFuture<'_, ()> {
@@ -41,6 +41,9 @@ fn one_after_the_other(world: &World) -> LocalBoxFuture<'_, ()> {
         let delete = Delete::of_uid(first["metadata"]["uid"].as_str().unwrap_or_default());
         world.client().delete(&Kind::of::<Pod>(), &key("first"), &delete).await.expect("it goes");
         until::<Pod>(world, "second", runs).await;
+        let claim = first["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str();
+        let claim = key(claim.unwrap_or_default());
+        world.until(&Kind::of::<ResourceClaim>(), &claim, |claim| claim.is_none()).await;
     }
     .boxed_local()
 }

@@ -198,7 +198,7 @@ struct Body<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: Metadata<'a>,
-    data: Data<'a>,
+    data: Box<RawValue>,
     revision: i64,
 }
 
@@ -239,10 +239,20 @@ impl NewRevision<'_> {
             api_version: "apps/v1",
             kind: "ControllerRevision",
             metadata: Metadata { name, labels, annotations, owner_references: [owner] },
-            data: Data { spec: Spec { template: saved } },
+            data: canonical(&Data { spec: Spec { template: saved } }),
             revision: *number,
         }
     }
+}
+
+/// The data as kube-apiserver would write it. It compares the bytes of a revision's data, and writes them anew
+/// whenever the revision is patched: written in any other way, the data would seem to change, which they may not.
+fn canonical(data: &Data<'_>) -> Box<RawValue> {
+    let sorted = serde_json::to_value(data).and_then(|data| serde_json::to_string(&data));
+    let encoded = sorted.expect("a template is JSON, and its keys are texts");
+    let escaped = encoded.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    let escaped = escaped.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029");
+    RawValue::from_string(escaped).expect("these characters stand in strings only, where they may be escaped")
 }
 
 #[cfg(test)]
@@ -269,6 +279,21 @@ mod tests {
         assert_eq!(body["data"]["spec"]["template"]["$patch"], "replace");
         let read: Cached<Revision> = cached(body);
         assert!(read.number == 7 && read.is_of(&template) && &*read.meta().name == "web-x");
+    }
+
+    #[test]
+    fn data_are_written_in_one_way_whatever_the_template_looks_like() {
+        let spec =
+            r#"{"restartPolicy":"Always","containers":[{"name":"c","args":["a && b < c > d\u2028"]}]}"#;
+        let template = r#"{"spec":SPEC,"metadata":{"labels":{"b":"1","a":"2"}}}"#.replace("SPEC", spec);
+        let template: PodTemplate = serde_json::from_str(&template).unwrap();
+        let saved = Saved { patch: "replace", metadata: &template.metadata, spec: &template.spec };
+        let expected = concat!(
+            r#"{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"a":"2","b":"1"}},"#,
+            r#""spec":{"containers":[{"args":["a \u0026\u0026 b \u003c c \u003e d\u2028"],"name":"c"}],"#,
+            r#""restartPolicy":"Always"}}}}"#,
+        );
+        assert_eq!(canonical(&Data { spec: Spec { template: saved } }).get(), expected);
     }
 
     #[test]

@@ -21,9 +21,7 @@ use crate::args::{Arguments, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    logging::start(&arguments.logging);
-    match run(arguments.command) {
+    match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -32,12 +30,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let threads = threads(&arguments.command);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    runtime.block_on(async {
+        let telemetry = logging::start(&arguments.logging)?;
+        let done = carry_out(arguments.command).await;
+        if let Some(telemetry) = telemetry {
+            telemetry.finish().await;
+        }
+        done
+    })
+}
+
+async fn carry_out(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Up(options) => block_on(cores(), up::run(*options)),
-        Command::ControllerManager(options) => block_on(cores() / 2, controller_manager::run(*options)),
+        Command::Up(options) => up::run(*options).await,
+        Command::ControllerManager(options) => controller_manager::run(*options).await,
         Command::New(options) => new::run(&options),
-        Command::Node(command) => block_on(1, node::run(command)),
+        Command::Node(command) => node::run(command).await,
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
             Ok(())
@@ -45,15 +56,14 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// How many threads can run at once.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Runs a command on so many threads, one at least. Controllers mostly wait for an API server elsewhere: half of
+/// How many threads a command runs on, one at least. Controllers mostly wait for an API server elsewhere: half of
 /// the cores are plenty, and threads that wake each other to find nothing to do took a fifth of a controller
 /// manager's time.
-fn block_on(threads: usize, future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let threads = threads.max(1);
-    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?.block_on(future)
+fn threads(command: &Command) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match command {
+        Command::Up(_) => cores,
+        Command::ControllerManager(_) => (cores / 2).max(1),
+        _ => 1,
+    }
 }

@@ -61,6 +61,8 @@ pub mod serve;
 pub mod shard;
 pub mod source;
 pub mod tape;
+#[cfg(feature = "otel")]
+pub mod telemetry;
 mod worker;
 
 pub use setpoint_clock::{Clock, Instant, Rng, Uid};

@@ -142,6 +142,9 @@ impl Manager {
         if let Some(period) = config.reconcile_config.resync_period {
             informers.resync_every(period);
         }
+        if let Some(period) = config.informer_config.consistency_check_period {
+            informers.check_consistency_every(period);
+        }
         let (events, recording) = recorder::channel(client.clone(), runtime.clone(), metrics.clone());
         let (unfenced, fence) = (client.clone(), Fence::open(&runtime.clock));
         let client = client.with_fence(&fence);

@@ -92,8 +92,10 @@ impl<R: Reconciler> Worker<R> {
 
     async fn work_on(&self, Taken { key, trigger }: Taken<R::Key>) {
         let id = self.started.fetch_add(1, Ordering::Relaxed);
-        let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger);
+        let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger,
+            outcome = tracing::field::Empty, otel.status_code = tracing::field::Empty);
         let done = Done { queue: &self.queue, key: &key };
+        let marked = span.clone();
         async {
             if !self.caches_show_own_writes(&key).await {
                 return;
@@ -105,6 +107,7 @@ impl<R: Reconciler> Worker<R> {
             self.reconciles.ended(ending.counted(), took);
             let next = self.next(&key, &ending);
             self.report(&key, &ending, &next, took);
+            ending.mark(&marked);
             self.requeue(&key, &ending, next);
         }
         .instrument(span)
@@ -210,6 +213,20 @@ impl Ending {
             Self::Failed(_) => Ended::Failed,
             Self::Panicked(_) => Ended::Panicked,
             Self::TimedOut(_) => Ended::TimedOut,
+        }
+    }
+
+    /// Says in the span of a reconcile how it ended: a word, and whether a trace shows it as failed.
+    fn mark(&self, span: &tracing::Span) {
+        let outcome = match self {
+            Self::Outcome(Outcome::Settled) => "settled",
+            Self::Outcome(Outcome::CheckAfter(_)) => "check_after",
+            Self::Outcome(Outcome::Requeue) => "requeue",
+            Self::Failed(_) | Self::Panicked(_) | Self::TimedOut(_) => self.category().unwrap_or("error"),
+        };
+        span.record("outcome", outcome);
+        if self.category().is_some() {
+            span.record("otel.status_code", "ERROR");
         }
     }
 

@@ -72,6 +72,8 @@ pub struct ControllerConfig {
     pub shutdown_timeout: Duration,
     /// Where health, metrics and profiles are served.
     pub bind_address: Option<SocketAddr>,
+    /// Where traces are sent.
+    pub tracing: TracingConfig,
 }
 
 /// What becomes of keys that fail.
@@ -119,7 +121,23 @@ pub struct InformerConfig {
     pub list_timeout: Duration,
     /// Whether the first list is streamed where the API server can do that.
     pub incremental_sync: bool,
+    /// How often each cache is compared with the API server; `None`: never.
+    pub consistency_check_period: Option<Duration>,
 }
+
+/// Where traces are sent.
+///
+/// ```
+/// assert_eq!(setpoint::config::TracingConfig::default().endpoint, None);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TracingConfig {
+    /// The OTLP/HTTP address of an OpenTelemetry collector; `None`: nowhere.
+    pub endpoint: Option<String>,
+}
+
+/// How often caches are compared with the API server in debug builds.
+const CONSISTENCY_CHECK_PERIOD: Duration = Duration::from_secs(600);
 
 /// Of many replicas one works.
 ///
@@ -232,6 +250,7 @@ impl Default for ControllerConfig {
             sharding: ShardingConfig::default(),
             shutdown_timeout: Duration::from_secs(45),
             bind_address: None,
+            tracing: TracingConfig::default(),
         }
     }
 }
@@ -251,7 +270,13 @@ impl Default for ReconcileConfig {
 
 impl Default for InformerConfig {
     fn default() -> Self {
-        Self { cache_size: None, list_timeout: Duration::from_secs(60), incremental_sync: true }
+        Self {
+            cache_size: None,
+            list_timeout: Duration::from_secs(60),
+            incremental_sync: true,
+            // A list of everything now and then is nothing to a test, and much to a cluster.
+            consistency_check_period: cfg!(debug_assertions).then_some(CONSISTENCY_CHECK_PERIOD),
+        }
     }
 }
 

@@ -73,6 +73,11 @@ fn text(value: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
+fn url(value: &str) -> Option<String> {
+    let host = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"))?;
+    Some(value.to_owned()).filter(|_| !host.is_empty())
+}
+
 /// A row of the table: key, variable, help, what is expected, how it is set and shown.
 macro_rules! setting {
     ($key:literal, $env:expr, $help:literal, $expected:expr, |$config:ident, $text:ident| $set:expr, $show:expr) => {
@@ -140,6 +145,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting!("informerConfig.incrementalSync", Some("ENABLE_INCREMENTAL_SYNC"),
         "Whether the first list is streamed where the API server can do that, instead of read in pages", SWITCH,
         |c, t| c.informer_config.incremental_sync = t.parse().ok()?, c.informer_config.incremental_sync),
+    setting!("informerConfig.consistencyCheckPeriod", Some("INFORMER_CONSISTENCY_CHECK_PERIOD"),
+        "How often each cache is compared with the API server; debug builds do so every 10m unless told otherwise",
+        DURATION_OR_NONE,
+        |c, t| { let d = duration::parse(t)?; c.informer_config.consistency_check_period = limit(d, d.is_zero()) },
+        shown(c.informer_config.consistency_check_period)),
     setting!("adaptive.enabled", None, "Whether workers and requests follow the load", SWITCH,
         |c, t| c.adaptive = t.parse().ok()?, c.adaptive),
     setting!("leaderElection.leaderElect", None, "Whether to work only while holding a lease", SWITCH,
@@ -170,4 +180,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         "an address and a port, such as 127.0.0.1:8080",
         |c, t| c.bind_address = if t.is_empty() { None } else { Some(t.parse::<SocketAddr>().ok()?) },
         c.bind_address.map(|address| address.to_string()).unwrap_or_default()),
+    setting!("tracing.endpoint", Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        "The OpenTelemetry collector that traces are sent to (OTLP over HTTP); empty: nowhere",
+        "a URL such as http://localhost:4318",
+        |c, t| c.tracing.endpoint = if t.is_empty() { None } else { Some(url(t)?) },
+        c.tracing.endpoint.as_deref().unwrap_or_default()),
 ];

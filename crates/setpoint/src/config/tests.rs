@@ -28,9 +28,12 @@ controller:
     cacheSize: 10000
     listTimeout: 60s
     incrementalSync: true
+    consistencyCheckPeriod: 5m
   leaderElection:
     leaderElect: true
     resourceName: web
+  tracing:
+    endpoint: http://localhost:4318
 ",
     )
     .expect("a valid file");
@@ -51,6 +54,8 @@ controller:
     };
     assert_eq!(config.reconcile_config, reconcile);
     assert_eq!(config.informer_config.cache_size, Some(10_000));
+    assert_eq!(config.informer_config.consistency_check_period, Some(seconds(300)));
+    assert_eq!(config.tracing.endpoint.as_deref(), Some("http://localhost:4318"));
     let election = config.election("manager", "me");
     assert_eq!((election.name.as_str(), election.identity.as_str()), ("web", "me"));
 }
@@ -135,7 +140,12 @@ fn flags_are_over_the_environment_which_is_over_the_file() {
     let (config, rest) = ControllerConfig::default().load(arguments, environment).expect("valid");
     assert_eq!((config.workers, rest), (9, vec!["--verbose".to_owned()]));
     let informer =
-        InformerConfig { cache_size: Some(7), list_timeout: Duration::from_secs(2), incremental_sync: false };
+        InformerConfig {
+            cache_size: Some(7),
+            list_timeout: Duration::from_secs(2),
+            incremental_sync: false,
+            ..InformerConfig::default()
+        };
     assert_eq!(config.informer_config, informer);
     let error = |arguments: &[&str]| {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
@@ -178,4 +188,15 @@ fn the_guide_explains_every_key() {
     let unread: Vec<_> =
         SETTINGS.iter().filter_map(|one| one.env).filter(|name| !guide.contains(name)).collect();
     assert!(unread.is_empty(), "{unread:?}");
+}
+
+#[test]
+fn debug_builds_compare_their_caches_with_the_server_unless_told_not_to() {
+    let period = |yaml: &str| read(yaml).expect("a valid file").informer_config.consistency_check_period;
+    assert_eq!(period("controller: {}").is_some(), cfg!(debug_assertions));
+    assert_eq!(period("controller: {informerConfig: {consistencyCheckPeriod: 0}}"), None);
+    assert_eq!(
+        period("controller: {informerConfig: {consistencyCheckPeriod: 1m}}"),
+        Some(Duration::from_secs(60))
+    );
 }

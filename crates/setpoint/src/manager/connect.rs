@@ -93,6 +93,10 @@ impl Manager {
         }
         let mut manager =
             Self::assemble(client, Arc::new(source), runtime, metrics, config.clone(), adaptive);
+        manager.context.informers.list_within(config.informer_config.list_timeout);
+        if cfg!(not(feature = "otel")) && config.tracing.endpoint.is_some() {
+            tracing::warn!("tracing.endpoint is set, but this program is built without the feature otel");
+        }
         if config.leader_election.leader_elect {
             let identity = ElectionConfig::own_identity(&manager.context.runtime.rng);
             manager.elect(config.election(name, &identity), name)?;

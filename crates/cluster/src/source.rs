@@ -1,6 +1,7 @@
 //! Informers in the API server's own process: its records, not copies of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -104,17 +105,31 @@ impl Source for InProcessSource {
     }
 }
 
-/// The items of a watch: every batch ends with a bookmark, so the informer knows how far it has seen.
+/// How often a watch in which nothing happens says how far it has seen.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// The items of a watch: every batch ends with a bookmark, so the informer knows how far it has seen, and where
+/// nothing happens there is one now and then.
 fn items(watch: RecordWatch) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> + Send {
-    stream::unfold(Some(watch), |watch| async {
-        let mut watch = watch?;
-        let (items, rest) = match watch.next().await {
+    // One timer for the whole watch: it is set again when it has rung, not with every change.
+    let timer = Box::pin(tokio::time::sleep(BOOKMARK_EVERY));
+    stream::unfold(Some((watch, timer)), |state| async {
+        let (mut watch, mut timer) = state?;
+        let next = tokio::select! {
+            biased;
+            next = watch.next() => next,
+            () = &mut timer => {
+                timer = Box::pin(tokio::time::sleep(BOOKMARK_EVERY));
+                Ok(Some(Vec::new()))
+            }
+        };
+        let (items, rest) = match next {
             Ok(None) => return None,
             Ok(Some(changes)) => {
                 let bookmark = WatchItem::Bookmark { resource_version: watch.revision().to_string() };
                 let items = changes.iter().map(|(change, record)| item(&watch, *change, record));
                 let items: Vec<_> = items.chain([bookmark]).map(Ok).collect();
-                (items, Some(watch))
+                (items, Some((watch, timer)))
             }
             Err(status) => (vec![Err(client_error(status))], None),
         };

@@ -9,6 +9,7 @@
 //! - nothing is written where it is so already.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
@@ -33,6 +34,9 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 1,
     build,
 };
+
+/// What was made and is gone before the cache has shown it is missed by nobody: it is looked for once more.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 const NAME: &str = "kube-root-ca.crt";
 const FIELD: &str = "ca.crt";
@@ -109,9 +113,9 @@ impl Reconciler for Publisher {
     async fn reconcile(&self, namespace: &Key) -> Result<Outcome, ReconcileError> {
         let key = Key::namespaced(namespace.name(), NAME);
         match self.config_maps.get(&key)? {
-            None => self.create(&key).await?,
+            None if self.create(&key).await? => return Ok(Outcome::CheckAfter(LOOK_AGAIN)),
             Some(published) if !self.is_right(&published) => self.correct(&published).await?,
-            Some(_) => {}
+            _ => {}
         }
         Ok(Outcome::Settled)
     }
@@ -129,15 +133,16 @@ impl Publisher {
             && described.is_some_and(|description| !description.is_empty())
     }
 
-    async fn create(&self, key: &Key) -> Result<(), ReconcileError> {
+    /// Whether there is a namespace to create it in.
+    async fn create(&self, key: &Key) -> Result<bool, ReconcileError> {
         let annotations = json!({DESCRIPTION: DESCRIBED});
         let metadata = json!({"name": key.name(), "namespace": key.namespace(), "annotations": annotations});
         let body =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": self.data()});
         match self.client.create(&self.kind, key.namespace(), &body).await {
             // The namespace is gone, or about to go.
-            Err(error) if error.is_not_found() || error.has_cause("NamespaceTerminating") => Ok(()),
-            created => created.map(drop).attempting(format!("create config map {key}")),
+            Err(error) if error.is_not_found() || error.has_cause("NamespaceTerminating") => Ok(false),
+            created => created.map(|_| true).attempting(format!("create config map {key}")),
         }
     }
 

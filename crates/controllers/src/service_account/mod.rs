@@ -11,6 +11,8 @@
 pub(crate) mod legacy_tokens;
 pub(crate) mod tokens;
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::json;
 use setpoint::queue::limiter;
@@ -35,6 +37,9 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const DEFAULT: &str = "default";
+
+/// What was made and is gone before the cache has shown it is missed by nobody: it is looked for once more.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Nothing is read of a service account but that it is there.
 #[derive(Deserialize)]
@@ -90,6 +95,7 @@ impl Reconciler for ServiceAccounts {
         let active = self.namespaces.get(namespace)?.is_some_and(|namespace| namespace.is_active());
         if active && self.accounts.get(&account)?.is_none() {
             self.create(&account).await?;
+            return Ok(Outcome::CheckAfter(LOOK_AGAIN));
         }
         Ok(Outcome::Settled)
     }

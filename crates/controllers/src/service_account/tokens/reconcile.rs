@@ -1,6 +1,7 @@
 //! Fills a token secret, deletes it with its account, or forgets it when it is gone.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde_json::Value;
 use setpoint::client::{Delete, Optional, Part};
@@ -15,6 +16,9 @@ use super::view::{ACCOUNT_NAME, ACCOUNT_UID, Content, Secret, ServiceAccount};
 
 /// How often an account is tried to be updated that others write to.
 const ATTEMPTS: usize = 6;
+
+/// When a secret is looked at again whose account the API server knows and the cache does not show.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) struct Tokens {
     pub(super) client: Client,
@@ -60,6 +64,7 @@ impl Reconciler for Tokens {
                 self.unlink(token).await.attempting(format!("take {token} off its account"))?
             }
             (Some(secret), cached) => {
+                let unseen = cached.is_none();
                 let account = match cached {
                     Some(account) => Some(account.object().clone()),
                     None => self
@@ -68,7 +73,13 @@ impl Reconciler for Tokens {
                         .attempting(format!("look for the account of {token}"))?,
                 };
                 match account {
-                    Some(account) => self.fill(&secret, &account).await?,
+                    Some(account) => {
+                        self.fill(&secret, &account).await?;
+                        // If it goes before the cache has shown it, nobody tells.
+                        if unseen {
+                            return Ok(Outcome::CheckAfter(LOOK_AGAIN));
+                        }
+                    }
                     None => self.delete(token).await.attempting(format!("delete {token}"))?,
                 }
             }

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use serde_json::{Value, json};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{ApiServer, Body};
 
@@ -36,12 +37,14 @@ pub(crate) fn faulty_client(api: &ApiServer, faults: &Faults) -> kube::Client {
 
 async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Result<Response<Body>, Lost> {
     let line = format!("{} {}", request.method(), request.uri());
+    let is_discovery = request.uri().path() == "/apis";
     faults.step().await;
     let denied = faults.denied(request.uri().path());
     let fault =
         denied.or_else(|| is_write(&request).then(|| faults.on_write(request.uri().path())).flatten());
     let answer = |request| handle(api, request);
     let response = match fault {
+        None if is_discovery => Ok(without_dead_groups(answer(request).await, faults).await),
         None => Ok(answer(request).await),
         Some(OnCall::Refuse(code)) => Ok(refusal(code)),
         Some(OnCall::Delay(duration)) => {
@@ -66,6 +69,31 @@ async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Resu
     response
 }
 
+/// The groups that are served, those whose servers are down as an API server that aggregates them shows them.
+async fn without_dead_groups(response: Response<Body>, faults: &Faults) -> Response<Body> {
+    let dead = faults.dead_groups();
+    if dead.is_empty() {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let body = body.collect().await;
+    let mut groups: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let Some(items) = groups["items"].as_array_mut() else {
+        return Response::from_parts(head, Body::full(body));
+    };
+    for group in dead {
+        if !items.iter().any(|item| item["metadata"]["name"] == group) {
+            items.push(json!({"metadata": {"name": group}, "versions": [{"version": "v1"}]}));
+        }
+        let of_group = items.iter_mut().filter(|item| item["metadata"]["name"] == group);
+        for version in of_group.filter_map(|item| item["versions"].as_array_mut()).flatten() {
+            version["freshness"] = json!("Stale");
+            version["resources"] = json!([]);
+        }
+    }
+    Response::from_parts(head, Body::full(groups.to_string()))
+}
+
 /// Events are best effort and tell nothing of the world's state: losing one is no fault worth a plan.
 fn is_write(request: &Request<Bytes>) -> bool {
     request.method() != Method::GET && !request.uri().path().contains("/events")
@@ -88,7 +116,7 @@ fn refusal(code: u16) -> Response<Body> {
         503 => "ServiceUnavailable",
         _ => "InternalError",
     };
-    let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "reason": reason, "message": "refused by the fault layer", "metadata": {}});
     let mut response = Response::new(Body::full(status.to_string()));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

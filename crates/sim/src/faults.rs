@@ -63,6 +63,11 @@ pub enum Fault {
     Kill { step: usize },
     /// Every call to a path that contains this is refused with this code, until the calm.
     Deny { path: &'static str, code: u16 },
+    /// A group of the API whose server is down, until the calm: discovery calls it stale, and every call to it is
+    /// answered with 503. One that is not served at all is there in name, as an aggregated API is.
+    Dead { group: &'static str },
+    /// The n-th watch (from 0) that is opened finds its version compacted: 410 before any event.
+    Compacted { nth: usize },
     /// On this many of a hundred calls, by a draw from this seed.
     Storm { percent: u64, seed: u64 },
 }
@@ -76,6 +81,8 @@ impl fmt::Debug for Fault {
             Self::Watches { last } => write!(f, "every watch lasts {last:?}"),
             Self::Kill { step } => write!(f, "killed at step {step}"),
             Self::Deny { path, code } => write!(f, "{path} answers {code}"),
+            Self::Dead { group } => write!(f, "the server of {group} is down"),
+            Self::Compacted { nth } => write!(f, "watch {nth} begins too late"),
             Self::Storm { percent, seed } => write!(f, "{percent}% of calls fail (seed {seed})"),
         }
     }
@@ -96,6 +103,8 @@ struct State {
     writes: usize,
     events: usize,
     steps: usize,
+    lists: usize,
+    watches: usize,
     view: View,
     storm: Option<(u64, setpoint::Rng)>,
     /// Writes to a resource that are refused, each with its code.
@@ -122,6 +131,8 @@ impl Faults {
             writes: 0,
             events: 0,
             steps: 0,
+            lists: 0,
+            watches: 0,
             view: View::Current,
             storm,
             refused: Vec::new(),
@@ -152,8 +163,35 @@ impl Faults {
     pub(crate) fn denied(&self, path: &str) -> Option<OnCall> {
         self.0.state.lock().faults.iter().find_map(|fault| match fault {
             Fault::Deny { path: denied, code } if path.contains(denied) => Some(OnCall::Refuse(*code)),
+            Fault::Dead { group } => {
+                let rest = path.strip_prefix("/apis/")?.strip_prefix(group)?;
+                (rest.is_empty() || rest.starts_with('/')).then_some(OnCall::Refuse(503))
+            }
             _ => None,
         })
+    }
+
+    /// The groups whose servers are down.
+    pub(crate) fn dead_groups(&self) -> Vec<&'static str> {
+        let dead = |fault: &Fault| match fault {
+            Fault::Dead { group } => Some(*group),
+            _ => None,
+        };
+        self.0.state.lock().faults.iter().filter_map(dead).collect()
+    }
+
+    /// Counts a watch that is opened; whether its version is compacted.
+    pub(crate) fn is_compacted(&self) -> bool {
+        let mut state = self.0.state.lock();
+        let fault = Fault::Compacted { nth: state.watches };
+        state.watches += 1;
+        state.faults.contains(&fault)
+    }
+
+    /// How many lists informers have asked for, and how many watches they have opened.
+    pub fn listed_and_watched(&self) -> (usize, usize) {
+        let state = self.0.state.lock();
+        (state.lists, state.watches)
     }
 
     /// From here on what managers list is remembered, the first time for each kind.
@@ -178,7 +216,9 @@ impl Faults {
     }
 
     pub(crate) fn listed(&self, kind: &Kind, objects: &[Object], resource_version: &str) {
-        if let View::Remembered(lists) = &mut self.0.state.lock().view {
+        let mut state = self.0.state.lock();
+        state.lists += 1;
+        if let View::Remembered(lists) = &mut state.view {
             let list = (objects.to_vec(), resource_version.to_owned());
             lists.entry(kind.to_string()).or_insert(list);
         }
@@ -221,6 +261,11 @@ impl Faults {
         })
     }
 
+    /// From now on this goes wrong too.
+    pub fn add(&self, fault: Fault) {
+        self.0.state.lock().faults.push(fault);
+    }
+
     /// From now on every write to a resource is refused with this code.
     pub fn refuse(&self, resource: &'static str, code: u16) {
         self.0.state.lock().refused.push((resource, code));
@@ -259,7 +304,7 @@ impl Faults {
         let mut state = self.0.state.lock();
         state.storm = None;
         state.refused.clear();
-        state.faults.retain(|fault| !matches!(fault, Fault::Deny { .. }));
+        state.faults.retain(|fault| !matches!(fault, Fault::Deny { .. } | Fault::Dead { .. }));
     }
 }
 

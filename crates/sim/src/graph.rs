@@ -34,6 +34,8 @@ const MASKED: &[&str] = &[
     "resourceClaimName",
     // Its serial number and its times.
     "certificate",
+    // It names uids, and its signature is chance.
+    "token",
     // When the change happened that a write answers: after a restart nobody knows.
     "endpoints.kubernetes.io/last-change-trigger-time",
     // When an autoscaler last scaled: whoever takes over after it was done does not know.

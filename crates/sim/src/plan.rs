@@ -18,6 +18,13 @@ const STALE_FOR: Duration = Duration::from_secs(60);
 /// After the script the world is left alone this long: what is going to go wrong has its chance.
 const AFTERMATH: Duration = Duration::from_secs(120);
 
+/// A storm leaves behind keys that wait for as long as a quarter of an hour.
+const AFTER_STORM: Duration = Duration::from_secs(1200);
+
+/// How many storms a search ends with, and how many of a hundred calls fail in them.
+const STORMS: u64 = 2;
+const IN_A_STORM: u64 = 30;
+
 /// What a user does, and what must hold meanwhile.
 pub struct Scenario {
     pub name: &'static str,
@@ -65,6 +72,10 @@ impl Scenario {
         let disturbed = || {
             World::simulate(plan.seed, self.parts.clone(), plan.faults.clone(), async |world| {
                 (self.script)(world).await;
+                if plan.is_storm() {
+                    world.faults().calm();
+                    world.pass(AFTER_STORM).await;
+                }
                 world.pass(AFTERMATH).await;
                 (self.always)(&world.history())?;
                 let (writes, events) = world.faults().seen();
@@ -73,6 +84,25 @@ impl Scenario {
             })
         };
         catch_unwind(AssertUnwindSafe(disturbed)).unwrap_or_else(|panic| Err(message(&panic)))
+    }
+
+    /// A manager that comes back to a world at rest writes nothing.
+    fn rests(&self, seed: u64) -> Result<(), String> {
+        let restarted = || {
+            World::simulate(seed, self.parts.clone(), Vec::new(), async |world| {
+                (self.script)(world).await;
+                world.pass(AFTERMATH).await;
+                let before = world.trace().writes().len();
+                world.restart().await;
+                world.pass(AFTERMATH).await;
+                // Simulated nodes come back too, and say so.
+                let is_nodes = |write: &String| self.parts.nodes > 0 && write.contains(" /api/v1/nodes");
+                world.trace().writes().into_iter().skip(before).filter(|write| !is_nodes(write)).collect()
+            })
+        };
+        let made: Vec<String> =
+            catch_unwind(AssertUnwindSafe(restarted)).map_err(|panic| message(&panic))?;
+        if made.is_empty() { Ok(()) } else { Err(format!("a restart at rest writes:\n{}", made.join("\n"))) }
     }
 
     /// The trace of a plan, for comparing two runs of it.
@@ -101,11 +131,24 @@ impl Scenario {
     }
 }
 
+impl Plan {
+    fn is_storm(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, Fault::Storm { .. }))
+    }
+}
+
 /// Runs every write × crash before and after and every event × hidden and stale, then `combinations` of
-/// two to four faults drawn from the seed. The first failure ends the search, shrunk to what it needs.
+/// two to four faults drawn from the seed, then storms in which a third of all calls fails, then a restart at
+/// rest. The first failure ends the search, shrunk to what it needs.
 pub fn check_all(scenario: &Scenario, seed: u64, combinations: usize) -> Result<Report, Failure> {
     let expected = undisturbed(scenario, seed)?;
-    search(scenario, seed, &expected, combinations)
+    let report = search(scenario, seed, &expected, combinations)?;
+    let storms = (1..=STORMS).map(|nth| vec![Fault::Storm { percent: IN_A_STORM, seed: seed + nth }]);
+    let stormy = check_against(scenario, seed, &expected, storms)?;
+    let plan = Plan { seed, faults: Vec::new() };
+    scenario.rests(seed).map_err(|why| scenario.failure(&plan, why))?;
+    // The undisturbed run counts once, and the restart beside it.
+    Ok(Report { plans: report.plans + stormy.plans, ..report })
 }
 
 /// Runs the scenario with each of these sets of faults and expects it to end as it does without any.

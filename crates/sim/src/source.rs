@@ -51,6 +51,9 @@ impl Source for FaultySource {
         resource_version: &'a str,
     ) -> BoxFuture<'a, Result<Items, ClientError>> {
         async move {
+            if self.faults.is_compacted() {
+                return Err(gone());
+            }
             let items = self.inner.watch(kind, selection, resource_version).await?;
             let disturbed = disturbed(items, kind.clone(), self.faults.clone());
             Ok(match self.faults.watches_last() {

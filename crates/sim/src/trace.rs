@@ -31,4 +31,17 @@ impl Trace {
     pub fn text(&self) -> String {
         self.lines.lock().join("\n")
     }
+
+    /// The writes so far, heartbeats and events left out: `POST /api/v1/namespaces/default/pods 201`.
+    pub fn writes(&self) -> Vec<String> {
+        let is_write = |call: &&str| {
+            let verb = call.split(' ').next().unwrap_or_default();
+            matches!(verb, "POST" | "PUT" | "PATCH" | "DELETE")
+                && !call.contains("/events")
+                && !call.contains("/leases")
+        };
+        let lines = self.lines.lock();
+        let calls = lines.iter().filter_map(|line| Some(line.split_once(' ')?.1));
+        calls.filter(is_write).map(str::to_owned).collect()
+    }
 }

@@ -112,13 +112,16 @@ impl Telemetry {
     }
 
     /// What takes spans of level INFO and above, and the events in them, out of a subscriber.
-    pub fn layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(&self) -> impl Layer<S> + Send + Sync + use<S> {
+    pub fn layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
+        &self,
+    ) -> impl Layer<S> + Send + Sync + use<S> {
         // What the exporter says of itself would lead to more of it.
         let of_others = FilterFn::new(|metadata| {
             *metadata.level() <= tracing::Level::INFO && !metadata.target().starts_with("opentelemetry")
         });
         let tracer = self.provider.tracer("setpoint");
-        let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
+        let layer =
+            tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
         layer.with_filter(of_others.with_max_level_hint(LevelFilter::INFO))
     }
 

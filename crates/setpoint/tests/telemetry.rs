@@ -17,9 +17,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use parking_lot::Mutex;
 use prost::Message;
 use setpoint::telemetry::{Telemetry, TelemetryError};
-use setpoint::{
-    Clock, Controller, Key, Outcome, Queue, ReconcileError, Reconciler, Rng, Runnable, Runtime,
-};
+use setpoint::{Clock, Controller, Key, Outcome, Queue, ReconcileError, Reconciler, Rng, Runnable, Runtime};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;

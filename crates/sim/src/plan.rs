@@ -100,8 +100,7 @@ impl Scenario {
                 world.trace().writes().into_iter().skip(before).filter(|write| !is_nodes(write)).collect()
             })
         };
-        let made: Vec<String> =
-            catch_unwind(AssertUnwindSafe(restarted)).map_err(|panic| message(&panic))?;
+        let made: Vec<String> = catch_unwind(AssertUnwindSafe(restarted)).map_err(|panic| message(&panic))?;
         if made.is_empty() { Ok(()) } else { Err(format!("a restart at rest writes:\n{}", made.join("\n"))) }
     }
 

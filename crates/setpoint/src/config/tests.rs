@@ -139,13 +139,12 @@ fn flags_are_over_the_environment_which_is_over_the_file() {
     };
     let (config, rest) = ControllerConfig::default().load(arguments, environment).expect("valid");
     assert_eq!((config.workers, rest), (9, vec!["--verbose".to_owned()]));
-    let informer =
-        InformerConfig {
-            cache_size: Some(7),
-            list_timeout: Duration::from_secs(2),
-            incremental_sync: false,
-            ..InformerConfig::default()
-        };
+    let informer = InformerConfig {
+        cache_size: Some(7),
+        list_timeout: Duration::from_secs(2),
+        incremental_sync: false,
+        ..InformerConfig::default()
+    };
     assert_eq!(config.informer_config, informer);
     let error = |arguments: &[&str]| {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());

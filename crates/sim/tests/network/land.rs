@@ -62,6 +62,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         "HorizontalPodAutoscaler" => ("autoscaling", "horizontalpodautoscalers", true),
         "Ingress" => ("networking.k8s.io", "ingresses", true),
         "IngressClass" => ("networking.k8s.io", "ingressclasses", false),
+        "Namespace" => ("", "namespaces", false),
         "Node" => ("", "nodes", false),
         "PersistentVolume" => ("", "persistentvolumes", false),
         "PersistentVolumeClaim" => ("", "persistentvolumeclaims", true),

@@ -1,6 +1,7 @@
 //! Several replicas of one controller, on lines that are cut and with processes that stand still: one of them
 //! works, and none works after another has taken over.
 
+mod everything;
 mod leader;
 mod shards;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Value, json};
 use setpoint::Kind;
@@ -68,13 +69,74 @@ fn of_more_than_a_hundred_missed_times_one_is_made_up_for() {
 
 #[test]
 fn a_zone_in_which_clocks_go_forward_has_no_job_in_the_hour_that_is_left_out() {
-    // Without nodes, whose heartbeat would take most of two months' time.
-    let parts = Parts { scheduler: false, nodes: 0, ..parts(&["cronjob"]) };
-    World::simulate(1, parts, Vec::new(), async |world| {
+    World::simulate(1, cron_alone(), Vec::new(), async |world| {
+        set_clocks(world, "2025-03-07T12:00:00Z");
         let zone = json!({"timeZone": "America/New_York", "successfulJobsHistoryLimit": 10});
         create::<CronJob>(world, "tick", cron_job("30 2 8-10 3 *", zone)).await;
-        world.pass(Duration::from_secs(75 * 24 * 3600)).await;
+        world.pass(Duration::from_secs(4 * 24 * 3600)).await;
         // The 8th and the 10th of March 2025, half past two, in minutes; on the 9th there was no such time.
         assert_eq!(jobs(world).await, ["tick-29023650", "tick-29026470"]);
     });
 }
+
+/// Sets the world's clocks to a time.
+fn set_clocks(world: &World, to: &str) {
+    let to: Timestamp = to.parse().expect("a constant time");
+    world.clock().set_by(to.duration_since(world.clock().now()));
+}
+
+/// Without nodes, whose heartbeat would take most of the time.
+fn cron_alone() -> Parts {
+    Parts { scheduler: false, nodes: 0, ..parts(&["cronjob"]) }
+}
+
+#[test]
+fn where_clocks_go_back_every_time_has_one_job() {
+    World::simulate(1, cron_alone(), Vec::new(), async |world| {
+        set_clocks(world, "2025-10-31T12:00:00Z");
+        let zone = json!({"timeZone": "America/New_York", "successfulJobsHistoryLimit": 10});
+        create::<CronJob>(world, "daily", cron_job("30 3 * * *", zone.clone())).await;
+        create::<CronJob>(world, "hourly", cron_job("30 * 2 11 *", zone)).await;
+        world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+        let all = jobs(world).await;
+        let (daily, hourly): (Vec<_>, Vec<_>) = all.iter().partition(|name| name.starts_with("daily"));
+        // On the 2nd of November 2025 half past three comes an hour later than on the day before.
+        assert_eq!(daily, ["daily-29366370", "daily-29367870", "daily-29369310"]);
+        // That day has 25 hours, and 25 half hours: none twice, none left out.
+        assert_eq!(hourly.len(), 25, "{hourly:?}");
+    });
+}
+
+/// An hour is left out, or comes twice, because somebody sets the clock.
+#[test]
+fn a_clock_that_is_set_by_an_hour_leads_to_no_second_job_and_makes_up_for_none() {
+    let started = |forward: i64| {
+        World::simulate(1, cron_alone(), Vec::new(), async |world| {
+            create::<CronJob>(world, "tick", cron_job("*/10 * * * *", json!({}))).await;
+            world.pass(Duration::from_secs(3 * 3600 + 300)).await;
+            let before = jobs(world).await;
+            world.clock().set_by(SignedDuration::from_hours(forward));
+            world.pass(Duration::from_secs(2 * 3600 + 60)).await;
+            let made =
+                world.counts().0.iter().filter(|(kind, _)| kind.ends_with("/jobs")).map(|(_, it)| it.0).sum();
+            (before, jobs(world).await, made)
+        })
+    };
+    // Nothing ends without nodes, so all jobs there have been are still there.
+    let names = |minutes: std::ops::RangeInclusive<i64>| -> Vec<String> {
+        minutes.filter(|minute| minute % 10 == 0).map(|minute| format!("tick-{}", EPOCH + minute)).collect()
+    };
+    let check = |forward: i64, expected: Vec<String>| {
+        let (before, after, made): (_, _, usize) = started(forward);
+        assert_eq!(before, names(10..=180));
+        assert_eq!(after, expected, "set by {forward} h");
+        assert_eq!(made, after.len());
+    };
+    // From five past three to five past four: what lies between is left out.
+    check(1, [names(10..=180), names(250..=360)].concat());
+    // From five past three to five past two: the hour comes again, and its jobs do not.
+    check(-1, names(10..=240));
+}
+
+/// 2025-01-01T00:00:00Z, in minutes.
+const EPOCH: i64 = 28_928_160;

@@ -5,18 +5,24 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use setpoint::client::{Delete, Propagation};
+use setpoint::client::{Delete, Part, Patch, Propagation};
 use setpoint::{Key, Kind};
+use setpoint_cluster::Parts;
 use setpoint_sim::{Fault, History, OnCall, OnEvent, World, check_faults};
 use setpoint_store::EventKind;
 
 use crate::historic::{
     denied, let_go, orphaned, pods, ready, replicas, rolled, scaled, sliced, small, stateful, two_stay_ready,
 };
+use crate::job::job;
 use crate::place::{Always, Script, anything, create, holds, key, parts, patch, scenario, survives, until};
 
 /// Each of these plans ends as the undisturbed run does.
@@ -204,6 +210,94 @@ fn pods_that_are_refused_are_not_tried_all_the_time() {
         world.faults().calm();
         until::<ReplicaSet>(world, "web", ready(2)).await;
     });
+}
+
+/// A policy refuses every pod: little is asked for, and once it is lifted all pods come.
+#[test]
+fn pods_that_a_policy_refuses_are_asked_for_seldom_and_come_when_it_is_lifted() {
+    let controllers = &["replicaset", "statefulset", "daemonset", "job"];
+    World::simulate(1, parts(controllers), Vec::new(), async |world| {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+        let policy = json!({"metadata": {"name": "closed"}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "closed"}]}});
+        let policies = Kind::of::<ValidatingAdmissionPolicy>();
+        let bindings = Kind::of::<ValidatingAdmissionPolicyBinding>();
+        world.create(&policies, None, policy).await;
+        let binding = json!({"metadata": {"name": "closed"},
+            "spec": {"policyName": "closed", "validationActions": ["Deny"]}});
+        world.create(&bindings, None, binding).await;
+        world.pass(Duration::from_secs(5)).await;
+        let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": small()["spec"]});
+        let selector = json!({"matchLabels": {"app": "d"}});
+        create::<ReplicaSet>(world, "web", replicas(20, small())).await;
+        create::<StatefulSet>(world, "db", stateful(2, json!({}))).await;
+        create::<DaemonSet>(world, "agent", json!({"spec": {"selector": selector, "template": template}}))
+            .await;
+        create::<Job>(world, "work", job(json!({"parallelism": 5, "completions": 5}), "0")).await;
+        world.pass(Duration::from_secs(60)).await;
+        let tries = || {
+            let text = world.trace().text();
+            text.lines().filter(|line| line.contains("POST /api/v1/namespaces/default/pods")).count()
+        };
+        for minute in 1..=10 {
+            let before = tries();
+            world.pass(Duration::from_secs(60)).await;
+            let more = tries() - before;
+            assert!(more <= 20, "{more} in minute {minute} for four controllers");
+        }
+        let key = Key::cluster("closed");
+        world.client().delete(&bindings, &key, &Delete::default()).await.expect("the user's own call");
+        until::<ReplicaSet>(world, "web", ready(20)).await;
+        until::<StatefulSet>(world, "db", ready(2)).await;
+        until::<DaemonSet>(world, "agent", |set| set["status"]["numberReady"] == 1).await;
+        until::<Job>(world, "work", |job| holds(job, "Complete")).await;
+    });
+}
+
+/// A node that takes no pod: whatever it is given ends at once.
+#[test]
+fn pods_that_their_node_rejects_are_made_ever_more_seldom() {
+    let parts = Parts { nodes: 0, ..parts(&["daemonset", "job"]) };
+    World::simulate(1, parts, Vec::new(), async |world| {
+        create::<ServiceAccount>(world, "robot", json!({})).await;
+        world.create(&Kind::of::<Node>(), None, json!({"metadata": {"name": "full"}})).await;
+        let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": small()["spec"]});
+        let selector = json!({"matchLabels": {"app": "d"}});
+        create::<DaemonSet>(world, "agent", json!({"spec": {"selector": selector, "template": template}}))
+            .await;
+        let mut work = job(json!({"backoffLimit": 6}), "1");
+        work["spec"]["template"]["spec"]["nodeName"] = json!("full");
+        create::<Job>(world, "work", work).await;
+        let mut made = Vec::new();
+        for _ in 0..1800 {
+            reject_all(world).await;
+            world.pass(Duration::from_secs(1)).await;
+            made.push(world.counts().0.get("pods").copied().unwrap_or_default().0);
+        }
+        // The waits of a daemon double from a second: eleven pods in half an hour. A Job gives up after seven.
+        let last = *made.last().expect("it was watched");
+        assert!((8..=24).contains(&last), "{last} pods in half an hour");
+        assert!(
+            made[1799] - made[1499] <= 2,
+            "hardly any in the last five minutes: {}",
+            made[1799] - made[1499]
+        );
+        until::<Job>(world, "work", |job| holds(job, "Failed")).await;
+    });
+}
+
+/// As a kubelet does it that has no room.
+async fn reject_all(world: &World) {
+    for pod in pods(world).await {
+        if pod["status"]["phase"] != "Failed" && pod["metadata"]["deletionTimestamp"].is_null() {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let status = json!({"status": {"phase": "Failed", "reason": "OutOfpods", "message": "no room"}});
+            let patch = Patch::merge(&status);
+            // Whoever made it may have removed it meanwhile.
+            let _ = world.client().patch(&Kind::of::<Pod>(), &key(name), Part::Status, patch).await;
+        }
+    }
 }
 
 #[test]

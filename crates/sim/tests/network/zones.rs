@@ -1,0 +1,85 @@
+//! Zones of which a part is down, or all: the worse it is, the fewer pods are made to leave.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use setpoint::client::Part;
+use setpoint_sim::World;
+
+use crate::land::{create, list, parts, patch};
+
+/// How often a node is heard that is well: more often than the 50 s that it may be silent.
+const HEARTBEAT: Duration = Duration::from_secs(40);
+
+async fn heard(world: &World, name: &str) {
+    let now = world.clock().now().to_string();
+    let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": "2025-01-01T00:00:00Z"});
+    patch(world, "Node", name, Part::Status, json!({"status": {"conditions": [ready]}})).await;
+}
+
+fn is_expelling(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.is_some_and(|all| {
+        all.iter().any(|it| it["key"] == "node.kubernetes.io/unreachable" && it["effect"] == "NoExecute")
+    })
+}
+
+/// Nodes of one zone, of which the last `silent` fall silent, watched for a while: how many expel their pods after
+/// each heartbeat.
+fn expelling(zones: &[(&str, usize, usize)], watched: Duration) -> Vec<usize> {
+    World::simulate(1, parts(&["nodelifecycle"]), Vec::new(), async |world| {
+        let node = |zone: &str, nth: usize| format!("{zone}-{nth:03}");
+        for (zone, nodes, _) in zones {
+            for nth in 0..*nodes {
+                let labels = json!({"topology.kubernetes.io/zone": zone});
+                create(world, "Node", &node(zone, nth), json!({"metadata": {"labels": labels}})).await;
+                heard(world, &node(zone, nth)).await;
+            }
+        }
+        world.pass(Duration::from_secs(10)).await;
+        let mut counts = Vec::new();
+        let rounds = watched.as_secs() / HEARTBEAT.as_secs();
+        for _ in 0..rounds {
+            for (zone, nodes, silent) in zones {
+                for nth in 0..nodes - silent {
+                    heard(world, &node(zone, nth)).await;
+                }
+            }
+            world.pass(HEARTBEAT).await;
+            counts.push(list(world, "Node").await.iter().filter(|node| is_expelling(node)).count());
+        }
+        counts
+    })
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// One in a hundred seconds, and the first without waiting.
+#[test]
+fn in_a_large_zone_that_is_mostly_down_one_node_in_a_hundred_seconds_is_given_up() {
+    let counts = expelling(&[("a", 60, 36)], HOUR / 2);
+    let last = *counts.last().expect("it was watched");
+    assert!((10..=18).contains(&last), "{last} of 36 in 30 minutes: {counts:?}");
+    let steps = counts.windows(4).map(|window| window[3] - window[0]);
+    assert!(steps.clone().all(|step| step <= 2), "at most two in two minutes: {counts:?}");
+}
+
+#[test]
+fn in_a_small_zone_that_is_mostly_down_no_node_is_given_up() {
+    let counts = expelling(&[("a", 50, 30)], HOUR / 2);
+    assert_eq!(counts.last(), Some(&0), "{counts:?}");
+}
+
+#[test]
+fn where_all_zones_are_down_no_node_is_given_up() {
+    let counts = expelling(&[("a", 6, 6), ("b", 6, 6)], HOUR / 2);
+    assert_eq!(counts.last(), Some(&0), "{counts:?}");
+}
+
+/// One zone that is wholly down beside one that is well: its nodes go at the usual pace, one in ten seconds.
+#[test]
+fn a_zone_that_is_down_beside_one_that_is_well_is_given_up_at_the_usual_pace() {
+    let counts = expelling(&[("a", 20, 20), ("b", 4, 0)], HOUR / 6);
+    assert_eq!(counts.last(), Some(&20), "{counts:?}");
+    assert!(counts.windows(2).all(|pair| pair[1] - pair[0] <= 5), "at most one in ten seconds: {counts:?}");
+}

@@ -120,6 +120,11 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// The group that refusals of invalid objects name: Events of both groups are one type.
+    pub(crate) fn internal_group(&self) -> &str {
+        if self.group == "events.k8s.io" { "" } else { &self.group }
+    }
+
     /// What v1.34 calls the type of its objects in messages: `*core.Pod`.
     pub(crate) fn go_type(&self) -> String {
         if self.custom.is_some() {

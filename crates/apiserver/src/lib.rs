@@ -37,6 +37,7 @@ pub mod openapi;
 mod openid;
 mod options;
 mod own_objects;
+mod own_requests;
 pub mod patch;
 mod protobuf;
 mod query;

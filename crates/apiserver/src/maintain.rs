@@ -1,4 +1,5 @@
-//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds.
+//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds and the
+//! record of tokens.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 const KEEP_HISTORY: Duration = Duration::from_secs(300);
 
 impl ApiServer {
-    /// Removes what has expired, forgets old history and settles what is left of definitions, until `stop`. Run it once beside the server.
+    /// Removes what has expired, forgets old history, settles what is left of definitions and keeps the record
+    /// of tokens, until `stop`. Run it once beside the server.
     pub async fn maintain(&self, stop: CancellationToken) {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
@@ -25,6 +27,7 @@ impl ApiServer {
             }
             self.expire().await;
             self.0.settle_definitions().await;
+            self.0.keep_token_tracking().await;
             since_checkpoint += EXPIRE_EVERY;
             if since_checkpoint >= KEEP_HISTORY {
                 self.compact(checkpoint).await;

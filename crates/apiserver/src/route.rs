@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Request, Response};
 use jiff::Timestamp;
 
 use crate::auth::impersonate::{self, Refusal};
-use crate::auth::{Attributes, Decision, User, harmless};
+use crate::auth::{Attributes, Decision, Told, User, harmless};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
 use crate::measure::{self, Scope, Sort};
@@ -27,6 +27,9 @@ pub(crate) const BODY_BYTES: usize = 3 << 20;
 /// Answers a request.
 pub(crate) async fn handle(server: &Server, user: &User, request: &Request<Bytes>) -> Response<Body> {
     let warnings = Warnings::default();
+    if let Some(Told(text)) = request.extensions().get() {
+        warnings.add(*text);
+    }
     let answered = answer(server, user, request, &warnings).await;
     let refuse = |status: Status| rest::respond::refusal(&status, negotiate::of_refusal(request.headers()));
     let mut response = answered.unwrap_or_else(refuse);

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::User;
+use crate::auth::{Sender, User};
 use crate::body::Body;
 use crate::negotiate;
 use crate::rest::respond;
@@ -133,9 +133,13 @@ async fn answer(
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
-    let Some(user) = shared.server.0.sender(certificate, request.headers_mut()).await else {
+    let Some(Sender { user, warning }) = shared.server.0.sender(certificate, request.headers_mut()).await
+    else {
         return respond::refusal(&Status::unauthorized(), negotiate::of_refusal(request.headers()));
     };
+    if let Some(warning) = warning {
+        request.extensions_mut().insert(warning);
+    }
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let mut response = match read(body).await {

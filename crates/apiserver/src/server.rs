@@ -13,6 +13,7 @@ use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Plugin};
+use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
 use crate::body::Body;
 use crate::custom::definitions::Definitions;
@@ -116,6 +117,7 @@ pub struct Server {
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
+    pub(crate) token_tracking: Tracking,
     /// Open watches end when this is cancelled.
     pub(crate) closing: CancellationToken,
 }
@@ -138,6 +140,7 @@ impl ApiServer {
             metrics: config.metrics,
             measured: Measured::default(),
             definitions: Definitions::default(),
+            token_tracking: Tracking::default(),
             closing: CancellationToken::new(),
         });
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
@@ -154,6 +157,7 @@ impl ApiServer {
         for own in own_objects::all(&place, &now) {
             server.ensure(&own).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
+        server.0.keep_token_tracking().await;
         services::objects::repair(&server.0).await.map_err(|why| StartError::Store(Box::new(why)))?;
         if config.bootstrap_roles {
             bootstrap::ensure(&server).await.map_err(|why| StartError::Store(Box::new(why)))?;
@@ -171,37 +175,16 @@ impl ApiServer {
         let path = own_objects::path(&own.resource, namespace, "");
         let this = own_objects::path(&own.resource, namespace, name);
         // Also what is invalid because it is there already: a service whose address it holds itself.
-        let created = self.write(Method::POST, &path, &own.object, &[409, 422]).await?;
+        let created = self.0.own_request(Method::POST, &path, &own.object, &[409, 422]).await?;
         match (&own.status, created) {
             (Some(status), true) => {
                 let status = json!({ "status": status });
-                self.write(Method::PATCH, &format!("{this}/status"), &status, &[]).await?;
+                self.0.own_request(Method::PATCH, &format!("{this}/status"), &status, &[]).await?;
             }
-            (_, false) if own.follows => _ = self.write(Method::PUT, &this, &own.object, &[]).await?,
+            (_, false) if own.follows => _ = self.0.own_request(Method::PUT, &this, &own.object, &[]).await?,
             _ => {}
         }
         Ok(())
-    }
-
-    /// Writes in the name of the server itself, and returns whether that changed anything: codes that are
-    /// fine too say that it did not.
-    async fn write(&self, method: Method, path: &str, body: &Value, fine: &[u16]) -> Result<bool, Status> {
-        let patch = HeaderValue::from_static("application/merge-patch+json");
-        let mut request = Request::builder().method(&method).uri(path);
-        if method == Method::PATCH {
-            request = request.header(http::header::CONTENT_TYPE, patch);
-        }
-        let request = request.body(Bytes::from(body.to_string())).expect("a constant request is well formed");
-        let response = self.handle(User::system("system:apiserver"), request).await;
-        if response.status().is_success() {
-            return Ok(true);
-        }
-        if fine.contains(&response.status().as_u16()) {
-            return Ok(false);
-        }
-        let answer = response.into_body().collect().await;
-        let text = String::from_utf8_lossy(&answer);
-        Err(Status::internal(format_args!("{method} {path}: {text}")))
     }
 
     /// Answers a request. HTTP and in-process clients both come this way.

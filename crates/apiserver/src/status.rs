@@ -84,7 +84,7 @@ impl<'a> Named<'a> {
 
     /// A kind by its kind.
     pub fn kind(kind: &'a Kind) -> Self {
-        Self { group: &kind.group, resource: &kind.kind }
+        Self { group: kind.internal_group(), resource: &kind.kind }
     }
 
     fn details(self, name: &str) -> Details {

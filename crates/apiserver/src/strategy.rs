@@ -112,6 +112,11 @@ pub trait Strategy: Send + Sync + 'static {
         NameRule::Subdomain
     }
 
+    /// Whether an object that has no name gets one of its own.
+    fn names_itself(&self) -> bool {
+        false
+    }
+
     /// Whether an update of an absent object creates it.
     fn create_on_update(&self) -> bool {
         false

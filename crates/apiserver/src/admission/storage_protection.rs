@@ -1,4 +1,4 @@
-//! A volume or a claim that is in use is not removed before it is let go.
+//! A volume, a claim or a class of attributes that is in use is not removed before it is let go.
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -10,13 +10,15 @@ use crate::status::Status;
 
 pub struct StorageObjectInUseProtection;
 
-const PROTECTED: [(&str, &str); 2] = [
-    ("persistentvolumeclaims", "kubernetes.io/pvc-protection"),
-    ("persistentvolumes", "kubernetes.io/pv-protection"),
+const PROTECTED: [(&str, &str, &str); 3] = [
+    ("", "persistentvolumeclaims", "kubernetes.io/pvc-protection"),
+    ("", "persistentvolumes", "kubernetes.io/pv-protection"),
+    ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
 fn finalizer(review: &Review<'_>) -> Option<&'static str> {
-    PROTECTED.iter().find(|(plural, _)| review.is_for("", plural)).map(|(_, finalizer)| *finalizer)
+    let of = PROTECTED.iter().find(|(group, plural, _)| review.is_for(group, plural));
+    of.map(|(_, _, finalizer)| *finalizer)
 }
 
 impl Plugin for StorageObjectInUseProtection {

@@ -64,26 +64,42 @@ impl Authenticator {
     }
 }
 
+/// Who sends a request, and what they are told about how they said so.
+pub(crate) struct Sender {
+    pub(crate) user: User,
+    pub(crate) warning: Option<Told>,
+}
+
+/// A warning that goes with a request to whatever answers it.
+#[derive(Clone, Copy)]
+pub(crate) struct Told(pub(crate) &'static str);
+
+impl From<User> for Sender {
+    fn from(user: User) -> Self {
+        Self { user, warning: None }
+    }
+}
+
 impl Server {
     /// The sender of a request, or nothing if it shows a credential that does not count.
     /// `certificate` is the user of the connection's client certificate, already verified.
     /// A token among the subprotocols of a WebSocket is taken out of the headers: it is not for handlers.
-    pub(crate) async fn sender(&self, certificate: Option<&User>, headers: &mut HeaderMap) -> Option<User> {
+    pub(crate) async fn sender(&self, certificate: Option<&User>, headers: &mut HeaderMap) -> Option<Sender> {
         let in_protocols = websocket::take_token(headers);
         if let Some(user) = certificate {
-            return Some(user.clone());
+            return Some(user.clone().into());
         }
         let token = match (bearer_token(headers), &in_protocols) {
             (Some(token), _) => token,
             (None, Ok(Some(token))) => token,
-            (None, Ok(None)) => return Some(User::anonymous()),
+            (None, Ok(None)) => return Some(User::anonymous().into()),
             (None, Err(why)) => {
                 tracing::debug!(why, "the subprotocols of a WebSocket name no user");
                 return None;
             }
         };
         match self.user_of_token(token, &[ISSUER.into()]).await {
-            Ok(known) => Some(known.user),
+            Ok(known) => Some(Sender { user: known.user, warning: known.warning.map(Told) }),
             Err(why) => {
                 tracing::debug!(why, "a token does not count");
                 None
@@ -100,7 +116,7 @@ impl Server {
                 audiences.iter().filter(|wanted| *wanted == ISSUER).cloned().collect();
             return match audiences.is_empty() {
                 true => Err(INVALID.into()),
-                false => Ok(Known { user: user.clone(), audiences }),
+                false => Ok(Known { user: user.clone(), audiences, warning: None }),
             };
         }
         match self.service_account(token, audiences).await {

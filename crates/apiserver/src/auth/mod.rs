@@ -4,11 +4,13 @@ mod authenticate;
 mod authorize;
 pub(crate) mod bootstrap;
 pub(crate) mod impersonate;
+pub(crate) mod legacy_tokens;
 pub mod node;
 pub mod rbac;
 pub(crate) mod service_account;
 
 pub use authenticate::{Authenticator, TokenFileError};
+pub(crate) use authenticate::{Sender, Told};
 pub(crate) use authorize::harmless;
 pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly};
 pub use node::NodesAndRoles;

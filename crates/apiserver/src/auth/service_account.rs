@@ -9,9 +9,10 @@ use setpoint_store::Record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::legacy_tokens::LegacyClaims;
 use super::{User, service_account_groups, service_account_name};
 use crate::facts::Facts;
-use crate::json::Json;
+use crate::registry::Served;
 use crate::server::Server;
 
 /// Who issues tokens on request; also whom they are meant for by default: this server.
@@ -60,20 +61,6 @@ pub(crate) struct Reference {
     pub(crate) uid: String,
 }
 
-/// What a token that is kept in a secret says.
-#[derive(Deserialize)]
-struct LegacyClaims {
-    sub: String,
-    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
-    namespace: String,
-    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
-    secret: String,
-    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
-    account: String,
-    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
-    account_uid: String,
-}
-
 #[derive(Deserialize)]
 struct Issued {
     iss: String,
@@ -97,6 +84,8 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>,
 pub(crate) struct Known {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
+    /// What they are told who show it.
+    pub(crate) warning: Option<&'static str>,
 }
 
 impl Server {
@@ -110,40 +99,22 @@ impl Server {
         let Some(signer) = &self.token_signer else { return Ok(None) };
         let Some(Issued { iss }) = setpoint_token::unverified(token) else { return Ok(None) };
         let invalid = || "invalid signature".to_owned();
-        let user = match iss.as_str() {
+        let known = match iss.as_str() {
             LEGACY_ISSUER => {
                 let claims: LegacyClaims = signer.verify(token).ok_or_else(invalid)?;
                 let audiences = meant_for(&[ISSUER.into()], audiences)?;
-                (self.legacy_user(token, &claims).await?, audiences)
+                let (user, warning) = self.legacy_user(token, &claims).await?;
+                Known { user, audiences, warning }
             }
             ISSUER => {
                 let claims: Claims = signer.verify(token).ok_or_else(invalid)?;
                 let audiences = meant_for(&claims.aud, audiences)?;
                 check_times(&claims, self.now().as_second())?;
-                (self.bound_user(&claims).await?, audiences)
+                Known { user: self.bound_user(&claims).await?, audiences, warning: None }
             }
             _ => return Ok(None),
         };
-        Ok(Some(Known { user: user.0, audiences: user.1 }))
-    }
-
-    async fn legacy_user(&self, token: &str, claims: &LegacyClaims) -> Result<User, String> {
-        let LegacyClaims { namespace, account, .. } = claims;
-        if claims.sub != service_account_name(namespace, account) {
-            return Err("sub claim is invalid".into());
-        }
-        let invalidated = || "Token has been invalidated".to_owned();
-        let (served, secret) =
-            self.look_up("secrets", Some(namespace), &claims.secret).await.ok_or_else(invalidated)?;
-        if Facts::of(&secret, &served).is_being_deleted() {
-            return Err(invalidated());
-        }
-        let secret = served.decode(&secret).map_err(|status| status.message)?;
-        if !is_same(secret.at("data").text("token"), token) {
-            return Err("Token does not match server's copy".into());
-        }
-        self.check(("serviceaccounts", Some(namespace)), account, &claims.account_uid, 0).await?;
-        Ok(user(namespace, account, &claims.account_uid))
+        Ok(Some(known))
     }
 
     async fn bound_user(&self, claims: &Claims) -> Result<User, String> {
@@ -173,14 +144,14 @@ impl Server {
         Ok(user)
     }
 
-    /// Whether an object is there under this uid, and not deleted for longer than `leeway` seconds.
-    async fn check(
+    /// An object that is there under this uid, and not deleted for longer than `leeway` seconds.
+    pub(super) async fn check(
         &self,
         (plural, namespace): (&str, Option<&str>),
         name: &str,
         uid: &str,
         leeway: i64,
-    ) -> Result<(), String> {
+    ) -> Result<Found, String> {
         let found = self.look_up(plural, namespace, name).await;
         let (served, record) = found.ok_or_else(|| format!("{plural} {name:?} not found"))?;
         let facts = Facts::of(&record, &served);
@@ -190,24 +161,22 @@ impl Server {
         let deleted = facts.deletion_timestamp.map(jiff::Timestamp::as_second);
         match deleted.is_some_and(|deleted| deleted < self.now().as_second() - leeway) {
             true => Err(format!("{plural} {name:?} has been deleted")),
-            false => Ok(()),
+            false => Ok((served, record)),
         }
     }
 
     /// An object of the core group.
-    async fn look_up(
-        &self,
-        plural: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Option<(Arc<crate::registry::Served>, Arc<Record>)> {
+    pub(super) async fn look_up(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Found> {
         let served = self.registry.snapshot().resource("", "v1", plural)?.clone();
         let record = self.store.get(&served.key(namespace, name), None).await.ok()??;
         Some((served, record))
     }
 }
 
-fn user(namespace: &str, name: &str, uid: &str) -> User {
+/// An object as the store has it, and its kind.
+pub(super) type Found = (Arc<Served>, Arc<Record>);
+
+pub(super) fn user(namespace: &str, name: &str, uid: &str) -> User {
     User::authenticated(service_account_name(namespace, name), uid, service_account_groups(namespace))
 }
 
@@ -235,12 +204,4 @@ fn check_times(claims: &Claims, now: i64) -> Result<(), String> {
         _ => return Ok(()),
     };
     Err(problem.into())
-}
-
-/// Whether a secret holds this token, in a time that does not tell how much of it is right.
-fn is_same(encoded: &str, token: &str) -> bool {
-    use base64::Engine;
-    let kept = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
-    kept.len() == token.len()
-        && kept.iter().zip(token.as_bytes()).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }

@@ -22,8 +22,30 @@ use crate::server::Server;
 pub(crate) struct Measured {
     /// Requests that are not about objects, by path.
     pub(crate) paths: Requests,
+    pub(crate) legacy_tokens: TokenUses,
     reading: AtomicI64,
     writing: AtomicI64,
+}
+
+/// Tokens that are kept in secrets.
+#[derive(Clone, Copy)]
+pub(crate) enum LegacyTokens {
+    /// Made for their account.
+    Generated,
+    /// Made by somebody for a purpose.
+    Manual,
+    /// Put out of use.
+    Invalid,
+}
+
+/// How often tokens that are kept in secrets were shown.
+#[derive(Default)]
+pub(crate) struct TokenUses([AtomicU64; 3]);
+
+impl TokenUses {
+    pub(crate) fn count(&self, which: LegacyTokens) {
+        self.0[which as usize].fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What the server counts of one kind.
@@ -96,7 +118,24 @@ pub(crate) fn text(server: &Server) -> String {
     );
     let version = [("git_version", crate::discovery::GIT_VERSION), ("major", "1"), ("minor", "34")];
     text.sample("kubernetes_build_info", &version, 1);
+    token_uses(server, &mut text);
     text.finish()
+}
+
+fn token_uses(server: &Server, text: &mut Text) {
+    use LegacyTokens::{Generated, Invalid, Manual};
+    for (which, name, help) in [
+        (
+            Invalid,
+            "serviceaccount_invalid_legacy_auto_token_uses_total",
+            "Invalidated tokens of secrets shown.",
+        ),
+        (Generated, "serviceaccount_legacy_auto_token_uses_total", "Generated tokens of secrets used."),
+        (Manual, "serviceaccount_legacy_manual_token_uses_total", "Manually created tokens of secrets used."),
+    ] {
+        text.head(name, "counter", &format!("[ALPHA] {help}"));
+        text.sample(name, &[], server.measured.legacy_tokens.0[which as usize].load(Ordering::Relaxed));
+    }
 }
 
 fn in_flight(server: &Server, text: &mut Text) {

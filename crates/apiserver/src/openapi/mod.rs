@@ -1,21 +1,27 @@
 //! OpenAPI: what the server serves, in a form that clients and generators read.
 //!
-//! There is one version 3 document per group version. Each is a pure function of the registry, is built
-//! when it is first asked for, and is kept encoded from then on. Its address carries a hash of what it is
-//! made from, so that listing the addresses builds no document.
+//! What can be done where is told by [`routes`] and [`pages`], once for both versions. Version 3 has one
+//! document per group version and page. Each is a pure function of the registry, is built when it is first
+//! asked for, and is kept encoded from then on. Its address carries a hash of what it is made from, so that
+//! listing the addresses builds no document. Version 2 has everything in one document; it is kept in the
+//! form that was last asked for.
 
 mod custom;
 mod describe;
+mod endpoint;
+mod names;
+mod pages;
 mod parameters;
-mod paths;
+mod routes;
 mod schemas;
 pub(crate) mod serve;
 #[cfg(test)]
 mod tests;
 mod v2;
 mod v2_protobuf;
+mod v3;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,20 +32,38 @@ use sha2::{Digest, Sha256};
 use crate::kind::Kind;
 use crate::registry::Served;
 
+use self::endpoint::{Content, Operation};
+use self::pages::Page;
+use self::parameters::{Parameter, Place};
+use self::schemas::Dialect;
+
 /// The documents of a registry.
 pub struct OpenApi {
     /// By their path below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
     documents: BTreeMap<String, Entry>,
     index: Bytes,
-    /// Version 2, all groups in one.
-    whole: Mutex<Option<Bytes>>,
-    whole_in_protobuf: Mutex<Option<Bytes>>,
+    /// Version 2 in the form that was last asked for.
+    whole: Mutex<Option<(Form, Bytes)>>,
 }
 
 struct Entry {
-    kinds: Vec<Arc<Served>>,
+    about: Subject,
     hash: String,
     encoded: Mutex<Option<Bytes>>,
+}
+
+/// What a document of version 3 is about.
+enum Subject {
+    /// The kinds of a group version.
+    Kinds(Vec<Arc<Served>>),
+    Page(Page),
+}
+
+/// The forms that version 2 has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Json,
+    Protobuf,
 }
 
 /// A document and its hash, which is its entity tag and part of its address.
@@ -55,12 +79,14 @@ impl OpenApi {
         for served in kinds {
             by_path.entry(document_path(&served.kind)).or_default().push(served);
         }
-        let documents: BTreeMap<String, Entry> = by_path
-            .into_iter()
-            .map(|(path, kinds)| (path, Entry { hash: hash(&kinds), kinds, encoded: Mutex::default() }))
+        let pages = pages::all(built_in_groups(&by_path).into_iter());
+        let subjects = pages.into_iter().map(|page| (page.path.clone(), Subject::Page(page)));
+        let subjects = subjects.chain(by_path.into_iter().map(|(path, kinds)| (path, Subject::Kinds(kinds))));
+        let documents: BTreeMap<String, Entry> = subjects
+            .map(|(path, about)| (path, Entry { hash: hash(&about), about, encoded: Mutex::default() }))
             .collect();
         let index = encode(&index(&documents));
-        Self { documents, index, whole: Mutex::default(), whole_in_protobuf: Mutex::default() }
+        Self { documents, index, whole: Mutex::default() }
     }
 
     /// `GET /openapi/v3`: the addresses of all documents.
@@ -73,7 +99,7 @@ impl OpenApi {
     pub fn document(&self, path: &str) -> Option<Document> {
         let entry = self.documents.get(path)?;
         let mut encoded = entry.encoded.lock();
-        let body = encoded.get_or_insert_with(|| encode(&document(&entry.kinds))).clone();
+        let body = encoded.get_or_insert_with(|| encode(&entry.about.document())).clone();
         Some(Document { body, hash: entry.hash.clone() })
     }
 
@@ -83,28 +109,56 @@ impl OpenApi {
     }
 
     /// `GET /openapi/v2`: everything in one document of version 2.
-    pub fn whole(&self) -> Document {
+    pub fn whole(&self, form: Form) -> Document {
         let mut whole = self.whole.lock();
-        let body = whole.get_or_insert_with(|| encode(&v2::document(self.all_kinds()))).clone();
+        let body = match &*whole {
+            Some((known, body)) if *known == form => body.clone(),
+            _ => {
+                // Never two forms at once.
+                *whole = None;
+                let body = match form {
+                    Form::Json => self.source().json(),
+                    Form::Protobuf => v2_protobuf::document(&self.source()),
+                };
+                whole.insert((form, body)).1.clone()
+            }
+        };
         Document { body, hash: self.hash_of_whole() }
     }
 
-    /// The same as protobuf.
-    pub fn whole_in_protobuf(&self) -> Document {
-        let mut whole = self.whole_in_protobuf.lock();
-        let make = || v2_protobuf::document(&v2::document(self.all_kinds()));
-        let body = whole.get_or_insert_with(make).clone();
-        Document { body, hash: self.hash_of_whole() }
-    }
-
-    fn hash_of_whole(&self) -> String {
+    /// The hash of version 2, which needs no document.
+    pub fn hash_of_whole(&self) -> String {
         let hashes: String = self.documents.values().map(|entry| entry.hash.as_str()).collect();
         hex(&Sha256::digest(hashes))
     }
 
-    fn all_kinds(&self) -> impl Iterator<Item = &Arc<Served>> + Clone {
-        self.documents.values().flat_map(|entry| &entry.kinds)
+    fn source(&self) -> v2::Source<'_> {
+        let mut source = v2::Source { kinds: Vec::new(), pages: Vec::new() };
+        for entry in self.documents.values() {
+            match &entry.about {
+                Subject::Kinds(kinds) => source.kinds.push(kinds),
+                Subject::Page(page) => source.pages.push(page),
+            }
+        }
+        source
     }
+}
+
+impl Subject {
+    fn document(&self) -> Value {
+        match self {
+            Self::Kinds(kinds) => v3::document(&routes::of(kinds), schemas::of(kinds)),
+            Self::Page(page) => {
+                v3::document(&[page.endpoint()], schemas::described(&page.answer.iter().cloned().collect()))
+            }
+        }
+    }
+}
+
+/// The groups that have a page: those of the server itself.
+fn built_in_groups(by_path: &BTreeMap<String, Vec<Arc<Served>>>) -> BTreeSet<String> {
+    let built_in = by_path.values().flatten().filter(|served| served.kind.custom.is_none());
+    built_in.map(|served| served.kind.group.clone()).filter(|group| !group.is_empty()).collect()
 }
 
 fn document_path(kind: &Kind) -> String {
@@ -126,28 +180,17 @@ fn index(documents: &BTreeMap<String, Entry>) -> Value {
     json!({"paths": documents.iter().map(entry).collect::<Map<_, _>>()})
 }
 
-/// One group version's document.
-fn document(kinds: &[Arc<Served>]) -> Value {
-    json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.34.0"},
-        "paths": paths::of(kinds),
-        "components": {
-            "schemas": schemas::of(kinds),
-            "securitySchemes": {"BearerToken": {
-                "type": "apiKey",
-                "description": "Bearer Token authentication",
-                "name": "authorization",
-                "in": "header",
-            }},
-        },
-    })
-}
-
-/// Changes whenever a document made from these kinds may.
-fn hash(kinds: &[Arc<Served>]) -> String {
+/// Changes whenever a document about this may.
+fn hash(about: &Subject) -> String {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
+    let kinds = match about {
+        Subject::Kinds(kinds) => kinds.as_slice(),
+        Subject::Page(page) => {
+            digest.update(&page.path);
+            &[]
+        }
+    };
     for served in kinds {
         let kind = &served.kind;
         let facts = (&kind.group, &kind.version, &kind.kind, &kind.plural, &kind.schema, kind.scope);
@@ -158,6 +201,54 @@ fn hash(kinds: &[Arc<Served>]) -> String {
         }
     }
     hex(&digest.finalize())
+}
+
+/// What every document says of the server.
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "1.34"})
+}
+
+/// How clients say who they are.
+fn security() -> Value {
+    json!({"BearerToken": {
+        "type": "apiKey",
+        "description": "Bearer Token authentication",
+        "name": "authorization",
+        "in": "header",
+    }})
+}
+
+/// What both versions write of an operation.
+fn operation(operation: &Operation) -> Map<String, Value> {
+    let mut written = Map::new();
+    written.insert("description".into(), operation.description.as_str().into());
+    written.insert("operationId".into(), operation.id.as_str().into());
+    written.insert("tags".into(), json!([operation.tag]));
+    if let Some(about) = &operation.about {
+        let kind = json!({"group": about.group, "version": about.version, "kind": about.kind});
+        written.insert("x-kubernetes-action".into(), about.action.into());
+        written.insert("x-kubernetes-group-version-kind".into(), kind);
+    }
+    written
+}
+
+/// What both versions write of a parameter.
+fn parameter(parameter: &Parameter) -> Map<String, Value> {
+    let mut written = Map::new();
+    written.insert("name".into(), parameter.name.into());
+    written.insert("in".into(), parameter.place.name().into());
+    written.insert("description".into(), (&*parameter.description).into());
+    if parameter.place == Place::Path {
+        written.insert("required".into(), true.into());
+    }
+    written
+}
+
+fn schema_of(dialect: Dialect, content: &Content) -> Value {
+    match content {
+        Content::Object(schema) => dialect.reference(schema),
+        Content::Text => json!({"type": "string"}),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -36,18 +36,27 @@ impl Dialect {
 }
 
 pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
-    let mut schemas = described(Dialect::V3, &roots(kinds.iter()));
+    let mut schemas = described(&roots(kinds.iter()));
     schemas.extend(kinds.iter().flat_map(|served| custom::described(Dialect::V3, &served.kind)));
     schemas
 }
 
-/// All schemas that can be reached from some.
-pub(super) fn described(dialect: Dialect, roots: &BTreeSet<String>) -> Map<String, Value> {
+/// All schemas of version 3 that can be reached from some.
+pub(super) fn described(roots: &BTreeSet<String>) -> Map<String, Value> {
+    let mut schemas = Map::new();
+    each(Dialect::V3, roots, &mut |name, schema| _ = schemas.insert(name.to_owned(), schema.clone()));
+    schemas
+}
+
+/// Hands out all schemas that can be reached from some.
+pub(super) fn each(dialect: Dialect, roots: &BTreeSet<String>, each: &mut dyn FnMut(&str, &Value)) {
     let table = Table::built_in();
     let names = reachable(table, roots.iter().filter_map(|name| table.by_name(name)));
     let descriptions = Descriptions::of(roots.iter().map(String::as_str));
     let writer = Writer { table, dialect, names: &names, descriptions: &descriptions };
-    names.values().map(|(name, id)| ((*name).to_owned(), writer.schema(name, *id))).collect()
+    for (name, id) in names.values() {
+        each(name, &writer.schema(name, *id));
+    }
 }
 
 /// The names of the schemas that the endpoints of some kinds refer to.

@@ -1,9 +1,10 @@
 //! The endpoints of the documents: `/openapi/v2`, `/openapi/v3` and below.
 
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, HeaderName, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::{Document, OpenApi};
+use super::{Document, Form, OpenApi};
 use crate::body::Body;
 use crate::negotiate::{self, Clause};
 use crate::query::Query;
@@ -17,11 +18,25 @@ pub(crate) fn answer(
     headers: &HeaderMap,
 ) -> Response<Body> {
     match segments {
-        ["v2"] if prefers_protobuf(headers) => tagged(headers, PROTOBUF, documents.whole_in_protobuf()),
-        ["v2"] => accepted(headers, || documents.whole()),
+        ["v2"] => whole(documents, headers),
         ["v3"] => accepted(headers, || documents.index()),
         ["v3", path @ ..] => one(documents, &path.join("/"), query, headers),
         _ => empty(StatusCode::NOT_FOUND),
+    }
+}
+
+/// Version 2 is built for nobody who has it already.
+fn whole(documents: &OpenApi, headers: &HeaderMap) -> Response<Body> {
+    if !prefers_protobuf(headers) && !accepts_json(headers) {
+        return empty(StatusCode::NOT_ACCEPTABLE);
+    }
+    let hash = documents.hash_of_whole();
+    if is_known(headers, &hash) {
+        return tagged(headers, "application/json", Document { body: Bytes::new(), hash });
+    }
+    match prefers_protobuf(headers) {
+        true => tagged(headers, PROTOBUF, documents.whole(Form::Protobuf)),
+        false => tagged(headers, "application/json", documents.whole(Form::Json)),
     }
 }
 
@@ -44,11 +59,15 @@ fn one(documents: &OpenApi, path: &str, query: &Query<'_>, headers: &HeaderMap) 
 
 /// The document, if the client reads JSON and does not have it already.
 fn accepted(headers: &HeaderMap, document: impl FnOnce() -> Document) -> Response<Body> {
-    let wanted = negotiate::clauses(headers);
-    if !wanted.is_empty() && !wanted.iter().any(|clause| clause.accepts("json")) {
+    if !accepts_json(headers) {
         return empty(StatusCode::NOT_ACCEPTABLE);
     }
     tagged(headers, "application/json", document())
+}
+
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let wanted = negotiate::clauses(headers);
+    wanted.is_empty() || wanted.iter().any(|clause| clause.accepts("json"))
 }
 
 /// What version 2 as protobuf is called.
@@ -68,14 +87,18 @@ fn prefers_protobuf(headers: &HeaderMap) -> bool {
 fn tagged(headers: &HeaderMap, media_type: &'static str, document: Document) -> Response<Body> {
     let Document { body, hash } = document;
     let tag = format!("\"{hash}\"");
-    let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = match known {
+    let mut response = match is_known(headers, &hash) {
         true => empty(StatusCode::NOT_MODIFIED),
         false => respond::response(StatusCode::OK, media_type, Body::full(body)),
     };
     set(&mut response, ETAG, &tag);
     set(&mut response, VARY, "Accept");
     response
+}
+
+fn is_known(headers: &HeaderMap, hash: &str) -> bool {
+    let known = headers.get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
+    known.and_then(|known| known.strip_prefix('"')?.strip_suffix('"')) == Some(hash)
 }
 
 fn empty(code: StatusCode) -> Response<Body> {

@@ -111,19 +111,102 @@ fn operations_have_the_names_that_generators_know() {
         ("/api/v1/namespaces/{namespace}/pods/{name}/status", "patch", "patchCoreV1NamespacedPodStatus"),
         ("/api/v1/namespaces/{namespace}/pods/{name}/eviction", "post", "createCoreV1NamespacedPodEviction"),
         ("/api/v1/namespaces/{name}/finalize", "put", "replaceCoreV1NamespaceFinalize"),
+        ("/api/v1/watch/pods", "get", "watchCoreV1PodListForAllNamespaces"),
+        ("/api/v1/watch/namespaces/{namespace}/pods/{name}", "get", "watchCoreV1NamespacedPod"),
+        ("/api/v1/nodes/{name}/proxy/{path}", "head", "connectCoreV1HeadNodeProxyWithPath"),
+        ("/api/v1/namespaces/{namespace}/pods/{name}/log", "get", "readCoreV1NamespacedPodLog"),
     ] {
         assert_eq!(core["paths"][path][method]["operationId"], id, "{method} {path}");
     }
 }
 
+fn whole() -> Value {
+    serde_json::from_slice(&open_api().whole(Form::Json).body).unwrap()
+}
+
 #[test]
 fn version_2_has_all_definitions() {
-    let whole: Value = serde_json::from_slice(&open_api().whole().body).unwrap();
+    let whole = whole();
     check_references(&whole, &whole);
     assert_eq!(
         whole["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]["spec"]["$ref"],
         "#/definitions/io.k8s.api.core.v1.PodSpec"
     );
+    assert_eq!((&whole["swagger"], &whole["security"]), (&json!("2.0"), &json!([{"BearerToken": []}])));
+}
+
+#[test]
+fn both_versions_have_the_same_endpoints() {
+    let open_api = open_api();
+    let ids = |paths: &Value| -> BTreeSet<String> {
+        let methods = paths.as_object().unwrap().iter().flat_map(|(path, item)| {
+            let named = item.as_object().unwrap().iter().filter(|(method, _)| *method != "parameters");
+            named.map(move |(method, operation)| format!("{method} {path} {}", operation["operationId"]))
+        });
+        methods.collect()
+    };
+    let parse = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap();
+    let documents = open_api.documents.keys().map(|path| parse(&open_api.document(path).unwrap().body));
+    let version_3: BTreeSet<String> = documents.flat_map(|document| ids(&document["paths"])).collect();
+    let version_2 = ids(&parse(&open_api.whole(Form::Json).body)["paths"]);
+    assert!(version_2.len() > 1000, "only {} operations", version_2.len());
+    assert_eq!(version_2, version_3);
+}
+
+#[test]
+fn an_operation_of_version_2_says_what_it_takes_and_answers() {
+    let whole = whole();
+    let item = &whole["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"];
+    let patch = &item["patch"];
+    assert_eq!(patch["consumes"].as_array().unwrap().len(), 4);
+    assert_eq!(patch["schemes"], json!(["https"]));
+    assert_eq!(
+        patch["responses"]["200"],
+        json!({"description": "OK", "schema": {"$ref": "#/definitions/io.k8s.api.apps.v1.Deployment"}})
+    );
+    let resolved = |parameter: &Value| match parameter["$ref"].as_str() {
+        Some(reference) => whole.pointer(reference.strip_prefix('#').unwrap()).unwrap().clone(),
+        None => parameter.clone(),
+    };
+    let names = |of: &Value| -> Vec<String> {
+        let parameters = of["parameters"].as_array().unwrap().iter().map(resolved);
+        parameters
+            .map(|parameter| format!("{}:{}", parameter["in"], parameter["name"]).replace('"', ""))
+            .collect()
+    };
+    assert_eq!(
+        names(patch),
+        ["body:body", "query:dryRun", "query:fieldManager", "query:fieldValidation", "query:force"]
+    );
+    assert_eq!(names(item), ["path:name", "path:namespace", "query:pretty"]);
+    let is_inline = |name: &str| {
+        patch["parameters"].as_array().unwrap().iter().any(|parameter| parameter["name"] == name)
+    };
+    // Clients look for these where they are used.
+    assert!(is_inline("dryRun") && is_inline("fieldValidation") && !is_inline("force"));
+}
+
+#[test]
+fn what_deletes_says_whether_it_answers_with_the_object() {
+    let whole = whole();
+    for (path, schema) in [
+        ("/api/v1/namespaces/{namespace}/pods/{name}", "io.k8s.api.core.v1.Pod"),
+        ("/api/v1/namespaces/{namespace}/configmaps/{name}", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+    ] {
+        let answer = &whole["paths"][path]["delete"]["responses"]["202"]["schema"]["$ref"];
+        assert_eq!(*answer, format!("#/definitions/{schema}"), "{path}");
+    }
+}
+
+#[test]
+fn only_the_form_that_was_last_asked_for_is_kept() {
+    let open_api = open_api();
+    let json = open_api.whole(Form::Json);
+    let protobuf = open_api.whole(Form::Protobuf);
+    assert_eq!(json.hash, protobuf.hash);
+    assert!(protobuf.body.len() > 500_000, "{} bytes", protobuf.body.len());
+    assert!(matches!(&*open_api.whole.lock(), Some((Form::Protobuf, _))));
+    assert_eq!(open_api.whole(Form::Json).body, json.body);
 }
 
 #[test]

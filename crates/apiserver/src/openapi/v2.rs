@@ -1,27 +1,189 @@
-//! OpenAPI version 2, for clients that know no other: the definitions of all kinds, without endpoints.
+//! OpenAPI version 2, for clients that know no other: all endpoints and all definitions in one document.
+//!
+//! The document is large, so it is written part by part, and no more than one part is held at a time.
 
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
 
+use super::endpoint::{Endpoint, Operation, described};
+use super::parameters::Parameter;
+use super::schemas::{self, Dialect};
+use super::{custom, pages, routes};
 use crate::registry::Served;
 
-use super::custom;
-use super::schemas::{self, Dialect};
+/// What a document is made of.
+pub(super) struct Source<'a> {
+    /// The kinds of each group version.
+    pub(super) kinds: Vec<&'a [Arc<Served>]>,
+    pub(super) pages: Vec<&'a pages::Page>,
+}
 
-pub(super) fn document<'a>(kinds: impl Iterator<Item = &'a Arc<Served>> + Clone) -> Value {
-    let mut definitions = schemas::described(Dialect::V2, &schemas::roots(kinds.clone()));
-    definitions.extend(kinds.flat_map(|served| custom::described(Dialect::V2, &served.kind)));
-    json!({
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": "v1.34.0"},
-        "paths": {},
-        "definitions": definitions,
-        "securityDefinitions": {"BearerToken": {
-            "type": "apiKey",
-            "description": "Bearer Token authentication",
-            "name": "authorization",
-            "in": "header",
-        }},
-    })
+/// What the parts of a document are about, in the order they are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Paths,
+    Definitions,
+    Parameters,
+}
+
+impl Section {
+    pub(super) const ALL: [Self; 3] = [Self::Paths, Self::Definitions, Self::Parameters];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Paths => "paths",
+            Self::Definitions => "definitions",
+            Self::Parameters => "parameters",
+        }
+    }
+}
+
+impl Source<'_> {
+    /// Hands out the named parts of a section. The parameters are those that paths handed out before share.
+    pub(super) fn each(&self, section: Section, shared: &mut Shared, each: &mut dyn FnMut(&str, &Value)) {
+        match section {
+            Section::Paths => {
+                let of_pages = self.pages.iter().map(|page| page.endpoint());
+                let of_kinds = self.kinds.iter().flat_map(|kinds| routes::of(kinds));
+                of_pages.chain(of_kinds).for_each(|endpoint| each(&endpoint.path, &item(&endpoint, shared)));
+            }
+            Section::Definitions => {
+                let kinds = || self.kinds.iter().copied().flatten();
+                let mut roots = schemas::roots(kinds());
+                roots.extend(self.pages.iter().filter_map(|page| page.answer.clone()));
+                schemas::each(Dialect::V2, &roots, each);
+                for (name, schema) in kinds().flat_map(|served| custom::described(Dialect::V2, &served.kind))
+                {
+                    each(&name, &schema);
+                }
+            }
+            Section::Parameters => shared.0.iter().for_each(|(name, parameter)| each(name, parameter)),
+        }
+    }
+
+    /// The document as JSON.
+    pub(super) fn json(&self) -> Bytes {
+        let mut document = br#"{"swagger":"2.0""#.to_vec();
+        put(&mut document, "info", &super::info());
+        let mut shared = Shared::default();
+        for section in Section::ALL {
+            document.extend_from_slice(format!(",\"{}\":{{", section.name()).as_bytes());
+            let begin = document.len();
+            self.each(section, &mut shared, &mut |name, part| {
+                if document.len() > begin {
+                    document.push(b',');
+                }
+                // Writing to memory does not fail.
+                _ = write!(document, "{}:{part}", Value::from(name));
+            });
+            document.push(b'}');
+        }
+        put(&mut document, "securityDefinitions", &super::security());
+        put(&mut document, "security", &json!([{"BearerToken": []}]));
+        document.push(b'}');
+        document.into()
+    }
+}
+
+fn put(document: &mut Vec<u8>, name: &str, value: &Value) {
+    // Writing to memory does not fail.
+    _ = write!(document, ",\"{name}\":{value}");
+}
+
+/// Parameters that many endpoints have, by the names that they are referred to by.
+#[derive(Default)]
+pub(super) struct Shared(BTreeMap<String, Value>);
+
+impl Shared {
+    /// A reference to a parameter that every endpoint writes alike, or the parameter itself.
+    fn refer(&mut self, parameter: Value) -> Value {
+        if !is_shared(&parameter) {
+            return parameter;
+        }
+        let name = format!("{}-{}", parameter["name"].as_str().unwrap_or_default(), short_hash(&parameter));
+        let known = self.0.entry(name.clone()).or_insert_with(|| parameter.clone());
+        // Two parameters of one hash cannot both have the name.
+        if *known != parameter { parameter } else { json!({"$ref": format!("#/parameters/{name}")}) }
+    }
+}
+
+/// Names and bodies differ by kind, and clients look for two others where they are used.
+fn is_shared(parameter: &Value) -> bool {
+    match parameter["name"].as_str() {
+        Some("name" | "dryRun" | "fieldValidation") => false,
+        Some("body") => parameter["schema"]["$ref"]
+            .as_str()
+            .is_some_and(|schema| schema.starts_with("#/definitions/io.k8s.apimachinery")),
+        _ => true,
+    }
+}
+
+/// Eight letters that stand for what a parameter says.
+fn short_hash(parameter: &Value) -> String {
+    use base64::Engine;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let step = |hash: u64, byte: u8| hash.wrapping_mul(PRIME) ^ u64::from(byte);
+    let hash = parameter.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, step).to_be_bytes();
+    base64::engine::general_purpose::URL_SAFE.encode(&hash[..6])
+}
+
+fn item(endpoint: &Endpoint, shared: &mut Shared) -> Value {
+    let mut item = Map::new();
+    let common = endpoint.common();
+    if !common.is_empty() {
+        let common = common.into_iter().map(|parameter| shared.refer(self::parameter(parameter))).collect();
+        item.insert("parameters".into(), common);
+    }
+    for one in &endpoint.operations {
+        item.insert(one.method.into(), operation(endpoint, one, shared));
+    }
+    Value::Object(item)
+}
+
+fn operation(endpoint: &Endpoint, operation: &Operation, shared: &mut Shared) -> Value {
+    let mut written = super::operation(operation);
+    let texts = |texts: &[&str]| texts.iter().copied().map(Value::from).collect::<Value>();
+    if !operation.consumes.is_empty() {
+        written.insert("consumes".into(), texts(operation.consumes));
+    }
+    written.insert("produces".into(), texts(operation.produces));
+    written.insert("schemes".into(), texts(&["https"]));
+    let own = endpoint.own(operation).into_iter().map(parameter);
+    let parameters: Vec<Value> =
+        body(operation).into_iter().chain(own).map(|one| shared.refer(one)).collect();
+    if !parameters.is_empty() {
+        written.insert("parameters".into(), parameters.into());
+    }
+    written.insert("responses".into(), responses(operation));
+    Value::Object(written)
+}
+
+/// Version 2 has the body among the parameters.
+fn body(operation: &Operation) -> Option<Value> {
+    let body = operation.body.as_ref()?;
+    let mut written = json!({"name": "body", "in": "body", "schema": Dialect::V2.reference(&body.schema)});
+    if body.required {
+        written["required"] = true.into();
+    }
+    Some(written)
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let mut written = super::parameter(parameter);
+    written.insert("type".into(), parameter.ty.into());
+    written.insert("uniqueItems".into(), true.into());
+    Value::Object(written)
+}
+
+fn responses(operation: &Operation) -> Value {
+    let schema = || super::schema_of(Dialect::V2, &operation.answer);
+    let answer =
+        |code: &u16| (code.to_string(), json!({"description": described(*code), "schema": schema()}));
+    let mut responses: Map<String, Value> = operation.codes.iter().map(answer).collect();
+    responses.insert("401".into(), json!({"description": "Unauthorized"}));
+    Value::Object(responses)
 }

@@ -6,30 +6,125 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::v2::{Section, Shared, Source};
 use crate::json::Json;
 use crate::schema::protobuf::write::{nested, put_bytes, put_double, put_number};
 
-/// A document as [`super::v2`] makes it.
-pub(super) fn document(document: &Value) -> Bytes {
-    let mut whole = Vec::with_capacity(4 << 20);
-    put_bytes(&mut whole, 1, document.text("swagger").as_bytes());
-    nested(&mut whole, 2, |info| {
-        put_bytes(info, 1, document.at("info").text("title").as_bytes());
-        put_bytes(info, 2, document.at("info").text("version").as_bytes());
+/// What [`super::v2`] describes. Only one part of it is held beside what is written.
+pub(super) fn document(source: &Source<'_>) -> Bytes {
+    let mut whole = Vec::new();
+    let info = super::info();
+    put_bytes(&mut whole, 1, b"2.0");
+    nested(&mut whole, 2, |written| {
+        put_bytes(written, 1, info.text("title").as_bytes());
+        put_bytes(written, 2, info.text("version").as_bytes());
     });
-    nested(&mut whole, 8, |_paths| {});
-    nested(&mut whole, 9, |definitions| schemas(definitions, document.at("definitions")));
-    nested(&mut whole, 13, |definitions| security(definitions, document.at("securityDefinitions")));
+    let mut shared = Shared::default();
+    for section in Section::ALL {
+        let (at, at_part, write): (u64, u64, fn(&mut Vec<u8>, &Value)) = match section {
+            Section::Paths => (8, 2, path_item),
+            Section::Definitions => (9, 1, schema),
+            Section::Parameters => (10, 1, parameter),
+        };
+        nested(&mut whole, at, |parts| {
+            source.each(section, &mut shared, &mut |name, part| {
+                named(parts, at_part, name, |into| write(into, part))
+            });
+        });
+    }
+    nested(&mut whole, 12, |requirement| named(requirement, 1, "BearerToken", |_no_scopes| {}));
+    nested(&mut whole, 13, |definitions| security(definitions, &super::security()));
     whole.into()
+}
+
+/// A value by its name.
+fn named(into: &mut Vec<u8>, at: u64, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+    nested(into, at, |named| {
+        put_bytes(named, 1, name.as_bytes());
+        nested(named, 2, value);
+    });
+}
+
+fn path_item(into: &mut Vec<u8>, item: &Value) {
+    for (at, method) in (2..).zip(["get", "put", "post", "delete", "options", "head", "patch"]) {
+        if let Some(value) = item.get(method) {
+            nested(into, at, |into| operation(into, value));
+        }
+    }
+    parameters(into, 9, item);
+}
+
+fn operation(into: &mut Vec<u8>, operation: &Value) {
+    texts(into, 1, operation.at("tags"));
+    put_bytes(into, 3, operation.text("description").as_bytes());
+    put_bytes(into, 5, operation.text("operationId").as_bytes());
+    texts(into, 6, operation.at("produces"));
+    texts(into, 7, operation.at("consumes"));
+    parameters(into, 8, operation);
+    nested(into, 9, |responses| {
+        for (code, response) in operation.at("responses").as_object().into_iter().flatten() {
+            named(responses, 1, code, |either| nested(either, 1, |into| self::response(into, response)));
+        }
+    });
+    texts(into, 10, operation.at("schemes"));
+    extensions(into, 13, operation);
+}
+
+fn response(into: &mut Vec<u8>, response: &Value) {
+    put_bytes(into, 1, response.text("description").as_bytes());
+    if let Some(value) = response.get("schema") {
+        nested(into, 2, |either| nested(either, 1, |into| schema(into, value)));
+    }
+}
+
+/// Parameters and references to them.
+fn parameters(into: &mut Vec<u8>, at: u64, of: &Value) {
+    for value in of.at("parameters").as_array().into_iter().flatten() {
+        nested(into, at, |either| match value.get("$ref").and_then(Value::as_str) {
+            Some(reference) => nested(either, 2, |into| put_bytes(into, 1, reference.as_bytes())),
+            None => nested(either, 1, |into| parameter(into, value)),
+        });
+    }
+}
+
+fn parameter(into: &mut Vec<u8>, parameter: &Value) {
+    let required = u64::from(parameter.at("required").as_bool() == Some(true));
+    let put = |into: &mut Vec<u8>, at: u64, name: &str| put_bytes(into, at, parameter.text(name).as_bytes());
+    let simple = |into: &mut Vec<u8>, at: u64, at_type: u64, at_unique: u64| {
+        nested(into, 2, |either| {
+            nested(either, at, |into| {
+                put_number(into, 1, required);
+                put(into, 2, "in");
+                put(into, 3, "description");
+                put(into, 4, "name");
+                put(into, at_type, "type");
+                put_number(into, at_unique, u64::from(parameter.at("uniqueItems").as_bool() == Some(true)));
+            });
+        });
+    };
+    match parameter.text("in") {
+        "body" => nested(into, 1, |into| {
+            put(into, 2, "name");
+            put(into, 3, "in");
+            put_number(into, 4, required);
+            nested(into, 5, |into| schema(into, parameter.at("schema")));
+        }),
+        "path" => simple(into, 4, 5, 19),
+        _ => simple(into, 3, 6, 20),
+    }
+}
+
+/// What has no field of its own.
+fn extensions(into: &mut Vec<u8>, at: u64, of: &Value) {
+    for (name, value) in of.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-")) {
+        named(into, at, name, |into| any(into, value));
+    }
 }
 
 /// Schemas by name.
 fn schemas(into: &mut Vec<u8>, schemas: &Value) {
     for (name, value) in schemas.as_object().into_iter().flatten() {
-        nested(into, 1, |named| {
-            put_bytes(named, 1, name.as_bytes());
-            nested(named, 2, |into| schema(into, value));
-        });
+        named(into, 1, name, |into| schema(into, value));
     }
 }
 
@@ -57,10 +152,7 @@ fn schema(into: &mut Vec<u8>, schema: &Value) {
             }
             "default" => nested(into, 5, |into| any(into, value)),
             "example" => nested(into, 30, |into| any(into, value)),
-            extension if extension.starts_with("x-") => nested(into, 31, |named| {
-                put_bytes(named, 1, extension.as_bytes());
-                nested(named, 2, |into| any(into, value));
-            }),
+            extension if extension.starts_with("x-") => named(into, 31, extension, |into| any(into, value)),
             plain => self::plain(into, plain, value),
         }
     }
@@ -108,14 +200,11 @@ fn any(into: &mut Vec<u8>, value: &Value) {
 
 fn security(into: &mut Vec<u8>, definitions: &Value) {
     for (name, definition) in definitions.as_object().into_iter().flatten() {
-        nested(into, 1, |named| {
-            put_bytes(named, 1, name.as_bytes());
-            nested(named, 2, |either| {
-                nested(either, 2, |key| {
-                    for (at, field) in (1..).zip(["type", "name", "in", "description"]) {
-                        put_bytes(key, at, definition.text(field).as_bytes());
-                    }
-                });
+        named(into, 1, name, |either| {
+            nested(either, 2, |key| {
+                for (at, field) in (1..).zip(["type", "name", "in", "description"]) {
+                    put_bytes(key, at, definition.text(field).as_bytes());
+                }
             });
         });
     }

@@ -63,7 +63,12 @@ pub(crate) async fn insert(
     options: &WriteOptions,
 ) -> Result<Outcome, Status> {
     let meta = metadata::of(&object);
-    if !meta.text("name").is_empty() || meta.text("generateName").is_empty() {
+    let names = (meta.text("name"), meta.text("generateName"));
+    if names == ("", "") && call.served.kind.strategy.names_itself() {
+        object.object_mut("metadata").set("name", call.server.rng.uid().to_string());
+        return insert_named(call, object, options, false).await;
+    }
+    if !names.0.is_empty() || names.1.is_empty() {
         return insert_named(call, object, options, false).await;
     }
     let name = free_name(call, meta.text("generateName")).await?;

@@ -231,18 +231,30 @@ fn user_info(user: &User) -> Value {
     Value::Object(info)
 }
 
+/// The status that came with a question.
+fn status_of(object: &Value) -> Value {
+    let mut status = if object.at("status").is_object() { object.at("status").clone() } else { json!({}) };
+    status.object_mut("user");
+    status
+}
+
 async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
     let spec = object.at("spec");
     let wanted: Vec<String> =
         spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into).collect();
     let wanted = if wanted.is_empty() { vec![ISSUER.into()] } else { wanted };
     let status = match call.server.user_of_token(spec.text("token"), &wanted).await {
-        Ok(known) => json!({
-            "authenticated": true,
-            "user": user_info(&known.user),
-            "audiences": known.audiences,
-        }),
-        Err(why) => json!({"user": {}, "error": why}),
+        Ok(known) => {
+            call.warnings.add(known.warning.unwrap_or_default());
+            json!({"authenticated": true, "user": user_info(&known.user), "audiences": known.audiences})
+        }
+        Err(why) => {
+            // What the client wrote there stays.
+            let mut status = status_of(&object);
+            status.unset("authenticated");
+            status.set("error", why);
+            status
+        }
     };
     object.set("status", status);
     object

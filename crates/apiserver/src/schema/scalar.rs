@@ -191,6 +191,32 @@ pub(super) fn no_quantity() -> String {
     quantity::ParseError::Format.to_string()
 }
 
+/// Where v1.34 stops reading bytes: at the first letter that cannot stand where it is, or where a group of
+/// four begins that is not complete.
+fn first_illegal(text: &[u8]) -> usize {
+    let mut place = 0;
+    let mut begin = 0;
+    let mut letters = text.iter().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
+    while let Some((at, byte)) = letters.next() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => {
+                place = (place + 1) % 4;
+                if place == 0 {
+                    begin = at + 1;
+                }
+            }
+            b'=' if place == 3 => return letters.next().map_or(begin, |(at, _)| at),
+            b'=' if place == 2 => match letters.next() {
+                None => return text.len(),
+                Some((_, b'=')) => return letters.next().map_or(begin, |(at, _)| at),
+                Some((at, _)) => return at - 1,
+            },
+            _ => return at,
+        }
+    }
+    begin
+}
+
 /// Bytes in base64, as the standard alphabet with padding writes them.
 pub(super) fn base64(text: Cow<'_, str>) -> Result<Value, String> {
     if base64::prelude::BASE64_STANDARD.decode(text.as_bytes()).is_ok() {
@@ -204,11 +230,8 @@ pub(super) fn base64(text: Cow<'_, str>) -> Result<Value, String> {
             .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
     );
     let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-    let bytes = LENIENT.decode(&joined).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _) => at,
-            _ => joined.len() / 4 * 4,
-        };
+    let bytes = LENIENT.decode(&joined).map_err(|_| {
+        let at = first_illegal(text.as_bytes());
         format!("illegal base64 data at input byte {at}")
     })?;
     Ok(Value::String(base64::prelude::BASE64_STANDARD.encode(bytes)))
@@ -268,5 +291,8 @@ mod tests {
         assert_eq!(read("aGVs\nbG8=").as_deref(), Ok("aGVsbG8="));
         assert_eq!(read("***"), Err("illegal base64 data at input byte 0".to_owned()));
         assert_eq!(read("v"), Err("illegal base64 data at input byte 0".to_owned()));
+        for (text, at) in [("Bad_Name!", 3), ("aGVsb", 4), ("aGVsbG8=x", 8), ("aGVsbA=", 7), ("a=", 1)] {
+            assert_eq!(read(text), Err(format!("illegal base64 data at input byte {at}")), "{text}");
+        }
     }
 }

@@ -163,6 +163,41 @@ pub fn is_filled(map: Option<&Map<String, Value>>) -> bool {
     map.is_some_and(|map| !map.is_empty())
 }
 
+/// What the metadata of a template cannot have, as v1.34 names and orders it.
+const NOT_OF_TEMPLATES: [(&str, &str); 13] = [
+    ("name", "name"),
+    ("generateName", "generateName"),
+    ("namespace", "namespace"),
+    ("selfLink", "selfLink"),
+    ("uid", "uID"),
+    ("resourceVersion", "resourceVersion"),
+    ("generation", "generation"),
+    ("creationTimestamp", "creationTimestamp"),
+    ("deletionTimestamp", "deletionTimestamp"),
+    ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"),
+    ("ownerReferences", "ownerReferences"),
+    ("finalizers", "finalizers"),
+    ("managedFields", "managedFields"),
+];
+
+/// The metadata of objects that are made of a template: labels and annotations, and nothing else.
+pub fn template_metadata(metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    annotations(metadata, path, errors);
+    labels(metadata, "labels", path, errors);
+    for (field, shown) in NOT_OF_TEMPLATES {
+        let is_empty = match metadata.at(field) {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Number(number) => number.as_i64() == Some(0) && field == "generation",
+            _ => false,
+        };
+        if !is_empty {
+            errors.forbidden(&path.child(shown), "cannot be set");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ mod evictions;
 mod forms;
 mod fuzz;
 mod hostile;
+mod legacy_tokens;
 mod lists;
 mod objects;
 mod own_objects;

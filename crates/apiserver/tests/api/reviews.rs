@@ -13,14 +13,14 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const TOKENS: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 
 /// A server with roles, and a key to sign tokens with.
-async fn start() -> (Api, TokenSigner) {
+pub(crate) async fn start() -> (Api, TokenSigner) {
     let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
     let api = Api::start_with_tokens(signer.clone()).await;
     api.default_service_account().await;
     (api, signer)
 }
 
-async fn whose(api: &Api, token: &str) -> Value {
+pub(crate) async fn whose(api: &Api, token: &str) -> Value {
     let review = json!({"spec": {"token": token}});
     api.post(&format!("{AUTHENTICATION}/tokenreviews"), review).await.created()["status"].clone()
 }
@@ -143,30 +143,6 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     api.delete(accounts).await.ok();
     let status = whose(&api, made["status"]["token"].as_str().unwrap()).await;
     assert_eq!(status["authenticated"], Value::Null);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_token_kept_in_a_secret_counts_as_long_as_the_secret_is_there() {
-    use base64::Engine;
-    let (api, signer) = start().await;
-    let account = api.get("/api/v1/namespaces/default/serviceaccounts/default").await.ok();
-    let claims = json!({
-        "iss": "kubernetes/serviceaccount",
-        "sub": "system:serviceaccount:default:default",
-        "kubernetes.io/serviceaccount/namespace": "default",
-        "kubernetes.io/serviceaccount/secret.name": "t",
-        "kubernetes.io/serviceaccount/service-account.name": "default",
-        "kubernetes.io/serviceaccount/service-account.uid": account["metadata"]["uid"],
-    });
-    let token = signer.sign(&claims).unwrap();
-    let invalidated = "[invalid bearer token, Token has been invalidated]";
-    assert_eq!(whose(&api, &token).await["error"], invalidated);
-    let data = base64::engine::general_purpose::STANDARD.encode(&token);
-    let secret = json!({"metadata": {"name": "t"}, "data": {"token": data}});
-    api.post("/api/v1/namespaces/default/secrets", secret).await.created();
-    assert_eq!(whose(&api, &token).await["authenticated"], true);
-    api.delete("/api/v1/namespaces/default/secrets/t").await.ok();
-    assert_eq!(whose(&api, &token).await["error"], invalidated);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,16 @@
-//! Tokens by which machines join.
+//! Tokens by which machines join, and tokens that nobody uses any more.
+
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 use setpoint::{Key, Kind};
+use setpoint_cluster::Parts;
+use setpoint_controllers::Options;
 use setpoint_sim::World;
 
-use crate::land::{kind, survives};
+use crate::land::{create, kind, parts, survives, survives_with};
 
 async fn create_in(world: &World, namespace: &str, kind: &Kind, name: &str, mut body: serde_json::Value) {
     body["metadata"]["name"] = json!(name);
@@ -39,4 +43,57 @@ fn token(world: &World) -> LocalBoxFuture<'_, ()> {
 #[test]
 fn bootstrap_tokens_survive_every_crash_and_every_stale_or_hidden_event() {
     survives("bootstrap tokens", &["bootstrapsigner", "tokencleaner"], token);
+}
+
+const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+
+/// A secret that keeps a token of the account.
+async fn kept(world: &World, account: &Value, name: &str, labels: Value) {
+    let annotations = json!({
+        "kubernetes.io/service-account.name": account["metadata"]["name"],
+        "kubernetes.io/service-account.uid": account["metadata"]["uid"],
+    });
+    let metadata = json!({"labels": labels, "annotations": annotations});
+    let body = json!({"metadata": metadata, "type": "kubernetes.io/service-account-token"});
+    create(world, "Secret", name, body).await;
+}
+
+/// Of the tokens that were made for an account, the one nobody uses is put out of use and then goes.
+fn retired(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let tracking = "kube-apiserver-legacy-service-account-token-tracking";
+        let since = json!({"data": {"since": "2024-01-01"}});
+        create_in(world, "kube-system", &kind("ConfigMap"), tracking, since).await;
+        let listed = json!({"secrets": [{"name": "unused"}, {"name": "used"}]});
+        create(world, "ServiceAccount", "robot", listed).await;
+        let robot = world.get(&kind("ServiceAccount"), &Key::namespaced("default", "robot")).await;
+        let robot = robot.expect("the account was made");
+        kept(world, &robot, "unused", json!({})).await;
+        kept(world, &robot, "used", json!({LAST_USED: "2025-12-31"})).await;
+        kept(world, &robot, "somebodys", json!({})).await;
+        let labels = async |name: &str| {
+            let secret = world.get(&kind("Secret"), &Key::namespaced("default", name)).await;
+            secret.map(|secret| secret["metadata"]["labels"].clone())
+        };
+        world.pass(DAY + DAY / 2).await;
+        let invalid = labels("unused").await.expect("a token is invalid before it goes");
+        assert!(invalid[INVALID_SINCE].is_string(), "{invalid}");
+        world.pass(3 * DAY).await;
+        assert_eq!(labels("unused").await, None);
+        for stays in ["used", "somebodys"] {
+            let labels = labels(stays).await.expect("a token that stays");
+            assert!(labels[INVALID_SINCE].is_null(), "{stays}: {labels}");
+        }
+    }
+    .boxed_local()
+}
+
+#[test]
+fn retiring_tokens_survives_every_crash_and_every_stale_or_hidden_event() {
+    let an_hour = Duration::from_secs(3600);
+    let controller_options = Options { legacy_token_clean_up_period: an_hour, ..Options::default() };
+    let parts = parts(&["legacy-serviceaccount-token-cleaner-controller"]);
+    survives_with("unused tokens", Parts { controller_options, ..parts }, retired);
 }

@@ -5,13 +5,11 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use futures::StreamExt;
-use http::{Method, Request};
+use http::Method;
 use serde_json::{Value, json};
 use setpoint_store::ListOptions;
 
-use super::User;
 use super::rbac::{Rule, missing};
 use crate::json::{Json, JsonMut};
 use crate::kinds::rbac::GROUP;
@@ -142,32 +140,16 @@ async fn carry_out(server: &ApiServer, own: Own, step: Step) -> Result<(), Statu
         None => format!("/apis/{GROUP}/v1/{}", own.plural),
     };
     let object = format!("{collection}/{}", own.name);
+    let server = &server.0;
     match step {
-        Step::Create(new) => send(server, Method::POST, &collection, &new).await,
-        Step::Update(new) => send(server, Method::PUT, &object, &new).await,
+        Step::Create(new) => server.own_request(Method::POST, &collection, &new, &[]).await?,
+        Step::Update(new) => server.own_request(Method::PUT, &object, &new, &[]).await?,
         Step::Replace(new) => {
-            send(server, Method::DELETE, &object, &Value::Null).await?;
-            send(server, Method::POST, &collection, &new).await
+            server.own_request(Method::DELETE, &object, &Value::Null, &[]).await?;
+            server.own_request(Method::POST, &collection, &new, &[]).await?
         }
-    }
-}
-
-/// A request of the server to itself.
-async fn send(server: &ApiServer, method: Method, path: &str, body: &Value) -> Result<(), Status> {
-    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let request = Request::builder()
-        .method(method.clone())
-        .uri(path)
-        .header(http::header::USER_AGENT, "kube-apiserver")
-        .body(body)
-        .map_err(Status::internal)?;
-    let response = server.handle(User::system("system:apiserver"), request).await;
-    if response.status().is_success() {
-        return Ok(());
-    }
-    let text = response.into_body().collect().await;
-    let text = String::from_utf8_lossy(&text);
-    Err(Status::internal(format_args!("cannot {method} {path}: {text}")))
+    };
+    Ok(())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(super) fn create(definition: &Value) -> Errors {
     let mut errors = Errors::default();
     let spec = definition.at("spec");
     let name = metadata::of(definition).text("name");
-    if name != format!("{}.{}", spec.at("names").text("plural"), spec.text("group")) {
+    if !name.is_empty() && name != format!("{}.{}", spec.at("names").text("plural"), spec.text("group")) {
         let detail = r#"must be spec.names.plural+"."+spec.group"#;
         errors.invalid(&Path::root("metadata").child("name"), name, detail);
     }
@@ -89,6 +89,7 @@ fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
         check_version(&written, version, old, &versions.index(index), errors);
     }
     check_uniqueness(&written, &versions, errors);
+    check_first_version(spec, &path.child("version"), errors);
     let names = path.child("names");
     for field in ["plural", "singular", "kind", "listKind"] {
         validation::required(spec.at("names"), field, &names, errors);
@@ -113,6 +114,15 @@ fn check_group(group: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(path, group, complaints.join(","));
     } else if !group.contains('.') {
         errors.invalid(path, group, "should be a domain with at least one dot");
+    }
+}
+
+/// What v1.34 knows the first version by, beside the list of them, is checked too.
+fn check_first_version(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let first = spec.list("versions").first().map_or("", |version| version.text("name"));
+    let complaints = names::dns_1035_label(first);
+    if !first.is_empty() && !complaints.is_empty() {
+        errors.invalid(path, first, complaints.join(","));
     }
 }
 

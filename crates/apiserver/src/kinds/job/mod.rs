@@ -87,10 +87,13 @@ impl Strategy for Job {
     }
 
     fn prepare_for_create(&self, job: &mut Value) {
+        let pods_have_labels = is_filled(job.at("spec").at("template").at("metadata").map("labels"));
         if !job.at("spec").flag("manualSelector") {
             generate_selector(job);
         }
-        label_as_pods(job);
+        if pods_have_labels {
+            label_as_pods(job);
+        }
         workload::prepare_new(job, json!({}));
     }
 
@@ -135,6 +138,10 @@ impl Strategy for Job {
             warn_of_spec(new.at("spec"), &Path::root("spec"), &mut found);
         }
         found
+    }
+
+    fn canonicalize(&self, job: &mut Value) {
+        label_as_pods(job);
     }
 
     fn default_propagation(&self) -> DefaultPropagation {
@@ -199,7 +206,7 @@ pub(super) fn default_template(spec: &mut Value) {
 /// Labels that make a job's pods its own, and the selector for them. What the client wrote stays, and is
 /// compared when the job is validated.
 fn generate_selector(job: &mut Value) {
-    let name = job.at("metadata").at("name").clone();
+    let name = Value::from(job.at("metadata").text("name"));
     let uid = job.at("metadata").at("uid").clone();
     let spec = job.object_mut("spec");
     let labels = spec.object_mut("template").object_mut("metadata").object_mut("labels");

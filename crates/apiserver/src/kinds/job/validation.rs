@@ -43,15 +43,17 @@ fn check_generated_selector(job: &Value, needs_new: bool, errors: &mut Errors) {
     let path = Path::root("spec");
     let template = path.child("template");
     let metadata = template.child("metadata");
-    let labels = spec.at("template").at("metadata").at("labels");
+    let pod_labels = spec.at("template").at("metadata").at("labels");
     let mut expected = json!({});
     let generated =
         [(CONTROLLER_UID[0], uid), (JOB_NAME[0], name), (CONTROLLER_UID[1], uid), (JOB_NAME[1], name)];
     for (label, value) in &generated[..if needs_new { 4 } else { 2 }] {
-        check_label(labels, label, value, &metadata.child("labels"), errors);
+        check_label(pod_labels, label, value, &metadata.child("labels"), errors);
         expected.set(label, *value);
     }
-    if !selector::matches(spec.at("selector"), &expected) {
+    let mut unreadable = Errors::default();
+    labels::selector(spec.at("selector"), Values::Checked, &path.child("selector"), &mut unreadable);
+    if unreadable.0.is_empty() && !selector::matches(spec.at("selector"), &expected) {
         errors.invalid(&path.child("selector"), spec.at("selector").clone(), "`selector` not auto-generated");
     }
 }
@@ -141,7 +143,6 @@ fn check_completion_mode(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (completions, parallelism) = (spec.int("completions"), spec.count("parallelism"));
     let failures = spec.int("maxFailedIndexes");
-    let failed = failures.unwrap_or(0);
     let (parallel_path, failed_path) = (path.child("parallelism"), path.child("maxFailedIndexes"));
     if completions.is_none() {
         errors.required(&path.child("completions"), "when completion mode is Indexed");
@@ -150,9 +151,12 @@ fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let detail = format!("must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed");
         errors.invalid(&parallel_path, parallelism, detail);
     }
-    if completions.is_some_and(|completions| failed > completions) {
+    if let (Some(failed), Some(completions)) = (failures, completions)
+        && failed > completions
+    {
         errors.invalid(&failed_path, failed, "must be less than or equal to completions");
     }
+    let failed = failures.unwrap_or(0);
     if failed > MOST_FAILED {
         errors.invalid(&failed_path, failed, format!("must be less than or equal to {MOST_FAILED}"));
     }

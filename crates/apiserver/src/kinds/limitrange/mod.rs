@@ -43,6 +43,10 @@ impl Strategy for LimitRange {
         false
     }
 
+    fn names_itself(&self) -> bool {
+        true
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }

@@ -44,7 +44,7 @@ const SOURCES: [Source; 22] = [
     source("rbd", sources::rbd),
     source("quobyte", sources::quobyte),
     Source { surplus: "cephFS", ..source("cephfs", sources::monitors) },
-    source("iscsi", sources::iscsi),
+    source("iscsi", sources::persistent_iscsi),
     source("cinder", |volume, path, errors| {
         required(volume, "volumeID", path, errors);
         secret_of_namespace(volume, path, errors);

@@ -10,7 +10,7 @@ use crate::kinds::{entry, metadata};
 use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
 use crate::validation::immutable;
-use crate::validation::labels::{annotations, labels};
+use crate::validation::labels::template_metadata;
 
 pub fn kind() -> Kind {
     Kind {
@@ -65,9 +65,7 @@ impl Strategy for ResourceClaimTemplate {
 
 fn check(spec: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
-    let metadata_path = path.child("metadata");
-    annotations(spec.at("metadata"), &metadata_path, errors);
-    labels(spec.at("metadata"), "labels", &metadata_path, errors);
+    template_metadata(spec.at("metadata"), &path.child("metadata"), errors);
     claim::check(spec.at("spec"), &path.child("spec"), errors);
 }
 
@@ -87,6 +85,10 @@ mod tests {
             template(-1),
             &["Invalid spec.spec.devices.requests[0].exactly.count"],
         );
+        let mut named = template(2);
+        named["spec"]["metadata"] = json!({"name": "n", "uid": "u", "labels": {}});
+        let fields = ["Forbidden spec.metadata.name", "Forbidden spec.metadata.uID"];
+        checking::create(&ResourceClaimTemplate, named, &fields);
         checking::update(&ResourceClaimTemplate, template(3), &template(2), &["Invalid spec"]);
     }
 }

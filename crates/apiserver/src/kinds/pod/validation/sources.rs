@@ -79,11 +79,23 @@ pub(in crate::kinds) fn nfs(volume: &Value, path: &Path<'_>, errors: &mut Errors
     }
 }
 
+/// What is said of names of no known form: the volumes of pods say more than volumes of their own.
+const NO_ISCSI_NAME: &str = "must be valid format starting with iqn, eui, or naa";
+const BAD_ISCSI_NAME: &str = "must be valid format";
+
 pub(in crate::kinds) fn iscsi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+    check_iscsi(volume, NO_ISCSI_NAME, path, errors);
+}
+
+pub(in crate::kinds) fn persistent_iscsi(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+    check_iscsi(volume, BAD_ISCSI_NAME, path, errors);
+}
+
+fn check_iscsi(volume: &Value, no_name: &str, path: &Path<'_>, errors: &mut Errors) {
     required(volume, "targetPortal", path, errors);
     match volume.text("iqn") {
         "" => errors.required(&path.child("iqn"), ""),
-        name => iscsi_name(name, &path.child("iqn"), errors),
+        name => iscsi_name(name, no_name, &path.child("iqn"), errors),
     }
     in_range(volume.count("lun"), 0, 255, &path.child("lun"), errors);
     let authenticated = volume.flag("chapAuthDiscovery") || volume.flag("chapAuthSession");
@@ -91,19 +103,19 @@ pub(in crate::kinds) fn iscsi(volume: &Value, path: &Path<'_>, errors: &mut Erro
         errors.required(&path.child("secretRef"), "");
     }
     if let Some(name) = volume.at("initiatorName").as_str() {
-        iscsi_name(name, &path.child("initiatorname"), errors);
+        iscsi_name(name, no_name, &path.child("initiatorname"), errors);
     }
 }
 
-fn iscsi_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn iscsi_name(name: &str, no_name: &str, path: &Path<'_>, errors: &mut Errors) {
     let well_formed = match name.get(..3) {
         Some("iqn") => is_iqn(name),
         Some("eui") => is_numbered(name, 16),
         Some("naa") => is_numbered(name, 32),
-        _ => return errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa"),
+        _ => return errors.invalid(path, name, no_name),
     };
     if !well_formed {
-        errors.invalid(path, name, "must be valid format");
+        errors.invalid(path, name, BAD_ISCSI_NAME);
     }
 }
 
@@ -299,7 +311,7 @@ mod tests {
             ("abc", false),
         ] {
             let mut errors = Errors::default();
-            iscsi_name(name, &Path::root("n"), &mut errors);
+            iscsi_name(name, NO_ISCSI_NAME, &Path::root("n"), &mut errors);
             assert_eq!(errors.is_empty(), fine, "{name}");
         }
     }

@@ -156,14 +156,6 @@ fn check_claim_template(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     if template.is_null() {
         return errors.required(&path, "");
     }
-    let metadata = template.at("metadata");
-    let metadata_path = path.child("metadata");
-    labels::annotations(metadata, &metadata_path, errors);
-    labels::labels(metadata, "labels", &metadata_path, errors);
-    for field in metadata.as_object().into_iter().flat_map(|fields| fields.keys()) {
-        if !matches!(field.as_str(), "labels" | "annotations") {
-            errors.forbidden(&metadata_path.child(field), "cannot be set");
-        }
-    }
+    labels::template_metadata(template.at("metadata"), &path.child("metadata"), errors);
     claims::check_spec(template.at("spec"), Leniency::NONE, &path.child("spec"), errors);
 }

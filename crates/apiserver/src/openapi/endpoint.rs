@@ -1,0 +1,85 @@
+//! An endpoint as facts, before it is written in one version of OpenAPI or the other.
+
+use super::parameters::{Parameter, Place};
+
+/// A path and what can be done there.
+pub(super) struct Endpoint {
+    pub(super) path: String,
+    pub(super) operations: Vec<Operation>,
+}
+
+pub(super) struct Operation {
+    /// As documents write it: `get`.
+    pub(super) method: &'static str,
+    pub(super) id: String,
+    pub(super) description: String,
+    pub(super) tag: String,
+    pub(super) consumes: &'static [&'static str],
+    pub(super) produces: &'static [&'static str],
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) body: Option<Body>,
+    /// What is answered with each of these codes. All are refused to those who are not known.
+    pub(super) codes: &'static [u16],
+    pub(super) answer: Content,
+    /// Nothing for pages that are about no kind.
+    pub(super) about: Option<About>,
+}
+
+pub(super) struct Body {
+    pub(super) schema: String,
+    pub(super) required: bool,
+}
+
+pub(super) enum Content {
+    /// An object of the schema of this name.
+    Object(String),
+    Text,
+}
+
+/// What is done to which kind.
+pub(super) struct About {
+    pub(super) action: &'static str,
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) kind: String,
+}
+
+impl Endpoint {
+    /// The parameters that all operations have, which are written once for all of them.
+    pub(super) fn common(&self) -> Vec<&Parameter> {
+        let Some((first, others)) = self.operations.split_first() else { return Vec::new() };
+        let is_common = |parameter: &&Parameter| others.iter().all(|other| other.has(parameter));
+        sorted(first.parameters.iter().filter(is_common))
+    }
+
+    /// The parameters that only some of the operations have.
+    pub(super) fn own<'a>(&'a self, operation: &'a Operation) -> Vec<&'a Parameter> {
+        let is_own = |parameter: &&Parameter| !self.operations.iter().all(|other| other.has(parameter));
+        sorted(operation.parameters.iter().filter(is_own))
+    }
+}
+
+impl Operation {
+    fn has(&self, wanted: &Parameter) -> bool {
+        self.parameters.iter().any(|own| key(own) == key(wanted))
+    }
+}
+
+fn key(parameter: &Parameter) -> (&str, Place) {
+    (parameter.name, parameter.place)
+}
+
+fn sorted<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> Vec<&'a Parameter> {
+    let mut parameters: Vec<&Parameter> = parameters.collect();
+    parameters.sort_by_key(|parameter| key(parameter));
+    parameters
+}
+
+/// What a code says.
+pub(super) const fn described(code: u16) -> &'static str {
+    match code {
+        200 => "OK",
+        201 => "Created",
+        _ => "Accepted",
+    }
+}

@@ -1,9 +1,12 @@
 //! The schemas of custom kinds: what their definitions write, with the fields that every object has.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use crate::json::JsonMut;
 use crate::kind::Kind;
+use crate::registry::Served;
 
 use super::schemas::{Dialect, META};
 
@@ -91,10 +94,11 @@ fn add_meta(dialect: Dialect, schema: &mut Value, of: &str, description: &str) {
     properties.set("metadata", metadata);
 }
 
-/// What version 2 can say of a schema: nothing of nulls and alternatives, and nothing below what is open.
+/// What version 2 can say of a schema: nothing of nulls, alternatives and defaults, and nothing below what is
+/// open.
 fn simplified(schema: Value) -> Value {
     let Value::Object(mut fields) = schema else { return schema };
-    for unsaid in ["oneOf", "anyOf", "allOf", "not"] {
+    for unsaid in ["oneOf", "anyOf", "allOf", "not", "default"] {
         fields.remove(unsaid);
     }
     let flag = |fields: &Map<String, Value>, name: &str| fields.get(name) == Some(&Value::Bool(true));
@@ -119,9 +123,12 @@ fn simplified(schema: Value) -> Value {
     Value::Object(fields)
 }
 
-/// Whether a kind needs none of the schemas that the server has of its own.
-pub(super) fn is_custom(kind: &Kind) -> bool {
-    kind.custom.is_some() && !kind.schema.is_empty()
+/// The names of the schemas that those of custom kinds refer to.
+pub(super) fn roots<'a>(mut kinds: impl Iterator<Item = &'a Arc<Served>>) -> Vec<String> {
+    match kinds.any(|served| served.kind.custom.is_some()) {
+        true => ["ObjectMeta", "ListMeta"].map(|name| format!("{META}.{name}")).into(),
+        false => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -130,9 +137,9 @@ mod tests {
     use crate::json::Json;
 
     #[test]
-    fn version_2_says_nothing_of_nulls_and_alternatives() {
+    fn version_2_says_nothing_of_nulls_alternatives_and_defaults() {
         let schema = json!({"type": "object", "properties": {
-            "a": {"type": "string", "nullable": true, "description": "d"},
+            "a": {"type": "string", "nullable": true, "default": "x", "description": "d"},
             "b": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"c": {}}},
             "e": {"type": "string", "anyOf": [{"minLength": 1}]}}});
         let expected = json!({"type": "object", "properties": {

@@ -52,6 +52,17 @@ impl Endpoint {
         sorted(first.parameters.iter().filter(is_common))
     }
 
+    /// The names of the schemas that are spoken of.
+    pub(super) fn schemas(&self) -> impl Iterator<Item = &str> {
+        self.operations.iter().flat_map(|operation| {
+            let answer = match &operation.answer {
+                Content::Object(name) => Some(name.as_str()),
+                Content::Text => None,
+            };
+            answer.into_iter().chain(operation.body.as_ref().map(|body| body.schema.as_str()))
+        })
+    }
+
     /// The parameters that only some of the operations have.
     pub(super) fn own<'a>(&'a self, operation: &'a Operation) -> Vec<&'a Parameter> {
         let is_own = |parameter: &&Parameter| !self.operations.iter().all(|other| other.has(parameter));

@@ -147,9 +147,15 @@ impl OpenApi {
 impl Subject {
     fn document(&self) -> Value {
         match self {
-            Self::Kinds(kinds) => v3::document(&routes::of(kinds), schemas::of(kinds)),
+            Self::Kinds(kinds) => {
+                let endpoints = routes::of(kinds);
+                let is_custom = kinds.iter().all(|served| served.kind.custom.is_some());
+                let info = if is_custom { info_of_custom() } else { info() };
+                v3::document(info, &endpoints, schemas::of(&endpoints, kinds))
+            }
             Self::Page(page) => {
-                v3::document(&[page.endpoint()], schemas::described(&page.answer.iter().cloned().collect()))
+                let endpoints = [page.endpoint()];
+                v3::document(info(), &endpoints, schemas::of(&endpoints, &[]))
             }
         }
     }
@@ -206,6 +212,11 @@ fn hash(about: &Subject) -> String {
 /// What every document says of the server.
 fn info() -> Value {
     json!({"title": "Kubernetes", "version": "1.34"})
+}
+
+/// What the documents of custom kinds say instead.
+fn info_of_custom() -> Value {
+    json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
 }
 
 /// How clients say who they are.

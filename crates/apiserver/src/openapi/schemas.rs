@@ -12,6 +12,7 @@ use crate::schema::{Field, ListKind, Scalar, Shape, Struct, Table, TypeId};
 
 use super::custom;
 use super::describe::Descriptions;
+use super::endpoint::Endpoint;
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
@@ -35,14 +36,18 @@ impl Dialect {
     }
 }
 
-pub(super) fn of(kinds: &[Arc<Served>]) -> Map<String, Value> {
-    let mut schemas = described(&roots(kinds.iter()));
+/// The schemas that some endpoints speak of, and those of the custom kinds among theirs.
+pub(super) fn of(endpoints: &[Endpoint], kinds: &[Arc<Served>]) -> Map<String, Value> {
+    let mut roots: BTreeSet<String> =
+        endpoints.iter().flat_map(Endpoint::schemas).map(str::to_owned).collect();
+    roots.extend(custom::roots(kinds.iter()));
+    let mut schemas = described(&roots);
     schemas.extend(kinds.iter().flat_map(|served| custom::described(Dialect::V3, &served.kind)));
     schemas
 }
 
 /// All schemas of version 3 that can be reached from some.
-pub(super) fn described(roots: &BTreeSet<String>) -> Map<String, Value> {
+fn described(roots: &BTreeSet<String>) -> Map<String, Value> {
     let mut schemas = Map::new();
     each(Dialect::V3, roots, &mut |name, schema| _ = schemas.insert(name.to_owned(), schema.clone()));
     schemas
@@ -57,24 +62,6 @@ pub(super) fn each(dialect: Dialect, roots: &BTreeSet<String>, each: &mut dyn Fn
     for (name, id) in names.values() {
         each(name, &writer.schema(name, *id));
     }
-}
-
-/// The names of the schemas that the endpoints of some kinds refer to.
-pub(super) fn roots<'a>(kinds: impl Iterator<Item = &'a Arc<Served>>) -> BTreeSet<String> {
-    let mut roots: BTreeSet<String> = ["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"]
-        .map(|name| format!("{META}.{name}"))
-        .into();
-    for served in kinds {
-        let kind = &served.kind;
-        if custom::is_custom(kind) {
-            roots.extend(["ObjectMeta", "ListMeta"].map(|name| format!("{META}.{name}")));
-        } else {
-            roots.insert(kind.schema.clone());
-            roots.insert(format!("{}List", kind.schema));
-        }
-        roots.extend(kind.subresources.iter().filter_map(|sub| subresource_schema(*sub)).map(str::to_owned));
-    }
-    roots
 }
 
 /// The schema of a subresource that is not a part of its kind.
@@ -119,10 +106,20 @@ fn schema_name(table: &Table, id: TypeId) -> Option<&str> {
         Shape::Scalar(Scalar::IntOrString) => Some("io.k8s.apimachinery.pkg.util.intstr.IntOrString"),
         Shape::Scalar(Scalar::Raw) => Some("io.k8s.apimachinery.pkg.runtime.RawExtension"),
         Shape::Scalar(Scalar::Fields) => Some("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"),
-        Shape::Scalar(Scalar::Any) => Some("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON"),
+        Shape::Scalar(Scalar::Any) => {
+            OF_ANYTHING.into_iter().find(|name| table.by_name(name) == Some(id)).or(Some(OF_ANYTHING[0]))
+        }
         _ => None,
     }
 }
+
+/// The types whose values may be anything.
+const OF_ANYTHING: [&str; 4] = [
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
+];
 
 struct Writer<'a> {
     table: &'a Table,
@@ -261,9 +258,10 @@ impl Writer<'_> {
         }
     }
 
+    /// Nor of other defaults.
     fn default_of(&self, field: &Field) -> Option<Value> {
         match self.dialect {
-            Dialect::V2 => field.default.clone(),
+            Dialect::V2 => None,
             Dialect::V3 => self.table.default_of(field),
         }
     }

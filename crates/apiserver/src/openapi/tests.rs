@@ -135,6 +135,21 @@ fn version_2_has_all_definitions() {
     assert_eq!((&whole["swagger"], &whole["security"]), (&json!("2.0"), &json!([{"BearerToken": []}])));
 }
 
+/// A document as text with a name twice is read in two ways.
+#[test]
+fn version_2_defines_every_name_once() {
+    let open_api = open_api();
+    let mut names = Vec::new();
+    let mut shared = v2::Shared::default();
+    for section in v2::Section::ALL {
+        open_api
+            .source()
+            .each(section, &mut shared, &mut |name, _| names.push((section as u8, name.to_owned())));
+    }
+    let (count, unique) = (names.len(), names.into_iter().collect::<BTreeSet<_>>());
+    assert_eq!(count, unique.len());
+}
+
 #[test]
 fn both_versions_have_the_same_endpoints() {
     let open_api = open_api();
@@ -149,7 +164,7 @@ fn both_versions_have_the_same_endpoints() {
     let documents = open_api.documents.keys().map(|path| parse(&open_api.document(path).unwrap().body));
     let version_3: BTreeSet<String> = documents.flat_map(|document| ids(&document["paths"])).collect();
     let version_2 = ids(&parse(&open_api.whole(Form::Json).body)["paths"]);
-    assert!(version_2.len() > 1000, "only {} operations", version_2.len());
+    assert!(version_2.len() > 700, "only {} operations", version_2.len());
     assert_eq!(version_2, version_3);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The document is large, so it is written part by part, and no more than one part is held at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ impl Section {
 }
 
 impl Source<'_> {
-    /// Hands out the named parts of a section. The parameters are those that paths handed out before share.
+    /// Hands out the named parts of a section. Definitions and parameters are those that paths handed out
+    /// before refer to.
     pub(super) fn each(&self, section: Section, shared: &mut Shared, each: &mut dyn FnMut(&str, &Value)) {
         match section {
             Section::Paths => {
@@ -53,15 +54,16 @@ impl Source<'_> {
             }
             Section::Definitions => {
                 let kinds = || self.kinds.iter().copied().flatten();
-                let mut roots = schemas::roots(kinds());
-                roots.extend(self.pages.iter().filter_map(|page| page.answer.clone()));
-                schemas::each(Dialect::V2, &roots, each);
+                shared.schemas.extend(custom::roots(kinds()));
+                schemas::each(Dialect::V2, &shared.schemas, each);
                 for (name, schema) in kinds().flat_map(|served| custom::described(Dialect::V2, &served.kind))
                 {
                     each(&name, &schema);
                 }
             }
-            Section::Parameters => shared.0.iter().for_each(|(name, parameter)| each(name, parameter)),
+            Section::Parameters => {
+                shared.parameters.iter().for_each(|(name, parameter)| each(name, parameter));
+            }
         }
     }
 
@@ -94,9 +96,14 @@ fn put(document: &mut Vec<u8>, name: &str, value: &Value) {
     _ = write!(document, ",\"{name}\":{value}");
 }
 
-/// Parameters that many endpoints have, by the names that they are referred to by.
+/// What endpoints refer to.
 #[derive(Default)]
-pub(super) struct Shared(BTreeMap<String, Value>);
+pub(super) struct Shared {
+    /// Parameters that many endpoints have, by the names that they are referred to by.
+    parameters: BTreeMap<String, Value>,
+    /// The names of schemas.
+    schemas: BTreeSet<String>,
+}
 
 impl Shared {
     /// A reference to a parameter that every endpoint writes alike, or the parameter itself.
@@ -105,7 +112,7 @@ impl Shared {
             return parameter;
         }
         let name = format!("{}-{}", parameter["name"].as_str().unwrap_or_default(), short_hash(&parameter));
-        let known = self.0.entry(name.clone()).or_insert_with(|| parameter.clone());
+        let known = self.parameters.entry(name.clone()).or_insert_with(|| parameter.clone());
         // Two parameters of one hash cannot both have the name.
         if *known != parameter { parameter } else { json!({"$ref": format!("#/parameters/{name}")}) }
     }
@@ -132,6 +139,7 @@ fn short_hash(parameter: &Value) -> String {
 }
 
 fn item(endpoint: &Endpoint, shared: &mut Shared) -> Value {
+    shared.schemas.extend(endpoint.schemas().map(str::to_owned));
     let mut item = Map::new();
     let common = endpoint.common();
     if !common.is_empty() {

@@ -7,14 +7,14 @@ use super::parameters::Parameter;
 use super::schemas::Dialect;
 
 /// A document of some endpoints and schemas.
-pub(super) fn document(endpoints: &[Endpoint], schemas: Map<String, Value>) -> Value {
+pub(super) fn document(info: Value, endpoints: &[Endpoint], schemas: Map<String, Value>) -> Value {
     let paths: Map<String, Value> =
         endpoints.iter().map(|endpoint| (endpoint.path.clone(), item(endpoint))).collect();
     let mut components = json!({"securitySchemes": super::security()});
     if !schemas.is_empty() {
         components["schemas"] = Value::Object(schemas);
     }
-    json!({"openapi": "3.0.0", "info": super::info(), "paths": paths, "components": components})
+    json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components})
 }
 
 fn item(endpoint: &Endpoint) -> Value {

@@ -106,6 +106,9 @@ async fn answer_resource(
     let registry = parts.server.registry.snapshot();
     let Some(served) = find(&registry, target) else { return no_such_resource(&registry, target) };
     let subresource = subresource(served, target)?;
+    if subresource.is_none() && has_no_endpoint(served, target) {
+        return Err(Status::no_such_resource());
+    }
     let verb = target.verb.ok_or_else(Status::method_not_allowed)?;
     if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
         return Err(Status::method_not_allowed());
@@ -150,6 +153,17 @@ fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<S
     fits.then_some(served)
 }
 
+/// Whether nothing at all can be done at a path: what is only ever created has no objects, and none in all
+/// namespaces.
+fn has_no_endpoint(served: &Served, target: &ResourceTarget) -> bool {
+    let kind = &served.kind;
+    let has = |verbs: &[Verb]| verbs.iter().any(|verb| kind.verbs.contains(verb));
+    match target.name {
+        Some(_) => !has(&[Verb::Get, Verb::Update, Verb::Patch, Verb::Delete]),
+        None => kind.is_namespaced() && target.namespace.is_none() && !has(&[Verb::List]),
+    }
+}
+
 /// A version of the server's own refuses what it does not have; below any other there is nothing at all.
 fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Response<Body>, Status> {
     match registry.has_built_in(&target.group, &target.version) || target.group.is_empty() {
@@ -177,16 +191,21 @@ fn answer_path(
     query: &Query<'_>,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
+    if path.starts_with("//") {
+        return Ok(not_found_page());
+    }
     let read = matches!(*method, Method::GET | Method::HEAD);
+    let only_gets = || if *method == Method::GET { Ok(()) } else { Err(Status::method_not_allowed()) };
+    let is_whole = !path.ends_with('/');
     let only_reads = || if read { Ok(()) } else { Err(Status::method_not_allowed()) };
     match target.segment(0) {
         None => Ok(discovery::root(server)),
         Some("version") if target.segments.len() == 1 => {
-            only_reads()?;
+            only_gets()?;
             Ok(discovery::version())
         }
         Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query)),
-        Some("metrics") if target.segments.len() == 1 => {
+        Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
             let mut text = measure::text(server);
             text.extend(server.metrics.iter().map(|others| others()));
@@ -196,7 +215,7 @@ fn answer_path(
             let document = discovery::answer(server, method, target, query, headers)?;
             Ok(compress::answer(headers, document))
         }
-        Some("openapi") => {
+        Some("openapi") if is_whole => {
             only_reads()?;
             let segments: Vec<&str> = target.segments.iter().skip(1).map(AsRef::as_ref).collect();
             let document = serve::answer(server.registry.snapshot().openapi(), &segments, query, headers);
@@ -204,7 +223,8 @@ fn answer_path(
         }
         _ => {
             let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();
-            if let Some(answer) = openid::answer(server, &segments, headers).filter(|_| read) {
+            if let Some(answer) = openid::answer(server, &segments, headers) {
+                only_gets()?;
                 return answer;
             }
             tracing::debug!(path, "no such path");

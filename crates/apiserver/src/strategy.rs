@@ -178,6 +178,16 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// Whether clients are told so; of namespaces they are not.
+    fn says_it_returns_deleted(&self) -> bool {
+        self.returns_deleted()
+    }
+
+    /// What is said of a field that lists and watches cannot select by.
+    fn refuses_field(&self, field: &str) -> String {
+        format!("field label not supported: {field}")
+    }
+
     /// Warnings for the client about a valid object.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let _ = (new, old);

@@ -1,10 +1,13 @@
 //! One document per group version.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::json::JsonMut;
-use crate::kind::{Kind, Subresource};
+use crate::kind::{Kind, Subresource, Verb};
 use crate::registry::Registry;
 
 pub(super) fn core_versions() -> Value {
@@ -69,7 +72,34 @@ fn resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         resource.set("categories", kind.categories.clone());
     }
+    if kind.verbs.contains(&Verb::Update) {
+        resource.set("storageVersionHash", storage_hash(kind));
+    }
     resource
+}
+
+/// The versions that v1.34 stores objects in, where these are not those that are served.
+const STORED_OTHERWISE: [(&str, &str, &str); 7] = [
+    ("CustomResourceDefinition", "apiextensions.k8s.io", "v1beta1"),
+    ("DeviceClass", "resource.k8s.io", "v1beta2"),
+    ("HorizontalPodAutoscaler", "autoscaling", "v2"),
+    ("ResourceClaim", "resource.k8s.io", "v1beta2"),
+    ("ResourceClaimTemplate", "resource.k8s.io", "v1beta2"),
+    ("ResourceSlice", "resource.k8s.io", "v1beta2"),
+    ("VolumeAttributesClass", "storage.k8s.io", "v1beta1"),
+];
+
+/// What tells clients whether two kinds are one in the store: it stands for the group, version and kind that
+/// v1.34 stores.
+fn storage_hash(kind: &Kind) -> String {
+    let group = kind.internal_group();
+    let stored = STORED_OTHERWISE.iter().find(|(name, of, _)| (*name, *of) == (kind.kind.as_str(), group));
+    let version = match stored {
+        Some((_, _, version)) if kind.custom.is_none() => version,
+        _ => kind.version.as_str(),
+    };
+    let digest = Sha256::digest(format!("{group}/{version}/{}", kind.kind));
+    STANDARD.encode(&digest[..8])
 }
 
 fn subresource(kind: &Kind, part: Subresource) -> Value {
@@ -89,4 +119,30 @@ fn subresource(kind: &Kind, part: Subresource) -> Value {
         }
     }
     resource
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+
+    #[test]
+    fn what_is_stored_as_one_has_one_hash() {
+        let hash = |group: &str, version: &str, name: &str| {
+            let all = kinds::all();
+            let is_it = |kind: &&Kind| (&*kind.group, &*kind.version, &*kind.kind) == (group, version, name);
+            storage_hash(all.iter().find(is_it).unwrap())
+        };
+        for (group, version, name, expected) in [
+            ("", "v1", "ConfigMap", "qFsyl6wFWjQ="),
+            ("", "v1", "Event", "r2yiGXH7wu8="),
+            ("events.k8s.io", "v1", "Event", "r2yiGXH7wu8="),
+            ("autoscaling", "v1", "HorizontalPodAutoscaler", "qwQve8ut294="),
+            ("autoscaling", "v2", "HorizontalPodAutoscaler", "qwQve8ut294="),
+            ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "jfWCUB31mvA="),
+            ("resource.k8s.io", "v1", "DeviceClass", "weQRMT6DeYM="),
+        ] {
+            assert_eq!(hash(group, version, name), expected, "{group}/{version} {name}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use crate::query::Query;
 use crate::registry::{Group, Registry};
 use crate::request::Target;
 use crate::rest::respond;
+use crate::route::not_found_page;
 use crate::server::Server;
 use crate::status::Status;
 
@@ -75,16 +76,20 @@ pub(crate) fn answer(
         let document = aggregated::document(&registry, segments[0] == "api");
         return Ok(aggregated::answer(&document, headers));
     }
-    let document = match segments.as_slice() {
-        ["api"] => Some(legacy::core_versions()),
-        ["apis"] => Some(legacy::groups(&registry)),
-        ["apis", group] => legacy::group(&registry, group),
-        _ if method != Method::GET => return Err(Status::method_not_allowed()),
-        ["api", version] => legacy::resources(&registry, "", version),
-        ["apis", group, version] => legacy::resources(&registry, group, version),
-        _ => None,
+    let (document, any_method) = match segments.as_slice() {
+        ["api"] => (Some(legacy::core_versions()), false),
+        ["apis"] => (Some(legacy::groups(&registry)), true),
+        // A group that nobody has is no page of this server.
+        ["apis", group, ..] if registry.group(group).is_none() => return Ok(not_found_page()),
+        ["apis", group] => (legacy::group(&registry, group), true),
+        ["api", version] => (legacy::resources(&registry, "", version), false),
+        ["apis", group, version] => (legacy::resources(&registry, group, version), false),
+        _ => (None, true),
     };
     let document = document.ok_or_else(Status::no_such_resource)?;
+    if !any_method && method != Method::GET {
+        return Err(Status::method_not_allowed());
+    }
     let output = negotiate::output(headers, query, true)?;
     if output.shape != Shape::Object {
         return Err(negotiate::no_such_object_type());

@@ -50,6 +50,10 @@ impl Strategy for Namespace {
         !namespace.at("spec").list("finalizers").is_empty()
     }
 
+    fn says_it_returns_deleted(&self) -> bool {
+        false
+    }
+
     fn returns_deleted(&self) -> bool {
         true
     }

@@ -310,9 +310,7 @@ impl Resource<'_> {
         operation.parameters.extend(parameters::deleting());
         operation.body = Some(Body { schema: format!("{META}.DeleteOptions"), required: false });
         operation.codes = &[200, 202];
-        // A namespace is said to be answered with a status, though it is not.
-        let answers_with_object = self.kind.strategy.returns_deleted() && self.kind.kind != "Namespace";
-        if !answers_with_object || self.is_custom() {
+        if !self.kind.strategy.says_it_returns_deleted() || self.is_custom() {
             operation.answer = Content::Object(format!("{META}.Status"));
         }
         operation

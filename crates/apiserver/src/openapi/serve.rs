@@ -9,6 +9,7 @@ use crate::body::Body;
 use crate::negotiate::{self, Clause};
 use crate::query::Query;
 use crate::rest::respond;
+use crate::route::not_found_page;
 
 /// Answers a request for the path `/openapi/SEGMENTS`.
 pub(crate) fn answer(
@@ -21,7 +22,7 @@ pub(crate) fn answer(
         ["v2"] => whole(documents, headers),
         ["v3"] => accepted(headers, || documents.index()),
         ["v3", path @ ..] => one(documents, &path.join("/"), query, headers),
-        _ => empty(StatusCode::NOT_FOUND),
+        _ => not_found_page(),
     }
 }
 

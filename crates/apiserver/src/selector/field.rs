@@ -113,7 +113,7 @@ impl Field {
                 None if is_plain(kind) => Err(format!(
                     "{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )),
-                None => Err(format!("field label not supported: {name}")),
+                None => Err(kind.strategy.refuses_field(name)),
             },
         }
     }

@@ -144,6 +144,10 @@ impl Strategy for Job {
         label_as_pods(job);
     }
 
+    fn refuses_field(&self, field: &str) -> String {
+        format!("field label {field:?} not supported for Job")
+    }
+
     fn default_propagation(&self) -> DefaultPropagation {
         DefaultPropagation::Orphan
     }
@@ -240,6 +244,7 @@ mod tests {
         let mut job = job(change);
         Job.default(&mut job);
         Job.prepare_for_create(&mut job);
+        Job.canonicalize(&mut job);
         job
     }
 

@@ -200,6 +200,12 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Where a table has an object's row: the lowest first, those of one rank by name.
+    fn row_rank(&self, object: &Value) -> i64 {
+        let _ = object;
+        0
+    }
+
     /// How long an object lives, for kinds that expire (Events: one hour).
     fn time_to_live(&self, object: &Value, now: Timestamp) -> Option<std::time::Duration> {
         let _ = (object, now);

@@ -105,6 +105,8 @@ pub(crate) fn table(
     objects: Vec<Value>,
     now: Timestamp,
 ) -> Value {
+    let mut objects = objects;
+    objects.sort_by_key(|object| served.kind.strategy.row_rank(object));
     let rows: Vec<Value> =
         objects.into_iter().map(|object| row(served, output, options, object, now)).collect();
     let columns = if options.without_columns { Value::Null } else { columns(served) };

@@ -263,7 +263,7 @@ pub fn check(target: &Target, configuration: &Value) -> Result<(), ApplyError> {
             if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
         return Err(ApplyError::BadRequest(format!("invalid object type: {group_version}, Kind={kind}")));
     }
-    if !entries_of(configuration).is_empty() {
+    if configuration.pointer("/metadata/managedFields").is_some_and(Value::is_array) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     validate::validate(Place::root(&target.schema), configuration).map_err(|why| {

@@ -346,6 +346,10 @@ fn configurations_of_the_wrong_shape_are_refused() {
         bad(&mut story, json!({"metadata": {"managedFields": [{}]}})),
         ApplyError::BadRequest("metadata.managedFields must be nil".into())
     );
+    assert_eq!(
+        bad(&mut story, json!({"metadata": {"managedFields": []}})),
+        ApplyError::BadRequest("metadata.managedFields must be nil".into())
+    );
 }
 
 #[test]

@@ -10,6 +10,9 @@ use super::v2::{Section, Shared, Source};
 use crate::json::Json;
 use crate::schema::protobuf::write::{nested, put_bytes, put_double, put_number};
 
+/// Writes the message of a part.
+type Write = fn(&mut Vec<u8>, &Value);
+
 /// What [`super::v2`] describes. Only one part of it is held beside what is written.
 pub(super) fn document(source: &Source<'_>) -> Bytes {
     let mut whole = Vec::new();
@@ -21,7 +24,7 @@ pub(super) fn document(source: &Source<'_>) -> Bytes {
     });
     let mut shared = Shared::default();
     for section in Section::ALL {
-        let (at, at_part, write): (u64, u64, fn(&mut Vec<u8>, &Value)) = match section {
+        let (at, at_part, write): (u64, u64, Write) = match section {
             Section::Paths => (8, 2, path_item),
             Section::Definitions => (9, 1, schema),
             Section::Parameters => (10, 1, parameter),

@@ -219,3 +219,13 @@ async fn events_of_both_groups_are_the_same_events() {
     api.delete(&format!("{new}/e")).await.ok();
     assert_eq!(api.get(&format!("{core}/e")).await.code, 404);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_table_of_flow_schemas_begins_with_the_one_that_is_asked_first() {
+    let api = Api::start().await;
+    let table = api.get_as(TABLE, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas").await.ok();
+    let rows = table["rows"].as_array().unwrap();
+    let precedences: Vec<i64> = rows.iter().map(|row| row["cells"][2].as_i64().unwrap()).collect();
+    assert!(precedences.is_sorted(), "{precedences:?}");
+    assert_eq!(rows[0]["cells"][0], "exempt");
+}

@@ -46,3 +46,20 @@ async fn a_watch_sees_every_change_once() {
     let events = api.watch(&format!("{MAPS}?watch=1&resourceVersion={from}"), 3).await;
     assert_eq!(summary(&events), ["ADDED a", "MODIFIED a", "DELETED a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_range_without_a_name_names_itself() {
+    let api = Api::start().await;
+    let path = "/api/v1/namespaces/default/limitranges";
+    let made = api.post(path, json!({"spec": {"limits": []}})).await.created();
+    assert_eq!(made["metadata"]["name"].as_str().unwrap().len(), 36);
+    assert_eq!(api.post("/api/v1/namespaces/default/secrets", json!({})).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_both_groups_are_refused_as_one_kind() {
+    let api = Api::start().await;
+    let refused = api.post("/apis/events.k8s.io/v1/namespaces/default/events", json!({})).await.expect(422);
+    assert_eq!(refused["details"]["kind"], "Event");
+    assert_eq!(refused["details"]["group"], serde_json::Value::Null);
+}

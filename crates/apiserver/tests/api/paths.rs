@@ -184,3 +184,23 @@ async fn what_was_done_is_counted() {
     let text = api.get("/metrics").await.text;
     assert!(!text.contains("apiserver_longrunning_requests{"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_serves_is_not_found_before_the_method_is_looked_at() {
+    let api = Api::start().await;
+    for (method, path, code) in [
+        (Method::DELETE, "/api", 405),
+        (Method::HEAD, "/version", 405),
+        (Method::DELETE, "/api/v2", 404),
+        (Method::DELETE, "/apis/apps/v2", 404),
+        (Method::DELETE, "/apis/nope/v1", 404),
+        (Method::GET, "/api/v1/bindings", 404),
+        (Method::GET, "/apis/authentication.k8s.io/v1/tokenreviews/x", 404),
+        (Method::GET, "/metrics/", 404),
+        (Method::GET, "//api/v1", 404),
+        (Method::GET, "/api/v1/namespaces/default/configmaps/a?resourceVersion=x", 500),
+    ] {
+        assert_eq!(api.ask(method.clone(), path, &[], "").await.code, code, "{method} {path}");
+    }
+    assert_eq!(api.get("/apis/nope").await.text, "404 page not found\n");
+}

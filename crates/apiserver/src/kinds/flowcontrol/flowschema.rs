@@ -57,6 +57,10 @@ fn missing_level(schema: &Value) -> &str {
 struct FlowSchema;
 
 impl Strategy for FlowSchema {
+    fn row_rank(&self, schema: &Value) -> i64 {
+        schema.at("spec").count("matchingPrecedence")
+    }
+
     fn default(&self, schema: &mut Value) {
         schema.object_mut("spec").or_int("matchingPrecedence", 1000);
     }

@@ -7,9 +7,13 @@
 //!   arrival of what it created depends on it), and so is one that was replaced under its name;
 //! - there are at most [`CAPACITY`] deltas: when it is full the watch is not read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
 
-use crate::{Key, Object};
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::Object;
 
 /// 1,024 objects of 2 KB, a typical pod, are 2 MB a kind; at 1.5 MB, the largest object there can be, a
 /// watch delivers far slower than this drains.
@@ -28,8 +32,9 @@ pub(crate) struct Deltas {
     queue: VecDeque<Delta>,
     /// How many deltas have left: the position of the front.
     popped: usize,
-    /// The position of the newest delta of each key.
-    newest: BTreeMap<Key, usize>,
+    /// The position of the newest delta of each key. Nothing iterates it.
+    newest: HashTable<usize>,
+    hasher: DefaultHashBuilder,
 }
 
 impl Delta {
@@ -55,21 +60,26 @@ impl Deltas {
     }
 
     pub(crate) fn push(&mut self, delta: Delta) {
-        let next = self.popped + self.queue.len();
-        let newest = self.newest.entry(delta.object().key().clone()).or_insert(next);
-        match self.queue.get_mut(*newest - self.popped) {
-            Some(waiting) if waiting.yields_to(&delta) => *waiting = delta,
-            _ => {
-                *newest = next;
-                self.queue.push_back(delta);
-            }
+        let Self { queue, popped, newest, hasher } = self;
+        let next = *popped + queue.len();
+        let key = |position: &usize| queue[*position - *popped].object().key();
+        let hash = hasher.hash_one(delta.object().key());
+        let same = |position: &usize| key(position) == delta.object().key();
+        match newest.entry(hash, same, |position| hasher.hash_one(key(position))) {
+            Entry::Vacant(vacant) => _ = vacant.insert(next),
+            Entry::Occupied(mut newest) => match &mut queue[*newest.get() - *popped] {
+                waiting if waiting.yields_to(&delta) => return *waiting = delta,
+                _ => *newest.get_mut() = next,
+            },
         }
+        queue.push_back(delta);
     }
 
     pub(crate) fn pop(&mut self) -> Option<Delta> {
         let delta = self.queue.pop_front()?;
-        if self.newest.get(delta.object().key()) == Some(&self.popped) {
-            self.newest.remove(delta.object().key());
+        let hash = self.hasher.hash_one(delta.object().key());
+        if let Ok(newest) = self.newest.find_entry(hash, |position| *position == self.popped) {
+            newest.remove();
         }
         self.popped += 1;
         Some(delta)
@@ -78,11 +88,13 @@ impl Deltas {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use bytes::Bytes;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Metadata;
+    use crate::{Key, Metadata};
 
     fn object(name: &str, uid: &str, version: usize) -> Object {
         let version = version.to_string().into();

@@ -7,13 +7,14 @@
 //!   it decodes: a list costs its result, not the cache;
 //! - the objects of one round of changes become visible at once.
 
-use std::borrow::Borrow;
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+mod slots;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 
+use self::slots::{Slot, Slots};
 use crate::{Key, Object};
 
 /// The values under which an object is found in an index. Pure: it is asked again for what an object
@@ -42,35 +43,35 @@ pub(crate) struct Change<'a>(RwLockWriteGuard<'a, State>);
 
 #[derive(Default)]
 struct State {
-    objects: BTreeSet<ByKey>,
+    slots: Slots,
+    /// The slots in key order. A key is the one that its object has: 32 bytes an object with the tree.
+    order: Order,
     indexes: BTreeMap<&'static str, Index>,
 }
 
+type Order = BTreeMap<Key, Slot>;
+
 struct Index {
     values: IndexFn,
-    /// The sets hold the objects themselves: a list by index looks nothing up.
-    found: BTreeMap<Box<str>, BTreeSet<ByKey>>,
+    found: BTreeMap<Box<str>, Order>,
 }
-
-/// An object in a set ordered by key: eight bytes an entry, where a map from keys takes forty.
-struct ByKey(Object);
 
 impl Indexer {
     /// The object of a key.
     pub fn get(&self, key: &Key) -> Option<Object> {
-        self.state.read().objects.get(key).map(|entry| entry.0.clone())
+        self.state.read().slots.get(key).cloned()
     }
 
     /// Whether there is an object of this key.
     pub fn contains(&self, key: &Key) -> bool {
-        self.state.read().objects.contains(key)
+        self.state.read().slots.get(key).is_some()
     }
 
     /// All objects, or those of a namespace, in key order.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Object> {
         let state = self.state.read();
         match namespace {
-            None => state.objects.iter().map(|entry| entry.0.clone()).collect(),
+            None => state.in_order(&state.order).cloned().collect(),
             Some(namespace) => state.in_namespace(namespace).cloned().collect(),
         }
     }
@@ -78,24 +79,24 @@ impl Indexer {
     /// The objects whose keys are not among these, which are sorted and all of objects that are here.
     pub(crate) fn without(&self, keys: &[Key]) -> Vec<Object> {
         let state = self.state.read();
-        if state.objects.len() == keys.len() {
+        if state.slots.len() == keys.len() {
             return Vec::new();
         }
         let mut keys = keys.iter().peekable();
-        let unknown = |entry: &&ByKey| keys.next_if(|key| *key == entry.0.key()).is_none();
-        state.objects.iter().filter(unknown).map(|entry| entry.0.clone()).collect()
+        let unknown = |object: &&Object| keys.next_if(|key| *key == object.key()).is_none();
+        state.in_order(&state.order).filter(unknown).cloned().collect()
     }
 
     /// The objects found under `value` in the index `name`, in key order; none if there is no such index.
     pub fn indexed(&self, name: &str, value: &str) -> Vec<Object> {
         let state = self.state.read();
         let found = state.indexes.get(name).and_then(|index| index.found.get(value));
-        found.into_iter().flatten().map(|entry| entry.0.clone()).collect()
+        found.into_iter().flat_map(|found| state.in_order(found)).cloned().collect()
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.state.read().objects.len()
+        self.state.read().slots.len()
     }
 
     /// Whether there are none.
@@ -105,10 +106,10 @@ impl Indexer {
 
     /// Adds an index under a name and files what is already there; the same name twice is the same index.
     pub fn add_index(&self, name: &'static str, values: IndexFn) {
-        let state = &mut *self.state.write();
-        state.indexes.entry(name).or_insert_with(|| {
+        let State { slots, order, indexes } = &mut *self.state.write();
+        indexes.entry(name).or_insert_with(|| {
             let mut index = Index { values, found: BTreeMap::new() };
-            state.objects.iter().for_each(|entry| index.file(&entry.0));
+            order.values().for_each(|slot| index.refile(None, slots.at(*slot), *slot));
             index
         });
     }
@@ -128,69 +129,67 @@ impl Extend<Object> for Indexer {
 }
 
 impl FromIterator<Object> for Indexer {
-    #[allow(
-        clippy::mutable_key_type,
-        reason = "what can change in an object are its decoded views, not its key"
-    )]
     fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {
-        let objects = objects.into_iter().map(ByKey).collect();
-        Self { state: RwLock::new(State { objects, indexes: BTreeMap::new() }) }
+        let mut indexer = Self::default();
+        indexer.extend(objects);
+        indexer
     }
 }
 
 impl Change<'_> {
     /// The object of a key, as changed so far.
     pub(crate) fn get(&self, key: &Key) -> Option<&Object> {
-        self.0.objects.get(key).map(|entry| &entry.0)
+        self.0.slots.get(key)
     }
 
     /// Puts an object in place of the one of the same key, which it returns.
     pub(crate) fn upsert(&mut self, object: Object) -> Option<Object> {
-        let State { objects, indexes } = &mut *self.0;
-        let old = objects.replace(ByKey(object.clone())).map(|entry| entry.0);
-        indexes.values_mut().for_each(|index| index.refile(old.as_ref(), &object));
+        let State { slots, order, indexes } = &mut *self.0;
+        let (slot, old) = slots.put(object);
+        let object = slots.at(slot);
+        if old.is_none() {
+            order.insert(object.key().clone(), slot);
+        }
+        indexes.values_mut().for_each(|index| index.refile(old.as_ref(), object, slot));
         old
     }
 
     /// Takes out the object of a key.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Object> {
-        let State { objects, indexes } = &mut *self.0;
-        let old = objects.take(key)?.0;
+        let State { slots, order, indexes } = &mut *self.0;
+        let old = slots.remove(key)?;
+        order.remove(key);
         indexes.values_mut().for_each(|index| index.unfile(&old));
         Some(old)
     }
 }
 
 impl State {
+    fn in_order<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = &'a Object> {
+        order.values().map(|slot| self.slots.at(*slot))
+    }
+
     fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Object> {
-        let first = Key::namespaced(namespace, "");
-        let after = self.objects.range::<Key, _>(first..);
-        after.map(|entry| &entry.0).take_while(move |object| object.key().namespace() == Some(namespace))
+        let after = self.order.range(Key::namespaced(namespace, "")..);
+        let within = after.take_while(move |(key, _)| key.namespace() == Some(namespace));
+        within.map(|(_, slot)| self.slots.at(*slot))
     }
 }
 
 impl Index {
-    fn file(&mut self, object: &Object) {
-        for value in (self.values)(object) {
-            self.found.entry(value.into()).or_default().replace(ByKey(object.clone()));
-        }
-    }
-
     fn unfile(&mut self, object: &Object) {
         (self.values)(object).iter().for_each(|value| self.unfile_under(value, object.key()));
     }
 
-    fn refile(&mut self, old: Option<&Object>, new: &Object) {
+    /// Files what is new under its values; what it was before stays where those are the same.
+    fn refile(&mut self, old: Option<&Object>, new: &Object, slot: Slot) {
         let old_values = old.map(|old| (self.values)(old)).unwrap_or_default();
         let new_values = (self.values)(new);
         for value in old_values.iter().filter(|value| !new_values.contains(value)) {
             self.unfile_under(value, new.key());
         }
-        for value in new_values {
-            match self.found.get_mut(&*value) {
-                Some(objects) => _ = objects.replace(ByKey(new.clone())),
-                None => _ = self.found.insert(value.into(), BTreeSet::from([ByKey(new.clone())])),
-            }
+        for value in new_values.into_iter().filter(|value| !old_values.contains(value)) {
+            self.found.entry(value.into()).or_default().insert(new.key().clone(), slot);
         }
     }
 
@@ -200,32 +199,6 @@ impl Index {
         if objects.is_empty() {
             self.found.remove(value);
         }
-    }
-}
-
-impl Borrow<Key> for ByKey {
-    fn borrow(&self) -> &Key {
-        self.0.key()
-    }
-}
-
-impl PartialEq for ByKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key() == other.0.key()
-    }
-}
-
-impl Eq for ByKey {}
-
-impl PartialOrd for ByKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ByKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.key().cmp(other.0.key())
     }
 }
 

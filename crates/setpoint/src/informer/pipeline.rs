@@ -190,13 +190,17 @@ impl Pipeline {
 
 impl Shared {
     fn upsert(&self, change: &mut Change<'_>, object: Object, initial: bool, events: &mut Vec<Event>) {
-        if change.get(object.key()).is_some_and(|known| known.same_version(&object)) {
+        let known = change.get(object.key());
+        if known.is_some_and(|known| known.same_version(&object)) {
             return; // repeated by the watch
         }
-        let object = match &self.transform {
+        let mut object = match &self.transform {
             Some(transform) => transform(object),
             None => object,
         };
+        if let Some(known) = known {
+            object.share_key(known);
+        }
         match change.upsert(object.clone()) {
             Some(old) if old.meta().uid == object.meta().uid => {
                 events.push(Event::Updated { old, new: object })

@@ -114,6 +114,14 @@ impl Object {
         &self.0.key
     }
 
+    /// Has its key in common with another version of the object, so that there is one text of it; unless
+    /// somebody else has the object already.
+    pub(crate) fn share_key(&mut self, other: &Self) {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.key = other.key().clone();
+        }
+    }
+
     /// What the object's metadata says.
     pub fn meta(&self) -> &Metadata {
         &self.0.meta

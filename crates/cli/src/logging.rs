@@ -29,16 +29,44 @@ enum Format {
 
 /// Starts logging for the whole process, and traces where somebody wants them. Call inside a runtime.
 pub(crate) fn start(logging: &Logging) -> Result<Option<Telemetry>, TelemetryError> {
-    let filter = EnvFilter::builder().parse_lossy(&logging.log);
-    let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let endpoint = logging.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
-    let telemetry = endpoint.map(|endpoint| Telemetry::export(endpoint, "setpoint")).transpose()?;
+    match logging.otlp_endpoint.as_deref() {
+        None | Some("") => {
+            log_alone(logging);
+            Ok(None)
+        }
+        Some(endpoint) => {
+            let telemetry = Telemetry::export(endpoint, "setpoint")?;
+            log_and_trace(logging, &telemetry);
+            Ok(Some(telemetry))
+        }
+    }
+}
+
+impl Logging {
+    fn filter(&self) -> EnvFilter {
+        EnvFilter::builder().parse_lossy(&self.log)
+    }
+
+    fn is_coloured() -> bool {
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+    }
+}
+
+/// One filter for all: what is not logged costs one load where it is not logged.
+fn log_alone(logging: &Logging) {
+    let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(logging.filter());
+    match logging.log_format {
+        Format::Text => subscriber.with_ansi(Logging::is_coloured()).init(),
+        Format::Json => subscriber.json().init(),
+    }
+}
+
+/// Lines and traces, each with its own filter.
+fn log_and_trace(logging: &Logging, telemetry: &Telemetry) {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match logging.log_format {
-        Format::Text => lines.with_ansi(coloured).with_filter(filter).boxed(),
-        Format::Json => lines.json().with_filter(filter).boxed(),
+        Format::Text => lines.with_ansi(Logging::is_coloured()).with_filter(logging.filter()).boxed(),
+        Format::Json => lines.json().with_filter(logging.filter()).boxed(),
     };
-    let traces = telemetry.as_ref().map(Telemetry::layer);
-    tracing_subscriber::registry().with(lines).with(traces).init();
-    Ok(telemetry)
+    tracing_subscriber::registry().with(lines).with(telemetry.layer()).init();
 }

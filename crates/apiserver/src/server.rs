@@ -17,6 +17,7 @@ use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
 use crate::body::Body;
 use crate::custom::definitions::Definitions;
+use crate::features::Features;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::measure::Measured;
@@ -34,6 +35,8 @@ pub struct Config {
     pub clock: Clock,
     pub rng: Rng,
     pub kinds: Vec<Kind>,
+    /// Features of v1.34 that are on although they are not by default.
+    pub features: Features,
     /// Where cluster IPs come from: a range, or one of each family with a comma between them.
     pub service_cidr: String,
     /// Where node ports come from: the first and the last.
@@ -66,6 +69,7 @@ impl Config {
             clock,
             rng,
             kinds: crate::kinds::all(),
+            features: Features::default(),
             service_cidr: "10.0.0.0/16".into(),
             node_ports: (30000, 32767),
             authenticator: Authenticator::new(),
@@ -77,6 +81,12 @@ impl Config {
             admission: admission::default_plugins(),
             metrics: None,
         }
+    }
+
+    /// Serves what these features are about, besides what is served by default.
+    #[must_use]
+    pub fn with_features(self, features: Features) -> Self {
+        Self { kinds: crate::kinds::with(&features), features, ..self }
     }
 
     /// Rights by roles, those that every cluster has among them, instead of masters only.
@@ -160,7 +170,9 @@ impl ApiServer {
         server.0.keep_token_tracking().await;
         services::objects::repair(&server.0).await.map_err(|why| StartError::Store(Box::new(why)))?;
         if config.bootstrap_roles {
-            bootstrap::ensure(&server).await.map_err(|why| StartError::Store(Box::new(why)))?;
+            bootstrap::ensure(&server, &config.features)
+                .await
+                .map_err(|why| StartError::Store(Box::new(why)))?;
         }
         Ok(server)
     }

@@ -16,6 +16,8 @@ use crate::status::Status;
 pub struct CertificateApproval;
 /// Signing takes a right on the signer.
 pub struct CertificateSigning;
+/// Saying what a signer stands for takes a right on it.
+pub struct ClusterTrustBundleAttest;
 /// Nobody becomes a master by a request.
 pub struct CertificateSubjectRestriction;
 
@@ -48,6 +50,32 @@ impl Plugin for CertificateApproval {
             }
             let why = format!("user not permitted to approve requests with signerName {signer:?}");
             Err(review.forbidden(old, why))
+        })
+    }
+}
+
+impl Plugin for ClusterTrustBundleAttest {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        let kind = &review.served.kind;
+        let writes = matches!(review.operation, Operation::Create | Operation::Update);
+        kind.group == GROUP && kind.plural == "clustertrustbundles" && writes && review.subresource.is_none()
+    }
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        new: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let spec = |bundle: Option<&'a Value>| bundle.map(|bundle| bundle.at("spec"));
+            let signer = spec(new).map_or("", |spec| spec.text("signerName"));
+            let unchanged = old.is_some() && spec(new) == spec(old);
+            if signer.is_empty() || unchanged || may(review, "attest", signer).await {
+                return Ok(());
+            }
+            let why = format!("user not permitted to attest for signerName {signer:?}");
+            Err(review.forbidden(new, why))
         })
     }
 }

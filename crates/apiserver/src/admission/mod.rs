@@ -24,7 +24,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_store::ListOptions;
 
-pub use certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
+pub use certificates::{
+    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
+};
 pub use claim_resize::PersistentVolumeClaimResize;
 pub use default_class::{DefaultIngressClass, DefaultStorageClass};
 pub use default_tolerations::DefaultTolerationSeconds;

@@ -4,11 +4,12 @@
 //! `--disable-admission-plugins`.
 
 use super::{
-    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, DefaultIngressClass,
-    DefaultStorageClass, DefaultTolerationSeconds, DeviceAdminAccess, LimitRanger, MutatingAdmissionWebhook,
-    NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, Plugin, PodSecurity, Priority,
-    ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount, StorageObjectInUseProtection,
-    TaintNodesByCondition, ValidatingAdmissionPolicy, ValidatingAdmissionWebhook,
+    CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
+    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DeviceAdminAccess, LimitRanger,
+    MutatingAdmissionWebhook, NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, Plugin,
+    PodSecurity, Priority, ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount,
+    StorageObjectInUseProtection, TaintNodesByCondition, ValidatingAdmissionPolicy,
+    ValidatingAdmissionWebhook,
 };
 
 /// Whether a plugin is there when nobody says anything.
@@ -23,7 +24,7 @@ enum Usually {
 type Make = fn() -> Box<dyn Plugin>;
 
 /// In v1.34's order.
-const PLUGINS: [(&str, Usually, Make); 22] = [
+const PLUGINS: [(&str, Usually, Make); 23] = [
     ("NamespaceLifecycle", Usually::On, || Box::new(NamespaceLifecycle)),
     ("LimitRanger", Usually::On, || Box::new(LimitRanger)),
     ("ServiceAccount", Usually::On, || Box::new(ServiceAccount)),
@@ -38,6 +39,7 @@ const PLUGINS: [(&str, Usually, Make); 22] = [
     ("RuntimeClass", Usually::On, || Box::new(RuntimeClass)),
     ("CertificateApproval", Usually::On, || Box::new(CertificateApproval)),
     ("CertificateSigning", Usually::On, || Box::new(CertificateSigning)),
+    ("ClusterTrustBundleAttest", Usually::On, || Box::new(ClusterTrustBundleAttest)),
     ("CertificateSubjectRestriction", Usually::On, || Box::new(CertificateSubjectRestriction)),
     ("DefaultIngressClass", Usually::On, || Box::new(DefaultIngressClass)),
     ("MutatingAdmissionWebhook", Usually::On, || Box::new(MutatingAdmissionWebhook)),
@@ -50,11 +52,10 @@ const PLUGINS: [(&str, Usually, Make); 22] = [
 
 /// What v1.34 has besides. Those of its defaults have no say there unless a gate is opened, or are about kinds
 /// that are not served, so leaving them out changes nothing.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 15] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
-    "ClusterTrustBundleAttest",
     "DenyServiceExternalIPs",
     "EventRateLimit",
     "ExtendedResourceToleration",

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::pod::template;
 use super::{APPS, entry, metadata, workload};
 use crate::declared;
+use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -12,7 +13,7 @@ use crate::strategy::Strategy;
 use crate::table::Column;
 use crate::validation::{nonnegative, nonnegative_field};
 
-pub fn kind() -> Kind {
+pub fn kind(features: &Features) -> Kind {
     let mut columns = vec![
         Column::name(),
         Column::text("Ready", "Number of the pod with ready state", |deployment, _| {
@@ -32,7 +33,12 @@ pub fn kind() -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
-        ..entry(&APPS, "Deployment", "deployments", Deployment)
+        ..entry(
+            &APPS,
+            "Deployment",
+            "deployments",
+            Deployment { counts_terminating: features.has("DeploymentReplicaSetTerminatingReplicas") },
+        )
     }
 }
 
@@ -41,7 +47,15 @@ const UP_TO_DATE: &str =
 const AVAILABLE: &str = "Total number of available non-terminating pods (ready for at least minReadySeconds) targeted by this deployment.";
 const SELECTOR: &str = "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.";
 
-struct Deployment;
+struct Deployment {
+    /// Whether its status counts pods that are about to go.
+    counts_terminating: bool,
+}
+
+#[cfg(test)]
+impl Deployment {
+    const USUAL: Self = Self { counts_terminating: false };
+}
 
 impl Strategy for Deployment {
     fn default(&self, deployment: &mut Value) {
@@ -79,7 +93,9 @@ impl Strategy for Deployment {
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
         new.object_mut("metadata").restore("labels", old.at("metadata"));
-        workload::drop_terminating_replicas(new, old);
+        if !self.counts_terminating {
+            workload::drop_terminating_replicas(new, old);
+        }
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
@@ -192,12 +208,12 @@ mod tests {
             deployment(|spec| spec.set("strategy", rolling))
         };
         let path = "Invalid spec.strategy.rollingUpdate.maxUnavailable";
-        check::create(&Deployment, rolling(json!("50%"), json!(0)), &[]);
-        check::create(&Deployment, rolling(json!(0), json!("0%")), &[path]);
-        check::create(&Deployment, rolling(json!("101%"), json!(1)), &[path]);
-        check::create(&Deployment, rolling(json!("x"), json!(1)), &[path]);
+        check::create(&Deployment::USUAL, rolling(json!("50%"), json!(0)), &[]);
+        check::create(&Deployment::USUAL, rolling(json!(0), json!("0%")), &[path]);
+        check::create(&Deployment::USUAL, rolling(json!("101%"), json!(1)), &[path]);
+        check::create(&Deployment::USUAL, rolling(json!("x"), json!(1)), &[path]);
         check::create(
-            &Deployment,
+            &Deployment::USUAL,
             rolling(json!(1), json!(-1)),
             &["Invalid spec.strategy.rollingUpdate.maxSurge"],
         );
@@ -206,34 +222,35 @@ mod tests {
     #[test]
     fn the_selector_matches_the_template() {
         let selector = |selector: Value| deployment(|spec| spec.set("selector", selector));
-        check::create(&Deployment, deployment(|_| ()), &[]);
+        check::create(&Deployment::USUAL, deployment(|_| ()), &[]);
         check::create(
-            &Deployment,
+            &Deployment::USUAL,
             deployment(|spec| _ = spec.unset("selector")),
             &["Required spec.selector", "Invalid spec.template.metadata.labels"],
         );
-        check::create(&Deployment, selector(json!({})), &["Invalid spec.selector"]);
+        check::create(&Deployment::USUAL, selector(json!({})), &["Invalid spec.selector"]);
         check::create(
-            &Deployment,
+            &Deployment::USUAL,
             selector(json!({"matchLabels": {"a": "c"}})),
             &["Invalid spec.template.metadata.labels"],
         );
         check::create(
-            &Deployment,
+            &Deployment::USUAL,
             selector(json!({"matchExpressions": [{"key": "a", "operator": "X"}]})),
             &["Invalid spec.selector.matchExpressions[0].operator", "Invalid spec.selector"],
         );
         let other = selector(
             json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
         );
-        check::update(&Deployment, other, &deployment(|_| ()), &["Invalid spec.selector"]);
+        check::update(&Deployment::USUAL, other, &deployment(|_| ()), &["Invalid spec.selector"]);
     }
 
     #[test]
     fn counts_are_consistent() {
         let status = |status: Value, old: Value| {
             check::shown(
-                &Deployment.validate_status_update(&json!({"status": status}), &json!({"status": old})),
+                &Deployment::USUAL
+                    .validate_status_update(&json!({"status": status}), &json!({"status": old})),
             )
         };
         assert!(status(json!({"replicas": 2, "readyReplicas": 1}), json!({})).is_empty());
@@ -250,7 +267,7 @@ mod tests {
     #[test]
     fn deadlines_leave_time_to_become_ready() {
         check::create(
-            &Deployment,
+            &Deployment::USUAL,
             deployment(|spec| {
                 spec.set("progressDeadlineSeconds", 5);
                 spec.set("minReadySeconds", 5);
@@ -264,12 +281,12 @@ mod tests {
     fn annotations_count_in_the_generation() {
         let old = json!({"metadata": {}, "spec": {"replicas": 1}});
         assert!(
-            !Deployment.changes_generation(
+            !Deployment::USUAL.changes_generation(
                 &json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 1}}),
                 &old
             )
         );
-        assert!(Deployment.changes_generation(
+        assert!(Deployment::USUAL.changes_generation(
             &json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"replicas": 1}}),
             &old
         ));

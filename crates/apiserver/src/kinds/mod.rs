@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::features::Features;
 use crate::kind::{Kind, Scope, Verb};
 use crate::strategy::Strategy;
 use crate::table::Column;
@@ -14,6 +15,7 @@ pub mod admissionregistration;
 pub mod apiservice;
 pub mod binding;
 pub mod certificatesigningrequest;
+pub mod clustertrustbundle;
 pub mod componentstatus;
 pub mod configmap;
 pub mod controllerrevision;
@@ -36,6 +38,7 @@ pub mod node;
 pub mod persistentvolume;
 pub mod persistentvolumeclaim;
 pub mod pod;
+pub mod podcertificaterequest;
 pub mod poddisruptionbudget;
 pub mod podtemplate;
 pub mod priorityclass;
@@ -53,10 +56,31 @@ pub mod service;
 pub mod serviceaccount;
 pub mod statefulset;
 pub mod storage;
+pub mod storageversion;
+pub mod storageversionmigration;
 mod workload;
 
-/// Every built-in kind.
+/// Every built-in kind that is served with these features.
+pub fn with(features: &Features) -> Vec<Kind> {
+    let mut all = always(features);
+    type Gated = (&'static str, fn() -> Kind);
+    let gated: [Gated; 5] = [
+        ("ClusterTrustBundle", clustertrustbundle::kind),
+        ("DRADeviceTaints", resource::devicetaintrule::kind),
+        ("PodCertificateRequest", podcertificaterequest::kind),
+        ("StorageVersionAPI", storageversion::kind),
+        ("StorageVersionMigrator", storageversionmigration::kind),
+    ];
+    all.extend(gated.into_iter().filter(|(feature, _)| features.has(feature)).map(|(_, kind)| kind()));
+    all
+}
+
+/// Every built-in kind that is served by default.
 pub fn all() -> Vec<Kind> {
+    with(&Features::default())
+}
+
+fn always(features: &Features) -> Vec<Kind> {
     vec![
         binding::kind(),
         componentstatus::kind(),
@@ -77,11 +101,11 @@ pub fn all() -> Vec<Kind> {
         serviceaccount::kind(),
         controllerrevision::kind(),
         daemonset::kind(),
-        deployment::kind(),
-        replicaset::kind(),
-        statefulset::kind(),
-        horizontalpodautoscaler::kind(),
-        horizontalpodautoscaler::v1::kind(),
+        deployment::kind(features),
+        replicaset::kind(features),
+        statefulset::kind(features),
+        horizontalpodautoscaler::kind(features),
+        horizontalpodautoscaler::v1::kind(features),
         cronjob::kind(),
         job::kind(),
         poddisruptionbudget::kind(),
@@ -116,7 +140,7 @@ pub fn all() -> Vec<Kind> {
         resource::deviceclass::kind(),
         resource::resourceclaim::kind(),
         resource::resourceclaimtemplate::kind(),
-        resource::resourceslice::kind(),
+        resource::resourceslice::kind(features),
         runtimeclass::kind(),
         storage::csidriver::kind(),
         storage::csinode::kind(),
@@ -157,6 +181,20 @@ const API_REGISTRATION: Api = Api {
 };
 const CERTIFICATES: Api =
     Api { group: "certificates.k8s.io", version: "v1", schemas: "io.k8s.api.certificates.v1" };
+const CERTIFICATES_V1ALPHA1: Api =
+    Api { group: "certificates.k8s.io", version: "v1alpha1", schemas: "io.k8s.api.certificates.v1alpha1" };
+const CERTIFICATES_V1BETA1: Api =
+    Api { group: "certificates.k8s.io", version: "v1beta1", schemas: "io.k8s.api.certificates.v1beta1" };
+const API_SERVER_INTERNAL: Api = Api {
+    group: "internal.apiserver.k8s.io",
+    version: "v1alpha1",
+    schemas: "io.k8s.api.apiserverinternal.v1alpha1",
+};
+const STORAGE_MIGRATION: Api = Api {
+    group: "storagemigration.k8s.io",
+    version: "v1alpha1",
+    schemas: "io.k8s.api.storagemigration.v1alpha1",
+};
 const DISCOVERY: Api = Api { group: "discovery.k8s.io", version: "v1", schemas: "io.k8s.api.discovery.v1" };
 const NODE: Api = Api { group: "node.k8s.io", version: "v1", schemas: "io.k8s.api.node.v1" };
 const SCHEDULING: Api =
@@ -227,15 +265,22 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    fn every_one() -> Vec<Kind> {
+        with(&Features::that(|_| true))
+    }
+
     #[test]
     fn no_two_kinds_share_a_path() {
-        let paths: BTreeSet<_> = all().iter().map(|kind| (kind.api_version(), kind.plural.clone())).collect();
-        assert_eq!(paths.len(), all().len());
+        let every_one = every_one();
+        let paths: BTreeSet<_> =
+            every_one.iter().map(|kind| (kind.api_version(), kind.plural.clone())).collect();
+        assert_eq!(paths.len(), every_one.len());
+        assert_eq!(every_one.len(), all().len() + 5);
     }
 
     #[test]
     fn every_table_has_a_column_of_names() {
-        for kind in all() {
+        for kind in every_one() {
             let named = kind.columns.iter().filter(|column| column.format == "name");
             assert!(named.count() >= 1, "{}", kind.kind);
         }

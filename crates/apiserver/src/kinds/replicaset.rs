@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::pod::template;
 use super::{APPS, entry, metadata, workload};
+use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -11,7 +12,7 @@ use crate::strategy::Strategy;
 use crate::table::Column;
 use crate::validation::nonnegative_field;
 
-pub fn kind() -> Kind {
+pub fn kind(features: &Features) -> Kind {
     let mut columns = vec![
         Column::name(),
         Column::integer("Desired", DESIRED, |set, _| set.at("spec").count("replicas").into()),
@@ -25,7 +26,12 @@ pub fn kind() -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
-        ..entry(&APPS, "ReplicaSet", "replicasets", ReplicaSet)
+        ..entry(
+            &APPS,
+            "ReplicaSet",
+            "replicasets",
+            ReplicaSet { counts_terminating: features.has("DeploymentReplicaSetTerminatingReplicas") },
+        )
     }
 }
 
@@ -34,7 +40,15 @@ const CURRENT: &str = "Replicas is the most recently observed number of non-term
 const READY: &str = "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition.";
 const SELECTOR: &str = "Selector is a label query over pods that should match the replica count. If the selector is empty, it is defaulted to the labels present on the pod template. Label keys and values that must match in order to be controlled by this replica set. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors";
 
-struct ReplicaSet;
+struct ReplicaSet {
+    /// Whether its status counts pods that are about to go.
+    counts_terminating: bool,
+}
+
+#[cfg(test)]
+impl ReplicaSet {
+    const USUAL: Self = Self { counts_terminating: false };
+}
 
 impl Strategy for ReplicaSet {
     fn default(&self, set: &mut Value) {
@@ -68,7 +82,9 @@ impl Strategy for ReplicaSet {
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
-        workload::drop_terminating_replicas(new, old);
+        if !self.counts_terminating {
+            workload::drop_terminating_replicas(new, old);
+        }
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
@@ -99,12 +115,12 @@ mod tests {
     fn a_set_selects_the_pods_of_its_template() {
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
         check::create(
-            &ReplicaSet,
+            &ReplicaSet::USUAL,
             json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}),
             &[],
         );
         check::create(
-            &ReplicaSet,
+            &ReplicaSet::USUAL,
             json!({"spec": {"replicas": -1, "selector": {"matchLabels": {"a": "c"}}, "template": template}}),
             &["Invalid spec.replicas", "Invalid spec.template.metadata.labels"],
         );
@@ -112,7 +128,7 @@ mod tests {
 
     #[test]
     fn counts_are_consistent() {
-        let errors = ReplicaSet.validate_status_update(
+        let errors = ReplicaSet::USUAL.validate_status_update(
             &json!({"status": {"replicas": 1, "fullyLabeledReplicas": 2, "readyReplicas": -1}}),
             &json!({}),
         );

@@ -6,6 +6,7 @@ use super::persistentvolumeclaim::validation::{Leniency, check_spec as check_cla
 use super::pod::template;
 use super::{APPS, entry, metadata, persistentvolumeclaim, selector, workload};
 use crate::declared;
+use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -13,7 +14,7 @@ use crate::strategy::{NameRule, Strategy};
 use crate::table::Column;
 use crate::validation::{dns_label, nonnegative_field};
 
-pub fn kind() -> Kind {
+pub fn kind(features: &Features) -> Kind {
     let mut columns = vec![
         Column::name(),
         Column::text("Ready", "Number of the pod with ready state", |set, _| workload::ready(set)),
@@ -25,7 +26,12 @@ pub fn kind() -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
-        ..entry(&APPS, "StatefulSet", "statefulsets", StatefulSet)
+        ..entry(
+            &APPS,
+            "StatefulSet",
+            "statefulsets",
+            StatefulSet { max_unavailable: features.has("MaxUnavailableStatefulSet") },
+        )
     }
 }
 
@@ -42,13 +48,24 @@ const CHANGEABLE: [&str; 7] = [
 const UNCHANGEABLE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 const KEEPS_ALL_REVISIONS: &str = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";
 
-struct StatefulSet;
+struct StatefulSet {
+    /// Whether updates may take down several pods at once.
+    max_unavailable: bool,
+}
+
+#[cfg(test)]
+impl StatefulSet {
+    const USUAL: Self = Self { max_unavailable: false };
+}
 
 impl Strategy for StatefulSet {
     fn default(&self, set: &mut Value) {
         let spec = set.object_mut("spec");
         spec.or_text("podManagementPolicy", "OrderedReady");
         default_rollout(spec.object_mut("updateStrategy"));
+        if self.max_unavailable {
+            default_unavailable(spec.object_mut("updateStrategy"));
+        }
         let retention = spec.object_mut("persistentVolumeClaimRetentionPolicy");
         retention.or_text("whenDeleted", "Retain");
         retention.or_text("whenScaled", "Retain");
@@ -64,7 +81,7 @@ impl Strategy for StatefulSet {
 
     fn prepare_for_create(&self, set: &mut Value) {
         workload::prepare_new(set, json!({"replicas": 0, "availableReplicas": 0}));
-        drop_unavailable(set, &Value::Null);
+        self.drop_unavailable(set, &Value::Null);
     }
 
     fn validate(&self, set: &Value) -> Errors {
@@ -84,7 +101,7 @@ impl Strategy for StatefulSet {
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         workload::prepare_change(new, old);
-        drop_unavailable(new, old);
+        self.drop_unavailable(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -159,14 +176,27 @@ fn default_rollout(strategy: &mut Value) {
     }
 }
 
-/// Taking down several pods at once is off in v1.34: the field stays only where it already is.
-fn drop_unavailable(set: &mut Value, old: &Value) {
-    if old.at("spec").at("updateStrategy").at("rollingUpdate").has("maxUnavailable") {
-        return;
+/// One pod at a time, where nobody says.
+fn default_unavailable(strategy: &mut Value) {
+    if strategy.text("type") == "RollingUpdate"
+        && let Some(rolling) = strategy.at_mut("rollingUpdate")
+    {
+        rolling.or_insert("maxUnavailable", 1);
     }
-    let strategy = set.object_mut("spec").at_mut("updateStrategy");
-    if let Some(rolling) = strategy.and_then(|strategy| strategy.at_mut("rollingUpdate")) {
-        rolling.unset("maxUnavailable");
+}
+
+impl StatefulSet {
+    /// Where the feature is off the field stays only where it already is.
+    fn drop_unavailable(&self, set: &mut Value, old: &Value) {
+        let rolling =
+            |set: &Value| set.at("spec").at("updateStrategy").at("rollingUpdate").has("maxUnavailable");
+        if self.max_unavailable || rolling(old) {
+            return;
+        }
+        let strategy = set.object_mut("spec").at_mut("updateStrategy");
+        if let Some(rolling) = strategy.and_then(|strategy| strategy.at_mut("rollingUpdate")) {
+            rolling.unset("maxUnavailable");
+        }
     }
 }
 
@@ -312,8 +342,8 @@ mod tests {
         let mut mounting = set(|spec| spec.set("volumeClaimTemplates", claim("1Gi")));
         mounting["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
             json!([{"name": "data", "mountPath": "/data"}]);
-        check::create(&StatefulSet, mounting.clone(), &[]);
-        StatefulSet.default(&mut mounting);
+        check::create(&StatefulSet::USUAL, mounting.clone(), &[]);
+        StatefulSet::USUAL.default(&mut mounting);
         let stored = &mounting["spec"]["volumeClaimTemplates"][0];
         assert_eq!((&stored["kind"], &stored["apiVersion"]), (&"PersistentVolumeClaim".into(), &"v1".into()));
         assert_eq!(
@@ -321,7 +351,7 @@ mod tests {
             (&"Pending".into(), &"Filesystem".into())
         );
         check::create(
-            &StatefulSet,
+            &StatefulSet::USUAL,
             set(|spec| spec.set("volumeClaimTemplates", claim("0"))),
             &["Invalid spec.volumeClaimTemplates[0].spec.resources[storage]"],
         );
@@ -330,7 +360,7 @@ mod tests {
     #[test]
     fn policies_are_known_ones() {
         check::create(
-            &StatefulSet,
+            &StatefulSet::USUAL,
             set(|spec| {
                 spec.set("podManagementPolicy", "X");
                 spec.set("updateStrategy", json!({"type": "OnDelete", "rollingUpdate": {}}));
@@ -355,10 +385,15 @@ mod tests {
             spec.set("replicas", 3);
             spec.set("minReadySeconds", 3);
         });
-        check::update(&StatefulSet, scaled, &old, &[]);
-        check::update(&StatefulSet, set(|spec| spec.set("serviceName", "t")), &old, &["Forbidden spec"]);
+        check::update(&StatefulSet::USUAL, scaled, &old, &[]);
         check::update(
-            &StatefulSet,
+            &StatefulSet::USUAL,
+            set(|spec| spec.set("serviceName", "t")),
+            &old,
+            &["Forbidden spec"],
+        );
+        check::update(
+            &StatefulSet::USUAL,
             set(|spec| spec.set("volumeClaimTemplates", claim("1Gi"))),
             &old,
             &["Forbidden spec"],
@@ -367,7 +402,7 @@ mod tests {
 
     #[test]
     fn counts_are_consistent() {
-        let errors = StatefulSet.validate_status_update(
+        let errors = StatefulSet::USUAL.validate_status_update(
             &json!({"status": {"replicas": 1, "currentReplicas": 2, "availableReplicas": 1}}),
             &json!({}),
         );

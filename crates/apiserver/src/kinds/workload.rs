@@ -95,7 +95,7 @@ pub(super) fn int_or_percent(value: &Value) -> i64 {
     }
 }
 
-/// Counting terminating replicas is off in v1.34: the field stays only where it already is.
+/// Where terminating replicas are not counted the field stays only where it already is.
 pub(super) fn drop_terminating_replicas(new: &mut Value, old: &Value) {
     if !old.at("status").has("terminatingReplicas")
         && let Some(status) = new.at_mut("status")

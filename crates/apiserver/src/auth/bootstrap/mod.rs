@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use setpoint_store::ListOptions;
 
 use super::rbac::{Rule, missing};
+use crate::features::Features;
 use crate::json::{Json, JsonMut};
 use crate::kinds::rbac::GROUP;
 use crate::metadata;
@@ -36,15 +37,16 @@ enum Step {
 
 /// What every node may do.
 pub(crate) fn node_rules() -> Vec<Rule> {
-    let node =
-        table::objects().into_iter().find(|own| own.plural == "clusterroles" && own.name == "system:node");
+    let node = table::objects(&Features::default())
+        .into_iter()
+        .find(|own| own.plural == "clusterroles" && own.name == "system:node");
     node.map(|own| rules(&own.object)).unwrap_or_default()
 }
 
 /// Makes the roles what the table says, at least.
-pub(crate) async fn ensure(server: &ApiServer) -> Result<(), Status> {
+pub(crate) async fn ensure(server: &ApiServer, features: &Features) -> Result<(), Status> {
     let there = stored(server).await?;
-    let steps = table::objects().into_iter().filter_map(|own| {
+    let steps = table::objects(features).into_iter().filter_map(|own| {
         let step = plan(&own.object, there.get(&place(own.plural, own.namespace, own.name)))?;
         Some((own, step))
     });

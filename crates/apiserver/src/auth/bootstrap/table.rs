@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::auth::rbac::Rule;
+use crate::features::Features;
 use crate::kinds::rbac::GROUP;
 
 const TABLE: &str = include_str!("roles.txt");
@@ -28,10 +29,12 @@ struct Draft {
     labels: Map<String, Value>,
     selectors: Vec<Value>,
     binding: Option<(&'static str, Vec<Value>)>,
+    /// The feature without which nobody needs it.
+    needs: Option<&'static str>,
 }
 
-/// Every object of the table. That it can be read is held by a test.
-pub(super) fn objects() -> Vec<Own> {
+/// Every object of the table that is of use with these features. That it can be read is held by a test.
+pub(super) fn objects(features: &Features) -> Vec<Own> {
     let mut drafts: Vec<Draft> = Vec::new();
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in lines {
@@ -43,7 +46,8 @@ pub(super) fn objects() -> Vec<Own> {
             }
         }
     }
-    drafts.into_iter().flat_map(Draft::finish).collect()
+    let needed = |draft: &Draft| draft.needs.is_none_or(|feature| features.has(feature));
+    drafts.into_iter().filter(needed).flat_map(Draft::finish).collect()
 }
 
 impl Draft {
@@ -53,7 +57,7 @@ impl Draft {
             None => (None, head),
         };
         let labels = Map::from_iter([("kubernetes.io/bootstrapping".into(), "rbac-defaults".into())]);
-        Self { namespace, name, rules: Vec::new(), labels, selectors: Vec::new(), binding: None }
+        Self { namespace, name, rules: Vec::new(), labels, selectors: Vec::new(), binding: None, needs: None }
     }
 
     fn read(&mut self, line: &'static str) -> Option<()> {
@@ -67,6 +71,7 @@ impl Draft {
                 let (verbs, paths) = rule.split_once(' ')?;
                 self.rules.push(Rule { verbs: verb_words(verbs), paths: words(paths), ..Rule::default() });
             }
+            Some(("needs", feature)) => self.needs = Some(feature),
             Some(("bound", rest)) => self.binding = Some(self.binding(rest)?),
             _ => self.rules.push(object_rule(line)?),
         }
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_whole_table_is_read() {
-        let objects = objects();
+        let objects = objects(&Features::default());
         let count = |plural: &str| objects.iter().filter(|own| own.plural == plural).count();
         assert_eq!([count("clusterroles"), count("roles")], [68, 7]);
         assert_eq!([count("clusterrolebindings"), count("rolebindings")], [49, 7]);
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_controller_has_its_role() {
-        let objects = objects();
+        let objects = objects(&Features::default());
         let name = "system:controller:replicaset-controller";
         let binding = found(&objects, "clusterrolebindings", name);
         assert_eq!(binding["roleRef"]["name"], name);

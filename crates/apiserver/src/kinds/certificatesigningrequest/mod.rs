@@ -19,6 +19,8 @@ use crate::table::{self, Column, or_none};
 mod pem;
 mod validation;
 
+pub(super) use pem::problem_of_certificates;
+pub(super) use validation::check_signer;
 use validation::{Allowed, check, check_change};
 
 pub fn kind() -> Kind {

@@ -18,7 +18,7 @@ pub(super) fn problem_of_request(text: &[u8]) -> Option<String> {
 }
 
 /// What is wrong with issued certificates, of which there is at least one.
-pub(super) fn problem_of_certificates(text: &[u8]) -> Option<String> {
+pub(in crate::kinds) fn problem_of_certificates(text: &[u8]) -> Option<String> {
     let mut blocks = 0;
     for block in Pem::iter_from_buffer(text).map_while(Result::ok) {
         if block.label != "CERTIFICATE" {

@@ -102,7 +102,7 @@ fn check_usages(request: &Value, old: &Value, path: &Path<'_>, errors: &mut Erro
 }
 
 /// A domain, a slash, and a name.
-fn check_signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::kinds) fn check_signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");
     }

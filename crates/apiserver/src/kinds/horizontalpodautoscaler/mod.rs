@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{AUTOSCALING_V2, entry, metadata};
+use crate::features::Features;
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
@@ -13,7 +14,7 @@ mod convert;
 pub mod v1;
 mod validation;
 
-pub fn kind() -> Kind {
+pub fn kind(features: &Features) -> Kind {
     Kind {
         short_names: vec!["hpa".into()],
         categories: vec!["all".into()],
@@ -23,7 +24,7 @@ pub fn kind() -> Kind {
             &AUTOSCALING_V2,
             "HorizontalPodAutoscaler",
             "horizontalpodautoscalers",
-            HorizontalPodAutoscaler,
+            HorizontalPodAutoscaler::of(features),
         )
     }
 }
@@ -37,7 +38,29 @@ fn cpu_metric(utilization: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
 }
 
-struct HorizontalPodAutoscaler;
+#[derive(Clone, Copy)]
+struct HorizontalPodAutoscaler {
+    /// Whether one may have tolerances of its own.
+    tolerances: bool,
+    /// Whether it may have no replicas at all.
+    to_zero: bool,
+}
+
+impl HorizontalPodAutoscaler {
+    #[cfg(test)]
+    const USUAL: Self = Self { tolerances: false, to_zero: false };
+
+    fn of(features: &Features) -> Self {
+        Self { tolerances: features.has("HPAConfigurableTolerance"), to_zero: features.has("HPAScaleToZero") }
+    }
+
+    /// Where autoscalers have no tolerances of their own, the field stays only where one is in use already.
+    fn drop_tolerance(self, new: &mut Value, old: &Value) {
+        if !self.tolerances {
+            drop_tolerance(new, old);
+        }
+    }
+}
 
 impl Strategy for HorizontalPodAutoscaler {
     fn default(&self, autoscaler: &mut Value) {
@@ -56,25 +79,25 @@ impl Strategy for HorizontalPodAutoscaler {
 
     fn prepare_for_create(&self, autoscaler: &mut Value) {
         autoscaler.set("status", json!({"desiredReplicas": 0, "currentMetrics": null}));
-        drop_tolerance(autoscaler, &Value::Null);
+        self.drop_tolerance(autoscaler, &Value::Null);
     }
 
     fn validate(&self, autoscaler: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(autoscaler, &mut errors);
-        validation::check_spec(autoscaler.at("spec"), &Value::Null, &mut errors);
+        validation::check_spec(autoscaler.at("spec"), &Value::Null, self.to_zero, &mut errors);
         errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("status", old);
-        drop_tolerance(new, old);
+        self.drop_tolerance(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
-        validation::check_spec(new.at("spec"), old.at("spec"), &mut errors);
+        validation::check_spec(new.at("spec"), old.at("spec"), self.to_zero, &mut errors);
         errors
     }
 
@@ -114,7 +137,6 @@ fn default_rules(rules: &mut Value, direction: Direction) {
     rules.or_insert("policies", policies);
 }
 
-/// Tolerance of its own is off in v1.34: the field stays only where one is in use already.
 fn drop_tolerance(new: &mut Value, old: &Value) {
     let rules = ["scaleUp", "scaleDown"];
     if rules.iter().any(|rule| old.at("spec").at("behavior").at(rule).has("tolerance")) {
@@ -136,7 +158,7 @@ mod tests {
     #[test]
     fn without_metrics_pods_are_kept_four_fifths_busy() {
         let mut autoscaler = json!({"spec": {"maxReplicas": 3, "behavior": {"scaleDown": {"policies": []}}}});
-        HorizontalPodAutoscaler.default(&mut autoscaler);
+        HorizontalPodAutoscaler::USUAL.default(&mut autoscaler);
         let spec = &autoscaler["spec"];
         assert_eq!(spec["minReplicas"], 1);
         assert_eq!(spec["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
@@ -153,9 +175,9 @@ mod tests {
 
     #[test]
     fn bounds_and_target_make_sense() {
-        check::create(&HorizontalPodAutoscaler, autoscaler(|_| ()), &[]);
+        check::create(&HorizontalPodAutoscaler::USUAL, autoscaler(|_| ()), &[]);
         check::create(
-            &HorizontalPodAutoscaler,
+            &HorizontalPodAutoscaler::USUAL,
             json!({"spec": {"minReplicas": 0, "scaleTargetRef": {"apiVersion": "v1"}}}),
             &[
                 "Invalid spec.minReplicas",
@@ -172,12 +194,12 @@ mod tests {
     fn a_metric_has_the_source_of_its_type_with_an_amount() {
         let metric = |metric: Value| autoscaler(|spec| spec.set("metrics", json!([metric])));
         check::create(
-            &HorizontalPodAutoscaler,
+            &HorizontalPodAutoscaler::USUAL,
             metric(json!({"type": "X"})),
             &["NotSupported spec.metrics[0].type", "NotSupported spec.metrics[0].type"],
         );
         check::create(
-            &HorizontalPodAutoscaler,
+            &HorizontalPodAutoscaler::USUAL,
             metric(
                 json!({"type": "Pods", "resource": {"name": "cpu", "target": {"type": "X", "averageUtilization": 0}}}),
             ),
@@ -195,7 +217,7 @@ mod tests {
             "policies": [{"type": "X", "value": 0, "periodSeconds": 1801}]}, "scaleDown": {"policies": []}});
         let path = "spec.behavior.scaleUp";
         check::create(
-            &HorizontalPodAutoscaler,
+            &HorizontalPodAutoscaler::USUAL,
             autoscaler(|spec| spec.set("behavior", rules)),
             &[
                 &format!("Invalid {path}.stabilizationWindowSeconds"),

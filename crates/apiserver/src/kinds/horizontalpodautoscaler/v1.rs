@@ -5,14 +5,15 @@ use serde_json::Value;
 
 use super::HorizontalPodAutoscaler;
 use super::convert::{to_v1, to_v2};
+use crate::features::Features;
 use crate::field::Errors;
 use crate::json::JsonMut;
 use crate::kind::{Conversion, Kind};
 use crate::kinds::{AUTOSCALING_V1, entry};
 use crate::strategy::Strategy;
 
-pub fn kind() -> Kind {
-    let stored = super::kind();
+pub fn kind(features: &Features) -> Kind {
+    let stored = super::kind(features);
     Kind {
         short_names: stored.short_names,
         categories: stored.categories,
@@ -20,11 +21,16 @@ pub fn kind() -> Kind {
         columns: stored.columns,
         stored_as: stored.stored_as,
         conversion: Some(Conversion { to_stored: to_v2, from_stored: to_v1 }),
-        ..entry(&AUTOSCALING_V1, "HorizontalPodAutoscaler", "horizontalpodautoscalers", V1)
+        ..entry(
+            &AUTOSCALING_V1,
+            "HorizontalPodAutoscaler",
+            "horizontalpodautoscalers",
+            V1(HorizontalPodAutoscaler::of(features)),
+        )
     }
 }
 
-struct V1;
+struct V1(HorizontalPodAutoscaler);
 
 /// The object in the form it is stored in.
 pub(super) fn stored(autoscaler: &Value) -> Value {
@@ -47,27 +53,27 @@ impl Strategy for V1 {
     }
 
     fn prepare_for_create(&self, autoscaler: &mut Value) {
-        change(autoscaler, |autoscaler| HorizontalPodAutoscaler.prepare_for_create(autoscaler));
+        change(autoscaler, |autoscaler| self.0.prepare_for_create(autoscaler));
     }
 
     fn validate(&self, autoscaler: &Value) -> Errors {
-        HorizontalPodAutoscaler.validate(&stored(autoscaler))
+        self.0.validate(&stored(autoscaler))
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        change(new, |new| HorizontalPodAutoscaler.prepare_for_update(new, &stored(old)));
+        change(new, |new| self.0.prepare_for_update(new, &stored(old)));
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
-        HorizontalPodAutoscaler.validate_update(&stored(new), &stored(old))
+        self.0.validate_update(&stored(new), &stored(old))
     }
 
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        change(new, |new| HorizontalPodAutoscaler.prepare_for_status_update(new, &stored(old)));
+        change(new, |new| self.0.prepare_for_status_update(new, &stored(old)));
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
-        HorizontalPodAutoscaler.validate_status_update(&stored(new), &stored(old))
+        self.0.validate_status_update(&stored(new), &stored(old))
     }
 
     fn counts_generations(&self) -> bool {

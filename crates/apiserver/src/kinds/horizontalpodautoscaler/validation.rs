@@ -29,10 +29,10 @@ enum Version {
 }
 
 /// The spec of an autoscaler; `old` is null for a new one.
-pub(super) fn check_spec(spec: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn check_spec(spec: &Value, old: &Value, to_zero: bool, errors: &mut Errors) {
     let path = Path::root("spec");
     let (min, max) = (spec.int("minReplicas"), spec.count("maxReplicas"));
-    let lowest = if old.int("minReplicas") == Some(0) { 0 } else { 1 };
+    let lowest = if to_zero || old.int("minReplicas") == Some(0) { 0 } else { 1 };
     if let Some(min) = min.filter(|min| *min < lowest) {
         let detail = format!("must be greater than or equal to {lowest}");
         errors.invalid(&path.child("minReplicas"), min, detail);

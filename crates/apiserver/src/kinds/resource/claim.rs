@@ -16,7 +16,7 @@ pub(super) const MAX_CONFIGS: usize = 32;
 pub(super) const MAX_SELECTORS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 const PARAMETER_BYTES: usize = 10 << 10;
-const EFFECTS: [&str; 2] = ["NoExecute", "NoSchedule"];
+pub(super) const EFFECTS: [&str; 2] = ["NoExecute", "NoSchedule"];
 const NOT_A_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 

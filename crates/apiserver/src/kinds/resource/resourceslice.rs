@@ -1,9 +1,13 @@
 //! ResourceSlices: the devices that a driver has to offer.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::RESOURCE;
+use super::devicetaintrule::check_taint;
 use super::naming::{check_attribute_name, check_distinct, check_each, check_pool};
+use crate::auth::User;
+use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope};
@@ -13,7 +17,7 @@ use crate::table::Column;
 use crate::validation::labels::{Values, node_selector};
 use crate::validation::{csi_driver_name, dns_label, dns_subdomain, immutable, too_long};
 
-pub fn kind() -> Kind {
+pub fn kind(features: &Features) -> Kind {
     Kind {
         scope: Scope::Cluster,
         columns: vec![
@@ -34,17 +38,22 @@ pub fn kind() -> Kind {
                 value: |slice| slice.at("spec").text("nodeName").to_owned(),
             },
         ],
-        ..entry(&RESOURCE, "ResourceSlice", "resourceslices", ResourceSlice)
+        ..entry(
+            &RESOURCE,
+            "ResourceSlice",
+            "resourceslices",
+            ResourceSlice { taints: features.has("DRADeviceTaints") },
+        )
     }
 }
 
 const MAX_DEVICES: usize = 128;
 const MAX_ATTRIBUTES: usize = 32;
+const MAX_TAINTS: usize = 4;
 const VALUE_BYTES: usize = 64;
 /// Fields of features that are off in v1.34.
 const DISABLED: [&str; 2] = ["sharedCounters", "perDeviceNodeSelection"];
-const DISABLED_IN_DEVICES: [&str; 9] = [
-    "taints",
+const DISABLED_IN_DEVICES: [&str; 8] = [
     "consumesCounters",
     "nodeName",
     "nodeSelector",
@@ -55,11 +64,22 @@ const DISABLED_IN_DEVICES: [&str; 9] = [
     "allowMultipleAllocations",
 ];
 
-struct ResourceSlice;
+struct ResourceSlice {
+    /// Whether drivers may put taints on devices.
+    taints: bool,
+}
 
 impl Strategy for ResourceSlice {
     fn prepare_for_create(&self, slice: &mut Value) {
-        drop_disabled(slice.object_mut("spec"));
+        drop_disabled(slice.object_mut("spec"), self.taints);
+    }
+
+    fn stamp(&self, slice: &mut Value, _: Option<&Value>, _: &User, now: Timestamp) {
+        for device in slice.object_mut("spec").list_mut("devices") {
+            for taint in device.list_mut("taints") {
+                taint.or_insert("timeAdded", crate::metadata::seconds(now));
+            }
+        }
     }
 
     fn validate(&self, slice: &Value) -> Errors {
@@ -70,7 +90,7 @@ impl Strategy for ResourceSlice {
     }
 
     fn prepare_for_update(&self, new: &mut Value, _: &Value) {
-        drop_disabled(new.object_mut("spec"));
+        drop_disabled(new.object_mut("spec"), self.taints);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -85,13 +105,16 @@ impl Strategy for ResourceSlice {
     }
 }
 
-fn drop_disabled(spec: &mut Value) {
+fn drop_disabled(spec: &mut Value, taints: bool) {
     for field in DISABLED {
         spec.unset(field);
     }
     for device in spec.list_mut("devices") {
         for field in DISABLED_IN_DEVICES {
             device.unset(field);
+        }
+        if !taints {
+            device.unset("taints");
         }
         let capacities = device.at_mut("capacity").and_then(Value::as_object_mut);
         for capacity in capacities.into_iter().flat_map(|map| map.values_mut()) {
@@ -194,6 +217,8 @@ fn check_device(device: &Value, path: &Path<'_>, errors: &mut Errors) {
         check_attribute_name(name, &attributes.key(&shown), errors);
         check_attribute(attribute, &attributes.key(&shown), errors);
     }
+    let taints = path.child("taints");
+    check_each(device.list("taints"), MAX_TAINTS, &taints, errors, check_taint);
     let capacities = path.child("capacity");
     for (name, _) in entries("capacity") {
         check_attribute_name(name, &capacities.key(&shortened(name)), errors);
@@ -264,11 +289,19 @@ mod tests {
 
     #[test]
     fn a_slice_says_where_its_devices_are_in_one_way() {
-        checking::create(&ResourceSlice, slice(|_| ()), &[]);
-        checking::create(&ResourceSlice, slice(|spec| spec.set("allNodes", true)), &["Invalid spec"]);
-        checking::create(&ResourceSlice, slice(|spec| _ = spec.unset("nodeName")), &["Required spec"]);
+        checking::create(&ResourceSlice { taints: false }, slice(|_| ()), &[]);
         checking::create(
-            &ResourceSlice,
+            &ResourceSlice { taints: false },
+            slice(|spec| spec.set("allNodes", true)),
+            &["Invalid spec"],
+        );
+        checking::create(
+            &ResourceSlice { taints: false },
+            slice(|spec| _ = spec.unset("nodeName")),
+            &["Required spec"],
+        );
+        checking::create(
+            &ResourceSlice { taints: false },
             json!({"spec": {"nodeName": "", "allNodes": false}}),
             &[
                 "Required spec.driver",
@@ -287,7 +320,7 @@ mod tests {
         let path = "spec.devices[0]";
         let devices = |devices: Value| slice(|spec| spec.set("devices", devices));
         checking::create(
-            &ResourceSlice,
+            &ResourceSlice { taints: false },
             devices(
                 json!([{"name": "A", "attributes": {"a/b": {}, "1": {"version": "1"}}, "capacity": {"": {"value": "1"}}}]),
             ),
@@ -300,7 +333,7 @@ mod tests {
             ],
         );
         checking::create(
-            &ResourceSlice,
+            &ResourceSlice { taints: false },
             devices(json!([{"name": "a"}, {"name": "a"}])),
             &["Duplicate spec.devices[1].name"],
         );
@@ -313,7 +346,7 @@ mod tests {
             spec.set("nodeName", "m");
         });
         checking::update(
-            &ResourceSlice,
+            &ResourceSlice { taints: false },
             other,
             &slice(|_| ()),
             &["Invalid spec.driver", "Invalid spec.nodeName"],
@@ -329,7 +362,7 @@ mod tests {
                 json!([{"name": "a", "taints": [], "capacity": {"m": {"value": "1", "requestPolicy": {}}}}]),
             );
         });
-        ResourceSlice.prepare_for_create(&mut new);
+        ResourceSlice { taints: false }.prepare_for_create(&mut new);
         assert_eq!(new["spec"]["devices"], json!([{"name": "a", "capacity": {"m": {"value": "1"}}}]));
         assert!(!new["spec"].has("perDeviceNodeSelection"));
     }

@@ -1,0 +1,156 @@
+//! StorageVersionMigrations: resources that are to be stored anew. Served where the feature is on.
+
+use serde_json::{Value, json};
+
+use super::{STORAGE_MIGRATION, entry, metadata};
+use crate::field::{Errors, Path};
+use crate::json::{Json, JsonMut};
+use crate::kind::{Kind, Scope, Subresource};
+use crate::strategy::Strategy;
+use crate::table::Column;
+
+pub fn kind() -> Kind {
+    Kind {
+        scope: Scope::Cluster,
+        subresources: vec![Subresource::Status],
+        columns: vec![
+            Column::name(),
+            Column::text("Resource", "Fully qualified resource to migrate", |migration, _| {
+                let resource = migration.at("spec").at("resource");
+                let parts = [resource.text("resource"), resource.text("version"), resource.text("group")];
+                parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".").into()
+            }),
+        ],
+        ..entry(
+            &STORAGE_MIGRATION,
+            "StorageVersionMigration",
+            "storageversionmigrations",
+            StorageVersionMigration,
+        )
+    }
+}
+
+struct StorageVersionMigration;
+
+impl Strategy for StorageVersionMigration {
+    fn prepare_for_create(&self, migration: &mut Value) {
+        migration.set("status", json!({}));
+    }
+
+    fn validate(&self, migration: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(migration, &mut errors);
+        check(migration, &mut errors);
+        errors
+    }
+
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        new.restore("status", old);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check(new, &mut errors);
+        metadata::change(new, &mut errors);
+        for field in ["group", "version", "resource"] {
+            let of = |migration: &Value| migration.at("spec").at("resource").text(field).to_owned();
+            if of(new) != of(old) {
+                errors.invalid(&Path::root(field), of(new), "field is immutable");
+            }
+        }
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        check_status(new.at("status"), old.at("status"), &mut errors);
+        errors
+    }
+
+    fn counts_generations(&self) -> bool {
+        false
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+}
+
+fn check(migration: &Value, errors: &mut Errors) {
+    let resource = migration.at("spec").at("resource");
+    let spec = Path::root("spec");
+    let path = spec.child("resource");
+    for field in ["resource", "version"] {
+        if resource.text(field).is_empty() {
+            errors.required(&path.child(field), format!("{field} is required"));
+        }
+    }
+}
+
+fn is(status: &Value, r#type: &str) -> bool {
+    let mut conditions = status.list("conditions").iter();
+    conditions.any(|one| one.text("type") == r#type && one.text("status") == "True")
+}
+
+/// A migration ends once, one way or the other, and the point from which on objects are new stays.
+fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    let (version, before) = (new.text("resourceVersion"), old.text("resourceVersion"));
+    if !version.is_empty() && version.parse::<i64>().is_err() {
+        let detail = format!(
+            "failed to parse resource version {version:?}: strconv.ParseInt: parsing {version:?}: invalid syntax"
+        );
+        errors.invalid(&path.child("resourceVersion"), version, detail);
+    }
+    if !before.is_empty() && version != before {
+        errors.invalid(&path.child("resourceVersion"), version, "field is immutable");
+    }
+    let conditions = path.child("conditions");
+    let mut complain = |wrong: bool, detail: &str| {
+        if wrong {
+            errors.invalid(&conditions, new.at("conditions").clone(), detail);
+        }
+    };
+    let (succeeded, failed, running) = (is(new, "Succeeded"), is(new, "Failed"), is(new, "Running"));
+    complain(succeeded && failed, "Both success and failed conditions cannot be true at the same time");
+    complain(succeeded && running, "Running condition cannot be true when success condition is true");
+    complain(failed && running, "Running condition cannot be true when failed condition is true");
+    complain(is(old, "Succeeded") && !succeeded, "Success condition cannot be set to false once it is true");
+    complain(is(old, "Failed") && !failed, "Failed condition cannot be set to false once it is true");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::check as checking;
+
+    #[test]
+    fn a_migration_names_its_resource_for_good() {
+        let of = |version: &str| json!({"spec": {"resource": {"version": version, "resource": "secrets"}}});
+        checking::create(&StorageVersionMigration, of("v1"), &[]);
+        checking::create(&StorageVersionMigration, of(""), &["Required spec.resource.version"]);
+        checking::update(&StorageVersionMigration, of("v2"), &of("v1"), &["Invalid version"]);
+    }
+
+    #[test]
+    fn a_migration_ends_once() {
+        let status = |types: &[&str], version: &str| {
+            let conditions: Vec<_> = types.iter().map(|of| json!({"type": of, "status": "True"})).collect();
+            json!({"status": {"conditions": conditions, "resourceVersion": version}})
+        };
+        let check = |new: Value, old: Value, wrong: usize| {
+            assert_eq!(
+                StorageVersionMigration.validate_status_update(&new, &old).0.len(),
+                wrong,
+                "{new} {old}"
+            );
+        };
+        check(status(&["Running"], "5"), status(&[], ""), 0);
+        check(status(&["Running", "Succeeded"], "5"), status(&[], "5"), 1);
+        check(status(&["Succeeded", "Failed"], "5"), status(&[], "5"), 1);
+        check(status(&[], "5"), status(&["Succeeded"], "5"), 1);
+        check(status(&[], "6"), status(&[], "5"), 1);
+        check(status(&[], "x"), status(&[], ""), 1);
+    }
+}

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use setpoint_controllers::AddressPool;
 use setpoint_controllers::flags::duration;
+use setpoint_controllers::{AddressPool, FeatureGates};
 
 use crate::controller_manager::connection::Connection;
 use crate::controller_manager::controller_flags::ControllerFlags;
-use crate::controller_manager::gates::Gates;
 use crate::controller_manager::leading::Leading;
 use crate::controller_manager::network::Network;
 use crate::controller_manager::serving::Serving;
+use crate::controller_manager::settled::SettledFlags;
 use crate::controller_manager::signing::Keys;
 use crate::logging::Logging;
 
@@ -139,6 +139,8 @@ pub(crate) struct ControllerManager {
     #[command(flatten)]
     pub(crate) generic: Generic,
     #[command(flatten)]
+    pub(crate) settled: SettledFlags,
+    #[command(flatten)]
     pub(crate) controllers: Controllers,
 }
 
@@ -168,8 +170,8 @@ pub(crate) struct Generic {
     /// How long to wait between the starts of two controllers.
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     pub(crate) controller_start_interval: Duration,
-    /// Whether profiles may be asked for; there are none to be had.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+    /// Serve profiles of CPU and memory on the secure port, below /debug/pprof.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     pub(crate) profiling: bool,
 }
@@ -181,20 +183,46 @@ pub(crate) struct Controllers {
     pub(crate) selection: Vec<String>,
     /// Feature gates: Name=true,Other=false.
     #[arg(long, default_value = "", value_name = "GATES", hide_default_value = true)]
-    feature_gates: Gates,
+    pub(crate) feature_gates: FeatureGates,
     #[command(flatten)]
     pub(crate) flags: ControllerFlags,
 }
 
 impl Controllers {
-    /// Says which gates were set to no effect.
+    /// Says what there is to say about the gates that were set.
     pub(crate) fn warn_of_gates(&self) {
-        for gate in self.feature_gates.unusual() {
-            eprintln!("--feature-gates: {gate} has no effect here");
+        for warning in self.feature_gates.warnings() {
+            eprintln!("{warning}");
         }
     }
 }
 
 fn address_pool(text: &str) -> Result<AddressPool, String> {
     AddressPool::parse(text).ok_or_else(|| "expected a range of addresses such as 192.0.2.0/24".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// One name a line.
+    const KNOWN: &str = include_str!("controller_manager/known_flags.txt");
+
+    #[test]
+    fn every_flag_of_v1_34_is_known() {
+        let mut command = Arguments::command();
+        command.build();
+        let manager = command.find_subcommand("controller-manager").expect("a command");
+        let known = |name: &str| {
+            manager.get_arguments().any(|argument| {
+                let other = argument.get_all_aliases().unwrap_or_default();
+                argument.get_long() == Some(name) || other.contains(&name)
+            })
+        };
+        let names = KNOWN.lines().filter(|line| !line.starts_with('#'));
+        let unknown: Vec<_> = names.filter(|name| !known(name)).collect();
+        assert!(unknown.is_empty(), "not known: {unknown:?}");
+    }
 }

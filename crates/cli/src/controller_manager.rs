@@ -4,26 +4,28 @@
 //!  connection.rs        how the API server is reached
 //!  leading.rs           who leads, where several managers run
 //!  serving.rs, secure.rs, delegated.rs, trust.rs   the secure port, and who may ask there
+//!  certificates.rs      the certificates that the secure port shows
 //!  signing.rs           the keys that certificates and tokens are signed with
 //!  network.rs           ranges of addresses for the pods of nodes
 //!  controller_flags.rs  the flags of the controllers, which each of them declares
-//!  gates.rs             feature gates
+//!  settled.rs           flags that can have one value only here
 //!  own_accounts.rs      controllers that act in the name of their own service accounts
 //!  start.rs             controllers that start one after the other
 //! ```
 //!
 //! Flags are kube-controller-manager's, with its defaults. One that is not known is an error that names it.
 
+mod certificates;
 pub(crate) mod connection;
 pub(crate) mod controller_flags;
 mod delegated;
-pub(crate) mod gates;
 pub(crate) mod leading;
 mod multiplexed;
 pub(crate) mod network;
 mod own_accounts;
 mod secure;
 pub(crate) mod serving;
+pub(crate) mod settled;
 pub(crate) mod signing;
 mod start;
 mod trust;
@@ -34,6 +36,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 use setpoint::leader::Ended;
 use setpoint::metrics::Metrics;
+use setpoint::serve::Operations;
 use setpoint::source::KubeSource;
 use setpoint::{Client, Clock, Manager, Rng, Runnable, Runtime};
 use setpoint_controllers::{Entry, Options};
@@ -49,7 +52,8 @@ use secure::Served;
 const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
-    let controllers = selection(&arguments.controllers.selection)?;
+    arguments.settled.check()?;
+    let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let config = arguments.connection.config().await?;
@@ -82,6 +86,7 @@ pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
 
 fn options(arguments: &ControllerManager, config: &kube::Config) -> anyhow::Result<Options> {
     let mut options = Options {
+        gates: arguments.controllers.feature_gates.clone(),
         node_ranges: arguments.network.node_ranges(&arguments.service_cluster_ip_range)?,
         ..Options::default()
     };
@@ -144,7 +149,7 @@ async fn build(
         let own = client(arguments, kube, config, &context.runtime.clock, &context.metrics);
         context.client = own.with_fence(manager.fence());
     }
-    Ok((entry.build)(&context, options))
+    Ok(entry.parts(&context, options))
 }
 
 async fn serve(
@@ -161,11 +166,14 @@ async fn serve(
     let configuration =
         json!({"kubecontrollermanager.config.k8s.io": {"controllers": names, "flags": flags}});
     let served = Served {
-        health: manager.context().health.clone(),
+        operations: Operations::of(manager.context()),
+        profiling: arguments.generic.profiling,
         metrics: manager.context().metrics.clone(),
+        disabled_metrics: arguments.serving.disabled_metrics.clone(),
         configuration: configuration.to_string(),
         delegated: arguments.serving.delegated().await?,
     };
-    tokio::spawn(secure::serve(listener, acceptor, Arc::new(served), stop.clone()));
+    let protocol = arguments.serving.protocol();
+    tokio::spawn(secure::serve(listener, acceptor, protocol, Arc::new(served), stop.clone()));
     Ok(())
 }

@@ -14,11 +14,14 @@ pub(crate) struct Logging {
     #[arg(long, global = true, default_value = "warn", env = "SETPOINT_LOG", value_name = "FILTER")]
     log: String,
     /// How it is logged.
-    #[arg(long, global = true, default_value = "text")]
+    #[arg(long, global = true, default_value = "text", alias = "logging-format")]
     log_format: Format,
     /// Send a trace of every reconcile to the OpenTelemetry collector at this URL, over OTLP/HTTP.
     #[arg(long, global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
+    /// How much is logged, as Kubernetes counts: from 2 on what happens, from 4 on why, from 6 on everything.
+    #[arg(short = 'v', long = "v", global = true, default_value_t = 0, value_name = "LEVEL")]
+    verbosity: u32,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -44,7 +47,13 @@ pub(crate) fn start(logging: &Logging) -> Result<Option<Telemetry>, TelemetryErr
 
 impl Logging {
     fn filter(&self) -> EnvFilter {
-        EnvFilter::builder().parse_lossy(&self.log)
+        let more = match self.verbosity {
+            0..2 => None,
+            2..4 => Some("info"),
+            4..6 => Some("debug"),
+            _ => Some("trace"),
+        };
+        EnvFilter::builder().parse_lossy(more.unwrap_or(&self.log))
     }
 
     fn is_coloured() -> bool {

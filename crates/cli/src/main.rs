@@ -10,6 +10,7 @@ mod pki;
 mod process;
 mod up;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -21,12 +22,23 @@ use crate::args::{Arguments, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    match run(Arguments::parse_from(std::env::args_os().map(with_dashes))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The names of flags may have underscores for dashes, as Kubernetes has it.
+fn with_dashes(argument: OsString) -> OsString {
+    match argument.to_str().filter(|text| text.starts_with("--")) {
+        Some(text) => {
+            let end = text.find('=').unwrap_or(text.len());
+            (text[..end].replace('_', "-") + &text[end..]).into()
+        }
+        None => argument,
     }
 }
 

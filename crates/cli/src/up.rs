@@ -22,7 +22,7 @@ use crate::process;
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
-    let controllers = selection(&arguments.controllers.selection)?;
+    let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
     let admission =
         admission::plugins(&arguments.enable_admission_plugins, &arguments.disable_admission_plugins)?;
@@ -34,6 +34,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let credentials = credentials(&arguments, &runtime.clock)?;
 
     let figures = Figures::default();
+    let config = Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles();
     let mut config = Config {
         service_cidr: arguments.service_cluster_ip_range.clone(),
         secure_port: listener.local_addr()?.port(),
@@ -42,7 +43,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         admission,
         metrics: Some(figures_of(&figures)),
         token_signer: Some(credentials.token_signer.clone()),
-        ..Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles()
+        ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
@@ -112,6 +113,7 @@ fn figures_of(figures: &Figures) -> Metrics {
 
 fn options(arguments: &Up, credentials: &Credentials) -> anyhow::Result<Options> {
     let mut options = Options {
+        gates: arguments.controllers.feature_gates.clone(),
         root_ca: Some(credentials.authority_certificate().to_owned()),
         token_signer: Some(credentials.token_signer.clone()),
         // One machine plays all nodes: a path on it is as good as any storage.

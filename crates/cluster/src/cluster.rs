@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use setpoint::{Client, Context, Manager, Runnable, Runtime};
 use setpoint_apiserver::auth::User;
-use setpoint_apiserver::{ApiServer, Config, StartError};
-use setpoint_controllers::{Entry, Options};
+use setpoint_apiserver::{ApiServer, Config, Features, StartError};
+use setpoint_controllers::{Entry, FeatureGates, Options};
 use setpoint_node::FleetOptions;
 use setpoint_store::Store;
 
@@ -47,6 +47,11 @@ impl Cluster {
         Ok(Self { api: ApiServer::start(config).await?, runtime })
     }
 
+    /// A server that serves what the features that are on are about.
+    pub fn with_gates(config: Config, gates: &FeatureGates) -> Config {
+        config.with_features(Features::that(|feature| gates.on(feature)))
+    }
+
     /// Adds to a server's kinds what simulated nodes measure: the metrics API, as a metrics server provides it.
     pub fn serve_metrics(config: &mut Config) {
         config.kinds.extend(crate::metrics::kinds(&config.store, &config.clock));
@@ -81,7 +86,7 @@ impl Cluster {
         let mut manager = Manager::new(client, source, self.runtime.clone());
         let context = manager.context().clone();
         let controllers =
-            parts.controllers.iter().flat_map(|entry| (entry.build)(&context, &parts.controller_options));
+            parts.controllers.iter().flat_map(|entry| entry.parts(&context, &parts.controller_options));
         let mut runnables: Vec<_> = controllers.collect();
         if parts.scheduler {
             runnables.extend(setpoint_scheduler::runnables(&context));

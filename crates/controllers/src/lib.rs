@@ -3,6 +3,7 @@
 //! ```text
 //!  registry.rs   the one list: names, what each watches and writes, how it is built
 //!  flags.rs      what can be set on the command line
+//!  gates.rs      which features are on
 //!  accounts.rs   in whose name each acts
 //!  absent.rs     those that are known by name and do not run
 //!  workload/     what controllers that keep replicas share
@@ -19,6 +20,7 @@
 //!  pod_gc/       pods that nobody else removes
 //!  node_lifecycle/  whether nodes are there, and what that means for their pods
 //!  taint_eviction/  pods leave nodes whose taints they do not tolerate
+//!  device_taint_eviction/  pods leave devices whose taints they do not tolerate
 //!  disruption/   how many pods of a budget may be evicted
 //!  service_account/, root_ca/  what every namespace has
 //!  certificates/ requests for certificates are approved, signed and removed
@@ -31,13 +33,16 @@
 //!  horizontal_pod_autoscaler/  as many replicas as metrics call for
 //!  pv_binder/    claims get volumes, and released volumes are reclaimed
 //!  volume_protection/  what is in use of claims, volumes and attribute classes does not go
+//!  selinux_warning/  pods that want a volume labelled differently are told
 //!  ephemeral_volume/  claims that live as long as their pods
 //!  attach_detach/  volumes are where their pods are
 //!  volume_expander/  who makes volumes larger
 //!  validating_admission_policy/  where policies do not fit what they are about
 //!  node_ipam/    ranges of addresses for the pods of each node
 //!  service_load_balancer/, ingress/  addresses from outside, for local use
+//!  storage_version_gc/, storage_version_migrator/  in which version objects are stored
 //!  prefix.rs     ranges of addresses
+//!  sweep.rs      what has served its time goes, all at once
 //!  served.rs     what the API server serves, asked for now and then
 //! ```
 //!
@@ -57,6 +62,7 @@ mod cluster_role_aggregation;
 mod cronjob;
 mod daemonset;
 mod deployment;
+mod device_taint_eviction;
 mod discovery;
 mod disruption;
 mod endpoint_slice;
@@ -65,6 +71,7 @@ mod endpoints;
 mod ephemeral_volume;
 pub mod flags;
 mod garbage_collector;
+pub mod gates;
 mod horizontal_pod_autoscaler;
 mod ingress;
 mod job;
@@ -81,11 +88,15 @@ mod replication_controller;
 mod resource_claim;
 mod resource_quota;
 mod root_ca;
+mod selinux_warning;
 mod served;
 mod service_account;
 mod service_cidr;
 mod service_load_balancer;
 mod statefulset;
+mod storage_version_gc;
+mod storage_version_migrator;
+mod sweep;
 mod taint_eviction;
 mod ttl_after_finished;
 mod validating_admission_policy;
@@ -95,6 +106,7 @@ mod workload;
 
 pub use absent::why_absent;
 pub use certificates::{BadAuthority, CertificateAuthority, Signers};
+pub use gates::FeatureGates;
 pub use ingress::CONTROLLER as INGRESS_CONTROLLER;
 pub use node_ipam::{BadRanges, MaskSizes, NodeRanges};
 pub use node_lifecycle::config::NodeLifecycle;

@@ -12,6 +12,7 @@ use setpoint::{Context, Runnable};
 
 use crate::certificates::Signers;
 use crate::flags::Flag;
+use crate::gates::FeatureGates;
 use crate::node_ipam::NodeRanges;
 use crate::node_lifecycle::config::NodeLifecycle;
 use crate::service_account::tokens::jwt::TokenSigner;
@@ -64,12 +65,12 @@ pub const REGISTRY: &[Entry] = &[
     crate::ingress::ENTRY,
     crate::absent::NODE_ROUTE,
     crate::absent::CLOUD_NODE_LIFECYCLE,
-    crate::absent::POD_CERTIFICATES,
-    crate::absent::TRUST_BUNDLES,
-    crate::absent::DEVICE_TAINTS,
-    crate::absent::STORAGE_VERSIONS,
-    crate::absent::STORAGE_MIGRATIONS,
-    crate::absent::SELINUX,
+    crate::certificates::pod_requests::ENTRY,
+    crate::certificates::trust_bundles::ENTRY,
+    crate::device_taint_eviction::ENTRY,
+    crate::storage_version_gc::ENTRY,
+    crate::storage_version_migrator::ENTRY,
+    crate::selinux_warning::ENTRY,
 ];
 
 /// What can be set for the controllers above, each flag beside its controller.
@@ -84,7 +85,7 @@ pub(crate) const FLAGS: &[&[Flag]] = &[
     crate::endpoints::FLAGS,
     crate::endpoint_slice::FLAGS,
     crate::endpoint_slice_mirroring::FLAGS,
-    crate::horizontal_pod_autoscaler::FLAGS,
+    crate::horizontal_pod_autoscaler::settings::FLAGS,
     crate::resource_quota::FLAGS,
     crate::service_account::tokens::FLAGS,
     crate::ttl_after_finished::FLAGS,
@@ -97,6 +98,7 @@ pub(crate) const FLAGS: &[&[Flag]] = &[
     crate::node_lifecycle::config::FLAGS,
     crate::pv_binder::FLAGS,
     crate::ephemeral_volume::FLAGS,
+    crate::attach_detach::FLAGS,
 ];
 
 /// What is known of a controller before it runs.
@@ -108,6 +110,8 @@ pub struct Entry {
     pub aliases: &'static [&'static str],
     /// Whether `*` selects it.
     pub on_by_default: bool,
+    /// The features that have to be on for it to run.
+    pub gates: &'static [&'static str],
     /// One line on what it drives toward what.
     pub summary: &'static str,
     /// The kinds whose changes it follows.
@@ -133,6 +137,8 @@ pub struct Access {
 /// What can be set from outside. The defaults are kube-controller-manager's.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which features are on.
+    pub gates: FeatureGates,
     /// Workers by controller name, where the entry's default does not serve.
     pub workers: BTreeMap<String, usize>,
     /// How many ended pods may stay before the oldest are removed; 0: all.
@@ -149,6 +155,14 @@ pub struct Options {
     pub node_lifecycle: NodeLifecycle,
     /// Whether dependents go with their owners.
     pub garbage_collector: bool,
+    /// How autoscalers measure.
+    pub autoscaler: crate::horizontal_pod_autoscaler::settings::Settings,
+    /// How endpoints are put together.
+    pub endpoints: crate::discovery::settings::EndpointSettings,
+    /// How often namespaces that others keep are looked at.
+    pub namespace_sync_period: Duration,
+    /// Whether volumes are detached from nodes that are unhealthy for long, although they use them.
+    pub force_detach: bool,
     /// How often quotas are counted anew.
     pub quota_sync_period: Duration,
     /// How long a token secret is not used before it is put out of use, and then removed.
@@ -162,6 +176,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            gates: FeatureGates::default(),
             workers: BTreeMap::new(),
             terminated_pod_threshold: 12_500,
             root_ca: None,
@@ -170,6 +185,10 @@ impl Default for Options {
             signers: Signers::default(),
             node_lifecycle: NodeLifecycle::default(),
             garbage_collector: true,
+            autoscaler: Default::default(),
+            endpoints: Default::default(),
+            namespace_sync_period: Duration::from_secs(300),
+            force_detach: true,
             quota_sync_period: Duration::from_secs(300),
             legacy_token_clean_up_period: Duration::from_secs(365 * 24 * 3600),
             node_ranges: None,
@@ -208,6 +227,19 @@ impl Options {
 }
 
 impl Entry {
+    /// The first feature that it needs and that is off; `None` if it may run.
+    pub fn closed_gate(&self, gates: &FeatureGates) -> Option<&'static str> {
+        self.gates.iter().find(|gate| !gates.on(gate)).copied()
+    }
+
+    /// Its parts, if the features that it needs are on.
+    pub fn parts(&self, context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+        match self.closed_gate(&options.gates) {
+            Some(_) => Vec::new(),
+            None => (self.build)(context, options),
+        }
+    }
+
     fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
@@ -267,6 +299,7 @@ mod tests {
             name,
             aliases,
             on_by_default,
+            gates: &[],
             summary: "",
             watches: &[],
             writes: &[],

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use setpoint_controllers::flags;
-use setpoint_controllers::{Access, Entry, REGISTRY, why_absent};
+use setpoint_controllers::{Access, Entry, REGISTRY, flags, gates, why_absent};
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -105,6 +104,10 @@ fn page(entry: &Entry) -> String {
         if names.is_empty() { "none".into() } else { names.join(", ") }
     );
     let _ = writeln!(page, "| On by default | {} |", if entry.on_by_default { "yes" } else { "no" });
+    if !entry.gates.is_empty() {
+        let gates: Vec<_> = entry.gates.iter().map(|gate| format!("`{gate}`")).collect();
+        let _ = writeln!(page, "| Needs the features | {} |", gates.join(", "));
+    }
     let _ = writeln!(page, "| Keys at once | {} |", entry.default_workers);
     let _ = writeln!(page, "| Acts as | {account} |\n");
     page.push_str("## Watches\n\n");
@@ -136,11 +139,32 @@ fn page(entry: &Entry) -> String {
 }
 
 fn index() -> String {
-    let mut index = String::from("# The built-in controllers\n\n| Controller | |\n|---|---|\n");
+    let mut index = String::from(
+        "# The built-in controllers\n\n[Feature gates](feature-gates.md) change what they do.\n\n| Controller | |\n|---|---|\n",
+    );
     for entry in REGISTRY {
         let _ = writeln!(index, "| [{0}]({0}.md) | {1} |", entry.name, entry.summary);
     }
     index
+}
+
+/// What each feature gate changes, and which controllers need it.
+fn gates_page() -> String {
+    let mut page = String::from(
+        "# Feature gates\n\nAll gates of v1.34 are known to `--feature-gates`. These change something here; a kind that a \
+         gate is about is served by `setpoint up` while the gate is on.\n\n| Gate | What it does | Controllers that \
+         need it |\n|---|---|---|\n",
+    );
+    let needed = |gate: &str| {
+        let entries = REGISTRY.iter().filter(|entry| entry.gates.contains(&gate));
+        entries.map(|entry| format!("[{0}]({0}.md)", entry.name)).collect::<Vec<_>>().join(", ")
+    };
+    let mut effects = gates::EFFECTS.to_vec();
+    effects.sort_unstable();
+    for (gate, effect) in effects {
+        let _ = writeln!(page, "| `{gate}` | {effect} | {} |", needed(gate));
+    }
+    page
 }
 
 #[test]
@@ -148,6 +172,7 @@ fn every_controller_has_its_page_and_the_page_is_up_to_date() {
     let mut wanted: Vec<(String, String)> =
         REGISTRY.iter().map(|entry| (format!("{}.md", entry.name), page(entry))).collect();
     wanted.push(("README.md".into(), index()));
+    wanted.push(("feature-gates.md".into(), gates_page()));
     let write = std::env::var_os("SETPOINT_WRITE_PAGES").is_some();
     let mut stale = Vec::new();
     for (name, text) in &wanted {

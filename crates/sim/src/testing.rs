@@ -64,6 +64,23 @@ impl TestCluster {
         self.controllers(&["*"])
     }
 
+    /// How the built-in controllers are set, where their defaults do not serve. Features that were turned on stay.
+    pub fn options(mut self, options: setpoint_controllers::Options) -> Self {
+        let gates = std::mem::take(&mut self.parts.controller_options.gates);
+        self.parts.controller_options = setpoint_controllers::Options { gates, ..options };
+        self
+    }
+
+    /// Turns a feature on or off, by its name in v1.34, for the controllers and for the API server.
+    ///
+    /// # Panics
+    /// If there is no such feature, or it is locked.
+    pub fn feature(mut self, name: &str, on: bool) -> Self {
+        let gates = std::mem::take(&mut self.parts.controller_options.gates);
+        self.parts.controller_options.gates = gates.with(name, on).unwrap_or_else(|error| panic!("{error}"));
+        self
+    }
+
     /// A scheduler, so that pods get nodes.
     pub fn scheduler(mut self) -> Self {
         self.parts.scheduler = true;

@@ -56,7 +56,8 @@ impl World {
         let clock = Clock::simulated(EPOCH.parse().expect("a constant time"));
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let mut config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
+        let config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
+        let mut config = Cluster::with_gates(config, &parts.controller_options.gates);
         if parts.nodes > 0 {
             Cluster::serve_metrics(&mut config);
         }

@@ -2,7 +2,9 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use setpoint_controllers::flags::{BadFlag, Flag, all};
-use setpoint_controllers::{Options, selected};
+use setpoint_controllers::{Entry, Options, selected, why_absent};
+
+use crate::args::Controllers;
 
 /// What was given for the controllers' flags.
 #[derive(Debug, Default)]
@@ -65,15 +67,19 @@ impl clap::FromArgMatches for ControllerFlags {
 }
 
 /// The controllers that a list selects; what was asked for by name and does not run is said.
-pub(crate) fn selection(list: &[String]) -> anyhow::Result<Vec<&'static setpoint_controllers::Entry>> {
+pub(crate) fn selection(arguments: &Controllers) -> anyhow::Result<Vec<&'static Entry>> {
     use anyhow::Context;
+    let (list, gates) = (&arguments.selection, &arguments.feature_gates);
     let mut controllers = selected(list).context("--controllers")?;
-    controllers.retain(|entry| match setpoint_controllers::why_absent(entry) {
-        Some(why) => {
+    let named =
+        |entry: &Entry| list.iter().any(|word| word == entry.name || entry.aliases.contains(&word.as_str()));
+    controllers.retain(|entry| {
+        let closed = || entry.closed_gate(gates).map(|gate| format!("it needs --feature-gates={gate}=true"));
+        let why = why_absent(entry).map(str::to_owned).or_else(closed);
+        if let Some(why) = why.as_ref().filter(|_| named(entry)) {
             eprintln!("{} is not started: {why}", entry.name);
-            false
         }
-        None => true,
+        why.is_none()
     });
     Ok(controllers)
 }

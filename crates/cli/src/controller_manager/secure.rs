@@ -1,4 +1,4 @@
-//! The secure port: health, metrics and configuration, over TLS.
+//! The secure port: health, metrics, profiles and configuration, over TLS.
 //!
 //! Whoever asks is known by a client certificate or by a token, which the API server is asked about; what they may
 //! see the API server is asked too. Health is for everybody, as kube-controller-manager has it. Without a
@@ -8,15 +8,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rustls::pki_types::CertificateDer;
-use setpoint::health::{Health, Report};
 use setpoint::metrics::Metrics;
+use setpoint::serve::Operations;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -30,11 +30,23 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What is served.
 pub(crate) struct Served {
-    pub(crate) health: Health,
+    pub(crate) operations: Operations,
+    /// Whether profiles may be asked for.
+    pub(crate) profiling: bool,
     pub(crate) metrics: Metrics,
+    /// Metrics that are not served.
+    pub(crate) disabled_metrics: Vec<String>,
     /// The configuration, as JSON.
     pub(crate) configuration: String,
     pub(crate) delegated: Delegated,
+}
+
+/// How connections are spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Protocol {
+    pub(crate) http2: bool,
+    /// The most requests at once on one connection, where that is limited.
+    pub(crate) most_streams: Option<u32>,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -43,6 +55,7 @@ type Answer = Response<Full<Bytes>>;
 pub(crate) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
+    protocol: Protocol,
     served: Arc<Served>,
     stop: CancellationToken,
 ) {
@@ -60,13 +73,13 @@ pub(crate) async fn serve(
         };
         let (acceptor, served) = (acceptor.clone(), served.clone());
         tokio::spawn(async move {
-            connection(stream, &acceptor, served).await;
+            connection(stream, &acceptor, protocol, served).await;
             drop(permit);
         });
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: &TlsAcceptor, served: Arc<Served>) {
+async fn connection(stream: TcpStream, acceptor: &TlsAcceptor, protocol: Protocol, served: Arc<Served>) {
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
     let certificates: Arc<[CertificateDer<'static>]> = stream
         .get_ref()
@@ -80,9 +93,12 @@ async fn connection(stream: TcpStream, acceptor: &TlsAcceptor, served: Arc<Serve
         let (served, certificates) = (served.clone(), certificates.clone());
         async move { Ok::<_, Infallible>(served.answer(&request, &certificates).await) }
     });
-    if let Err(error) =
-        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
-    {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    if let Some(most) = protocol.most_streams {
+        server.http2().max_concurrent_streams(most);
+    }
+    let server = if protocol.http2 { server } else { server.http1_only() };
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%error, "a connection to the secure port ended");
     }
 }
@@ -99,35 +115,39 @@ impl Served {
             Err(Denial::Forbidden(why)) => return text(StatusCode::FORBIDDEN, format!("Forbidden: {why}\n")),
             Err(Denial::Unknown(why)) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
         }
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n".into());
-        }
-        let verbose = request
-            .uri()
-            .query()
-            .is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
         match request.uri().path() {
-            "/healthz" | "/livez" => report(&self.health.livez(), verbose),
-            "/readyz" => report(&self.health.readyz(), verbose),
-            "/metrics" => {
-                let mut answer = text(StatusCode::OK, self.metrics.encode());
-                let format = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            "/metrics" if !self.disabled_metrics.is_empty() => {
+                let shown = without(&self.metrics.encode(), &self.disabled_metrics);
+                let mut answer = text(StatusCode::OK, shown);
+                let format = http::HeaderValue::from_static(setpoint::metrics::CONTENT_TYPE);
                 answer.headers_mut().insert(CONTENT_TYPE, format);
                 answer
+            }
+            path if path.starts_with("/debug/pprof") && !self.profiling => {
+                text(StatusCode::NOT_FOUND, "404 page not found\n".into())
             }
             "/configz" => {
                 let mut answer = text(StatusCode::OK, self.configuration.clone());
                 answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
                 answer
             }
-            _ => text(StatusCode::NOT_FOUND, "404 page not found\n".into()),
+            _ => self.operations.answer(request).await,
         }
     }
 }
 
-fn report(report: &Report, verbose: bool) -> Answer {
-    let status = if report.ok { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
-    text(status, if verbose || !report.ok { report.verbose() } else { report.brief() })
+/// The text of metrics without some of them: their samples, and what is said about them.
+fn without(metrics: &str, disabled: &[String]) -> String {
+    let name = |line: &str| -> String {
+        let words = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
+        words.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
+    };
+    let is_part = |name: &str, of: &String| {
+        let rest = name.strip_prefix(of.as_str());
+        rest.is_some_and(|rest| ["", "_bucket", "_sum", "_count", "_total"].contains(&rest))
+    };
+    let kept = metrics.lines().filter(|line| !disabled.iter().any(|one| is_part(&name(line), one)));
+    kept.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn text(status: StatusCode, body: String) -> Answer {
@@ -136,4 +156,17 @@ fn text(status: StatusCode, body: String) -> Answer {
     let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(CONTENT_TYPE, plain);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disabled_metric_is_left_out_with_all_its_parts() {
+        let metrics = "# HELP a_seconds A.\n# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 1\na_seconds_sum 1\n\
+                       a_seconds_count 1\n# TYPE a_seconds_old counter\na_seconds_old 1\n# EOF\n";
+        let kept = "# TYPE a_seconds_old counter\na_seconds_old 1\n# EOF\n";
+        assert_eq!(without(metrics, &["a_seconds".to_owned()]), kept);
+    }
 }

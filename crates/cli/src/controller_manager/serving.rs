@@ -1,21 +1,25 @@
 //! How the secure port presents itself, and to whom it answers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgAction, Args};
 use rustls::ServerConfig;
 use setpoint::Clock;
-use setpoint_apiserver::tls::Authority;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
+use super::certificates;
 use super::connection::from_file;
 use super::delegated::Delegated;
+use super::secure::Protocol;
 use super::signing::read;
-use super::trust::Trust;
+use super::trust::{Headers, Trust};
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Secure port")]
@@ -52,6 +56,42 @@ pub(crate) struct Serving {
     /// The authority of proxies, which say in headers for whom they ask.
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
+    /// The names of proxies whose headers are believed; all that the authority knows, without it.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    requestheader_allowed_names: Vec<String>,
+    /// Where proxies say for whom they ask.
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-user", value_name = "HEADERS")]
+    requestheader_username_headers: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    requestheader_uid_headers: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-group", value_name = "HEADERS")]
+    requestheader_group_headers: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-", value_name = "PREFIXES")]
+    requestheader_extra_headers_prefix: Vec<String>,
+    /// Where a certificate that nobody else signs is kept, if there is no other; nowhere, without it.
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Certificates for some names: CERTIFICATE,KEY or CERTIFICATE,KEY:NAME,NAME. May be given more than once.
+    #[arg(long, value_name = "FILES")]
+    tls_sni_cert_key: Vec<String>,
+    /// Speak HTTP/1.1 only.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    disable_http2_serving: bool,
+    /// The most requests at once on one HTTP/2 connection; 0 for the usual limit.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    http2_max_streams_per_connection: u32,
+    /// Bind the port although connections of a process before this one linger (SO_REUSEADDR).
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    permit_address_sharing: bool,
+    /// Bind the port although others have bound it too (SO_REUSEPORT).
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    permit_port_sharing: bool,
+    /// Metrics that are not served.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) disabled_metrics: Vec<String>,
 }
 
 impl Serving {
@@ -61,10 +101,24 @@ impl Serving {
             return Ok(None);
         }
         let address = (self.bind_address, self.secure_port);
-        let listener = TcpListener::bind(address).await.with_context(|| {
+        let listener = self.bind(address.into()).with_context(|| {
             format!("cannot listen on {}:{}: choose another port with --secure-port", address.0, address.1)
         })?;
         Ok(Some(listener))
+    }
+
+    fn bind(&self, address: SocketAddr) -> std::io::Result<TcpListener> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(self.permit_address_sharing)?;
+        socket.set_reuseport(self.permit_port_sharing)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    }
+
+    /// How connections are spoken to.
+    pub(crate) fn protocol(&self) -> Protocol {
+        let most = self.http2_max_streams_per_connection;
+        Protocol { http2: !self.disable_http2_serving, most_streams: (most > 0).then_some(most) }
     }
 
     pub(crate) async fn delegated(&self) -> anyhow::Result<Delegated> {
@@ -85,7 +139,14 @@ impl Serving {
         let pem = |flag: &str, path: &Option<PathBuf>| path.as_ref().map(|path| read(flag, path)).transpose();
         let users = pem("client-ca-file", &self.client_ca_file)?;
         let proxies = pem("requestheader-client-ca-file", &self.requestheader_client_ca_file)?;
-        Trust::new(users.as_deref(), proxies.as_deref())
+        let headers = Headers {
+            allowed_names: self.requestheader_allowed_names.clone(),
+            user: self.requestheader_username_headers.clone(),
+            uid: self.requestheader_uid_headers.clone(),
+            group: self.requestheader_group_headers.clone(),
+            extra_prefix: self.requestheader_extra_headers_prefix.clone(),
+        };
+        Trust::new(users.as_deref(), proxies.as_deref(), headers)
             .context("--client-ca-file and --requestheader-client-ca-file")
     }
 
@@ -95,11 +156,7 @@ impl Serving {
             (Some(certificate), Some(key)) => {
                 (read("tls-cert-file", certificate)?, read("tls-private-key-file", key)?)
             }
-            _ => {
-                let own = Authority::generate(clock.now())?;
-                let server = own.server_certificate(&[self.bind_address], clock.now())?;
-                (server.certificate, server.key)
-            }
+            _ => certificates::own(self.cert_dir.as_deref(), self.bind_address, clock)?,
         };
         let mut provider = rustls::crypto::ring::default_provider();
         restrict(&mut provider, &self.tls_cipher_suites)?;
@@ -115,13 +172,14 @@ impl Serving {
             true => builder.with_no_client_auth(),
             false => builder.with_client_cert_verifier(Arc::new(trust)),
         };
-        let certificates = rustls_pemfile::certs(&mut certificate.as_bytes())
-            .collect::<Result<_, _>>()
-            .context("--tls-cert-file")?;
-        let key = rustls_pemfile::private_key(&mut key.as_bytes()).context("--tls-private-key-file")?;
-        let key = key.context("--tls-private-key-file: there is no private key in it")?;
-        let mut config = builder.with_single_cert(certificates, key).context("--tls-cert-file")?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let usual = certificates::certified(&certificate, &key)
+            .context("--tls-cert-file and --tls-private-key-file")?;
+        let resolver = certificates::Resolver::new(usual, &self.tls_sni_cert_key)?;
+        let mut config = builder.with_cert_resolver(Arc::new(resolver));
+        config.alpn_protocols = match self.disable_http2_serving {
+            true => vec![b"http/1.1".to_vec()],
+            false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }

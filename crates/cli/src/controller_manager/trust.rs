@@ -1,5 +1,6 @@
 //! Whose client certificates are believed: those of users, and those of proxies that speak for users.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -15,12 +16,25 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 pub(crate) struct Trust {
     users: Option<Arc<dyn ClientCertVerifier>>,
     proxies: Option<Arc<dyn ClientCertVerifier>>,
+    headers: Headers,
+}
+
+/// How proxies say for whom they ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Headers {
+    /// Proxies that are believed; none: all.
+    pub(crate) allowed_names: Vec<String>,
+    pub(crate) user: Vec<String>,
+    pub(crate) uid: Vec<String>,
+    pub(crate) group: Vec<String>,
+    pub(crate) extra_prefix: Vec<String>,
 }
 
 impl Trust {
     /// The authorities of users and of proxies, as PEM.
-    pub(crate) fn new(users: Option<&str>, proxies: Option<&str>) -> anyhow::Result<Self> {
-        Ok(Self { users: users.map(verifier).transpose()?, proxies: proxies.map(verifier).transpose()? })
+    pub(crate) fn new(users: Option<&str>, proxies: Option<&str>, headers: Headers) -> anyhow::Result<Self> {
+        let (users, proxies) = (users.map(verifier).transpose()?, proxies.map(verifier).transpose()?);
+        Ok(Self { users, proxies, headers })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -36,8 +50,8 @@ impl Trust {
         let verifies = |verifier: &Option<Arc<dyn ClientCertVerifier>>| {
             verifier.as_ref().is_some_and(|verifier| accepts(&**verifier, certificates))
         };
-        if verifies(&self.proxies) {
-            return named_in_headers(headers);
+        if verifies(&self.proxies) && self.headers.believe(certificates.first()?) {
+            return self.headers.named(headers);
         }
         if verifies(&self.users) { of_certificate(certificates.first()?) } else { None }
     }
@@ -67,12 +81,32 @@ fn of_certificate(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
     Some(UserInfo { username: Some(name), groups: Some(groups), ..UserInfo::default() })
 }
 
-fn named_in_headers(headers: &HeaderMap) -> Option<UserInfo> {
-    let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
-    let username = headers.get("x-remote-user").and_then(text)?;
-    let mut groups: Vec<String> = headers.get_all("x-remote-group").iter().filter_map(text).collect();
-    groups.push("system:authenticated".into());
-    Some(UserInfo { username: Some(username), groups: Some(groups), ..UserInfo::default() })
+impl Headers {
+    /// Whether a proxy of this certificate is one of those that are believed.
+    fn believe(&self, certificate: &CertificateDer<'_>) -> bool {
+        let name = of_certificate(certificate).and_then(|proxy| proxy.username);
+        self.allowed_names.is_empty() || name.is_some_and(|name| self.allowed_names.contains(&name))
+    }
+
+    /// For whom a proxy asks.
+    fn named(&self, headers: &HeaderMap) -> Option<UserInfo> {
+        let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
+        let first =
+            |names: &[String]| names.iter().find_map(|name| headers.get(name.as_str()).and_then(text));
+        let all = self.group.iter().flat_map(|name| headers.get_all(name.as_str()));
+        let mut groups: Vec<String> = all.filter_map(text).collect();
+        groups.push("system:authenticated".into());
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, value) in headers {
+            let prefixes = self.extra_prefix.iter().map(|prefix| prefix.to_lowercase());
+            let mut keys = prefixes.filter_map(|prefix| name.as_str().strip_prefix(prefix.as_str()));
+            if let (Some(key), Some(value)) = (keys.next(), text(value)) {
+                extra.entry(key.to_owned()).or_default().push(value);
+            }
+        }
+        let (username, uid) = (Some(first(&self.user)?), first(&self.uid));
+        Some(UserInfo { username, uid, groups: Some(groups), extra: Some(extra) })
+    }
 }
 
 /// In the handshake any of them will do; none is needed.
@@ -142,12 +176,18 @@ mod tests {
             Authority::generate(now).unwrap(),
         );
         let pem = |authority: &Authority| authority.identity().certificate.clone();
-        let trust = Trust::new(Some(&pem(&users)), Some(&pem(&proxies))).unwrap();
+        let headers = Headers { user: vec!["x-remote-user".into()], ..Headers::default() };
+        let trust = |allowed: &[&str]| {
+            let allowed_names = allowed.iter().map(|name| (*name).to_owned()).collect();
+            let headers = Headers { allowed_names, ..headers.clone() };
+            Trust::new(Some(&pem(&users)), Some(&pem(&proxies)), headers).unwrap()
+        };
         let remote = HeaderMap::from_iter([(
             http::HeaderName::from_static("x-remote-user"),
             http::HeaderValue::from_static("eve"),
         )]);
         let check = |authority: &Authority, headers: &HeaderMap, expected: Option<&str>| {
+            let trust = trust(&[]);
             let certificate = authority.client_certificate("jane", &["dev"], now).unwrap().certificate;
             let user = trust.user(&der(&certificate), headers);
             assert_eq!(user.and_then(|user| user.username).as_deref(), expected);
@@ -158,5 +198,8 @@ mod tests {
         check(&proxies, &remote, Some("eve"));
         check(&proxies, &HeaderMap::new(), None);
         check(&others, &remote, None);
+        let proxy = der(&proxies.client_certificate("jane", &[], now).unwrap().certificate);
+        assert!(trust(&["jane"]).user(&proxy, &remote).is_some());
+        assert!(trust(&["front"]).user(&proxy, &remote).is_none());
     }
 }

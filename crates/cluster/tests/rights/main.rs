@@ -18,7 +18,8 @@ use setpoint_apiserver::auth::{User, service_account_groups, service_account_nam
 use setpoint_apiserver::{ApiServer, Body, Config};
 use setpoint_cluster::{Cluster, InProcessSource, in_process_client};
 use setpoint_controllers::{
-    AddressPool, CertificateAuthority, Entry, MaskSizes, NodeRanges, Options, REGISTRY, Signers, TokenSigner,
+    AddressPool, CertificateAuthority, Entry, FeatureGates, MaskSizes, NodeRanges, Options, REGISTRY,
+    Signers, TokenSigner,
 };
 use setpoint_store::MemoryStore;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +62,12 @@ fn watched_client(api: &ApiServer, user: User, refused: &Refused) -> Client {
     Client::new(kube::Client::new(service, "default"))
 }
 
+/// Every feature on that some controller needs.
+fn gates() -> FeatureGates {
+    let needed = REGISTRY.iter().flat_map(|entry| entry.gates);
+    needed.fold(FeatureGates::default(), |gates, name| gates.with(name, true).expect("a feature"))
+}
+
 /// An authority made for this test.
 fn options(clock: &Clock) -> Options {
     let authority = setpoint_apiserver::tls::Authority::generate(clock.now()).expect("an authority");
@@ -68,6 +75,7 @@ fn options(clock: &Clock) -> Options {
     let signer = CertificateAuthority::from_pem(&identity.certificate, &identity.key).expect("an authority");
     let key = TokenSigner::generate_key().expect("a key");
     Options {
+        gates: gates(),
         root_ca: Some(identity.certificate.clone()),
         token_signer: Some(TokenSigner::from_pem(&key).expect("a key")),
         signers: Signers::all(signer),
@@ -186,6 +194,7 @@ async fn no_controller_is_refused_what_it_asks_for() {
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let config = Config::new(store, clock.clone(), runtime.rng.fork()).with_roles();
+    let config = Cluster::with_gates(config, &gates());
     let cluster = Cluster::with_config(config, runtime.clone()).await.expect("a cluster");
     let refused = Refused::default();
 
@@ -196,7 +205,7 @@ async fn no_controller_is_refused_what_it_asks_for() {
     for entry in REGISTRY {
         let mut context = manager.context().clone();
         context.client = watched_client(cluster.api(), account_of(entry), &refused);
-        for part in (entry.build)(&context, &options) {
+        for part in entry.parts(&context, &options) {
             manager.add(part);
         }
     }
@@ -249,6 +258,7 @@ async fn the_roles_of_controllers_allow_what_they_declare() {
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let config = Config::new(store, clock.clone(), runtime.rng.fork()).with_roles();
+    let config = Cluster::with_gates(config, &gates());
     let cluster = Cluster::with_config(config, runtime).await.expect("a cluster");
     let client = cluster.client();
     let mut beyond = Vec::new();

@@ -23,6 +23,7 @@ mod reconcile;
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use setpoint::queue::limiter;
@@ -33,12 +34,14 @@ use self::memory::Memory;
 use self::observe::Caches;
 use self::reconcile::{Attacher, Nodes, Volumes};
 use self::view::{Attachment, Driver, Node};
+use crate::flags::{Flag, duration, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-attach-detach-controller",
     aliases: &["attachdetach"],
     on_by_default: true,
+    gates: &[],
     summary: "attaches volumes to the nodes whose pods use them",
     watches: &[
         Access::watch("", "pods"),
@@ -57,6 +60,35 @@ pub(crate) const ENTRY: Entry = Entry {
     default_workers: 1,
     build,
 };
+
+/// Attachments are followed as they change: nothing is left to compare now and then, and nothing to turn off.
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::new(
+        "attach-detach-reconcile-sync-period",
+        "DURATION",
+        "1m",
+        "How often attachments are compared with what is known of them; they are followed as they change anyway.",
+        |_, text| match duration(text)? > Duration::from_secs(1) {
+            true => Ok(()),
+            false => Err("expected a duration greater than 1s".into()),
+        },
+    ),
+    Flag::new(
+        "disable-attach-detach-reconcile-sync",
+        "BOOL",
+        "false",
+        "Do not compare them now and then; they are followed as they change anyway.",
+        |_, text| truth(text).map(drop),
+    ),
+    Flag::new(
+        "disable-force-detach-on-timeout",
+        "BOOL",
+        "false",
+        "Never detach a volume from a node that still uses it, however long it is unhealthy, unless it is out of \
+         service.",
+        |options, text| truth(text).map(|never| options.force_detach = !never),
+    ),
+];
 
 /// The component that events name: that of its elder days.
 const COMPONENT: &str = "attachdetach-controller";
@@ -124,6 +156,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         by_node: by_node.clone(),
         caches,
         memory,
+        by_force: options.force_detach,
     });
     let informers = [&pods, &claims, &volumes, &nodes, &attachments, &drivers];
     let by_volume =

@@ -26,11 +26,13 @@ pub(super) struct Plan {
     pub(super) look_again: Option<Duration>,
 }
 
-/// `since` says since when a volume is to leave a node.
+/// `since` says since when a volume is to leave a node, `by_force` whether one that does not let go in time is
+/// made to.
 pub(super) fn plan(
     volume: &Volume,
     sites: &Sites,
     mut since: impl FnMut(&str) -> Timestamp,
+    by_force: bool,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
@@ -42,7 +44,7 @@ pub(super) fn plan(
         if attachment.meta().is_being_deleted() {
             continue;
         }
-        match may_detach(site, &name, since(node), now) {
+        match may_detach(site, &name, since(node), by_force, now) {
             May::Now { ask } => plan.detach.push((node.clone(), ask)),
             May::After(time) => plan.look_again = Some(plan.look_again.map_or(time, |least| least.min(time))),
         }
@@ -65,14 +67,14 @@ enum May {
     After(Duration),
 }
 
-fn may_detach(site: &Site, volume: &str, since: Timestamp, now: Timestamp) -> May {
+fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: bool, now: Timestamp) -> May {
     // Of a node that is not there nobody knows what it has in use.
     let (uses, healthy, out_of_service) = match &site.node {
         Some(node) => (node.uses(volume), node.is_healthy(), node.is_out_of_service()),
         None => (true, false, false),
     };
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    let too_long = waited > UNMOUNT_WITHIN;
+    let too_long = by_force && waited > UNMOUNT_WITHIN;
     if uses && !out_of_service && (healthy || !too_long) {
         // A node that is healthy says when it has let go.
         let left = UNMOUNT_WITHIN.saturating_sub(waited) + Duration::from_secs(1);
@@ -144,7 +146,7 @@ mod tests {
         let names = ["a", "b", "c"];
         let sites: Sites =
             names.iter().zip(sites).map(|(name, site)| ((*name).into(), site.clone())).collect();
-        let plan = plan(&volume(modes), &sites, |_| at(0), at(waited));
+        let plan = plan(&volume(modes), &sites, |_| at(0), true, at(waited));
         assert_eq!(plan.attach, attach.iter().map(|node| Box::from(*node)).collect::<Vec<_>>());
         let detach: Vec<(Box<str>, bool)> = detach.iter().map(|(node, ask)| ((*node).into(), *ask)).collect();
         assert_eq!(plan.detach, detach);

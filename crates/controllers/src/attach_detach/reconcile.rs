@@ -23,6 +23,8 @@ pub(super) struct Attacher {
     pub(super) by_node: Queue<Key>,
     pub(super) caches: Caches,
     pub(super) memory: Arc<Mutex<Memory>>,
+    /// Whether a node that does not let go in time is made to.
+    pub(super) by_force: bool,
 }
 
 pub(super) struct Volumes(pub(super) Arc<Attacher>);
@@ -55,7 +57,8 @@ impl Attacher {
         let now = self.clock.now();
         let plan = {
             let mut memory = self.memory.lock();
-            let plan = plan(volume, &sites, |node| memory.leaving_since(volume.key(), node, now), now);
+            let since = |node: &str| memory.leaving_since(volume.key(), node, now);
+            let plan = plan(volume, &sites, since, self.by_force, now);
             memory.keep(volume.key(), &plan.leaving, &plan.blocked);
             plan
         };

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "token-cleaner-controller",
     aliases: &["tokencleaner"],
     on_by_default: false,
+    gates: &[],
     summary: "removes bootstrap tokens that have expired",
     watches: &[Access::watch("", "secrets")],
     writes: &[Access::to("", "secrets", &["delete"])],

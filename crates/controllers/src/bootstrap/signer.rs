@@ -22,6 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "bootstrap-signer-controller",
     aliases: &["bootstrapsigner"],
     on_by_default: false,
+    gates: &[],
     summary: "signs the config map by which joining machines know the cluster",
     watches: &[Access::watch("", "secrets"), Access::watch("", "configmaps")],
     writes: &[Access::to("", "configmaps", &["update"])],

@@ -20,6 +20,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "certificatesigningrequest-approving-controller",
     aliases: &["csrapproving"],
     on_by_default: true,
+    gates: &[],
     summary: "approves the client certificates that kubelets may ask for",
     watches: &[Access::watch(GROUP, REQUESTS)],
     writes: &[

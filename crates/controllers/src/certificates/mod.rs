@@ -14,6 +14,8 @@
 //!  signing.rs    the four signers of kube-controller-manager
 //!  approving.rs  kubelets that may have a client certificate get it
 //!  cleaner.rs    requests that nobody needs any more go
+//!  pod_requests.rs   so do those of pods
+//!  trust_bundles.rs  the API server's authority is published
 //! ```
 //!
 //! What always holds:
@@ -25,11 +27,13 @@ pub(crate) mod approving;
 mod authority;
 pub(crate) mod cleaner;
 mod der;
+pub(crate) mod pod_requests;
 mod policy;
 mod request;
 pub(crate) mod signing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trust_bundles;
 mod usages;
 mod view;
 

@@ -25,6 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "certificatesigningrequest-signing-controller",
     aliases: &["csrsigning"],
     on_by_default: true,
+    gates: &[],
     summary: "signs the certificates that kubelets and clients are approved to have",
     watches: &[Access::watch(GROUP, REQUESTS)],
     writes: &[

@@ -25,6 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "clusterrole-aggregation-controller",
     aliases: &["clusterrole-aggregation"],
     on_by_default: true,
+    gates: &[],
     summary: "gathers the rules of cluster roles in others",
     watches: &[Access::watch("rbac.authorization.k8s.io", "clusterroles")],
     writes: &[Access::to("rbac.authorization.k8s.io", "clusterroles", &["escalate", "patch", "update"])],

@@ -36,6 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "cronjob-controller",
     aliases: &["cronjob"],
     on_by_default: true,
+    gates: &[],
     summary: "starts a CronJob's Jobs when they are due",
     watches: &[Access::watch("batch", "cronjobs"), Access::watch("batch", "jobs")],
     writes: &[

@@ -60,6 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "daemonset-controller",
     aliases: &["daemonset"],
     on_by_default: true,
+    gates: &[],
     summary: "keeps one of a DaemonSet's pods on every node that fits",
     watches: &[
         Access::watch("apps", "daemonsets"),

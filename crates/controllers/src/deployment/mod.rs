@@ -69,6 +69,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "deployment-controller",
     aliases: &["deployment"],
     on_by_default: true,
+    gates: &[],
     summary: "rolls a Deployment's pods from one template to the next",
     watches: &[
         Access::watch("apps", "deployments"),

@@ -74,9 +74,17 @@ fn counts(deployment: &Cached<Deployment>, members: &Members) -> DeploymentStatu
         available_replicas,
         // Fewer wanted than available: a scale-down is under way, and nothing is missing.
         unavailable_replicas: members.size().saturating_sub(available_replicas).max(0),
+        terminating_replicas: terminating(members),
         conditions: Vec::new(),
         collision_count: deployment.status.collision_count,
     }
+}
+
+/// How many pods are about to go, if all sets tell.
+fn terminating(members: &Members) -> Option<i32> {
+    let sets = members.new.iter().chain(&members.old);
+    let told = sets.map(|member| member.status().and_then(|status| status.terminating_replicas));
+    told.sum::<Option<i32>>().filter(|_| members.new.is_some() || !members.old.is_empty())
 }
 
 fn availability(deployment: &Cached<Deployment>, available: i32, now: Timestamp) -> Condition {

@@ -60,7 +60,6 @@ pub(super) struct RollingUpdate {
     pub(super) max_unavailable: Option<Amount>,
 }
 
-/// `terminatingReplicas` is not among it: its feature is off by default in v1.34.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct DeploymentStatus {
@@ -76,6 +75,9 @@ pub(super) struct DeploymentStatus {
     pub(super) available_replicas: i32,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) unavailable_replicas: i32,
+    /// Those that are about to go, where the sets tell of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) terminating_replicas: Option<i32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Option::is_none")]

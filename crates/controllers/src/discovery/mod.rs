@@ -1,6 +1,7 @@
 //! What the controllers of endpoints share: from services and pods to addresses and ports.
 //!
 //! ```text
+//!  settings.rs    what can be set for all of them
 //!  service.rs     the fields of a Service that decide who its endpoints are
 //!  backend.rs     a pod as somebody behind a service
 //!  address.rs     IP addresses and their families                                (pure)
@@ -17,6 +18,7 @@ pub(crate) mod backend;
 pub(crate) mod changes;
 pub(crate) mod membership;
 pub(crate) mod service;
+pub(crate) mod settings;
 pub(crate) mod slice;
 pub(crate) mod subset;
 pub(crate) mod trigger;

@@ -12,21 +12,20 @@ use setpoint::own_writes::OwnWrites;
 
 const BY_SERVICE: &str = "by-service";
 
-/// A change of a slice waits this long: often others of the same service follow.
-const DELAY: Duration = Duration::from_secs(1);
-
-/// Queues the service of every slice that somebody else changed, if `controller` keeps it or did so.
+/// Queues the service of every slice that somebody else changed, if `controller` keeps it or did so, after a
+/// delay: often others of the same service follow.
 pub(crate) fn follow_slices(
     slices: &Informer,
     queue: &Queue<Key>,
     writes: &Arc<OwnWrites<Key>>,
     controller: &'static str,
+    delay: Duration,
 ) {
     let (queue, writes) = (queue.clone(), writes.clone());
     slices.add_handler(move |event: &Event| {
         for service in services_of(event, controller) {
             if writes.is_news(&service, event) {
-                queue.add_after(service, DELAY);
+                queue.add_after(service, delay);
             }
         }
     });

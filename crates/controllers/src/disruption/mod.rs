@@ -42,6 +42,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "disruption-controller",
     aliases: &["disruption"],
     on_by_default: true,
+    gates: &[],
     summary: "says how many pods of a budget may be evicted",
     watches: &[
         Access::watch("policy", "poddisruptionbudgets"),

@@ -45,10 +45,11 @@ use crate::discovery::backend::Backend;
 use crate::discovery::changes::SliceHands;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::service::Service;
+use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_retries};
-use crate::flags::Flag;
+use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
@@ -57,6 +58,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "endpointslice-controller",
     aliases: &["endpointslice"],
     on_by_default: true,
+    gates: &[],
     summary: "lists a service's pods in EndpointSlices",
     watches: &[
         Access::watch("", "services"),
@@ -69,11 +71,26 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-service-endpoint-syncs", &ENTRY, "5")];
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("concurrent-service-endpoint-syncs", &ENTRY, "5"),
+    Flag::new("max-endpoints-per-slice", "N", "100", "The most endpoints in a slice.", |options, text| {
+        most(text).map(|most| options.endpoints.most_in_slice = most)
+    }),
+    Flag::new(
+        "endpointslice-updates-batch-period",
+        "DURATION",
+        "0s",
+        "How long changes of pods wait for others to come, before slices are written.",
+        |options, text| duration(text).map(|period| options.endpoints.slices_batch = period),
+    ),
+];
 
 /// How the controller signs its slices, and its events.
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const COMPONENT: &str = "endpoint-slice-controller";
+
+/// A change of a slice waits at least this long: often others of the same service follow.
+const SLICE_DELAY: Duration = Duration::from_secs(1);
 
 /// The longest wait between two tries.
 const LONGEST_RETRY: Duration = Duration::from_secs(1000);
@@ -95,13 +112,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let topology = Arc::new(Topology::default());
 
     services.add_handler(enqueue_self(&queue));
+    let batch = options.endpoints.slices_batch;
     let (paced, later) = (pace.clone(), queue.clone());
     follow_pods(&pods, &services, move |service| {
-        let delay = paced.delay(&service);
+        let delay = paced.delay(&service).max(batch);
         later.add_after(service, delay);
     });
     index_slices(&slices);
-    follow_slices(&slices, &queue, &writes, MANAGER);
+    follow_slices(&slices, &queue, &writes, MANAGER, batch.max(SLICE_DELAY));
     let changed = zones.clone();
     nodes.add_handler(move |event: &Event| {
         if node::moves_zones(event) {
@@ -121,6 +139,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         topology,
         writes,
         pace,
+        most_in_slice: options.endpoints.most_in_slice,
+        same_zone_or_node: options.gates.on("PreferSameTrafficDistribution"),
     };
     let watcher = Controller::new("endpointslice-controller-zones", zones, watcher).waits_for(&nodes);
     let controller = Controller::new(ENTRY.name, queue, keeper)

@@ -10,9 +10,6 @@ use super::plan::Sketch;
 use crate::discovery::changes::{Changes, Draft};
 use crate::discovery::slice::{EndpointSet, Port, Slice};
 
-/// The most endpoints in a slice.
-pub(super) const MOST: usize = 100;
-
 /// What to do so that `existing` slices list what is `wanted`.
 pub(super) fn pack(
     sketch: &Sketch<'_>,
@@ -20,26 +17,29 @@ pub(super) fn pack(
     existing: Vec<Cached<Slice>>,
     mut wanted: EndpointSet,
 ) -> Changes {
-    let mut changes = Changes::default();
+    let (most, mut changes) = (sketch.most, Changes::default());
     for slice in existing {
         keep(sketch, slice, &mut wanted, &mut changes);
     }
     // The fullest first.
     changes.update.sort_by_key(|draft| std::cmp::Reverse(draft.endpoints.len()));
     for draft in &mut changes.update {
-        fill(draft, &mut wanted);
+        fill(draft, &mut wanted, most);
     }
     while !wanted.is_empty() {
-        let roomy = if wanted.len() < MOST { roomiest_fit(&changes.unchanged, wanted.len()) } else { None };
+        let roomy = match wanted.len() < most {
+            true => roomiest_fit(&changes.unchanged, wanted.len(), most),
+            false => None,
+        };
         match roomy {
             Some(at) => {
                 let mut draft = sketch.edit(changes.unchanged.remove(at));
-                fill(&mut draft, &mut wanted);
+                fill(&mut draft, &mut wanted, most);
                 changes.update.push(draft);
             }
             None => {
                 let mut draft = sketch.new_slice(ports.to_vec());
-                fill(&mut draft, &mut wanted);
+                fill(&mut draft, &mut wanted, most);
                 changes.create.push(draft);
             }
         }
@@ -69,16 +69,16 @@ fn keep(sketch: &Sketch<'_>, slice: Cached<Slice>, wanted: &mut EndpointSet, cha
     }
 }
 
-fn fill(draft: &mut Draft, wanted: &mut EndpointSet) {
-    while draft.endpoints.len() < MOST {
+fn fill(draft: &mut Draft, wanted: &mut EndpointSet, most: usize) {
+    while draft.endpoints.len() < most {
         let Some((_, endpoint)) = wanted.pop_first() else { return };
         draft.endpoints.push(endpoint);
     }
 }
 
 /// The slice that is closest to full with so many more.
-fn roomiest_fit(slices: &[Cached<Slice>], more: usize) -> Option<usize> {
-    let room = |slice: &Cached<Slice>| MOST.checked_sub(slice.endpoints.len() + more);
+fn roomiest_fit(slices: &[Cached<Slice>], more: usize, most: usize) -> Option<usize> {
+    let room = |slice: &Cached<Slice>| most.checked_sub(slice.endpoints.len() + more);
     let fitting = slices.iter().enumerate().filter_map(|(at, slice)| Some((room(slice)?, at)));
     fitting.min().map(|(_, at)| at)
 }

@@ -26,6 +26,8 @@ pub(super) type Zones = BTreeMap<Box<str>, Option<String>>;
 pub(super) struct Sketch<'a> {
     pub(super) service: &'a Cached<Service>,
     pub(super) family: Family,
+    /// The most endpoints in a slice.
+    pub(super) most: usize,
     labels: BTreeMap<String, String>,
 }
 
@@ -55,8 +57,9 @@ pub(super) fn plan(
     pods: &[Cached<Backend>],
     zones: &Zones,
     existing: Vec<Cached<Slice>>,
+    most: usize,
 ) -> Plan {
-    let sketch = Sketch::new(service, family);
+    let sketch = Sketch::new(service, family, most);
     let (own, others): (Vec<_>, Vec<_>) =
         existing.into_iter().partition(|slice| is_owned_by(slice, "Service", &service.meta().uid));
     let mut by_ports: BTreeMap<PortsKey, Vec<Cached<Slice>>> = BTreeMap::new();
@@ -134,7 +137,7 @@ fn endpoint(
 }
 
 impl<'a> Sketch<'a> {
-    pub(super) fn new(service: &'a Cached<Service>, family: Family) -> Self {
+    pub(super) fn new(service: &'a Cached<Service>, family: Family, most: usize) -> Self {
         let own = service.meta().labels.iter().filter(|(key, _)| !RESERVED.contains(key));
         let mut labels: BTreeMap<String, String> =
             own.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -143,7 +146,7 @@ impl<'a> Sketch<'a> {
         }
         labels.insert(SERVICE_NAME.to_owned(), service.meta().name.to_string());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
-        Self { service, family, labels }
+        Self { service, family, most, labels }
     }
 
     /// Whether the labels that come from the service are not those of the service.

@@ -39,6 +39,9 @@ pub(super) struct SliceKeeper {
     pub(super) topology: Arc<Topology>,
     pub(super) writes: Arc<OwnWrites<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
+    pub(super) most_in_slice: usize,
+    /// Whether services may name the zone or the node that traffic should stay in.
+    pub(super) same_zone_or_node: bool,
 }
 
 /// What was observed of a service.
@@ -125,8 +128,8 @@ impl SliceKeeper {
         slices: Vec<Cached<Slice>>,
     ) -> Result<(), ReconcileError> {
         let Observed { service, pods, zones, .. } = observed;
-        let mut plan = plan(service, family, pods, zones, slices);
-        self.hint(&Sketch::new(service, family), &mut plan.changes);
+        let mut plan = plan(service, family, pods, zones, slices, self.most_in_slice);
+        self.hint(&Sketch::new(service, family, self.most_in_slice), &mut plan.changes);
         let uid = &service.meta().uid;
         plan.changes.recycle(|slice, draft| {
             slice.address_type == Some(draft.family) && is_owned_by(slice, "Service", uid)
@@ -157,7 +160,7 @@ impl SliceKeeper {
             );
         }
         self.topology.not_hinted(key, sketch.family);
-        match Close::named(service.spec.traffic_distribution.as_deref()) {
+        match Close::named(service.spec.traffic_distribution.as_deref(), self.same_zone_or_node) {
             Some(close) => keep_close(sketch, close, changes),
             None => remove_hints(sketch, changes),
         }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use setpoint::Cached;
 
 use super::hints::{NoHints, Shares, share_out};
-use super::packing::MOST;
 use super::plan::{Plan, Sketch, Zones, plan};
 use super::traffic::{Close, keep_close};
 use crate::discovery::address::Family;
@@ -14,6 +13,8 @@ use crate::discovery::changes::{Changes, Draft};
 use crate::discovery::service::Service;
 use crate::discovery::slice::{Endpoint, Slice};
 use crate::workload::fixtures::{at, cached};
+
+const MOST: usize = 100;
 
 fn service_json() -> Value {
     json!({
@@ -73,7 +74,7 @@ fn apply(changes: &Changes, made: &mut usize) -> Vec<Cached<Slice>> {
 }
 
 fn planned(pods: &[Cached<Backend>], slices: &[Cached<Slice>]) -> Plan {
-    plan(&service(), Family::IPv4, pods, &zones(), slices.to_vec())
+    plan(&service(), Family::IPv4, pods, &zones(), slices.to_vec(), MOST)
 }
 
 /// `created updated deleted unchanged`
@@ -127,7 +128,7 @@ fn a_service_without_endpoints_keeps_an_empty_slice() {
 #[test]
 fn conditions_follow_the_pod() {
     let check = |pod: Value, service: Value, expected: [bool; 3]| {
-        let plan = plan(&cached(service), Family::IPv4, &[cached(pod)], &zones(), Vec::new());
+        let plan = plan(&cached(service), Family::IPv4, &[cached(pod)], &zones(), Vec::new(), MOST);
         let conditions = plan.changes.create[0].endpoints[0].conditions;
         let all = [conditions.ready, conditions.serving, conditions.terminating];
         assert_eq!(all, expected.map(Some));
@@ -159,13 +160,14 @@ fn slices_follow_the_labels_of_their_service_and_go_with_another_one() {
     let slices = apply(&planned(&pods(0..2), &[]).changes, &mut made);
     let mut relabelled = service_json();
     relabelled["metadata"]["labels"] = json!({"team": "b"});
-    let changes = plan(&cached(relabelled), Family::IPv4, &pods(0..2), &zones(), slices.clone()).changes;
+    let changes =
+        plan(&cached(relabelled), Family::IPv4, &pods(0..2), &zones(), slices.clone(), MOST).changes;
     assert_eq!(counts(&changes), [0, 1, 0, 0]);
     assert_eq!(changes.update[0].labels["team"], "b");
 
     let mut namesake = service_json();
     namesake["metadata"]["uid"] = json!("other");
-    let changes = plan(&cached(namesake), Family::IPv4, &pods(0..2), &zones(), slices).changes;
+    let changes = plan(&cached(namesake), Family::IPv4, &pods(0..2), &zones(), slices, MOST).changes;
     assert_eq!(counts(&changes), [1, 0, 1, 0]);
 }
 
@@ -179,7 +181,7 @@ fn each_set_of_ports_has_its_own_slices() {
         cached(pod)
     };
     let pods = [named(0, 80), named(1, 81), named(2, 80), cached(pod_json(3, true))];
-    let changes = plan(&cached(spec), Family::IPv4, &pods, &zones(), Vec::new()).changes;
+    let changes = plan(&cached(spec), Family::IPv4, &pods, &zones(), Vec::new(), MOST).changes;
     let found: Vec<_> = changes
         .create
         .iter()
@@ -202,11 +204,11 @@ fn zones_hinted(changes: &Changes) -> Vec<String> {
 fn traffic_stays_in_the_zone_or_on_the_node() {
     let service = service();
     for (close, expected) in [
-        (Close::named(Some("PreferClose")), ["z0", "z1", "z2"]),
-        (Close::named(Some("PreferSameZone")), ["z0", "z1", "z2"]),
-        (Close::named(Some("PreferSameNode")), ["z0+n0", "z1+n1", "z2+n2"]),
+        (Close::named(Some("PreferClose"), true), ["z0", "z1", "z2"]),
+        (Close::named(Some("PreferSameZone"), true), ["z0", "z1", "z2"]),
+        (Close::named(Some("PreferSameNode"), true), ["z0+n0", "z1+n1", "z2+n2"]),
     ] {
-        let (sketch, mut made) = (Sketch::new(&service, Family::IPv4), 0);
+        let (sketch, mut made) = (Sketch::new(&service, Family::IPv4, MOST), 0);
         let mut changes = planned(&pods(0..3), &[]).changes;
         keep_close(&sketch, close.expect("a known name"), &mut changes);
         assert_eq!(zones_hinted(&changes), expected);
@@ -215,7 +217,8 @@ fn traffic_stays_in_the_zone_or_on_the_node() {
         keep_close(&sketch, close.expect("a known name"), &mut again);
         assert_eq!(counts(&again), [0, 0, 0, 1], "and then it stays");
     }
-    assert_eq!(Close::named(Some("Elsewhere")), None);
+    assert_eq!(Close::named(Some("Elsewhere"), true), None);
+    assert_eq!(Close::named(Some("PreferSameNode"), false), None);
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn each_zone_gets_its_share() {
     let service = service();
     let shared = |count: usize, shares: Option<&Shares>| {
         let mut changes = planned(&pods(0..count), &[]).changes;
-        let counts = share_out(&Sketch::new(&service, Family::IPv4), shares, &mut changes);
+        let counts = share_out(&Sketch::new(&service, Family::IPv4, MOST), shares, &mut changes);
         counts.map(|counts| {
             counts.into_iter().map(|(zone, count)| format!("{zone}:{count}")).collect::<Vec<_>>()
         })

@@ -12,11 +12,12 @@ pub(super) enum Close {
 }
 
 impl Close {
-    /// What a service asks for, if it is something that is known.
-    pub(super) fn named(distribution: Option<&str>) -> Option<Self> {
+    /// What a service asks for, if it is something that is known; `same` says whether the newer names are.
+    pub(super) fn named(distribution: Option<&str>, same: bool) -> Option<Self> {
         match distribution? {
-            "PreferClose" | "PreferSameZone" => Some(Self::SameZone),
-            "PreferSameNode" => Some(Self::SameNode),
+            "PreferClose" => Some(Self::SameZone),
+            "PreferSameZone" if same => Some(Self::SameZone),
+            "PreferSameNode" if same => Some(Self::SameNode),
             _ => None,
         }
     }

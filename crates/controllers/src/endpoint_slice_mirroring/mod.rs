@@ -11,7 +11,7 @@
 //!
 //! What always holds:
 //! - only the Endpoints of a service without a selector are mirrored, and none that say they should not be;
-//! - at most [`plan::MOST`] addresses of a subset are mirrored;
+//! - at most 1000 addresses of a subset are mirrored, or as many as is set;
 //! - slices are not looked at again before the cache shows what was last written for them.
 
 mod plan;
@@ -26,11 +26,12 @@ use self::plan::is_to_be_mirrored;
 use self::reconcile::Mirror;
 use crate::discovery::changes::SliceHands;
 use crate::discovery::service::Service;
+use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::{follow_slices, index_slices};
 use crate::discovery::{MAX_RETRIES, slow_retries};
-use crate::flags::Flag;
+use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use setpoint::own_writes::OwnWrites;
 
@@ -38,6 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "endpointslice-mirroring-controller",
     aliases: &["endpointslicemirroring"],
     on_by_default: true,
+    gates: &[],
     summary: "mirrors Endpoints that people write into EndpointSlices",
     watches: &[
         Access::watch("", "endpoints"),
@@ -49,8 +51,23 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-pub(crate) const FLAGS: &[Flag] =
-    &[Flag::workers("mirroring-concurrent-service-endpoint-syncs", &ENTRY, "5")];
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("mirroring-concurrent-service-endpoint-syncs", &ENTRY, "5"),
+    Flag::new(
+        "mirroring-max-endpoints-per-subset",
+        "N",
+        "1000",
+        "The most addresses of a subset that are mirrored.",
+        |options, text| most(text).map(|most| options.endpoints.most_in_subset = most),
+    ),
+    Flag::new(
+        "mirroring-endpointslice-updates-batch-period",
+        "DURATION",
+        "0s",
+        "How long changes that others make to mirrored slices wait for more to come.",
+        |options, text| duration(text).map(|period| options.endpoints.mirroring_batch = period),
+    ),
+];
 
 /// How the controller signs its slices, and its events.
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -89,7 +106,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
     });
     index_slices(&slices);
-    follow_slices(&slices, &queue, &writes, MANAGER);
+    follow_slices(&slices, &queue, &writes, MANAGER, options.endpoints.mirroring_batch);
 
     let mirror = Mirror {
         recorder: context.recorder(COMPONENT),
@@ -98,6 +115,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         slices: slices.lister(),
         hands: SliceHands::new(context, writes.clone()),
         writes,
+        most: options.endpoints.most_in_subset,
     };
     let controller = Controller::new(ENTRY.name, queue, mirror)
         .workers(options.workers(&ENTRY))

@@ -13,9 +13,6 @@ use crate::discovery::slice::{
 use crate::discovery::subset::{Address, Endpoints, Subset, repack};
 use crate::discovery::trigger::LAST_CHANGE;
 
-/// The most addresses of a subset that are mirrored.
-pub(super) const MOST: usize = 1000;
-
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -43,8 +40,9 @@ struct Wanted {
     skipped: usize,
 }
 
-pub(super) fn plan(endpoints: &Cached<Endpoints>, existing: Vec<Cached<Slice>>) -> Plan {
-    let wanted = Wanted::of(endpoints);
+/// At most so many addresses of a subset are mirrored.
+pub(super) fn plan(endpoints: &Cached<Endpoints>, existing: Vec<Cached<Slice>>, most: usize) -> Plan {
+    let wanted = Wanted::of(endpoints, most);
     let mut changes = Changes::default();
     let mut by_key: BTreeMap<SliceKey, Vec<Cached<Slice>>> = BTreeMap::new();
     for slice in existing {
@@ -125,13 +123,13 @@ fn annotations(endpoints: &Endpoints) -> BTreeMap<String, String> {
 }
 
 impl Wanted {
-    fn of(endpoints: &Endpoints) -> Self {
+    fn of(endpoints: &Endpoints, most: usize) -> Self {
         let mut wanted = Self::default();
-        repack(&endpoints.subsets).iter().for_each(|subset| wanted.add(subset));
+        repack(&endpoints.subsets).iter().for_each(|subset| wanted.add(subset, most));
         wanted
     }
 
-    fn add(&mut self, subset: &Subset) {
+    fn add(&mut self, subset: &Subset, most: usize) {
         let ports: Vec<Port> = subset.ports.iter().map(Port::from).collect();
         let key = ports_key(ports.clone());
         for family in [Family::IPv4, Family::IPv6] {
@@ -141,7 +139,7 @@ impl Wanted {
         let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
         let mut added = 0;
         for (address, ready) in all {
-            if added == MOST {
+            if added == most {
                 break;
             }
             match endpoint(address, ready) {
@@ -176,6 +174,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    const MOST: usize = 1000;
     use crate::workload::fixtures::cached;
 
     fn endpoints(subsets: Value) -> Cached<Endpoints> {
@@ -211,7 +211,7 @@ mod tests {
     fn each_family_and_each_set_of_ports_is_a_slice() {
         let world =
             endpoints(json!([subset(&["10.0.0.2", "fd00::1", "10.0.0.1"], 80), subset(&["10.0.0.3"], 81)]));
-        let plan = plan(&world, Vec::new());
+        let plan = plan(&world, Vec::new(), MOST);
         assert_eq!(
             words(&plan.changes.create),
             ["IPv4 80 10.0.0.1,10.0.0.2", "IPv4 81 10.0.0.3", "IPv6 80 fd00::1"]
@@ -224,15 +224,15 @@ mod tests {
     #[test]
     fn what_is_right_stays_and_what_is_not_is_rewritten() {
         let world = endpoints(json!([subset(&["10.0.0.1"], 80)]));
-        let first = plan(&world, Vec::new());
+        let first = plan(&world, Vec::new(), MOST);
         let slices = vec![stored("e-1", &first.changes.create[0])];
-        let again = plan(&world, slices.clone());
+        let again = plan(&world, slices.clone(), MOST);
         assert_eq!(again.changes.unchanged.len(), 1);
-        let moved = plan(&endpoints(json!([subset(&["10.0.0.2"], 80)])), slices.clone());
+        let moved = plan(&endpoints(json!([subset(&["10.0.0.2"], 80)])), slices.clone(), MOST);
         assert_eq!(words(&moved.changes.update), ["IPv4 80 10.0.0.2"]);
-        let other_port = plan(&endpoints(json!([subset(&["10.0.0.2"], 81)])), slices.clone());
+        let other_port = plan(&endpoints(json!([subset(&["10.0.0.2"], 81)])), slices.clone(), MOST);
         assert_eq!(words(&other_port.changes.update), ["IPv4 81 10.0.0.2"], "rewritten, not replaced");
-        let empty = plan(&endpoints(json!([])), slices);
+        let empty = plan(&endpoints(json!([])), slices, MOST);
         assert_eq!(empty.changes.delete.len(), 1);
     }
 
@@ -240,7 +240,7 @@ mod tests {
     fn what_is_no_address_or_too_much_is_skipped() {
         let many: Vec<String> = (0..MOST + 3).map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect();
         let mut ips: Vec<&str> = many.iter().map(String::as_str).collect();
-        let plan_of = |ips: &[&str]| plan(&endpoints(json!([subset(ips, 80)])), Vec::new());
+        let plan_of = |ips: &[&str]| plan(&endpoints(json!([subset(ips, 80)])), Vec::new(), MOST);
         assert_eq!((plan_of(&ips).invalid, plan_of(&ips).skipped), (0, 3));
         ips.truncate(2);
         ips.push("!");

@@ -7,7 +7,7 @@ use setpoint::owner::controller_ref;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::MANAGER;
-use super::plan::{MOST, Plan, is_to_be_mirrored, plan};
+use super::plan::{Plan, is_to_be_mirrored, plan};
 use crate::discovery::changes::{SliceHands, SliceOwner};
 use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
@@ -22,6 +22,8 @@ pub(super) struct Mirror {
     pub(super) slices: Lister<Slice>,
     pub(super) hands: SliceHands,
     pub(super) writes: Arc<OwnWrites<Key>>,
+    /// At most so many addresses of a subset are mirrored.
+    pub(super) most: usize,
 }
 
 impl Reconciler for Mirror {
@@ -32,7 +34,7 @@ impl Reconciler for Mirror {
         let Some(endpoints) = self.mirrored(key)? else { return self.clean_up(key).await };
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
-        let plan = plan(&endpoints, slices);
+        let plan = plan(&endpoints, slices, self.most);
         self.tell(&endpoints, &plan);
         let owner = SliceOwner {
             key,
@@ -73,9 +75,9 @@ impl Mirror {
         }
         if plan.skipped > plan.invalid {
             let message = format!(
-                "A max of {MOST} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses \
+                "A max of {} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses \
                  were skipped",
-                plan.skipped
+                self.most, plan.skipped
             );
             event("TooManyAddressesToMirror", message);
         }

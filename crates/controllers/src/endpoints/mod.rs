@@ -35,7 +35,7 @@ use crate::discovery::backend::Backend;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::service::Service;
 use crate::discovery::subset::Endpoints;
-use crate::flags::Flag;
+use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
@@ -44,6 +44,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "endpoints-controller",
     aliases: &["endpoint"],
     on_by_default: true,
+    gates: &[],
     summary: "lists the addresses of a service's pods in its Endpoints",
     watches: &[Access::watch("", "services"), Access::watch("", "pods"), Access::watch("", "endpoints")],
     writes: &[Access::to("", "endpoints", &["create", "delete", "update"]), EVENTS],
@@ -51,7 +52,16 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-endpoint-syncs", &ENTRY, "5")];
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("concurrent-endpoint-syncs", &ENTRY, "5"),
+    Flag::new(
+        "endpoint-updates-batch-period",
+        "DURATION",
+        "0s",
+        "How long changes of pods wait for others to come, before Endpoints are written.",
+        |options, text| duration(text).map(|period| options.endpoints.endpoints_batch = period),
+    ),
+];
 
 /// How the controller signs its events and the objects it keeps.
 const COMPONENT: &str = "endpoint-controller";
@@ -66,9 +76,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let writes = Arc::new(OwnWrites::new(&endpoints));
 
     services.add_handler(enqueue_self(&queue));
-    let (paced, later) = (pace.clone(), queue.clone());
+    let (paced, later, batch) = (pace.clone(), queue.clone(), options.endpoints.endpoints_batch);
     follow_pods(&pods, &services, move |service| {
-        let delay = paced.delay(&service);
+        let delay = paced.delay(&service).max(batch);
         later.add_after(service, delay);
     });
     let (own, touched) = (writes.clone(), queue.clone());

@@ -25,6 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "ephemeral-volume-controller",
     aliases: &["ephemeral-volume"],
     on_by_default: true,
+    gates: &[],
     summary: "makes the claims of volumes that live as long as their pods",
     watches: &[Access::watch("", "pods"), Access::watch("", "persistentvolumeclaims")],
     writes: &[

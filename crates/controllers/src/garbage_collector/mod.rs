@@ -58,6 +58,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "garbage-collector-controller",
     aliases: &["garbagecollector"],
     on_by_default: true,
+    gates: &[],
     summary: "deletes objects whose owners are gone",
     watches: &[Access::watch("*", "*")],
     writes: &[Access::to("*", "*", &["delete", "patch"]), EVENTS],

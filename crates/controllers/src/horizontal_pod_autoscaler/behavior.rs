@@ -8,9 +8,6 @@ use setpoint::historic::{self, Bug};
 use super::history::History;
 use super::view::{Behavior, Policy, Rules};
 
-/// How long a higher recommendation counts before replicas are taken away, where nobody says.
-const STABLE_BEFORE_DOWN: Duration = Duration::from_secs(300);
-
 /// A condition: its status, its reason and its message.
 pub(super) type Told = (bool, &'static str, &'static str);
 
@@ -28,6 +25,8 @@ pub(super) struct Decision {
 pub(super) struct Bounds {
     pub(super) min: i32,
     pub(super) max: i32,
+    /// How long a higher recommendation counts before replicas are taken away, where nobody says.
+    pub(super) stable_before_down: Duration,
 }
 
 const READY: Told = (true, "ReadyForNewScale", "recommended size matches current size");
@@ -61,10 +60,10 @@ pub(super) fn decide(
     now: Instant,
 ) -> Decision {
     let (stable, able) = match behavior {
-        None => stabilize_down(history, recommended, now),
-        Some(behavior) => stabilize(behavior, history, current, recommended, now),
+        None => stabilize_down(history, recommended, bounds.stable_before_down, now),
+        Some(behavior) => stabilize(behavior, history, current, recommended, bounds.stable_before_down, now),
     };
-    history.recommend(recommended, now);
+    history.recommend(recommended, bounds.stable_before_down, now);
     let (replicas, limited) = match behavior {
         None => limit(current, stable, bounds),
         Some(behavior) => limit_rate(behavior, history, current, stable, bounds, now),
@@ -72,11 +71,11 @@ pub(super) fn decide(
     Decision { replicas, able, limited }
 }
 
-fn stabilize_down(history: &History, recommended: i32, now: Instant) -> (i32, Told) {
+fn stabilize_down(history: &History, recommended: i32, window: Duration, now: Instant) -> (i32, Told) {
     if historic::has(Bug::ScaleDownAtOnce) {
         return (recommended, READY);
     }
-    let highest = history.recommended(STABLE_BEFORE_DOWN, now).max().unwrap_or(recommended).max(recommended);
+    let highest = history.recommended(window, now).max().unwrap_or(recommended).max(recommended);
     (highest, if highest == recommended { READY } else { STABLE_DOWN })
 }
 
@@ -85,10 +84,11 @@ fn stabilize(
     history: &History,
     current: i32,
     recommended: i32,
+    window: Duration,
     now: Instant,
 ) -> (i32, Told) {
     let up = history.recommended(behavior.scale_up.window(Duration::ZERO), now);
-    let down = history.recommended(behavior.scale_down.window(STABLE_BEFORE_DOWN), now);
+    let down = history.recommended(behavior.scale_down.window(window), now);
     let (lowest, highest) = (up.chain([recommended]).min(), down.chain([recommended]).max());
     let stable = current.max(lowest.unwrap_or(recommended)).min(highest.unwrap_or(recommended));
     let told = if recommended >= current { STABLE_UP } else { STABLE_DOWN };
@@ -96,7 +96,7 @@ fn stabilize(
 }
 
 /// Without a behaviour: no more than twice as many at a time, or four.
-fn limit(current: i32, wanted: i32, Bounds { min, max }: Bounds) -> (i32, Told) {
+fn limit(current: i32, wanted: i32, Bounds { min, max, .. }: Bounds) -> (i32, Told) {
     let most = current.saturating_mul(2).max(4);
     let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
     if wanted < min {
@@ -113,7 +113,7 @@ fn limit_rate(
     history: &History,
     current: i32,
     wanted: i32,
-    Bounds { min, max }: Bounds,
+    Bounds { min, max, .. }: Bounds,
     now: Instant,
 ) -> (i32, Told) {
     let before = |policy: &Policy| history.replicas_before(current, policy.period(), now);

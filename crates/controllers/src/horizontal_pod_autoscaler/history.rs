@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use setpoint::Instant;
 
-/// The longest that anything here is asked for: the longest window that an autoscaler may have.
+/// The longest that an autoscaler's own window may be.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The memory of one autoscaler. With a look every 15 seconds at most 240 of each.
+/// The memory of one autoscaler: what lies within the longest window that is asked for. With a look every 15
+/// seconds, and no longer window set for all, that is at most 240 of each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     recommended: Vec<(Instant, i32)>,
@@ -23,8 +24,10 @@ impl History {
         }
     }
 
-    pub(super) fn recommend(&mut self, replicas: i32, now: Instant) {
-        self.recommended.retain(|(time, _)| now.saturating_duration_since(*time) <= LONGEST);
+    /// `window` is how far back somebody may ask.
+    pub(super) fn recommend(&mut self, replicas: i32, window: Duration, now: Instant) {
+        let window = window.max(LONGEST);
+        self.recommended.retain(|(time, _)| now.saturating_duration_since(*time) <= window);
         self.recommended.push((now, replicas));
     }
 

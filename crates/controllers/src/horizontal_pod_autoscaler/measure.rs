@@ -7,8 +7,9 @@ use setpoint::indexer::Indexer;
 use setpoint::{Clock, LabelSelector};
 use setpoint_quantity::{Format, Quantity};
 
-use super::metrics::{MetricsApi, MetricsError};
-use super::replicas::{Goal, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::metrics::{MetricsApi, MetricsError, Samples};
+use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::settings::{Start, Tolerances};
 use super::view::{MetricId, MetricSpec, ObjectRef, Replica, Source};
 use crate::served::Served;
 
@@ -17,6 +18,9 @@ pub(super) struct Gauge {
     pub(super) served: Served,
     pub(super) clock: Clock,
     pub(super) pods: Arc<Indexer>,
+    pub(super) start: Start,
+    /// Whether what pods ask for as a whole counts.
+    pub(super) whole_pods: bool,
 }
 
 /// What is measured for.
@@ -25,6 +29,7 @@ pub(super) struct Subject<'a> {
     pub(super) selector: &'a LabelSelector,
     pub(super) spec_replicas: i32,
     pub(super) status_replicas: i32,
+    pub(super) tolerances: Tolerances,
 }
 
 /// What a metric calls for.
@@ -119,8 +124,7 @@ impl Gauge {
         let samples = samples.map_err(|error| {
             format!("failed to get {resource} {of}: unable to get metrics for resource {resource}: {error}")
         })?;
-        let proposal =
-            propose(goal, subject.spec_replicas, samples, &self.replicas(subject), self.clock.now());
+        let proposal = self.by_samples(goal, subject, samples);
         let proposal = proposal.map_err(|error| format!("failed to get {resource} {of}: {error}"))?;
         let mut current = json!({"averageValue": amount(proposal.usage, resource == "memory")});
         if let Some(utilization) = proposal.utilization {
@@ -139,8 +143,7 @@ impl Gauge {
         let samples = self.metrics.pods(name, subject.namespace, subject.selector, selector.as_ref()).await;
         let samples = samples.map_err(|error| format!("unable to get metric {name}: {error}"))?;
         let goal = Goal::Value { milli: source.target.average_value.unwrap_or(0).max(1) };
-        let proposal =
-            propose(goal, subject.spec_replicas, samples, &self.replicas(subject), self.clock.now());
+        let proposal = self.by_samples(goal, subject, samples);
         let proposal = proposal.map_err(|error| error.to_string())?;
         let told =
             json!({"metric": source.metric, "current": {"averageValue": amount(proposal.usage, false)}});
@@ -184,7 +187,12 @@ impl Gauge {
         }
         let usage =
             usage.map_err(|cause| (cause.clone(), format!("failed to get {name} object metric: {cause}")))?;
-        let proposal = propose_by_average(subject.status_replicas, usage, average.unwrap_or(1).max(1));
+        let proposal = propose_by_average(
+            subject.status_replicas,
+            usage,
+            average.unwrap_or(1).max(1),
+            subject.tolerances,
+        );
         Ok(told(
             proposal,
             "averageValue",
@@ -237,7 +245,8 @@ impl Gauge {
                 let usage = usage.map_err(|cause| {
                     (cause.clone(), format!("failed to get {name} external metric: {cause}"))
                 })?;
-                Ok(told(propose_by_average(subject.status_replicas, usage, average.max(1)), "averageValue"))
+                let (replicas, tolerances) = (subject.status_replicas, subject.tolerances);
+                Ok(told(propose_by_average(replicas, usage, average.max(1), tolerances), "averageValue"))
             }
             (None, Some(value)) => {
                 let more =
@@ -253,15 +262,30 @@ impl Gauge {
     }
 
     fn by_value(&self, subject: &Subject<'_>, usage: i64, target: i64) -> Result<Proposal, String> {
-        let proposal = propose_by_value(subject.spec_replicas, usage, target.max(1), &self.replicas(subject));
+        let (replicas, tolerances) = (subject.spec_replicas, subject.tolerances);
+        let proposal = propose_by_value(replicas, usage, target.max(1), &self.replicas(subject), tolerances);
         proposal.map_err(|error: NoNumber| format!("unable to calculate ready pods: {error}"))
+    }
+
+    fn by_samples(
+        &self,
+        goal: Goal<'_>,
+        subject: &Subject<'_>,
+        samples: Samples,
+    ) -> Result<Proposal, NoNumber> {
+        let rules = Leniency { tolerances: subject.tolerances, start: self.start };
+        propose(goal, subject.spec_replicas, samples, &self.replicas(subject), rules, self.clock.now())
     }
 
     /// The pods of the target.
     fn replicas(&self, subject: &Subject<'_>) -> Vec<Replica> {
         let pods = self.pods.list(Some(subject.namespace));
         let selected = pods.iter().filter(|pod| subject.selector.matches(&pod.meta().labels));
-        selected.filter_map(|pod| Replica::of(pod).ok()).collect()
+        let mut replicas: Vec<_> = selected.filter_map(|pod| Replica::of(pod).ok()).collect();
+        if !self.whole_pods {
+            replicas.iter_mut().for_each(|pod| pod.requests.clear());
+        }
+        replicas
     }
 }
 

@@ -5,6 +5,7 @@
 //! Writes: the scale of any kind (update), HorizontalPodAutoscaler status (update).
 //!
 //! ```text
+//!  settings.rs   what can be set for all of them
 //!  view.rs       autoscalers and pods as they are read
 //!  metrics.rs    the three metrics APIs
 //!  replicas.rs   from measurements to a number of replicas                    (pure)
@@ -16,7 +17,7 @@
 //! ```
 //!
 //! What always holds:
-//! - an autoscaler is looked at every 15 seconds, and never sooner after a change;
+//! - an autoscaler is looked at every 15 seconds (unless set otherwise), and never sooner after a change;
 //! - a target of zero replicas is left alone; one outside the bounds is brought inside without measuring;
 //! - of several metrics the one that calls for most counts, and none that cannot be had makes the target
 //!   smaller;
@@ -28,12 +29,11 @@ mod measure;
 mod metrics;
 mod reconcile;
 mod replicas;
+pub(crate) mod settings;
 mod status;
 #[cfg(test)]
 mod tests;
 mod view;
-
-use std::time::Duration;
 
 use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
@@ -43,7 +43,6 @@ use self::measure::Gauge;
 use self::metrics::MetricsApi;
 use self::reconcile::Autoscaler;
 use self::view::Hpa;
-use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::served::Served;
 use crate::workload::pod::Pod;
@@ -52,6 +51,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "horizontal-pod-autoscaler-controller",
     aliases: &["horizontalpodautoscaling"],
     on_by_default: true,
+    gates: &[],
     summary: "scales workloads as metrics call for it",
     watches: &[Access::watch("autoscaling", "horizontalpodautoscalers"), Access::watch("", "pods")],
     writes: &[
@@ -66,29 +66,28 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-horizontal-pod-autoscaler-syncs", &ENTRY, "5")];
-
 const COMPONENT: &str = "horizontal-pod-autoscaler";
-
-/// How long from one look to the next.
-const PERIOD: Duration = Duration::from_secs(15);
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let hpas = context.informers.of::<Hpa>();
     let pods = context.informers.of::<Pod>();
-    let limiter = std::sync::Arc::new(PerKey::new(Backoff::doubling(PERIOD, PERIOD)));
+    let settings = options.autoscaler;
+    let period = settings.period;
+    let limiter = std::sync::Arc::new(PerKey::new(Backoff::doubling(period, period)));
     let queue = Queue::with_rate_limiter("horizontalpodautoscaler", &context.runtime, limiter);
     let changed = queue.clone();
     hpas.add_handler(move |event: &Event| match event {
         // What is remembered of it is forgotten at once.
         Event::Deleted { last, .. } => changed.add(last.key().clone()),
-        event => changed.add_after(event.object().key().clone(), PERIOD),
+        event => changed.add_after(event.object().key().clone(), period),
     });
     let gauge = Gauge {
         metrics: MetricsApi::new(context.client.clone()),
         served: Served::new(context),
         clock: context.runtime.clock.clone(),
         pods: pods.objects().clone(),
+        start: settings.start,
+        whole_pods: options.gates.on("PodLevelResources"),
     };
     let autoscaler = Autoscaler {
         client: context.client.clone(),
@@ -97,6 +96,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         served: Served::new(context),
         hpas: hpas.lister(),
         gauge,
+        settings,
+        own_tolerances: options.gates.on("HPAConfigurableTolerance"),
         memory: Default::default(),
     };
     let controller = Controller::new(ENTRY.name, queue, autoscaler)

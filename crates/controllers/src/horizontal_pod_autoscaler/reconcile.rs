@@ -13,10 +13,10 @@ use setpoint::{
     ReconcileError, Reconciler, Recorder,
 };
 
-use super::PERIOD;
 use super::behavior::{Bounds, decide};
 use super::history::History;
 use super::measure::{Gauge, Subject};
+use super::settings::{Settings, Tolerances};
 use super::status::{ABLE, ACTIVE, LIMITED};
 use super::view::{Hpa, HpaStatus, ObjectRef};
 use crate::served::Served;
@@ -32,6 +32,9 @@ pub(super) struct Autoscaler {
     pub(super) served: Served,
     pub(super) hpas: Lister<Hpa>,
     pub(super) gauge: Gauge,
+    pub(super) settings: Settings,
+    /// Whether autoscalers may say themselves how far from their targets they tolerate.
+    pub(super) own_tolerances: bool,
     /// One entry per autoscaler, forgotten with it.
     pub(super) memory: Mutex<BTreeMap<Key, Memory>>,
 }
@@ -81,7 +84,7 @@ impl Reconciler for Autoscaler {
         let mut status = hpa.status.clone();
         let scaled = self.scale_target(&hpa, &mut status).await;
         self.write(&hpa, &status).await?;
-        scaled.map(|()| Outcome::CheckAfter(PERIOD))
+        scaled.map(|()| Outcome::CheckAfter(self.settings.period))
     }
 }
 
@@ -112,11 +115,6 @@ impl Autoscaler {
             Ok(resolve) => resolve,
             Err(failure) => {
                 status.current_replicas = current;
-                // More than is allowed was wanted before the bounds changed: the target has followed them, and
-                // the status that said so got lost.
-                if status.desired_replicas > hpa.spec.max_replicas {
-                    status.desired_replicas = current;
-                }
                 self.tell(hpa, EventType::Warning, "FailedComputeMetricsReplicas", &failure);
                 return Err(ReconcileError::retry(format!(
                     "failed to compute desired number of replicas based on listed metrics for {reference}: {failure}"
@@ -165,7 +163,8 @@ impl Autoscaler {
             "All metrics below target".to_owned()
         };
         let decision = self.remember(hpa.key(), |memory| {
-            let (behavior, bounds) = (hpa.spec.behavior.as_ref(), Bounds { min, max });
+            let behavior = hpa.spec.behavior.as_ref();
+            let bounds = Bounds { min, max, stable_before_down: self.settings.downscale_stabilization };
             decide(behavior, &mut memory.history, current, measured.replicas, bounds, self.clock.instant())
         });
         let now = self.clock.now();
@@ -189,6 +188,10 @@ impl Autoscaler {
             selector: &selector,
             spec_replicas: scale.spec_replicas,
             status_replicas: scale.status_replicas,
+            tolerances: Tolerances::of(
+                &self.settings,
+                hpa.spec.behavior.as_ref().filter(|_| self.own_tolerances),
+            ),
         };
         let mut measured = Measured { replicas: 0, by: String::new(), statuses: Vec::new(), failure: None };
         let (mut failures, mut first) = (0, None);

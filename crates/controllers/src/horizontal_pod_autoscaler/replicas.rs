@@ -5,14 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::metrics::{Sample, Samples};
+use super::settings::{Start, Tolerances};
 use super::view::Replica;
-
-/// How far from its target a ratio may be without anything being done.
-const TOLERANCE: f64 = 0.1;
-/// How long a pod that starts may use processors as if there were no tomorrow.
-const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_secs(300);
-/// A pod that has never been ready after this long was never ready.
-const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
 
 /// Why no number can be told, in the words of v1.34.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +42,13 @@ pub(super) enum Goal<'a> {
     Value { milli: i64 },
 }
 
+/// What is overlooked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leniency {
+    pub(super) tolerances: Tolerances,
+    pub(super) start: Start,
+}
+
 /// The pods of a target, sorted out by what can be told of them.
 #[derive(Default)]
 struct Groups {
@@ -70,12 +71,13 @@ pub(super) fn propose(
     current: i32,
     mut samples: Samples,
     pods: &[Replica],
+    Leniency { tolerances, start }: Leniency,
     now: Timestamp,
 ) -> Result<Proposal, NoNumber> {
     if pods.is_empty() {
         return Err(NoNumber::NoPods);
     }
-    let groups = Groups::of(pods, &samples, goal.resource() == Some("cpu"), now);
+    let groups = Groups::of(pods, &samples, (goal.resource() == Some("cpu")).then_some(start), now);
     samples.retain(|pod, _| !groups.ignored.contains(pod) && !groups.unready.contains(pod));
     if samples.is_empty() {
         return Err(NoNumber::NoMetrics);
@@ -85,7 +87,7 @@ pub(super) fn propose(
     let proposal = |replicas| Proposal { replicas, usage: usage.usage, utilization: usage.utilization };
     let with_unready = !groups.unready.is_empty() && usage.ratio > 1.0;
     if !with_unready && groups.missing.is_empty() {
-        let replicas = if is_close(usage.ratio) { current } else { times(usage.ratio, groups.ready) };
+        let replicas = if tolerances.cover(usage.ratio) { current } else { times(usage.ratio, groups.ready) };
         return Ok(proposal(replicas));
     }
     // Who cannot be measured is taken for what makes the smallest difference.
@@ -101,7 +103,7 @@ pub(super) fn propose(
     }
     let ratio = goal.usage(&samples, &requests)?.ratio;
     let turned = (usage.ratio < 1.0 && ratio > 1.0) || (usage.ratio > 1.0 && ratio < 1.0);
-    if is_close(ratio) || turned {
+    if tolerances.cover(ratio) || turned {
         return Ok(proposal(current));
     }
     let replicas = times(ratio, samples.len());
@@ -115,11 +117,12 @@ pub(super) fn propose_by_value(
     usage: i64,
     target: i64,
     pods: &[Replica],
+    tolerances: Tolerances,
 ) -> Result<Proposal, NoNumber> {
     let ratio = usage as f64 / target as f64;
     let replicas = match current {
         0 => times(ratio, 1),
-        current if is_close(ratio) => current,
+        current if tolerances.cover(ratio) => current,
         _ if pods.is_empty() => return Err(NoNumber::NoPods),
         _ => times(ratio, pods.iter().filter(|pod| pod.is_running_and_ready()).count()),
     };
@@ -127,18 +130,15 @@ pub(super) fn propose_by_value(
 }
 
 /// How many replicas bring one value, shared out among all of them, to its target.
-pub(super) fn propose_by_average(replicas: i32, usage: i64, target: i64) -> Proposal {
+pub(super) fn propose_by_average(replicas: i32, usage: i64, target: i64, tolerances: Tolerances) -> Proposal {
     let ratio = usage as f64 / (target as f64 * f64::from(replicas));
-    let wanted = if is_close(ratio) { replicas } else { (usage as f64 / target as f64).ceil() as i32 };
+    let wanted =
+        if tolerances.cover(ratio) { replicas } else { (usage as f64 / target as f64).ceil() as i32 };
     Proposal {
         replicas: wanted,
         usage: (usage as f64 / f64::from(replicas)).ceil() as i64,
         utilization: None,
     }
-}
-
-fn is_close(ratio: f64) -> bool {
-    (1.0 - TOLERANCE..=1.0 + TOLERANCE).contains(&ratio)
 }
 
 fn times(ratio: f64, count: usize) -> i32 {
@@ -151,21 +151,21 @@ impl Replica {
     }
 
     /// Whether its use of processors says nothing: it starts, or has never been ready.
-    fn is_unready(&self, sample: &Sample, now: Timestamp) -> bool {
+    fn is_unready(&self, sample: &Sample, start: Start, now: Timestamp) -> bool {
         let (Some((status, since)), Some(started)) = (&self.ready, self.started) else { return true };
         let not_ready = status == "False";
         let since = since.unwrap_or(started);
-        if started + CPU_INITIALIZATION > now {
+        if started + start.cpu_initialization > now {
             let window = SignedDuration::try_from(sample.window).unwrap_or_default();
             not_ready || sample.time.is_none_or(|time| time < since + window)
         } else {
-            not_ready && started + INITIAL_READINESS > since
+            not_ready && started + start.initial_readiness > since
         }
     }
 }
 
 impl Groups {
-    fn of(pods: &[Replica], samples: &Samples, cpu: bool, now: Timestamp) -> Self {
+    fn of(pods: &[Replica], samples: &Samples, cpu: Option<Start>, now: Timestamp) -> Self {
         let mut groups = Self::default();
         for pod in pods {
             let name = pod.name.clone();
@@ -175,7 +175,7 @@ impl Groups {
             } else if pod.phase == "Pending" {
                 groups.unready.insert(name);
             } else if let Some(sample) = sample {
-                if cpu && pod.is_unready(sample, now) {
+                if cpu.is_some_and(|start| pod.is_unready(sample, start, now)) {
                     groups.unready.insert(name);
                 } else {
                     groups.ready += 1;

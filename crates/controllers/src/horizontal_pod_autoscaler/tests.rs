@@ -8,7 +8,8 @@ use setpoint::{Clock, Instant, Object};
 use super::behavior::{Bounds, decide};
 use super::history::History;
 use super::metrics::{Sample, Samples};
-use super::replicas::{Goal, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
+use super::settings::{Settings, Tolerances};
 use super::view::{Behavior, Replica};
 use crate::workload::fixtures::at;
 
@@ -38,9 +39,15 @@ fn samples(values: &[i64]) -> Samples {
 
 const HALF: Goal<'_> = Goal::Utilization { percent: 50, resource: "cpu", container: "" };
 
+const EVEN: Tolerances = Tolerances { down: 0.1, up: 0.1 };
+
+fn lenient() -> Leniency {
+    Leniency { tolerances: EVEN, start: Settings::default().start }
+}
+
 #[track_caller]
 fn check(goal: Goal<'_>, current: i32, values: &[i64], pods: &[Replica], expected: i32) {
-    let proposal = propose(goal, current, samples(values), pods, at(NOW)).expect("a number");
+    let proposal = propose(goal, current, samples(values), pods, lenient(), at(NOW)).expect("a number");
     assert_eq!(proposal.replicas, expected, "{goal:?} of {current} with {values:?}");
 }
 
@@ -52,8 +59,24 @@ fn replicas_follow_the_ratio_of_usage_to_goal() {
     check(HALF, 3, &[540, 540, 540], &running(3), 3);
     check(Goal::Value { milli: 100 }, 2, &[300, 100], &running(2), 4);
     check(Goal::Resource { milli: 100, resource: "memory" }, 2, &[60, 60], &running(2), 2);
-    let proposal = propose(HALF, 2, samples(&[500, 700]), &running(2), at(NOW));
+    let proposal = propose(HALF, 2, samples(&[500, 700]), &running(2), lenient(), at(NOW));
     assert_eq!(proposal, Ok(Proposal { replicas: 3, usage: 600, utilization: Some(60) }));
+}
+
+#[test]
+fn tolerances_are_those_of_all_unless_an_autoscaler_has_its_own() {
+    let check = |behavior: Value, expected: (f64, f64)| {
+        let behavior: Option<Behavior> = serde_json::from_value(behavior).expect("a behaviour");
+        let Tolerances { down, up } = Tolerances::of(&Settings::default(), behavior.as_ref());
+        assert_eq!((down, up), expected, "{behavior:?}");
+    };
+    check(Value::Null, (0.1, 0.1));
+    check(json!({"scaleUp": {}, "scaleDown": {}}), (0.1, 0.1));
+    check(json!({"scaleUp": {"tolerance": "50m"}, "scaleDown": {"tolerance": "0.5"}}), (0.5, 0.05));
+    let uneven = Tolerances { down: 0.5, up: 0.0 };
+    for (ratio, expected) in [(0.5, true), (0.49, false), (1.0, true), (1.01, false)] {
+        assert_eq!(uneven.cover(ratio), expected, "{ratio}");
+    }
 }
 
 #[test]
@@ -74,7 +97,7 @@ fn who_cannot_be_measured_dampens_the_change() {
 #[test]
 fn without_pods_or_requests_there_is_no_number() {
     let check = |pods: &[Replica], values: &[i64], expected: NoNumber| {
-        assert_eq!(propose(HALF, 1, samples(values), pods, at(NOW)), Err(expected));
+        assert_eq!(propose(HALF, 1, samples(values), pods, lenient(), at(NOW)), Err(expected));
     };
     check(&[], &[1], NoNumber::NoPods);
     check(&[pod("p0", "Pending", false)], &[1], NoNumber::NoMetrics);
@@ -88,15 +111,15 @@ fn without_pods_or_requests_there_is_no_number() {
 #[test]
 fn one_value_counts_for_all() {
     let by_value = |current, usage, pods: &[Replica]| {
-        propose_by_value(current, usage, 100, pods).map(|one| one.replicas)
+        propose_by_value(current, usage, 100, pods, EVEN).map(|one| one.replicas)
     };
     assert_eq!(by_value(2, 105, &running(2)), Ok(2));
     assert_eq!(by_value(2, 300, &running(2)), Ok(6));
     assert_eq!(by_value(0, 250, &[]), Ok(3));
     assert_eq!(by_value(2, 300, &[]), Err(NoNumber::NoPods));
-    let average = propose_by_average(2, 500, 100);
+    let average = propose_by_average(2, 500, 100, EVEN);
     assert_eq!((average.replicas, average.usage), (5, 250));
-    assert_eq!(propose_by_average(5, 500, 100).replicas, 5);
+    assert_eq!(propose_by_average(5, 500, 100, EVEN).replicas, 5);
 }
 
 /// What is decided when so much is recommended, each 15 seconds after the one before.
@@ -108,7 +131,7 @@ fn decisions(behavior: Value, start: i32, recommended: &[i32]) -> Vec<String> {
     let mut decided = Vec::new();
     for (n, recommended) in recommended.iter().enumerate() {
         let now: Instant = begin + Duration::from_secs(15 * (n as u64 + 1));
-        let bounds = Bounds { min: 1, max: 20 };
+        let bounds = Bounds { min: 1, max: 20, stable_before_down: Duration::from_secs(300) };
         let decision = decide(behavior.as_ref(), &mut history, current, *recommended, bounds, now);
         if decision.replicas != current {
             history.scaled(current, decision.replicas, now);

@@ -102,6 +102,8 @@ pub(super) struct Rules {
     pub(super) stabilization_window_seconds: Option<i32>,
     pub(super) select_policy: Option<String>,
     pub(super) policies: Option<Vec<Policy>>,
+    #[serde(deserialize_with = "fraction")]
+    pub(super) tolerance: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -135,7 +137,14 @@ fn milli<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::E
     encoded.as_ref().map(read).transpose().map_err(serde::de::Error::custom)
 }
 
-/// A pod as metrics are counted for it: decoded anew for each look, every 15 seconds.
+/// As a fraction, near enough.
+fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let encoded = Option::<Value>::deserialize(deserializer)?;
+    let read = |amount: &Value| Quantity::of(amount).map(|amount| amount.milli_value() as f64 / 1000.0);
+    encoded.as_ref().map(read).transpose().map_err(serde::de::Error::custom)
+}
+
+/// A pod as metrics are counted for it: decoded anew for each look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replica {
     pub(super) name: String,

@@ -31,6 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "ingress-controller",
     aliases: &[],
     on_by_default: true,
+    gates: &[],
     summary: "tells ingresses of its class where they can be reached",
     watches: &[
         Access::watch("networking.k8s.io", "ingresses"),

@@ -19,6 +19,8 @@ pub(super) struct Leftovers {
     pub(super) hands: Releasing,
     pub(super) pods: Arc<Indexer>,
     pub(super) jobs: Owners<Job>,
+    /// Whether Jobs that others manage are left to them.
+    pub(super) heeds_managers: bool,
 }
 
 impl Reconciler for Leftovers {
@@ -42,7 +44,9 @@ impl Leftovers {
         if (&*controller.api_version, &*controller.kind) != ("batch/v1", "Job") {
             return false;
         }
-        self.jobs.of(pod).is_none_or(|job| job.is_finished() && !job.is_managed_elsewhere())
+        self.jobs
+            .of(pod)
+            .is_none_or(|job| job.is_finished() && !(self.heeds_managers && job.is_managed_elsewhere()))
     }
 }
 

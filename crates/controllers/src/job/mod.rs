@@ -74,6 +74,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "job-controller",
     aliases: &["job"],
     on_by_default: true,
+    gates: &[],
     summary: "runs a Job's pods to their end and counts them",
     watches: &[Access::watch("batch", "jobs"), Access::watch("", "pods")],
     writes: &[
@@ -110,6 +111,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     jobs.add_handler(move |event: &setpoint::Event| on_job.job_changed(event));
     pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
 
+    let heeds_managers = options.gates.on("JobManagedBy");
     let releasing = Releasing::new(context.client.clone());
     let reconciler = Jobs {
         client: context.client.clone(),
@@ -128,9 +130,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pace,
         hands: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
         releasing: releasing.clone(),
+        heeds_managers,
     };
-    let letting_go =
-        Leftovers { hands: releasing, pods: pods.objects().clone(), jobs: Owners::new(jobs.lister()) };
+    let letting_go = Leftovers {
+        hands: releasing,
+        pods: pods.objects().clone(),
+        jobs: Owners::new(jobs.lister()),
+        heeds_managers,
+    };
     let workers = options.workers(&ENTRY);
     let counting = Controller::new(ENTRY.name, queue, reconciler).workers(workers).persistent();
     let leftovers = Controller::new("job-orphan-pods", leftovers, letting_go).workers(workers).persistent();

@@ -49,6 +49,8 @@ pub(super) struct Jobs {
     pub(super) pace: Arc<Pace<Key>>,
     pub(super) hands: PodControl,
     pub(super) releasing: Releasing,
+    /// Whether Jobs that others manage are left to them.
+    pub(super) heeds_managers: bool,
 }
 
 /// How a step went.
@@ -75,7 +77,10 @@ impl Reconciler for Jobs {
             self.pace.forget(key);
             return Ok(Outcome::Settled);
         };
-        if job.is_managed_elsewhere() || job.is_finished() || self.memory.is_newer_than(key, job.meta()) {
+        if (self.heeds_managers && job.is_managed_elsewhere())
+            || job.is_finished()
+            || self.memory.is_newer_than(key, job.meta())
+        {
             return Ok(Outcome::Settled);
         }
         if let CompletionMode::Unknown(_) = job.spec.completion_mode {

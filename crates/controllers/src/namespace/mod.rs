@@ -31,13 +31,14 @@ use setpoint::{Clock, Context, Controller, Event, Key, Kind, Queue, Runnable};
 
 use self::reconcile::Namespaces;
 use self::view::Namespace;
-use crate::flags::Flag;
+use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "namespace-controller",
     aliases: &["namespace"],
     on_by_default: true,
+    gates: &[],
     summary: "empties a namespace that is being deleted, then lets it go",
     watches: &[Access::watch("", "namespaces")],
     writes: &[
@@ -49,7 +50,16 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-namespace-syncs", &ENTRY, "10")];
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("concurrent-namespace-syncs", &ENTRY, "10"),
+    Flag::new(
+        "namespace-sync-period",
+        "DURATION",
+        "5m",
+        "How often a namespace that is being deleted is looked at while others keep it.",
+        |options, text| duration(text).map(|period| options.namespace_sync_period = period),
+    ),
+];
 
 /// Time for every API server to learn that nothing is to be created in the namespace any more.
 const GRACE: Duration = Duration::from_secs(5);
@@ -70,6 +80,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         clock: context.runtime.clock.clone(),
         kind: Kind::of::<Namespace>(),
         listed: namespaces.lister(),
+        period: options.namespace_sync_period,
     };
     let controller = Controller::new(ENTRY.name, queue, reconciler)
         .workers(options.workers(&ENTRY))

@@ -21,6 +21,8 @@ pub(super) struct Namespaces {
     pub(super) clock: Clock,
     pub(super) kind: Kind,
     pub(super) listed: Lister<Namespace>,
+    /// How often one that others keep is looked at.
+    pub(super) period: Duration,
 }
 
 impl Reconciler for Namespaces {
@@ -35,7 +37,7 @@ impl Reconciler for Namespaces {
         let Some(deleted_at) = namespace.meta().deletion_timestamp else { return Ok(Outcome::Settled) };
         let Some(namespace) = self.mark_terminating(namespace).await? else { return Ok(Outcome::Settled) };
         if namespace.spec.finalizers.is_empty() {
-            return Ok(Outcome::Settled);
+            return Ok(self.kept_by_others());
         }
         let mut findings = Findings::default();
         let estimate = self.empty(key.name(), deleted_at, &mut findings).await;
@@ -51,11 +53,16 @@ impl Reconciler for Namespaces {
             return Ok(Outcome::CheckAfter(Duration::from_secs(estimate.as_secs() / 2 + 1)));
         }
         self.finalize(namespace).await?;
-        Ok(Outcome::Settled)
+        Ok(self.kept_by_others())
     }
 }
 
 impl Namespaces {
+    /// What is left for others to do about a namespace may go on for long: new content may appear meanwhile.
+    fn kept_by_others(&self) -> Outcome {
+        if self.period.is_zero() { Outcome::Settled } else { Outcome::CheckAfter(self.period) }
+    }
+
     async fn get(&self, key: &Key) -> Result<Option<Cached<Namespace>>, ReconcileError> {
         let found = self.client.get(&self.kind, key).await.optional();
         read(found.attempting(format!("read namespace {key}"))?)

@@ -35,6 +35,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "node-ipam-controller",
     aliases: &["nodeipam"],
     on_by_default: true,
+    gates: &[],
     summary: "gives every node a range of addresses for its pods",
     watches: &[Access::watch("", "nodes")],
     writes: &[Access::to("", "nodes", &["patch"]), EVENTS],

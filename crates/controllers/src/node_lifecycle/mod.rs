@@ -61,6 +61,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "node-lifecycle-controller",
     aliases: &["nodelifecycle"],
     on_by_default: true,
+    gates: &[],
     summary: "taints nodes by their conditions, and notices when they fall silent",
     watches: &[
         Access::watch("", "nodes"),

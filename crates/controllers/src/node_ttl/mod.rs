@@ -27,6 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "ttl-controller",
     aliases: &["ttl"],
     on_by_default: true,
+    gates: &[],
     summary: "tells nodes how long they may rely on what they know",
     watches: &[Access::watch("", "nodes")],
     writes: &[Access::to("", "nodes", &["patch"])],

@@ -39,6 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "pod-garbage-collector-controller",
     aliases: &["podgc"],
     on_by_default: true,
+    gates: &[],
     summary: "removes pods that have ended long ago, or whose node is gone",
     watches: &[Access::watch("", "pods"), Access::watch("", "nodes")],
     writes: &[Access::to("", "pods", &["delete"]), Access::to("", "pods/status", &["patch"])],

@@ -39,13 +39,15 @@ use setpoint_volume::{
 
 use self::observe::Caches;
 use self::reconcile::{Binder, Claims, Volumes};
-use crate::flags::{Flag, duration, truth};
+use self::recycle::Recycling;
+use crate::flags::{Flag, duration, number, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-binder-controller",
     aliases: &["persistentvolume-binder"],
     on_by_default: true,
+    gates: &[],
     summary: "binds claims to volumes, has volumes made for them and reclaims those that are released",
     watches: &[
         Access::watch("", "persistentvolumeclaims"),
@@ -91,7 +93,61 @@ pub(crate) const FLAGS: &[Flag] = &[
         "Let the class of host paths make volumes, for trying things out on a single node.",
         |options, text| truth(text).map(|on| options.volume_binder.host_path_provisioner = on),
     ),
+    Flag::new(
+        "pv-recycler-minimum-timeout-hostpath",
+        "SECONDS",
+        "60",
+        "How long emptying a host path may take at least.",
+        |options, text| number(text).map(|seconds| options.volume_binder.recycling.host_path_least = seconds),
+    ),
+    Flag::new(
+        "pv-recycler-timeout-increment-hostpath",
+        "SECONDS",
+        "30",
+        "How much longer emptying a host path may take per gigabyte.",
+        |options, text| {
+            number(text).map(|seconds| options.volume_binder.recycling.host_path_per_gigabyte = seconds)
+        },
+    ),
+    Flag::new(
+        "pv-recycler-minimum-timeout-nfs",
+        "SECONDS",
+        "300",
+        "How long emptying an NFS volume may take at least.",
+        |options, text| number(text).map(|seconds| options.volume_binder.recycling.nfs_least = seconds),
+    ),
+    Flag::new(
+        "pv-recycler-increment-timeout-nfs",
+        "SECONDS",
+        "30",
+        "How much longer emptying an NFS volume may take per gigabyte.",
+        |options, text| {
+            number(text).map(|seconds| options.volume_binder.recycling.nfs_per_gigabyte = seconds)
+        },
+    ),
+    Flag::new("pv-recycler-pod-template-filepath-hostpath", "FILE", "", OWN_TEMPLATE, no_template),
+    Flag::new("pv-recycler-pod-template-filepath-nfs", "FILE", "", OWN_TEMPLATE, no_template),
+    Flag::new(
+        "flex-volume-plugin-dir",
+        "DIR",
+        FLEX_PLUGINS,
+        "Where plugins of flex volumes would be; none are run.",
+        |_, text| match text {
+            "" | FLEX_PLUGINS => Ok(()),
+            _ => Err("flex volumes are not supported: nothing is run from a directory of plugins".into()),
+        },
+    ),
 ];
+
+const FLEX_PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
+const OWN_TEMPLATE: &str = "Not supported: the pods that empty volumes are all made alike.";
+
+fn no_template(_: &mut Options, text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => Err("templates of one's own for the pods that empty volumes are not supported".into()),
+    }
+}
 
 /// What can be set from outside.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +158,8 @@ pub struct Settings {
     pub dynamic_provisioning: bool,
     /// Whether the class of host paths makes volumes: for trying things out on a single node.
     pub host_path_provisioner: bool,
+    /// How long emptying a volume may take.
+    pub recycling: Recycling,
 }
 
 impl Default for Settings {
@@ -110,6 +168,7 @@ impl Default for Settings {
             sync_period: Duration::from_secs(15),
             dynamic_provisioning: true,
             host_path_provisioner: false,
+            recycling: Recycling::default(),
         }
     }
 }

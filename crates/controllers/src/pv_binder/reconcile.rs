@@ -300,7 +300,10 @@ impl Binder {
         }
         let (kind, key) = (Kind::of::<PodVolumes>(), recycle::key(volume.key()));
         let Some(pod) = self.fresh::<PodVolumes>(&key).await? else {
-            let created = self.client.create(&kind, key.namespace(), &recycle::body(&volume)).await;
+            let created = self
+                .client
+                .create(&kind, key.namespace(), &recycle::body(&volume, self.settings.recycling))
+                .await;
             return created.map(|_| Outcome::Settled).attempting(format!("create pod {key}"));
         };
         if !pod.has_ended() {

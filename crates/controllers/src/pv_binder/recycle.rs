@@ -10,11 +10,28 @@ const NAMESPACE: &str = "default";
 const IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
 const EMPTY: &str =
     "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
-/// How long emptying may take at least, of a host path and of NFS, and per gigabyte.
-const HOST_PATH_SECONDS: i64 = 60;
-const NFS_SECONDS: i64 = 300;
-const SECONDS_PER_GIGABYTE: i64 = 30;
 const GIGABYTE: i64 = 1 << 30;
+
+/// How long emptying a volume may take, in seconds: at least, and per gigabyte.
+#[derive(Clone, Copy, Debug)]
+pub struct Recycling {
+    pub host_path_least: i64,
+    pub host_path_per_gigabyte: i64,
+    pub nfs_least: i64,
+    pub nfs_per_gigabyte: i64,
+}
+
+impl Default for Recycling {
+    fn default() -> Self {
+        Self { host_path_least: 60, host_path_per_gigabyte: 30, nfs_least: 300, nfs_per_gigabyte: 30 }
+    }
+}
+
+impl Recycling {
+    fn of_host_path(self) -> (i64, i64) {
+        (self.host_path_least, self.host_path_per_gigabyte)
+    }
+}
 
 pub(super) fn key(volume: &Key) -> Key {
     Key::namespaced(NAMESPACE, format!("{PREFIX}{}", volume.name()))
@@ -26,13 +43,16 @@ pub(super) fn volume_of(pod: &Key) -> Option<Key> {
     pod.name().strip_prefix(PREFIX).filter(|_| ours).map(Key::cluster)
 }
 
-pub(super) fn body(volume: &Cached<Volume>) -> Value {
-    let (source, least) = match (&volume.spec.host_path, &volume.spec.nfs) {
-        (Some(source), _) => (json!({"name": "vol", "hostPath": {"path": source.path}}), HOST_PATH_SECONDS),
-        (None, Some(nfs)) => {
-            (json!({"name": "vol", "nfs": {"server": nfs.server, "path": nfs.path}}), NFS_SECONDS)
+pub(super) fn body(volume: &Cached<Volume>, recycling: Recycling) -> Value {
+    let (source, (least, per_gigabyte)) = match (&volume.spec.host_path, &volume.spec.nfs) {
+        (Some(source), _) => {
+            (json!({"name": "vol", "hostPath": {"path": source.path}}), recycling.of_host_path())
         }
-        (None, None) => (json!({"name": "vol"}), HOST_PATH_SECONDS),
+        (None, Some(nfs)) => {
+            let source = json!({"name": "vol", "nfs": {"server": nfs.server, "path": nfs.path}});
+            (source, (recycling.nfs_least, recycling.nfs_per_gigabyte))
+        }
+        (None, None) => (json!({"name": "vol"}), recycling.of_host_path()),
     };
     let size = volume.size().value();
     json!({
@@ -40,7 +60,7 @@ pub(super) fn body(volume: &Cached<Volume>) -> Value {
         "kind": "Pod",
         "metadata": {"name": key(volume.key()).name(), "namespace": NAMESPACE},
         "spec": {
-            "activeDeadlineSeconds": (size / GIGABYTE * SECONDS_PER_GIGABYTE).max(least),
+            "activeDeadlineSeconds": (size / GIGABYTE).saturating_mul(per_gigabyte).max(least),
             "restartPolicy": "Never",
             "volumes": [source],
             "containers": [{

@@ -54,6 +54,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "replicaset-controller",
     aliases: &["replicaset"],
     on_by_default: true,
+    gates: &[],
     summary: "keeps as many pods of a template as a ReplicaSet wants",
     watches: &[Access::watch("apps", "replicasets"), Access::watch("", "pods")],
     writes: &[
@@ -68,15 +69,18 @@ pub(crate) const ENTRY: Entry = Entry {
 pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-replicaset-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
-    keeper::<ReplicaSet>(context, options, &ENTRY, Names { queue: "replicaset", component: ENTRY.name })
+    let names = Names { queue: "replicaset", component: ENTRY.name, counts_terminating: true };
+    keeper::<ReplicaSet>(context, options, &ENTRY, names)
 }
 
-/// By what names a keeper of replicas is known beside its own.
+/// By what names a keeper of replicas is known beside its own, and what else is different.
 pub(crate) struct Names {
     /// Of its queue, in metrics.
     pub(crate) queue: &'static str,
     /// As the source of events.
     pub(crate) component: &'static str,
+    /// Whether its status may count pods that are about to go.
+    pub(crate) counts_terminating: bool,
 }
 
 /// A controller of any kind that wants so many pods of a template.
@@ -112,6 +116,9 @@ pub(crate) fn keeper<R: Replicated>(
             sets: Dependents::of(&sets),
             pods: Dependents::of(&pods),
             expectations: expectations.clone(),
+            counts_terminating: names.counts_terminating
+                && options.gates.on("DeploymentReplicaSetTerminatingReplicas"),
+            by_cost: options.gates.on("PodDeletionCost"),
         },
         expectations,
         pace,

@@ -15,6 +15,10 @@ pub(super) struct Observer<R> {
     pub(super) sets: Dependents<R>,
     pub(super) pods: Dependents<Pod>,
     pub(super) expectations: Arc<Expectations<Key>>,
+    /// Whether pods that are about to go are counted.
+    pub(super) counts_terminating: bool,
+    /// Whether what pods say of the cost of their deletion counts.
+    pub(super) by_cost: bool,
 }
 
 /// How many pods there are on each node.
@@ -30,6 +34,10 @@ pub(super) struct Observed {
     pub(super) neighbours: Crowds,
     /// Whether the cache shows all that was created and deleted for this set.
     pub(super) caught_up: bool,
+    /// How many pods of the set are about to go, where they are counted.
+    pub(super) terminating: Option<i32>,
+    /// Whether what pods say of the cost of their deletion counts.
+    pub(super) by_cost: bool,
 }
 
 impl<R: Replicated> Observer<R> {
@@ -41,9 +49,10 @@ impl<R: Replicated> Observer<R> {
         // Asked before the pods are listed: what is observed after the list must not count for it.
         let caught_up = self.expectations.satisfied(set.key());
         let mut pods = self.pods.claimable_by(set.meta())?;
+        let terminating = self.counts_terminating.then(|| terminating(set, &pods));
         pods.retain(is_active);
         let neighbours = if pods.len() > set.spec().wanted() { self.neighbours(set)? } else { Crowds::new() };
-        Ok(Observed { pods, neighbours, caught_up })
+        Ok(Observed { pods, neighbours, caught_up, terminating, by_cost: self.by_cost })
     }
 
     fn neighbours(&self, set: &Cached<R>) -> Result<Crowds, DecodeError> {
@@ -59,4 +68,16 @@ impl<R: Replicated> Observer<R> {
         }
         Ok(crowds)
     }
+}
+
+/// How many pods that a set controls and selects are about to go.
+fn terminating<R: Replicated>(set: &Cached<R>, pods: &[Cached<Pod>]) -> i32 {
+    let goes = |pod: &&Cached<Pod>| {
+        let meta = pod.meta();
+        meta.is_being_deleted()
+            && !pod.phase.has_ended()
+            && meta.controller().is_some_and(|owner| owner.uid == set.meta().uid)
+            && set.spec().selector.matches(&meta.labels)
+    };
+    i32::try_from(pods.iter().filter(goes).count()).unwrap_or(i32::MAX)
 }

@@ -64,7 +64,7 @@ impl Plan {
             self.actions.push(Action::Create { count: (wanted - have).min(BURST) });
         } else if have > wanted {
             let count = (have - wanted).min(BURST);
-            let pods = first_to_go(&self.pods, count, &self.crowds(observed), now);
+            let pods = first_to_go(&self.pods, count, &self.crowds(observed), observed.by_cost, now);
             self.actions.push(Action::Delete { pods });
         }
     }

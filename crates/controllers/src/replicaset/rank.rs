@@ -41,17 +41,19 @@ struct Rank<'a> {
 /// The power of two of nanoseconds that a time ago falls in; `None` is a time in the future.
 type Age = Option<u32>;
 
-/// The `count` pods that go first. `crowds` says how many related pods are on each node.
+/// The `count` pods that go first. `crowds` says how many related pods are on each node, `by_cost` whether what
+/// pods say of the cost of their deletion counts.
 pub(super) fn first_to_go(
     pods: &[Cached<Pod>],
     count: usize,
     crowds: &Crowds,
+    by_cost: bool,
     now: Timestamp,
 ) -> Vec<Cached<Pod>> {
     if count >= pods.len() {
         return pods.to_vec();
     }
-    let mut ranked: Vec<_> = pods.iter().map(|pod| (rank(pod, crowds, now), pod)).collect();
+    let mut ranked: Vec<_> = pods.iter().map(|pod| (rank(pod, crowds, by_cost, now), pod)).collect();
     ranked.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     if historic::has(Bug::ReadyPodsFirst) {
         ranked.reverse();
@@ -59,12 +61,12 @@ pub(super) fn first_to_go(
     ranked.into_iter().take(count).map(|(_, pod)| pod.clone()).collect()
 }
 
-fn rank<'a>(pod: &'a Cached<Pod>, crowds: &Crowds, now: Timestamp) -> Rank<'a> {
+fn rank<'a>(pod: &'a Cached<Pod>, crowds: &Crowds, by_cost: bool, now: Timestamp) -> Rank<'a> {
     Rank {
         assigned: !pod.node.is_empty(),
         phase: pod.phase,
         ready: pod.is_ready(),
-        deletion_cost: pod.deletion_cost,
+        deletion_cost: if by_cost { pod.deletion_cost } else { 0 },
         crowd: Reverse(crowds.get(&pod.node).copied().unwrap_or(0)),
         ready_for: ready_since(pod).map(|since| age(since, now)),
         restarts: Reverse(pod.restarts),

@@ -66,7 +66,10 @@ impl<R: Replicated> Reconciler for ReplicaSets<R> {
 
         let now = self.clock.now();
         let failure = applied.failure.as_ref().map(|failure| (failure.failed, &*failure.message));
-        let status = status(&set, &plan.pods, failure, now);
+        let status = ReplicaSetStatus {
+            terminating_replicas: observed.terminating,
+            ..status(&set, &plan.pods, failure, now)
+        };
         if status != *set.status() {
             self.write_status(&set, &status).await?;
         }

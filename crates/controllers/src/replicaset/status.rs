@@ -51,6 +51,7 @@ pub(super) fn status<R: Replicated>(
         ready_replicas: count(pods.iter().filter(|pod| pod.is_ready())),
         available_replicas: count(pods.iter().filter(available)),
         observed_generation: set.meta().generation,
+        terminating_replicas: None,
         conditions: conditions(&set.status().conditions, failure, now),
     }
 }

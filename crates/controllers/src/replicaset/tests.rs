@@ -95,7 +95,7 @@ fn observed(pods: &[Model]) -> Observed {
     let mut pods: Vec<_> =
         pods.iter().filter(|pod| pod.controller != Some("other")).map(Model::cached).collect();
     pods.retain(is_active);
-    Observed { pods, neighbours: BTreeMap::new(), caught_up: true }
+    Observed { pods, neighbours: BTreeMap::new(), caught_up: true, terminating: None, by_cost: true }
 }
 
 fn names(pods: &[Cached<Pod>]) -> Vec<String> {
@@ -217,7 +217,7 @@ mod ranking {
         let cached: Vec<_> = pods.iter().map(Model::cached).collect();
         let crowds = crowds.iter().map(|(node, count)| ((*node).into(), *count)).collect();
         let keep_one = cached.len() - 1;
-        names(&first_to_go(&cached, keep_one, &crowds, at(NOW)))
+        names(&first_to_go(&cached, keep_one, &crowds, true, at(NOW)))
     }
 
     /// `first` goes before `second`, although its uid would let it go after.
@@ -294,7 +294,7 @@ mod ranking {
         let mut unstamped = Model::named("z").cached().object().decode::<Value>().unwrap();
         unstamped["metadata"]["creationTimestamp"] = Value::Null;
         let pods = [Model { age: -50, ..Model::named("a") }.cached(), cached(unstamped)];
-        assert_eq!(names(&first_to_go(&pods, 1, &BTreeMap::new(), at(NOW))), ["z"]);
+        assert_eq!(names(&first_to_go(&pods, 1, &BTreeMap::new(), true, at(NOW))), ["z"]);
     }
 
     #[test]
@@ -473,7 +473,7 @@ mod properties {
             turned.rotate_left(turn.min(pods.len()));
             turned.reverse();
             let chosen = |pods: &[Cached<Pod>]| {
-                let mut names = names(&first_to_go(pods, count, &BTreeMap::new(), at(NOW)));
+                let mut names = names(&first_to_go(pods, count, &BTreeMap::new(), true, at(NOW)));
                 names.sort();
                 names
             };

@@ -32,7 +32,6 @@ pub(crate) struct ReplicaSetSpec {
     pub(crate) template: PodTemplate,
 }
 
-/// `terminatingReplicas` is not among it: its feature is off by default in v1.34.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSetStatus {
@@ -45,6 +44,9 @@ pub(crate) struct ReplicaSetStatus {
     pub(crate) available_replicas: i32,
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) observed_generation: i64,
+    /// Those that are about to go; told where the feature is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) terminating_replicas: Option<i32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) conditions: Vec<Condition>,
 }

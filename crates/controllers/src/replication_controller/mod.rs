@@ -16,6 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "replicationcontroller-controller",
     aliases: &["replicationcontroller"],
     on_by_default: true,
+    gates: &[],
     summary: "keeps as many pods of a template as a ReplicationController wants",
     watches: &[Access::watch("", "replicationcontrollers"), Access::watch("", "pods")],
     writes: &[
@@ -27,9 +28,10 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent_rc_syncs", &ENTRY, "5")];
+pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-rc-syncs", &ENTRY, "5")];
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
-    let names = Names { queue: "replicationmanager", component: "replication-controller" };
+    let names =
+        Names { queue: "replicationmanager", component: "replication-controller", counts_terminating: false };
     keeper::<ReplicationController>(context, options, &ENTRY, names)
 }

@@ -18,7 +18,7 @@
 
 mod claim;
 mod pod;
-mod view;
+pub(crate) mod view;
 mod wake;
 
 use std::fmt;
@@ -37,6 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "resourceclaim-controller",
     aliases: &["resource-claim-controller"],
     on_by_default: true,
+    gates: &["DynamicResourceAllocation"],
     summary: "makes the claims that pods ask for by template, and keeps their consumers up to date",
     watches: &[
         Access::watch("", "pods"),
@@ -86,6 +87,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             pods: pods.lister(),
             claims: claims.lister(),
             templates: templates.lister(),
+            features: pod::Features {
+                admin_access: options.gates.on("DRAAdminAccess"),
+                prioritized_lists: options.gates.on("DRAPrioritizedList"),
+            },
             own: Arc::new(OwnWrites::new(&claims)),
         },
         claims: Claims { client: context.client.clone(), pods: pods.lister(), claims: claims.lister() },

@@ -27,6 +27,32 @@ pub(super) struct Pods {
     pub(super) templates: Lister<Template>,
     /// Claims that were made and that the cache may not show yet, by their pod.
     pub(super) own: Arc<OwnWrites<Key>>,
+    pub(super) features: Features,
+}
+
+/// What templates may ask for.
+#[derive(Clone, Copy)]
+pub(super) struct Features {
+    pub(super) admin_access: bool,
+    pub(super) prioritized_lists: bool,
+}
+
+impl Features {
+    /// What a template asks for that is off, in the words of v1.34.
+    fn missing(self, template: &Template) -> Option<&'static str> {
+        let requests = template.spec.spec["devices"]["requests"].as_array().into_iter().flatten();
+        for request in requests {
+            if !self.admin_access && request["exactly"]["adminAccess"] == true {
+                return Some("admin access is requested, but the feature is disabled");
+            }
+            if !self.prioritized_lists && request["firstAvailable"].is_array() {
+                return Some(
+                    "template includes a prioritized list of subrequests, but the feature is disabled",
+                );
+            }
+        }
+        None
+    }
 }
 
 impl Pods {
@@ -88,6 +114,9 @@ impl Pods {
             let missing = format!("resourceclaimtemplate.resource.k8s.io \"{template}\" not found");
             ReconcileError::retry(format!("resource claim template \"{template}\": {missing}"))
         })?;
+        if let Some(why) = self.features.missing(&found) {
+            return Err(ReconcileError::retry(why));
+        }
         let kind = Kind::of::<Claim>();
         let body = claim_of_template(pod, request, &found);
         let created = self.client.create(&kind, pod.key().namespace(), &body).await;

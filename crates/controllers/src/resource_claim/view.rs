@@ -7,60 +7,60 @@ use setpoint::{Cached, Metadata, Object, OwnerRef};
 use crate::workload::encoding::null_is_empty;
 
 /// The finalizer that holds a claim while its devices are allocated.
-pub(super) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// Which of its pod's requests a claim was made for.
-pub(super) const FOR_REQUEST: &str = "resource.kubernetes.io/pod-claim-name";
+pub(crate) const FOR_REQUEST: &str = "resource.kubernetes.io/pod-claim-name";
 /// No claim has more consumers.
 const MOST_CONSUMERS: usize = 256;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Pod {
-    pub(super) spec: PodSpec,
-    pub(super) status: PodStatus,
+pub(crate) struct Pod {
+    pub(crate) spec: PodSpec,
+    pub(crate) status: PodStatus,
 }
 
 setpoint::view!(Pod of k8s_openapi::api::core::v1::Pod);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct PodSpec {
+pub(crate) struct PodSpec {
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) node_name: String,
+    pub(crate) node_name: String,
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) resource_claims: Vec<Request>,
+    pub(crate) resource_claims: Vec<Request>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct PodStatus {
+pub(crate) struct PodStatus {
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) phase: String,
+    pub(crate) phase: String,
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) resource_claim_statuses: Vec<Given>,
+    pub(crate) resource_claim_statuses: Vec<Given>,
 }
 
 /// What a pod asks for: a claim of somebody's, or one of its own.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Request {
-    pub(super) name: String,
-    pub(super) resource_claim_name: Option<String>,
-    pub(super) resource_claim_template_name: Option<String>,
+pub(crate) struct Request {
+    pub(crate) name: String,
+    pub(crate) resource_claim_name: Option<String>,
+    pub(crate) resource_claim_template_name: Option<String>,
 }
 
 /// Which claim was made for a request; none, if none is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Given {
-    pub(super) name: String,
+pub(crate) struct Given {
+    pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) resource_claim_name: Option<String>,
+    pub(crate) resource_claim_name: Option<String>,
 }
 
 /// The claim of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Named<'a> {
+pub(crate) enum Named<'a> {
     /// Of this name; if it was made for the pod it has to be the pod's.
     Claim {
         name: &'a str,
@@ -71,11 +71,11 @@ pub(super) enum Named<'a> {
 }
 
 impl Pod {
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(&*self.status.phase, "Succeeded" | "Failed")
     }
 
-    pub(super) fn claim_of<'a>(&'a self, request: &'a Request) -> Named<'a> {
+    pub(crate) fn claim_of<'a>(&'a self, request: &'a Request) -> Named<'a> {
         if let Some(name) = &request.resource_claim_name {
             return Named::Claim { name, of_pod: false };
         }
@@ -87,7 +87,7 @@ impl Pod {
     }
 
     /// The names of the claims that it is known to use.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
         self.spec.resource_claims.iter().filter_map(|request| match self.claim_of(request) {
             Named::Claim { name, .. } => Some(name),
             _ => None,
@@ -96,15 +96,15 @@ impl Pod {
 }
 
 /// Whether a pod will never run again.
-pub(super) fn is_done(pod: &Cached<Pod>) -> bool {
+pub(crate) fn is_done(pod: &Cached<Pod>) -> bool {
     pod.has_ended() || (pod.meta().is_being_deleted() && pod.spec.node_name.is_empty())
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     metadata: Annotated,
-    pub(super) status: ClaimStatus,
+    pub(crate) status: ClaimStatus,
 }
 
 setpoint::view!(Claim of k8s_openapi::api::resource::v1::ResourceClaim);
@@ -124,11 +124,11 @@ struct Annotations {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ClaimStatus {
+pub(crate) struct ClaimStatus {
     #[serde(deserialize_with = "is_there")]
-    pub(super) allocation: bool,
+    pub(crate) allocation: bool,
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) reserved_for: Vec<Consumer>,
+    pub(crate) reserved_for: Vec<Consumer>,
 }
 
 /// Nothing is read of an allocation but that it is there.
@@ -138,22 +138,28 @@ fn is_there<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Consumer {
+pub(crate) struct Consumer {
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) api_group: String,
-    pub(super) resource: String,
-    pub(super) name: String,
-    pub(super) uid: String,
+    pub(crate) api_group: String,
+    pub(crate) resource: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Consumer {
+    pub(crate) fn is_pod(&self) -> bool {
+        self.api_group.is_empty() && self.resource == "pods"
+    }
 }
 
 impl Claim {
     /// The request of its pod that it was made for.
-    pub(super) fn request(&self) -> Option<&str> {
+    pub(crate) fn request(&self) -> Option<&str> {
         self.metadata.annotations.as_ref()?.request.as_deref()
     }
 
     /// Whether a pod that has a node should be among its consumers and is not.
-    pub(super) fn lacks(&self, pod_uid: &str) -> bool {
+    pub(crate) fn lacks(&self, pod_uid: &str) -> bool {
         let reserved = &self.status.reserved_for;
         let has = reserved.iter().any(|consumer| consumer.uid == pod_uid);
         self.status.allocation && !has && reserved.len() < MOST_CONSUMERS
@@ -161,17 +167,17 @@ impl Claim {
 }
 
 /// The pod that a claim was made for.
-pub(super) fn owning_pod(claim: &Metadata) -> Option<&OwnerRef> {
+pub(crate) fn owning_pod(claim: &Metadata) -> Option<&OwnerRef> {
     claim.controller().filter(|owner| &*owner.api_version == "v1" && &*owner.kind == "Pod")
 }
 
 /// The index of claims by the uid of the pod they were made for.
-pub(super) fn by_owning_pod(claim: &Object) -> Vec<String> {
+pub(crate) fn by_owning_pod(claim: &Object) -> Vec<String> {
     owning_pod(claim.meta()).map(|owner| owner.uid.to_string()).into_iter().collect()
 }
 
 /// The pod through the view, if it asks for claims; most do not, and need not be decoded.
-pub(super) fn with_claims(pod: &Object) -> Option<&Pod> {
+pub(crate) fn with_claims(pod: &Object) -> Option<&Pod> {
     if !pod.mentions("\"resourceClaims\"") {
         return None;
     }
@@ -179,23 +185,23 @@ pub(super) fn with_claims(pod: &Object) -> Option<&Pod> {
 }
 
 /// The index of pods by the claims they use.
-pub(super) fn by_claim(pod: &Object) -> Vec<String> {
+pub(crate) fn by_claim(pod: &Object) -> Vec<String> {
     let Some(view) = with_claims(pod) else { return Vec::new() };
     view.claims().map(|name| pod.key().sibling(name).to_string()).collect()
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Template {
-    pub(super) spec: TemplateSpec,
+pub(crate) struct Template {
+    pub(crate) spec: TemplateSpec,
 }
 
 setpoint::view!(Template of k8s_openapi::api::resource::v1::ResourceClaimTemplate);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct TemplateSpec {
+pub(crate) struct TemplateSpec {
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) metadata: Value,
-    pub(super) spec: Value,
+    pub(crate) metadata: Value,
+    pub(crate) spec: Value,
 }

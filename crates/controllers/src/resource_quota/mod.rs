@@ -39,6 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "resourcequota-controller",
     aliases: &["resourcequota"],
     on_by_default: true,
+    gates: &[],
     summary: "counts what quotas limit",
     watches: &[Access::watch("", "resourcequotas"), Access::watch("*", "*")],
     writes: &[Access::to("", "resourcequotas/status", &["update"])],

@@ -28,6 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "root-ca-certificate-publisher-controller",
     aliases: &["root-ca-cert-publisher"],
     on_by_default: true,
+    gates: &[],
     summary: "publishes the API server's root certificate in every namespace",
     watches: &[Access::watch("", "namespaces"), Access::watch("", "configmaps")],
     writes: &[Access::to("", "configmaps", &["create", "update"])],

@@ -34,6 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "legacy-serviceaccount-token-cleaner-controller",
     aliases: &["legacy-service-account-token-cleaner"],
     on_by_default: true,
+    gates: &[],
     summary: "removes token secrets that nobody has used for a year",
     watches: &[Access::watch("", "secrets"), Access::watch("", "serviceaccounts"), Access::watch("", "pods")],
     writes: &[Access::to("", "secrets", &["delete", "patch"]), Access::to("", "configmaps", &["get"])],

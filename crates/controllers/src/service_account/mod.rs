@@ -29,6 +29,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "serviceaccount-controller",
     aliases: &["serviceaccount"],
     on_by_default: true,
+    gates: &[],
     summary: "gives every namespace a service account named default",
     watches: &[Access::watch("", "namespaces"), Access::watch("", "serviceaccounts")],
     writes: &[Access::to("", "serviceaccounts", &["create"])],

@@ -30,6 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "service-cidr-controller",
     aliases: &[],
     on_by_default: true,
+    gates: &[],
     summary: "keeps ranges of service addresses that are in use",
     watches: &[
         Access::watch("networking.k8s.io", "servicecidrs"),

@@ -41,6 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "service-lb-controller",
     aliases: &["service"],
     on_by_default: true,
+    gates: &[],
     summary: "gives services of type LoadBalancer an address of a pool, where there is one",
     watches: &[Access::watch("", "services")],
     writes: &[Access::to("", "services/status", &["patch"]), EVENTS],

@@ -49,6 +49,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "statefulset-controller",
     aliases: &["statefulset"],
     on_by_default: true,
+    gates: &[],
     summary: "keeps a StatefulSet's pods, each with its name and its claims",
     watches: &[
         Access::watch("apps", "statefulsets"),
@@ -107,6 +108,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: Dependents::of(&pods),
         claims: claims.lister(),
         historian,
+        several_at_once: options.gates.on("MaxUnavailableStatefulSet"),
     };
     let controller = Controller::new(ENTRY.name, queue, reconciler)
         .workers(options.workers(&ENTRY))

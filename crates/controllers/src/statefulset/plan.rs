@@ -65,6 +65,8 @@ struct Planner<'a> {
     set: &'a Cached<StatefulSet>,
     revisions: &'a Revisions,
     now: Timestamp,
+    /// How many pods an update may take down at once, where it may take down several.
+    at_once: Option<usize>,
     slots: Vec<Slot>,
     /// Pods that the set does not want, the highest ordinal first.
     condemned: Vec<(usize, Cached<Pod>)>,
@@ -78,12 +80,14 @@ pub(super) fn plan(
     set: &Cached<StatefulSet>,
     pods: &[Cached<Pod>],
     revisions: &Revisions,
+    several_at_once: bool,
     now: Timestamp,
 ) -> Plan {
     if set.meta().is_being_deleted() {
         return Plan::new();
     }
     let mut planner = Planner::new(set, pods, revisions, now);
+    planner.at_once = several_at_once.then(|| set.spec.max_unavailable());
     // What is planned until something has to be waited for is done all the same.
     let _ = planner.plan_all();
     planner.plan.retain(|stage| !stage.is_empty());
@@ -109,7 +113,7 @@ impl<'a> Planner<'a> {
             }
         }
         condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
-        Self { set, revisions, now, slots, condemned, plan: Plan::new() }
+        Self { set, revisions, now, at_once: None, slots, condemned, plan: Plan::new() }
     }
 
     fn plan_all(&mut self) -> Result<(), Blocked> {
@@ -117,7 +121,10 @@ impl<'a> Planner<'a> {
         self.entrust_claims();
         self.remove_condemned()?;
         if self.set.spec.update_strategy.r#type == StrategyType::RollingUpdate {
-            self.update();
+            match self.at_once {
+                Some(most) => self.update_several(most),
+                None => self.update(),
+            }
         }
         Ok(())
     }
@@ -237,6 +244,20 @@ impl<'a> Planner<'a> {
                 return;
             }
         }
+    }
+
+    /// Gives up the pods of the highest ordinals that are not of the newest revision, as long as no more than so
+    /// many are not available.
+    fn update_several(&mut self, most: usize) {
+        let missing = |slot: &&Slot| slot.pod.as_ref().is_none_or(|pod| self.is_unavailable(pod));
+        let left = most.saturating_sub(self.slots.iter().filter(missing).count());
+        let partition = self.set.spec.partition().unwrap_or(0);
+        let outdated =
+            self.slots.iter().skip(partition).rev().filter_map(|slot| slot.pod.as_ref()).filter(|pod| {
+                revision_of(pod.meta()) != Some(&self.revisions.update) && !pod.meta().is_being_deleted()
+            });
+        let renewed = outdated.take(left).map(|pod| Action::Renew { pod: pod.clone() }).collect();
+        self.plan.push(renewed);
     }
 
     fn is_available(&self, pod: &Cached<Pod>) -> bool {

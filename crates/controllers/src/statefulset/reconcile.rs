@@ -38,6 +38,8 @@ pub(super) struct StatefulSets {
     pub(super) pods: Dependents<Pod>,
     pub(super) claims: Lister<Claim>,
     pub(super) historian: Historian,
+    /// Whether rolling updates may take down several pods at once.
+    pub(super) several_at_once: bool,
 }
 
 /// How a plan went.
@@ -61,7 +63,7 @@ impl Reconciler for StatefulSets {
         // Until the cache shows all revisions that were made; it tells when it does.
         let Some(history) = self.history(&set).await? else { return Ok(Outcome::Settled) };
         let pods = self.claim_pods(&set).await?;
-        let plan = plan(&set, &pods, &history.names, self.clock.now());
+        let plan = plan(&set, &pods, &history.names, self.several_at_once, self.clock.now());
         let applied = self.apply(&set, &history, plan).await;
 
         let now = self.clock.now();

@@ -57,7 +57,7 @@ fn revisions() -> Revisions {
 }
 
 /// A plan in words: what does nothing where nothing is wrong is left out.
-fn words(set: &Cached<StatefulSet>, pods: &[Cached<Pod>]) -> String {
+fn words(set: &Cached<StatefulSet>, pods: &[Cached<Pod>], several_at_once: bool) -> String {
     let word = |action: &Action| match action {
         Action::Create { ordinal, updated: true } => Some(format!("create {ordinal}")),
         Action::Create { ordinal, updated: false } => Some(format!("create old {ordinal}")),
@@ -67,13 +67,13 @@ fn words(set: &Cached<StatefulSet>, pods: &[Cached<Pod>]) -> String {
         Action::Mend { .. } | Action::Entrust { .. } => None,
     };
     let stage = |stage: &Vec<Action>| stage.iter().filter_map(word).collect::<Vec<_>>().join(", ");
-    let stages: Vec<_> = plan(set, pods, &revisions(), at(NOW)).iter().map(stage).collect();
+    let stages: Vec<_> = plan(set, pods, &revisions(), several_at_once, at(NOW)).iter().map(stage).collect();
     stages.into_iter().filter(|stage| !stage.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 #[track_caller]
 fn check(spec: Value, members: &[&str], expected: &str) {
-    assert_eq!(words(&set(spec.clone()), &pods(members)), expected, "{spec} with {members:?}");
+    assert_eq!(words(&set(spec.clone()), &pods(members), false), expected, "{spec} with {members:?}");
 }
 
 #[test]
@@ -120,6 +120,21 @@ fn the_highest_go_first_and_an_ordered_set_waits_for_each() {
     check(one(), &["0 up", "1 up", "2 unready"], "delete web-2");
     check(one(), &["0 up", "1 unready", "2 unready"], "");
     check(json!({"replicas": 0}), &["0 up"], "delete web-0");
+}
+
+#[test]
+fn an_update_takes_down_as_many_at_once_as_it_may() {
+    let check = |amount: Value, partition: i32, members: &[&str], expected: &str| {
+        let rolling = json!({"partition": partition, "maxUnavailable": amount});
+        let spec = json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
+        assert_eq!(words(&set(spec), &pods(members), true), expected, "{amount} with {members:?}");
+    };
+    let old = ["0 up@old-1", "1 up@old-1", "2 up@old-1"];
+    check(json!(2), 0, &old, "renew web-2, renew web-1");
+    check(json!("34%"), 0, &old, "renew web-2");
+    check(json!("1%"), 0, &old, "renew web-2");
+    check(json!(3), 2, &old, "renew web-2");
+    check(Value::Null, 0, &old, "renew web-2");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use setpoint::{Cached, LabelSelector, Metadata};
 
+use crate::workload::amount::{Amount, Rounded};
 use crate::workload::encoding::{Annotated, is_zero, one};
 use crate::workload::owners::Owner;
 use crate::workload::template::PodTemplate;
@@ -83,11 +84,11 @@ pub(super) enum StrategyType {
     OnDelete,
 }
 
-/// `maxUnavailable` is not among it: its feature is off by default in v1.34.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct RollingUpdate {
     partition: Option<i32>,
+    max_unavailable: Option<Amount>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -166,6 +167,15 @@ impl StatefulSetSpec {
     pub(super) fn partition(&self) -> Option<usize> {
         let rolling = self.update_strategy.rolling_update.as_ref()?;
         Some(usize::try_from(rolling.partition.unwrap_or(0)).unwrap_or(0))
+    }
+
+    /// How many pods a rolling update may take down at once, where it may take down several: at least one.
+    pub(super) fn max_unavailable(&self) -> usize {
+        let rolling = self.update_strategy.rolling_update.as_ref();
+        let amount = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
+        let whole = i32::try_from(self.wanted()).unwrap_or(i32::MAX);
+        let most = amount.map_or(1, |amount| amount.of(whole, Rounded::Down));
+        usize::try_from(most).unwrap_or(0).max(1)
     }
 
     /// How long a pod must be ready to count as available.

@@ -40,6 +40,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "taint-eviction-controller",
     aliases: &[],
     on_by_default: true,
+    gates: &["SeparateTaintEvictionController"],
     summary: "deletes pods from nodes whose taints they do not tolerate",
     watches: &[Access::watch("", "nodes"), Access::watch("", "pods")],
     writes: &[Access::to("", "pods", &["delete", "get"]), Access::to("", "pods/status", &["patch"]), EVENTS],

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::json;
-use setpoint::client::{Delete, Optional, Part, Patch};
 use setpoint::object::DecodeError;
-use setpoint::reconcile::Attempting;
 use setpoint::recorder::Reference;
 use setpoint::{
-    Cached, Client, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+    Cached, Client, Clock, EventType, Key, Lister, Outcome, ReconcileError, Reconciler, Recorder,
 };
 
 use super::schedule::{Schedule, Verdict};
 use super::toleration::stay;
 use super::view::{Guest, Host};
-use crate::workload::disruption_target::disruption_target;
+use crate::workload::eviction::Evicting;
+
+const EVICTING: Evicting =
+    Evicting { reason: "DeletionByTaintManager", message: "Taint manager: deleting due to NoExecute taint" };
 
 pub(super) struct Evictor {
     pub(super) client: Client,
@@ -67,25 +67,10 @@ impl Evictor {
     }
 
     async fn evict(&self, pod: &Cached<Guest>) -> Result<(), ReconcileError> {
-        let (kind, key, uid) = (Kind::of::<Guest>(), pod.key(), &pod.meta().uid);
-        self.tell(key, "Marking for deletion Pod");
-        // Past the cache: what it says of itself is completed, not overwritten.
-        let fresh = self.client.get(&kind, key).await.optional();
-        let Some(fresh) = fresh.attempting(format!("look at pod {key} before it goes"))? else {
-            return Ok(());
-        };
-        if fresh.meta().uid != *uid {
-            return Ok(());
+        self.tell(pod.key(), "Marking for deletion Pod");
+        if EVICTING.end(&self.client, &self.clock, pod.key(), &pod.meta().uid).await? {
+            self.schedule.lock().forget(pod.key());
         }
-        let (reason, message) = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
-        if let Some(condition) = disruption_target(&fresh, reason, message, self.clock.now()) {
-            let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
-            let told = self.client.patch(&kind, key, Part::Status, Patch::strategic(&patch)).await;
-            told.optional().attempting(format!("say of pod {key} that it is made to go"))?;
-        }
-        let deleted = self.client.delete(&kind, key, &Delete::of_uid(&**uid)).await.optional();
-        deleted.attempting(format!("delete pod {key}"))?;
-        self.schedule.lock().forget(key);
         Ok(())
     }
 

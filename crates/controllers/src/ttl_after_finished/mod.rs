@@ -26,6 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "ttl-after-finished-controller",
     aliases: &["ttl-after-finished"],
     on_by_default: true,
+    gates: &[],
     summary: "removes Jobs some time after they have ended",
     watches: &[Access::watch("batch", "jobs")],
     writes: &[Access::to("batch", "jobs", &["delete"]), EVENTS],

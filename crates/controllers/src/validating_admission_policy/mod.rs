@@ -43,6 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "validatingadmissionpolicy-status-controller",
     aliases: &[],
     on_by_default: true,
+    gates: &[],
     summary: "checks the expressions of admission policies against the types they are about",
     watches: &[Access::watch("admissionregistration.k8s.io", "validatingadmissionpolicies")],
     writes: &[

@@ -25,6 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-expander-controller",
     aliases: &["persistentvolume-expander"],
     on_by_default: true,
+    gates: &[],
     summary: "has drivers make volumes larger",
     watches: &[Access::watch("", "persistentvolumeclaims")],
     writes: &[

@@ -20,6 +20,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolumeclaim-protection-controller",
     aliases: &["pvc-protection"],
     on_by_default: true,
+    gates: &[],
     summary: "keeps claims that pods use",
     watches: &[Access::watch("", "persistentvolumeclaims"), Access::watch("", "pods")],
     writes: &[Access::to("", "persistentvolumeclaims", &["update"]), EVENTS],

@@ -14,6 +14,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-protection-controller",
     aliases: &["pv-protection"],
     on_by_default: true,
+    gates: &[],
     summary: "keeps volumes that are bound to claims",
     watches: &[Access::watch("", "persistentvolumes")],
     writes: &[Access::to("", "persistentvolumes", &["update"]), EVENTS],

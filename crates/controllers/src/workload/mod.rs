@@ -24,6 +24,7 @@ pub(crate) mod condition;
 pub(crate) mod dependents;
 pub(crate) mod disruption_target;
 pub(crate) mod encoding;
+pub(crate) mod eviction;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub(crate) mod history;

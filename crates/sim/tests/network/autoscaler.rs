@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use crate::land::{create, patch, survives, until};
+use crate::land::{create, delete, patch, survives, until};
 
 fn told(hpa: &Value, condition: &str, reason: &str) -> bool {
     let conditions = hpa["status"]["conditions"].as_array();
@@ -33,6 +33,8 @@ fn bounds(world: &World) -> LocalBoxFuture<'_, ()> {
         patch(world, "HorizontalPodAutoscaler", "h", Part::Main, fewer).await;
         until(world, "ReplicaSet", "r", |set| set["spec"]["replicas"] == 2).await;
         until(world, "HorizontalPodAutoscaler", "h", |hpa| hpa["status"]["currentReplicas"] == 2).await;
+        // Without metrics it says what it last wanted, if that was told before a crash: it goes, the target stays.
+        delete(world, "HorizontalPodAutoscaler", "h").await;
     }
     .boxed_local()
 }

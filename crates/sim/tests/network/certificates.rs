@@ -17,7 +17,7 @@ use crate::land::{create, kind, parts, patch, survives_with, until};
 const CA_KEY: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEIDPUPliRcNdIq7Y5rOHImbqL3UnpZpxpOwmm9kLzIA9K
 -----END PRIVATE KEY-----\n";
-const CA: &str = "-----BEGIN CERTIFICATE-----
+pub(crate) const CA: &str = "-----BEGIN CERTIFICATE-----
 MIIBOjCB7aADAgECAhRmQ68LtyGs2WdExxdcTrip2IHLsDAFBgMrZXAwEjEQMA4G
 A1UEAwwHdGVzdC1jYTAgFw0yNjExMTUxNzMzMjBaGA8yMTI2MTAyMjE3MzMyMFow
 EjEQMA4GA1UEAwwHdGVzdC1jYTAqMAUGAytlcAMhAA58q4VCXkb1saZPevJH7iZ+

@@ -55,34 +55,47 @@ pub(crate) fn survives_within(
 pub(crate) fn kind(name: &str) -> Kind {
     let (group, plural, namespaced) = match name {
         "CertificateSigningRequest" => ("certificates.k8s.io", "certificatesigningrequests", false),
+        "ClusterTrustBundle" => ("certificates.k8s.io", "clustertrustbundles", false),
         "ConfigMap" => ("", "configmaps", true),
         "ClusterRole" => ("rbac.authorization.k8s.io", "clusterroles", false),
+        "DeviceTaintRule" => ("resource.k8s.io", "devicetaintrules", false),
         "Endpoints" => ("", "endpoints", true),
         "EndpointSlice" => ("discovery.k8s.io", "endpointslices", true),
         "HorizontalPodAutoscaler" => ("autoscaling", "horizontalpodautoscalers", true),
         "Ingress" => ("networking.k8s.io", "ingresses", true),
         "IngressClass" => ("networking.k8s.io", "ingressclasses", false),
+        "Lease" => ("coordination.k8s.io", "leases", true),
         "Namespace" => ("", "namespaces", false),
         "Node" => ("", "nodes", false),
         "PersistentVolume" => ("", "persistentvolumes", false),
         "PersistentVolumeClaim" => ("", "persistentvolumeclaims", true),
         "Pod" => ("", "pods", true),
+        "PodCertificateRequest" => ("certificates.k8s.io", "podcertificaterequests", true),
         "PodDisruptionBudget" => ("policy", "poddisruptionbudgets", true),
         "ReplicaSet" => ("apps", "replicasets", true),
         "ResourceClaim" => ("resource.k8s.io", "resourceclaims", true),
         "ResourceClaimTemplate" => ("resource.k8s.io", "resourceclaimtemplates", true),
         "ResourceQuota" => ("", "resourcequotas", true),
+        "ResourceSlice" => ("resource.k8s.io", "resourceslices", false),
         "Secret" => ("", "secrets", true),
         "Service" => ("", "services", true),
         "ServiceCIDR" => ("networking.k8s.io", "servicecidrs", false),
         "ServiceAccount" => ("", "serviceaccounts", true),
+        "StorageVersion" => ("internal.apiserver.k8s.io", "storageversions", false),
+        "StorageVersionMigration" => ("storagemigration.k8s.io", "storageversionmigrations", false),
         "StorageClass" => ("storage.k8s.io", "storageclasses", false),
         "VolumeAttachment" => ("storage.k8s.io", "volumeattachments", false),
         "VolumeAttributesClass" => ("storage.k8s.io", "volumeattributesclasses", false),
         "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io", "validatingadmissionpolicies", false),
         other => panic!("{other} is no kind of this land"),
     };
-    let version = if name == "HorizontalPodAutoscaler" { "v2" } else { "v1" };
+    let version = match name {
+        "HorizontalPodAutoscaler" => "v2",
+        "ClusterTrustBundle" => "v1beta1",
+        "DeviceTaintRule" => "v1alpha3",
+        "PodCertificateRequest" | "StorageVersion" | "StorageVersionMigration" => "v1alpha1",
+        _ => "v1",
+    };
     Kind::new(group, version, name, plural, namespaced)
 }
 

@@ -6,6 +6,7 @@ mod budget;
 mod certificates;
 mod claims;
 mod endpoints;
+mod gated;
 mod identity;
 mod land;
 mod left_behind;

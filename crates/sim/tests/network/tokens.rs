@@ -12,7 +12,13 @@ use setpoint_sim::World;
 
 use crate::land::{create, kind, parts, survives, survives_with};
 
-async fn create_in(world: &World, namespace: &str, kind: &Kind, name: &str, mut body: serde_json::Value) {
+pub(crate) async fn create_in(
+    world: &World,
+    namespace: &str,
+    kind: &Kind,
+    name: &str,
+    mut body: serde_json::Value,
+) {
     body["metadata"]["name"] = json!(name);
     world.create(kind, Some(namespace), body).await;
 }

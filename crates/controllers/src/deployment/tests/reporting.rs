@@ -52,6 +52,7 @@ fn the_sets_are_summed_up() {
         ready_replicas: 9,
         available_replicas: 9,
         unavailable_replicas: 4,
+        terminating_replicas: None,
         conditions,
         collision_count: None,
     };

@@ -37,6 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "serviceaccount-token-controller",
     aliases: &["serviceaccount-token"],
     on_by_default: true,
+    gates: &[],
     summary: "fills secrets that ask for a token of a service account",
     watches: &[Access::watch("", "secrets"), Access::watch("", "serviceaccounts")],
     writes: &[

@@ -1,0 +1,64 @@
+//! PodCertificateRequests: nobody waits for one longer than a quarter of an hour.
+//!
+//! Owns: the end of PodCertificateRequests.
+//! Watches: PodCertificateRequests.
+//! Writes: deletes them.
+//!
+//! What always holds: a request goes between fifteen and twenty minutes after it was made, answered or not.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use setpoint::{Cached, Context, Runnable};
+
+use super::GROUP;
+use crate::registry::{Access, Entry, Options};
+use crate::sweep::Sweep;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "podcertificaterequest-cleaner-controller",
+    aliases: &[],
+    on_by_default: true,
+    gates: &["PodCertificateRequest"],
+    summary: "removes requests for certificates of pods that nobody waits for any more",
+    watches: &[Access::watch(GROUP, "podcertificaterequests")],
+    writes: &[Access::to(GROUP, "podcertificaterequests", &["delete"])],
+    default_workers: 1,
+    build,
+};
+
+const PERIOD: Duration = Duration::from_secs(5 * 60);
+/// All that is asked for in this way is faster than this.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+
+/// Nothing of it matters but its age.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct PodRequest {}
+
+setpoint::view!(PodRequest of k8s_openapi::api::certificates::v1alpha1::PodCertificateRequest);
+
+fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
+    Sweep { queue: "pod_certificate_cleaner", period: PERIOD, has_served }.build(context, &ENTRY)
+}
+
+fn has_served(request: &Cached<PodRequest>, now: Timestamp) -> bool {
+    request.meta().creation_timestamp.is_some_and(|made| now.duration_since(made) >= PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::workload::fixtures::{at, cached};
+
+    #[test]
+    fn a_request_has_a_quarter_of_an_hour() {
+        let request =
+            cached(json!({"metadata": {"name": "r", "namespace": "ns", "creationTimestamp": at(0)}}));
+        for (now, expected) in [(0, false), (899, false), (900, true)] {
+            assert_eq!(has_served(&request, at(now)), expected, "{now}");
+        }
+    }
+}

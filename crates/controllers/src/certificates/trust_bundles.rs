@@ -1,0 +1,146 @@
+//! ClusterTrustBundles: the authority of the API server's serving certificates is published for pods to trust.
+//!
+//! Owns: the ClusterTrustBundles of the signer `kubernetes.io/kube-apiserver-serving`.
+//! Watches: ClusterTrustBundles.
+//! Writes: creates, updates and deletes those of the signer.
+//!
+//! What always holds:
+//! - there is one bundle of the signer, named after what it holds;
+//! - others of the signer go, but not before the one that is right is there.
+
+use serde::Deserialize;
+use serde_json::json;
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::queue::limiter;
+use setpoint::reconcile::Attempting;
+use setpoint::{
+    Cached, Client, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
+};
+use sha2::{Digest, Sha256};
+
+use super::GROUP;
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    aliases: &[],
+    on_by_default: true,
+    gates: &["ClusterTrustBundle"],
+    summary: "publishes the authority of the API server's certificates as a ClusterTrustBundle",
+    watches: &[Access::to(GROUP, "clustertrustbundles", &["list", "watch"])],
+    writes: &[Access::to(GROUP, "clustertrustbundles", &["create", "delete", "update"]), EVENTS],
+    default_workers: 1,
+    build,
+};
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Bundle {
+    spec: Spec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    signer_name: String,
+    trust_bundle: String,
+}
+
+setpoint::view!(Bundle of k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle);
+
+struct Publisher {
+    client: Client,
+    bundles: Lister<Bundle>,
+    authority: String,
+}
+
+/// Without an authority there is nothing to publish.
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let Some(authority) = options.root_ca.clone() else { return Vec::new() };
+    let bundles = context.informers.of::<Bundle>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue =
+        Queue::with_rate_limiter("ca_cert_publisher_cluster_trust_bundles", &context.runtime, limiter);
+    let wanted = Key::cluster(name_of(&authority));
+    queue.add(wanted.clone());
+    let changed = queue.clone();
+    bundles.add_handler(move |event: &Event| {
+        let ours = |bundle: &setpoint::Object| {
+            bundle.view::<Bundle>().is_ok_and(|bundle| bundle.spec.signer_name == SIGNER)
+        };
+        if event.states().any(ours) {
+            changed.add(wanted.clone());
+        }
+    });
+    let publisher = Publisher { client: context.client.clone(), bundles: bundles.lister(), authority };
+    vec![Box::new(Controller::new(ENTRY.name, queue, publisher).persistent().waits_for(&bundles))]
+}
+
+/// The name of the bundle that holds this: the signer, and the beginning of a digest.
+fn name_of(authority: &str) -> String {
+    let digest = Sha256::digest(authority);
+    let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}:{hex}", SIGNER.replace('/', ":"))
+}
+
+impl Reconciler for Publisher {
+    type Key = Key;
+
+    /// The key is that of the bundle that is right.
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        match self.bundles.get(key)? {
+            None => self.create(key).await?,
+            Some(bundle) if bundle.spec.trust_bundle != self.authority => self.correct(&bundle).await?,
+            Some(_) => {}
+        }
+        for other in self.bundles.list(None)? {
+            if other.spec.signer_name == SIGNER && other.key() != key {
+                self.remove(&other).await?;
+            }
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Publisher {
+    async fn create(&self, key: &Key) -> Result<(), ReconcileError> {
+        let kind = Kind::of::<Bundle>();
+        let body = json!({
+            "apiVersion": kind.api_version(),
+            "kind": kind.kind(),
+            "metadata": {"name": key.name()},
+            "spec": {"signerName": SIGNER, "trustBundle": self.authority},
+        });
+        match self.client.create(&kind, None, &body).await {
+            // The cache has yet to show it.
+            Err(error) if error.is_already_exists() => Ok(()),
+            created => created.map(drop).attempting(format!("create trust bundle {key}")),
+        }
+    }
+
+    async fn correct(&self, bundle: &Cached<Bundle>) -> Result<(), ReconcileError> {
+        let body = Edit::of(bundle.object()).set(&["spec", "trustBundle"], &self.authority);
+        let updated = self.client.update(&Kind::of::<Bundle>(), bundle.key(), Part::Main, &body).await;
+        updated.map(drop).attempting(format!("correct trust bundle {}", bundle.key()))
+    }
+
+    async fn remove(&self, bundle: &Cached<Bundle>) -> Result<(), ReconcileError> {
+        let delete = Delete::of_uid(bundle.meta().uid.to_string());
+        let deleted = self.client.delete(&Kind::of::<Bundle>(), bundle.key(), &delete).await.optional();
+        deleted.map(drop).attempting(format!("remove trust bundle {}", bundle.key()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_is_named_after_its_signer_and_its_content() {
+        let name = name_of("abc");
+        assert_eq!(name, "kubernetes.io:kube-apiserver-serving:ba7816bf8f01cfea414140de");
+    }
+}

@@ -1,0 +1,114 @@
+//! Device taint eviction: pods leave devices whose taints their claims do not tolerate.
+//!
+//! Owns: no object; it ends pods.
+//! Watches: Pods, ResourceClaims, ResourceSlices, DeviceTaintRules.
+//! Writes: Pod status (patch), deletes pods.
+//!
+//! ```text
+//!  view.rs       claims, slices and rules as they are read
+//!  devices.rs    which taints a device has: its driver's, and those of rules  (pure)
+//!  plan.rs       when the pods of a claim have to go                          (pure)
+//!  reconcile.rs  look at a pod; delete it when its time has come
+//! ```
+//!
+//! What always holds:
+//! - a pod goes when the first `NoExecute` taint of a device of its claims is not tolerated any more, counted from
+//!   when the taint was added; whoever tolerates it for good stays;
+//! - only slices of the newest generation of a pool count;
+//! - a pod says that it was made to go before it is deleted, and every delete names its uid;
+//! - a rule that selects by device class or by expression selects nothing: that is said in the log.
+
+mod devices;
+mod plan;
+mod reconcile;
+mod view;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Key, Object, Queue, Runnable};
+
+use self::reconcile::{Caches, Evictor};
+use self::view::{Claim, Rule, Slice};
+use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::resource_claim::view::{Pod, with_claims};
+
+const GROUP: &str = "resource.k8s.io";
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "device-taint-eviction-controller",
+    aliases: &[],
+    on_by_default: true,
+    gates: &["DynamicResourceAllocation", "DRADeviceTaints"],
+    summary: "deletes pods that use devices whose taints they do not tolerate",
+    watches: &[
+        Access::watch("", "pods"),
+        Access::watch(GROUP, "resourceclaims"),
+        Access::watch(GROUP, "resourceslices"),
+        Access::watch(GROUP, "devicetaintrules"),
+    ],
+    writes: &[Access::to("", "pods", &["delete", "get"]), Access::to("", "pods/status", &["patch"]), EVENTS],
+    default_workers: 8,
+    build,
+};
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let pods = context.informers.of::<Pod>();
+    let claims = context.informers.of::<Claim>();
+    let slices = context.informers.of::<Slice>();
+    let rules = context.informers.of::<Rule>();
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("device_taint_pod", &context.runtime, limiter);
+    let due = Arc::<Mutex<reconcile::Due>>::default();
+
+    let (changed, known) = (queue.clone(), due.clone());
+    pods.add_handler(move |event: &Event| {
+        if with_claims(event.object()).is_some() || known.lock().contains(event.object().key()) {
+            changed.add(event.object().key().clone());
+        }
+    });
+    let changed = queue.clone();
+    claims.add_handler(move |event: &Event| {
+        let consumers = event.states().flat_map(consumers);
+        consumers.for_each(|pod| changed.add(pod));
+    });
+    let (changed, all) = (queue.clone(), claims.lister::<Claim>());
+    let everybody = move || {
+        for claim in all.objects().list(None) {
+            consumers(&claim).into_iter().for_each(|pod| changed.add(pod));
+        }
+    };
+    let (slice_changed, rule_changed) = (Arc::new(everybody.clone()), everybody);
+    slices.add_handler(move |event: &Event| {
+        if event.states().any(devices::is_tainted) {
+            slice_changed();
+        }
+    });
+    rules.add_handler(move |_: &Event| rule_changed());
+
+    let caches = Caches {
+        pods: pods.lister(),
+        claims: claims.lister(),
+        slices: slices.lister(),
+        rules: rules.lister(),
+    };
+    let evictor = Evictor {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        recorder: context.recorder(ENTRY.name),
+        caches,
+        due,
+    };
+    let controller =
+        Controller::new(ENTRY.name, queue, evictor).workers(options.workers(&ENTRY)).persistent();
+    let informers = [&pods, &claims, &slices, &rules];
+    vec![Box::new(informers.into_iter().fold(controller, |one, informer| one.waits_for(informer)))]
+}
+
+/// The pods that a claim is reserved for.
+fn consumers(claim: &Object) -> Vec<Key> {
+    let Ok(view) = claim.view::<Claim>() else { return Vec::new() };
+    let pods = view.status.reserved_for.iter().filter(|consumer| consumer.is_pod());
+    pods.map(|consumer| claim.key().sibling(&*consumer.name)).collect()
+}

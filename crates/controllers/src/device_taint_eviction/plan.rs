@@ -1,0 +1,99 @@
+//! When the pods of a claim have to go. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::view::{Allocated, Taint, Toleration};
+
+/// The earliest time at which a taint of a device is not tolerated any more.
+pub(super) fn eviction_time(
+    devices: &[Allocated],
+    taints_of: impl Fn(&Allocated) -> Vec<Taint>,
+) -> Option<Timestamp> {
+    let times = devices.iter().flat_map(|device| {
+        let taints = taints_of(device);
+        taints.into_iter().filter_map(|taint| untolerated_at(&taint, &device.tolerations)).collect::<Vec<_>>()
+    });
+    times.min()
+}
+
+/// When a taint is not tolerated any more; `None` if it always is.
+fn untolerated_at(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestamp> {
+    let added = taint.time_added?;
+    let mut shortest: Option<i64> = None;
+    for toleration in tolerations.iter().filter(|one| one.effect == "NoExecute" && tolerates(one, taint)) {
+        let seconds = toleration.toleration_seconds?.max(0);
+        shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
+    }
+    added.checked_add(SignedDuration::from_secs(shortest.unwrap_or(0))).ok()
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let same_effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
+    let same_key = toleration.key.is_empty() || toleration.key == taint.key;
+    let same_value = match toleration.operator.as_str() {
+        "Exists" => true,
+        "" | "Equal" => toleration.value == taint.value,
+        _ => false,
+    };
+    same_effect && same_key && same_value
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::device_taint_eviction::devices::taints_of;
+    use crate::workload::fixtures::{at, cached};
+
+    fn device(tolerations: Value) -> Allocated {
+        let device = json!({"driver": "d", "pool": "p", "device": "a", "tolerations": tolerations});
+        serde_json::from_value(device).expect("a device")
+    }
+
+    fn slice(name: &str, generation: i64, taints: Value) -> Value {
+        let devices = json!([{"name": "a", "taints": taints}]);
+        json!({"metadata": {"name": name}, "spec": {"driver": "d", "pool": {"name": "p", "generation": generation},
+            "devices": devices}})
+    }
+
+    #[track_caller]
+    fn check(tolerations: Value, slices: &[Value], rules: &[Value], expected: Option<i64>) {
+        let slices: Vec<_> = slices.iter().map(|slice| cached(slice.clone())).collect();
+        let rules: Vec<_> = rules.iter().map(|rule| cached(rule.clone())).collect();
+        let time = eviction_time(&[device(tolerations)], |device| taints_of(device, &slices, &rules));
+        assert_eq!(time, expected.map(at));
+    }
+
+    #[test]
+    fn pods_go_when_a_taint_is_not_tolerated_any_more() {
+        let taint = |effect: &str, added: i64| json!([{"key": "k", "value": "v", "effect": effect, "timeAdded": at(added)}]);
+        let tainted = [slice("s", 1, taint("NoExecute", 10))];
+        check(json!([]), &tainted, &[], Some(10));
+        check(json!([]), &[slice("s", 1, taint("NoSchedule", 10))], &[], None);
+        check(json!([{"key": "k", "operator": "Exists", "effect": "NoExecute"}]), &tainted, &[], None);
+        let a_while = json!([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}]);
+        check(a_while, &tainted, &[], Some(40));
+        let other = json!([{"key": "k", "operator": "Equal", "value": "w", "effect": "NoExecute"}]);
+        check(other, &tainted, &[], Some(10));
+        // One that does not say that it is about being made to go does not help.
+        check(json!([{"key": "k", "operator": "Exists"}]), &tainted, &[], Some(10));
+        // What an older generation of the pool says does not count.
+        check(json!([]), &[tainted[0].clone(), slice("t", 2, json!([]))], &[], None);
+    }
+
+    #[test]
+    fn rules_taint_the_devices_that_they_select() {
+        let rule = |selector: Value| {
+            json!({"metadata": {"name": "r"}, "spec": {"deviceSelector": selector,
+            "taint": {"key": "k", "effect": "NoExecute", "timeAdded": at(5)}}})
+        };
+        let plain = [slice("s", 1, json!([]))];
+        check(json!([]), &plain, &[rule(json!({"driver": "d", "device": "a"}))], Some(5));
+        check(json!([]), &plain, &[rule(json!({}))], Some(5));
+        check(json!([]), &plain, &[rule(json!({"device": "b"}))], None);
+        check(json!([]), &plain, &[rule(Value::Null)], None);
+        check(json!([]), &plain, &[rule(json!({"deviceClassName": "c"}))], None);
+        check(json!([]), &[], &[rule(json!({}))], None);
+    }
+}

@@ -1,0 +1,121 @@
+//! Look at a pod; delete it when its time has come.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use setpoint::object::DecodeError;
+use setpoint::{
+    Cached, Client, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
+};
+
+use super::devices::taints_of;
+use super::plan::eviction_time;
+use super::view::{Claim, Rule, Slice};
+use crate::resource_claim::view::{Named, Pod, owning_pod};
+use crate::workload::eviction::Evicting;
+
+const EVICTING: Evicting = Evicting {
+    reason: "DeletionByDeviceTaintManager",
+    message: "Device Taint manager: deleting due to NoExecute taint",
+};
+
+/// Pods that will have to go: at most as many as use tainted devices.
+pub(super) type Due = BTreeSet<Key>;
+
+pub(super) struct Caches {
+    pub(super) pods: Lister<Pod>,
+    pub(super) claims: Lister<Claim>,
+    pub(super) slices: Lister<Slice>,
+    pub(super) rules: Lister<Rule>,
+}
+
+pub(super) struct Evictor {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) recorder: Recorder,
+    pub(super) caches: Caches,
+    pub(super) due: Arc<Mutex<Due>>,
+}
+
+impl Reconciler for Evictor {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(pod) = self.caches.pods.get(key)? else {
+            self.due.lock().remove(key);
+            return Ok(Outcome::Settled);
+        };
+        if pod.spec.node_name.is_empty() || pod.meta().is_being_deleted() {
+            self.due.lock().remove(key);
+            return Ok(Outcome::Settled);
+        }
+        let Some(time) = self.caches.eviction_time(&pod)? else {
+            if self.due.lock().remove(key) {
+                self.tell(&pod, "Cancelling deletion");
+            }
+            return Ok(Outcome::Settled);
+        };
+        self.due.lock().insert(key.clone());
+        if let Some(left) = left(time, self.clock.now()) {
+            return Ok(Outcome::CheckAfter(left));
+        }
+        self.tell(&pod, "Marking for deletion");
+        EVICTING.end(&self.client, &self.clock, key, &pod.meta().uid).await?;
+        self.due.lock().remove(key);
+        Ok(Outcome::Settled)
+    }
+}
+
+fn left(time: Timestamp, now: Timestamp) -> Option<Duration> {
+    Duration::try_from(time.duration_since(now)).ok().filter(|left| !left.is_zero())
+}
+
+impl Evictor {
+    fn tell(&self, pod: &Cached<Pod>, what: &str) {
+        let (kind, reason) = (Kind::of::<Pod>(), "DeviceTaintManagerEviction");
+        self.recorder.event(&kind, pod.object(), EventType::Normal, reason, what);
+    }
+}
+
+impl Caches {
+    /// When a pod has to go: when the first of its claims says so.
+    fn eviction_time(&self, pod: &Cached<Pod>) -> Result<Option<Timestamp>, DecodeError> {
+        let (mut earliest, mut known) = (None, None);
+        for request in &pod.spec.resource_claims {
+            let Named::Claim { name, of_pod } = pod.claim_of(request) else { continue };
+            let Some(claim) = self.claims.get(&pod.key().sibling(name))? else { continue };
+            let Some(allocation) = &claim.status.allocation else { continue };
+            if !is_for(&claim, pod, of_pod) {
+                continue;
+            }
+            if known.is_none() {
+                known = Some((self.slices.list(None)?, self.rules()?));
+            }
+            let Some((slices, rules)) = &known else { continue };
+            let time = eviction_time(&allocation.devices.results, |device| taints_of(device, slices, rules));
+            earliest = [earliest, time].into_iter().flatten().min();
+        }
+        Ok(earliest)
+    }
+
+    fn rules(&self) -> Result<Vec<Cached<Rule>>, DecodeError> {
+        let rules = self.rules.list(None)?;
+        let unheard = rules
+            .iter()
+            .filter(|rule| rule.spec.device_selector.as_ref().is_some_and(super::view::Selector::needs_more));
+        for rule in unheard {
+            tracing::warn!(rule = %rule.key(), "device classes and expressions of taint rules are not supported: it taints nothing");
+        }
+        Ok(rules)
+    }
+}
+
+/// Whether a claim is reserved for a pod, and, if it was made for a pod, for this one.
+fn is_for(claim: &Cached<Claim>, pod: &Cached<Pod>, of_pod: bool) -> bool {
+    let uid = &*pod.meta().uid;
+    let own = !of_pod || owning_pod(claim.meta()).is_some_and(|owner| &*owner.uid == uid);
+    own && claim.status.reserved_for.iter().any(|consumer| consumer.is_pod() && consumer.uid == uid)
+}

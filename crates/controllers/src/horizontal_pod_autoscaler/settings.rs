@@ -1,0 +1,119 @@
+//! What can be set for all autoscalers.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::ENTRY;
+use super::view::Behavior;
+use crate::flags::{Flag, duration, number};
+
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag::workers("concurrent-horizontal-pod-autoscaler-syncs", &ENTRY, "5"),
+    Flag::new(
+        "horizontal-pod-autoscaler-sync-period",
+        "DURATION",
+        "15s",
+        "How long from one look at an autoscaler to the next.",
+        |options, text| at_least_a_moment(text).map(|value| options.autoscaler.period = value),
+    ),
+    Flag::new(
+        "horizontal-pod-autoscaler-downscale-stabilization",
+        "DURATION",
+        "5m",
+        "For how long a higher recommendation keeps replicas from being taken away.",
+        |options, text| duration(text).map(|value| options.autoscaler.downscale_stabilization = value),
+    ),
+    Flag::new(
+        "horizontal-pod-autoscaler-tolerance",
+        "RATIO",
+        "0.1",
+        "How far from its target a ratio may be without anything being done.",
+        |options, text| ratio(text).map(|value| options.autoscaler.tolerance = value),
+    ),
+    Flag::new(
+        "horizontal-pod-autoscaler-cpu-initialization-period",
+        "DURATION",
+        "5m",
+        "For how long after its start a pod's use of processors may say nothing.",
+        |options, text| signed(text).map(|value| options.autoscaler.start.cpu_initialization = value),
+    ),
+    Flag::new(
+        "horizontal-pod-autoscaler-initial-readiness-delay",
+        "DURATION",
+        "30s",
+        "For how long after its start a pod that becomes ready does so for the first time.",
+        |options, text| signed(text).map(|value| options.autoscaler.start.initial_readiness = value),
+    ),
+];
+
+/// What can be set for all autoscalers.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long from one look to the next.
+    pub period: Duration,
+    /// How long a higher recommendation counts before replicas are taken away, where nobody says.
+    pub downscale_stabilization: Duration,
+    /// How far from its target a ratio may be without anything being done.
+    pub tolerance: f64,
+    /// Which samples of pods that have just started count.
+    pub start: Start,
+}
+
+/// Pods that start use processors as if there were no tomorrow.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    pub cpu_initialization: SignedDuration,
+    /// A pod that has never been ready after this long was never ready.
+    pub initial_readiness: SignedDuration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
+            tolerance: 0.1,
+            start: Start {
+                cpu_initialization: SignedDuration::from_secs(300),
+                initial_readiness: SignedDuration::from_secs(30),
+            },
+        }
+    }
+}
+
+/// How far a ratio may be from 1 in either direction without anything being done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tolerances {
+    pub(super) down: f64,
+    pub(super) up: f64,
+}
+
+impl Tolerances {
+    /// Those of an autoscaler: its own, where it may have them and has.
+    pub(super) fn of(settings: &Settings, behavior: Option<&Behavior>) -> Self {
+        let own = |rule: Option<f64>| rule.unwrap_or(settings.tolerance);
+        Self {
+            down: own(behavior.and_then(|behavior| behavior.scale_down.tolerance)),
+            up: own(behavior.and_then(|behavior| behavior.scale_up.tolerance)),
+        }
+    }
+
+    pub(super) fn cover(self, ratio: f64) -> bool {
+        (1.0 - self.down..=1.0 + self.up).contains(&ratio)
+    }
+}
+
+fn at_least_a_moment(text: &str) -> Result<Duration, String> {
+    let period = duration(text)?;
+    if period.is_zero() { Err("expected a duration greater than 0".into()) } else { Ok(period) }
+}
+
+fn signed(text: &str) -> Result<SignedDuration, String> {
+    SignedDuration::try_from(duration(text)?).map_err(|_| "expected a shorter duration".into())
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = number(text)?;
+    if ratio.is_finite() && ratio >= 0.0 { Ok(ratio) } else { Err("expected a number of 0 or more".into()) }
+}

@@ -1,0 +1,121 @@
+//! SELinux warning: pods that share a volume and want it labelled differently are told.
+//!
+//! Owns: no object; it records events.
+//! Watches: Pods, PersistentVolumeClaims, PersistentVolumes, CSIDrivers.
+//! Writes: events.
+//!
+//! ```text
+//!  label.rs      which label a pod wants a volume to have, and which conflict  (pure)
+//!  users.rs      who uses which volume, and how                                (pure)
+//!  reconcile.rs  look at a pod; tell both of those that conflict
+//! ```
+//!
+//! What always holds:
+//! - both pods of a conflict are told once, when it comes to be; a pod of another namespace is not named;
+//! - volumes that cannot be mounted with a label do not conflict: those of drivers that do not say so, and, unless
+//!   the feature `SELinuxMount` is on, those that more than one pod may use;
+//! - volumes of drivers count; those that nodes attach without one do not.
+
+mod label;
+mod reconcile;
+mod users;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use setpoint::queue::limiter;
+use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, Volume, claims_of, index_by_claim};
+
+use self::reconcile::Warner;
+use self::users::Users;
+use crate::registry::{Access, EVENTS, Entry, Options};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "selinux-warning-controller",
+    aliases: &[],
+    on_by_default: false,
+    gates: &["SELinuxChangePolicy"],
+    summary: "tells pods that share a volume and want it to have different SELinux labels",
+    watches: &[
+        Access::watch("", "pods"),
+        Access::watch("", "persistentvolumeclaims"),
+        Access::watch("", "persistentvolumes"),
+        Access::watch("storage.k8s.io", "csidrivers"),
+    ],
+    writes: &[EVENTS],
+    default_workers: 1,
+    build,
+};
+
+/// The component that events name.
+const COMPONENT: &str = "selinux_warning";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Driver {
+    spec: DriverSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct DriverSpec {
+    #[serde(rename = "seLinuxMount")]
+    mounts_with_label: Option<bool>,
+}
+
+setpoint::view!(Driver of k8s_openapi::api::storage::v1::CSIDriver);
+
+fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
+    let pods = context.informers.of::<PodVolumes>();
+    let claims = context.informers.of::<Claim>();
+    let volumes = context.informers.of::<Volume>();
+    let drivers = context.informers.of::<Driver>();
+    index_by_claim(&pods);
+    let limiter = limiter::eager(&context.runtime.clock);
+    let queue = Queue::with_rate_limiter("selinux_warning", &context.runtime, limiter);
+    let users = Arc::<Mutex<Users>>::default();
+
+    let changed = queue.clone();
+    pods.add_handler(move |event: &Event| {
+        if event.states().any(|pod| claims_of(pod).is_some()) {
+            changed.add(event.object().key().clone());
+        }
+    });
+    let (changed, of_claim) = (queue.clone(), pods.lister::<PodVolumes>());
+    claims.add_handler(move |event: &Event| wake(&changed, &of_claim, event.object().key()));
+    let (changed, of_claim) = (queue.clone(), pods.lister::<PodVolumes>());
+    volumes.add_handler(move |event: &Event| {
+        let claim =
+            |volume: &Object| volume.view::<Volume>().ok()?.spec.claim_ref.as_ref().map(|of| of.key());
+        event.states().filter_map(claim).for_each(|claim| wake(&changed, &of_claim, &claim));
+    });
+    let (changed, known) = (queue.clone(), users.clone());
+    drivers.add_handler(move |event: &Event| {
+        let says = |driver: &Object| driver.view::<Driver>().cloned().unwrap_or_default();
+        if !matches!(event, Event::Updated { old, new } if says(old) == says(new)) {
+            let pods = known.lock().of_driver(event.object().key().name());
+            pods.into_iter().for_each(|pod| changed.add(pod));
+        }
+    });
+
+    let warner = Warner {
+        recorder: context.recorder(COMPONENT),
+        pods: pods.lister(),
+        claims: claims.lister(),
+        volumes: volumes.lister(),
+        drivers: drivers.lister(),
+        any_access_mode: options.gates.on("SELinuxMount"),
+        users,
+    };
+    let controller = Controller::new(ENTRY.name, queue, warner).workers(options.workers(&ENTRY)).persistent();
+    let informers = [&pods, &claims, &volumes, &drivers];
+    vec![Box::new(informers.into_iter().fold(controller, |one, informer| one.waits_for(informer)))]
+}
+
+/// Has a look at the pods that use a claim.
+fn wake(queue: &Queue<Key>, pods: &Lister<PodVolumes>, claim: &Key) {
+    let pods = pods.indexed(PODS_BY_CLAIM, &claim.to_string()).unwrap_or_default();
+    pods.into_iter().for_each(|pod| queue.add(pod.key().clone()));
+}

@@ -1,0 +1,125 @@
+//! Who uses which volume, and how. Pure.
+
+use std::collections::BTreeMap;
+
+use setpoint::Key;
+
+use super::label::{Use, conflict};
+
+/// Volumes by their unique names, with the pods that use them: bounded by the volumes of the pods there are.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    volumes: BTreeMap<String, BTreeMap<Key, Use>>,
+}
+
+/// What one of two pods is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Conflict {
+    pub(super) pod: Key,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Users {
+    /// Notes how a pod uses a volume, and says what conflicts because of that. What is known already says nothing.
+    pub(super) fn add(&mut self, volume: &str, pod: &Key, used: Use) -> Vec<Conflict> {
+        let pods = self.volumes.entry(volume.to_owned()).or_default();
+        if pods.get(pod) == Some(&used) {
+            return Vec::new();
+        }
+        pods.insert(pod.clone(), used.clone());
+        let mut conflicts = Vec::new();
+        for (other, theirs) in pods.iter().filter(|(other, _)| *other != pod) {
+            if theirs.policy != used.policy {
+                let reason = "SELinuxChangePolicyConflict";
+                conflicts.extend(both(
+                    "SELinuxChangePolicy",
+                    reason,
+                    (pod, &used.policy),
+                    (other, &theirs.policy),
+                ));
+            }
+            if conflict(&theirs.label, &used.label) {
+                conflicts.extend(both(
+                    "SELinuxLabel",
+                    "SELinuxLabelConflict",
+                    (pod, &used.label),
+                    (other, &theirs.label),
+                ));
+            }
+        }
+        conflicts
+    }
+
+    /// The pod uses nothing any more.
+    pub(super) fn forget(&mut self, pod: &Key) {
+        self.volumes.retain(|_, pods| {
+            pods.remove(pod);
+            !pods.is_empty()
+        });
+    }
+
+    /// The pods that use volumes of a driver.
+    pub(super) fn of_driver(&self, driver: &str) -> Vec<Key> {
+        let prefix = format!("kubernetes.io/csi/{driver}^");
+        let volumes = self.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
+        volumes.flat_map(|(_, pods)| pods.keys().cloned()).collect()
+    }
+}
+
+fn both(property: &str, reason: &'static str, one: (&Key, &str), other: (&Key, &str)) -> [Conflict; 2] {
+    let told = |(pod, value): (&Key, &str), (other, theirs): (&Key, &str)| Conflict {
+        pod: pod.clone(),
+        reason,
+        message: message(property, (pod, value), (other, theirs)),
+    };
+    [told(one, other), told(other, one)]
+}
+
+const OUTCOME: &str = "If both pods land on the same node, only one of them may access the volume.";
+
+/// What a pod is told of another: one of another namespace is not named.
+fn message(property: &str, (pod, value): (&Key, &str), (other, theirs): (&Key, &str)) -> String {
+    match pod.namespace() == other.namespace() {
+        true => format!(
+            "{property} \"{value}\" conflicts with pod {} that uses the same volume as this pod with {property} \
+             \"{theirs}\". {OUTCOME}",
+            other.name()
+        ),
+        false => format!(
+            "{property}\"{value}\" conflicts with another pod that uses the same volume as this pod with a different \
+             {property}. {OUTCOME}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(label: &str, policy: &str) -> Use {
+        Use { label: label.to_owned(), policy: policy.to_owned() }
+    }
+
+    #[test]
+    fn both_are_told_once_and_strangers_are_not_named() {
+        let mut users = Users::default();
+        let (a, b, far) =
+            (Key::namespaced("ns", "a"), Key::namespaced("ns", "b"), Key::namespaced("far", "c"));
+        let volume = "kubernetes.io/csi/d^v";
+        assert_eq!(users.add(volume, &a, used(":::s0", "MountOption")), []);
+        let told = users.add(volume, &b, used(":::s1", "MountOption"));
+        let names: Vec<_> = told.iter().map(|one| (one.pod.name(), one.reason)).collect();
+        assert_eq!(names, [("b", "SELinuxLabelConflict"), ("a", "SELinuxLabelConflict")]);
+        let expected = "SELinuxLabel \":::s1\" conflicts with pod a that uses the same volume as this pod with \
+                        SELinuxLabel \":::s0\". If both pods land on the same node, only one of them may access the volume.";
+        assert_eq!(told[0].message, expected);
+        assert_eq!(users.add(volume, &b, used(":::s1", "MountOption")), []);
+        users.forget(&a);
+        let told = users.add(volume, &far, used("", "Recursive"));
+        assert_eq!(told.len(), 4);
+        assert!(told[0].message.starts_with("SELinuxChangePolicy\"Recursive\" conflicts with another pod"));
+        assert_eq!(users.of_driver("d"), [far, b]);
+        assert!(users.of_driver("e").is_empty());
+    }
+}

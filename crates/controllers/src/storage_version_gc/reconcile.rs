@@ -1,0 +1,58 @@
+//! Looks at a record and its servers' leases, past the cache.
+
+use std::collections::BTreeSet;
+
+use setpoint::client::{Delete, Optional, Part};
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
+
+use super::plan::{Plan, plan};
+use super::{Lease, NAMESPACE, StorageVersion, is_identity};
+use crate::workload::condition::whole_seconds;
+
+pub(super) struct Collector {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+}
+
+impl Reconciler for Collector {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let kind = Kind::of::<StorageVersion>();
+        let found = self.client.get(&kind, key).await.optional();
+        let Some(found) = found.attempting(format!("look at storage version {key}"))? else {
+            return Ok(Outcome::Settled);
+        };
+        let record = Cached::<StorageVersion>::new(found)?;
+        let mut gone = BTreeSet::new();
+        for server in &record.status.storage_versions {
+            if !self.is_there(&server.api_server_id).await? {
+                gone.insert(server.api_server_id.as_str());
+            }
+        }
+        match plan(&record.status, |server| gone.contains(server), whole_seconds(self.clock.now())) {
+            Plan::Keep => {}
+            Plan::Delete => {
+                let delete = Delete::of_uid(record.meta().uid.to_string());
+                let deleted = self.client.delete(&kind, key, &delete).await.optional();
+                deleted.attempting(format!("remove storage version {key}, of which no server tells"))?;
+            }
+            Plan::Write(status) => {
+                let body = Edit::of(record.object()).set(&["status"], &status);
+                let written = self.client.update(&kind, key, Part::Status, &body).await;
+                written.attempting(format!("forget servers of storage version {key} that are gone"))?;
+            }
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Collector {
+    async fn is_there(&self, server: &str) -> Result<bool, ReconcileError> {
+        let lease =
+            self.client.get(&Kind::of::<Lease>(), &Key::namespaced(NAMESPACE, server)).await.optional();
+        let lease = lease.attempting(format!("look for the lease of API server {server}"))?;
+        Ok(lease.is_some_and(|lease| is_identity(lease.meta())))
+    }
+}

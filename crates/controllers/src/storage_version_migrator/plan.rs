@@ -1,0 +1,83 @@
+//! What comes next for a migration, and what it says of itself. Pure.
+
+use jiff::Timestamp;
+
+use super::{Condition, Status};
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It has ended.
+    Nothing,
+    /// Where the resource stands has to be noted: what is newer is stored anew already.
+    NotePlace,
+    Migrate,
+}
+
+/// What a migration says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Running,
+    Succeeded,
+    Failed(&'static str),
+}
+
+impl Status {
+    pub(super) fn next(&self) -> Step {
+        if self.is("Succeeded") || self.is("Failed") {
+            return Step::Nothing;
+        }
+        if self.resource_version.is_empty() { Step::NotePlace } else { Step::Migrate }
+    }
+
+    fn is(&self, r#type: &str) -> bool {
+        self.conditions.iter().any(|condition| condition.r#type == r#type && condition.status == "True")
+    }
+
+    /// The same status, with this said once; what has ended does not run any more.
+    pub(super) fn telling(&self, told: Told, now: Timestamp) -> Self {
+        let mut status = self.clone();
+        let (r#type, reason, message) = match told {
+            Told::Running => ("Running", "StorageVersionMigrationInProgress", ""),
+            Told::Succeeded => ("Succeeded", "StorageVersionMigrationSucceeded", ""),
+            Told::Failed(why) => ("Failed", "StorageVersionMigrationFailed", why),
+        };
+        if status.is(r#type) {
+            return status;
+        }
+        if told != Told::Running {
+            let running = |condition: &&mut Condition| condition.r#type == "Running";
+            status.conditions.iter_mut().filter(running).for_each(|one| one.status = "False".to_owned());
+        }
+        status.conditions.retain(|condition| condition.r#type != r#type);
+        status.conditions.push(Condition {
+            r#type: r#type.to_owned(),
+            status: "True".to_owned(),
+            last_update_time: Some(now),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        });
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::fixtures::at;
+
+    #[test]
+    fn a_migration_notes_where_it_stands_runs_and_ends() {
+        let new = Status::default();
+        assert_eq!(new.next(), Step::NotePlace);
+        let placed = Status { resource_version: "7".to_owned(), ..new };
+        assert_eq!(placed.next(), Step::Migrate);
+        let running = placed.telling(Told::Running, at(1));
+        assert_eq!((running.next(), running.telling(Told::Running, at(2)) == running), (Step::Migrate, true));
+        for told in [Told::Succeeded, Told::Failed("why")] {
+            let ended = running.telling(told, at(3));
+            assert_eq!(ended.next(), Step::Nothing);
+            assert!(!ended.is("Running"));
+        }
+    }
+}

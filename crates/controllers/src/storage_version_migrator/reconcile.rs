@@ -1,0 +1,118 @@
+//! Notes where a resource stands, then applies object by object.
+
+use serde_json::json;
+use setpoint::client::{Part, Patch};
+use setpoint::reconcile::Attempting;
+use setpoint::source::Selection;
+use setpoint::{
+    Cached, Client, ClientError, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+};
+
+use super::plan::{Step, Told};
+use super::{ENTRY, Migration, Status};
+use crate::served::Served;
+use crate::workload::condition::whole_seconds;
+
+/// A namespace that nobody can have: a list of it says where a resource stands, and nothing else.
+const NOWHERE: &str = "-nowhere-";
+
+pub(super) struct Migrator {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) served: Served,
+    pub(super) migrations: Lister<Migration>,
+}
+
+impl Reconciler for Migrator {
+    type Key = Key;
+
+    async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let Some(migration) = self.migrations.get(key)? else { return Ok(Outcome::Settled) };
+        match migration.status.next() {
+            Step::Nothing => {}
+            Step::NotePlace => self.note_place(&migration).await?,
+            Step::Migrate => self.migrate(&migration).await?,
+        }
+        Ok(Outcome::Settled)
+    }
+}
+
+impl Migrator {
+    async fn note_place(&self, migration: &Cached<Migration>) -> Result<(), ReconcileError> {
+        let Some(kind) = self.kind(migration).await? else {
+            let told = Told::Failed("resource does not exist in discovery");
+            let status = migration.status.telling(told, self.now());
+            return self.write(migration.object(), &status).await.map(drop);
+        };
+        let namespace = kind.namespaced().then(|| NOWHERE.to_owned());
+        let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
+        let listed = self.client.list(&kind, &selection).await;
+        let listed = listed.attempting(format!("find out where {kind} stands"))?;
+        let status = Status { resource_version: listed.resource_version, ..migration.status.clone() };
+        self.write(migration.object(), &status).await.map(drop)
+    }
+
+    async fn migrate(&self, migration: &Cached<Migration>) -> Result<(), ReconcileError> {
+        let Some(kind) = self.kind(migration).await? else {
+            let status = migration.status.telling(Told::Failed("resource not found"), self.now());
+            return self.write(migration.object(), &status).await.map(drop);
+        };
+        let running = migration.status.telling(Told::Running, self.now());
+        let object = match running == migration.status {
+            true => migration.object().clone(),
+            false => self.write(migration.object(), &running).await?,
+        };
+        let selection = Selection { metadata_only: true, ..Selection::default() };
+        let listed = self.client.list(&kind, &selection).await;
+        let listed = listed.attempting(format!("list what there is of {kind}"))?;
+        for one in &listed.objects {
+            if let Err(error) = self.store_anew(&kind, one).await {
+                tracing::warn!(%kind, key = %one.key(), %error, "cannot store an object anew");
+                let told = Told::Failed("migration encountered unhandled error");
+                return self.write(&object, &running.telling(told, self.now())).await.map(drop);
+            }
+        }
+        self.write(&object, &running.telling(Told::Succeeded, self.now())).await.map(drop)
+    }
+
+    /// An apply that says nothing: the object is stored as it is, in the version of now. One that was changed or
+    /// deleted meanwhile needs it no more.
+    async fn store_anew(&self, kind: &Kind, object: &Object) -> Result<(), ClientError> {
+        let meta = object.meta();
+        let body = json!({
+            "apiVersion": kind.api_version(),
+            "kind": kind.kind(),
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        });
+        let patch =
+            Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: false };
+        match self.client.patch(kind, object.key(), Part::Main, patch).await {
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+            applied => applied.map(drop),
+        }
+    }
+
+    /// The kind of the resource, if it is served.
+    async fn kind(&self, migration: &Migration) -> Result<Option<Kind>, ReconcileError> {
+        let wanted = &migration.spec.resource;
+        let served = self.served.get().await.attempting("find out what is served")?;
+        let mut kinds = served.resources().iter().map(|resource| &resource.kind);
+        let found = kinds.find(|kind| {
+            kind.group() == wanted.group
+                && kind.version() == wanted.version
+                && kind.plural() == wanted.resource
+        });
+        Ok(found.cloned())
+    }
+
+    async fn write(&self, migration: &Object, status: &Status) -> Result<Object, ReconcileError> {
+        let body = Edit::of(migration).set(&["status"], status);
+        let written =
+            self.client.update(&Kind::of::<Migration>(), migration.key(), Part::Status, &body).await;
+        written.attempting(format!("say how migration {} stands", migration.key()))
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        whole_seconds(self.clock.now())
+    }
+}

@@ -1,0 +1,68 @@
+//! Objects that have served their time are looked for now and then, all at once.
+//!
+//! What always holds: an object is deleted as it was seen (by its uid), and one that cannot be deleted is tried again
+//! at the next look.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use setpoint::client::{Delete, Optional};
+use setpoint::{
+    Cached, Client, Clock, Context, Controller, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable, View,
+};
+
+use crate::registry::Entry;
+
+/// How often to look, and what goes.
+pub(crate) struct Sweep<V> {
+    pub(crate) queue: &'static str,
+    pub(crate) period: Duration,
+    pub(crate) has_served: fn(&Cached<V>, Timestamp) -> bool,
+}
+
+impl<V: View> Sweep<V> {
+    /// The controller that does it.
+    pub(crate) fn build(self, context: &Context, entry: &Entry) -> Vec<Box<dyn Runnable>> {
+        let informer = context.informers.of::<V>();
+        let queue = Queue::new(self.queue, &context.runtime);
+        queue.add(Key::cluster("all"));
+        let sweeper = Sweeper {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            listed: informer.lister(),
+            sweep: self,
+        };
+        vec![Box::new(Controller::new(entry.name, queue, sweeper).persistent().waits_for(&informer))]
+    }
+}
+
+struct Sweeper<V> {
+    client: Client,
+    clock: Clock,
+    listed: Lister<V>,
+    sweep: Sweep<V>,
+}
+
+impl<V: View> Reconciler for Sweeper<V> {
+    type Key = Key;
+
+    /// All objects are one key.
+    async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
+        let now = self.clock.now();
+        for object in self.listed.list(None)?.iter().filter(|object| (self.sweep.has_served)(object, now)) {
+            self.remove(object).await;
+        }
+        Ok(Outcome::CheckAfter(self.sweep.period))
+    }
+}
+
+impl<V: View> Sweeper<V> {
+    async fn remove(&self, object: &Cached<V>) {
+        let kind = Kind::of::<V>();
+        let delete = Delete::of_uid(object.meta().uid.to_string());
+        if let Err(error) = self.client.delete(&kind, object.key(), &delete).await.optional() {
+            tracing::warn!(%kind, key = %object.key(), %error, "cannot remove what has served its time");
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Claims about the built-in controllers that need a cluster, but no faults: each is one that Kubernetes makes of its
+//! own.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use setpoint::Key;
+use setpoint_sim::{Running, TestCluster};
+
+fn key(name: &str) -> Key {
+    Key::namespaced("default", name)
+}
+
+fn pods(cluster: &Running) -> Api<Pod> {
+    Api::namespaced(cluster.kube(), "default")
+}
+
+async fn all_pods(cluster: &Running) -> Vec<Pod> {
+    pods(cluster).list(&ListParams::default()).await.expect("pods").items
+}
+
+fn names(pods: &[Pod]) -> Vec<String> {
+    let mut names: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+    names.sort();
+    names
+}
+
+fn template(app: &str) -> Value {
+    json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+fn set(kind: &str, name: &str, replicas: i32, more: Value) -> Value {
+    let mut spec =
+        json!({"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(name)});
+    merge(&mut spec, more);
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+}
+
+fn merge(into: &mut Value, more: Value) {
+    for (field, value) in more.as_object().cloned().unwrap_or_default() {
+        into[field] = value;
+    }
+}
+
+fn pod(name: &str, labels: Value, spec: Value) -> Value {
+    let mut whole = json!({"containers": [{"name": "c", "image": "i"}]});
+    merge(&mut whole, spec);
+    let metadata = json!({"name": name, "namespace": "default", "labels": labels});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole})
+}
+
+/// What a node would say of a pod.
+async fn tell(cluster: &Running, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({"status": status}));
+    pods(cluster).patch_status(name, &PatchParams::default(), &patch).await.expect("a pod");
+}
+
+async fn make_ready(cluster: &Running) {
+    for name in names(&all_pods(cluster).await) {
+        let conditions =
+            json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]);
+        tell(cluster, &name, json!({"phase": "Running", "conditions": conditions})).await;
+    }
+}
+
+async fn account(cluster: &Running) {
+    let metadata = json!({"name": "default", "namespace": "default"});
+    cluster.create(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await;
+}
+
+async fn quota(cluster: &Running, pods: u32) {
+    let metadata = json!({"name": "few", "namespace": "default"});
+    let spec = json!({"hard": {"pods": pods.to_string()}});
+    cluster
+        .create(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}))
+        .await;
+    cluster.settled(Duration::from_secs(2)).await;
+}
+
+#[test]
+fn pods_that_are_about_to_go_are_counted_where_the_feature_is_on() {
+    let check = |on: bool, expected: Option<i32>, after: Option<i32>| {
+        let feature = "DeploymentReplicaSetTerminatingReplicas";
+        let cluster = TestCluster::new().controllers(&["deployment", "replicaset"]).feature(feature, on);
+        cluster.run(async |cluster| {
+            account(cluster).await;
+            let mut spec = template("web");
+            merge(&mut spec["spec"], json!({"nodeName": "n", "terminationGracePeriodSeconds": 300}));
+            cluster.create(set("Deployment", "web", 3, json!({"template": spec}))).await;
+            let told = |deployment: &Deployment| deployment.status.clone().unwrap_or_default();
+            cluster.until(&key("web"), |one: &Deployment| told(one).replicas == Some(3)).await;
+            make_ready(cluster).await;
+            let first = names(&all_pods(cluster).await)[0].clone();
+            pods(cluster).delete(&first, &DeleteParams::default()).await.expect("a pod");
+            cluster
+                .until(&key("web"), |one: &Deployment| {
+                    told(one).terminating_replicas == expected && told(one).replicas == Some(3)
+                })
+                .await;
+            let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            pods(cluster).delete(&first, &now).await.expect("a pod");
+            cluster.until(&key("web"), |one: &Deployment| told(one).terminating_replicas == after).await;
+        });
+    };
+    check(true, Some(1), Some(0));
+    check(false, None, None);
+}
+
+#[test]
+fn an_update_of_a_stateful_set_takes_down_several_pods_where_the_feature_is_on() {
+    let check = |on: bool, expected: usize| {
+        let cluster = TestCluster::new().controllers(&["statefulset"]);
+        cluster.feature("MaxUnavailableStatefulSet", on).run(async |cluster| {
+            account(cluster).await;
+            let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}});
+            let more =
+                json!({"podManagementPolicy": "Parallel", "serviceName": "web", "updateStrategy": strategy});
+            cluster.create(set("StatefulSet", "web", 4, more)).await;
+            cluster.settled(Duration::from_secs(5)).await;
+            // On nodes, pods take their time to go.
+            for name in names(&all_pods(cluster).await) {
+                let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                    "target": {"kind": "Node", "name": "n"}});
+                let request = http::Request::post(format!("/api/v1/namespaces/default/pods/{name}/binding"))
+                    .body(binding.to_string().into_bytes())
+                    .expect("a request");
+                cluster.kube().request_text(request).await.expect("a binding");
+            }
+            make_ready(cluster).await;
+            cluster.settled(Duration::from_secs(5)).await;
+            let patch = json!({"spec": {"template": {"metadata": {"annotations": {"new": "yes"}}}}});
+            let sets: Api<StatefulSet> = Api::namespaced(cluster.kube(), "default");
+            sets.patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.expect("a set");
+            cluster.settled(Duration::from_secs(5)).await;
+            let going = all_pods(cluster).await;
+            let going = going.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
+            assert_eq!(going, expected, "with the feature {on}");
+        });
+    };
+    check(true, 2);
+    check(false, 1);
+}
+
+#[test]
+fn the_status_of_sets_is_told_although_pods_cannot_be_made() {
+    TestCluster::new().controllers(&["statefulset", "daemonset", "resourcequota"]).run(async |cluster| {
+        account(cluster).await;
+        quota(cluster, 2).await;
+        let more = json!({"podManagementPolicy": "Parallel", "serviceName": "sts"});
+        cluster.create(set("StatefulSet", "sts", 4, more)).await;
+        cluster
+            .until(&key("sts"), |one: &StatefulSet| {
+                one.status.as_ref().is_some_and(|status| status.replicas == 2)
+            })
+            .await;
+    });
+    TestCluster::new().controllers(&["daemonset", "resourcequota"]).run(async |cluster| {
+        account(cluster).await;
+        for n in 0..5 {
+            cluster
+                .create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{n}")}}))
+                .await;
+        }
+        quota(cluster, 2).await;
+        let mut pods = template("ds");
+        // Nodes of which nobody has heard yet are tainted.
+        pods["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        let spec = json!({"selector": {"matchLabels": {"app": "ds"}}, "template": pods});
+        let metadata = json!({"name": "ds", "namespace": "default"});
+        cluster
+            .create(json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}))
+            .await;
+        cluster
+            .until(&key("ds"), |one: &DaemonSet| {
+                let status = one.status.clone().unwrap_or_default();
+                status.desired_number_scheduled == 5 && status.current_number_scheduled == 2
+            })
+            .await;
+    });
+}
+
+#[test]
+fn pods_that_match_are_adopted_and_those_that_are_too_many_go() {
+    TestCluster::new().controllers(&["replicaset"]).run(async |cluster| {
+        account(cluster).await;
+        for name in ["a", "b", "c"] {
+            cluster.create(pod(name, json!({"app": "web"}), json!({}))).await;
+        }
+        cluster.create(pod("other", json!({"app": "other"}), json!({}))).await;
+        cluster.create(set("ReplicaSet", "web", 2, json!({}))).await;
+        cluster
+            .until(&key("web"), |one: &ReplicaSet| {
+                one.status
+                    .as_ref()
+                    .is_some_and(|status| status.replicas == 2 && status.fully_labeled_replicas == Some(2))
+            })
+            .await;
+        cluster.settled(Duration::from_secs(5)).await;
+        let left = all_pods(cluster).await;
+        assert_eq!(left.len(), 3);
+        let owned = left.iter().filter(|pod| pod.metadata.owner_references.is_some()).count();
+        assert_eq!(owned, 2);
+    });
+}
+
+#[test]
+fn the_pod_that_costs_least_goes_first_unless_the_feature_is_off() {
+    let check = |on: bool| {
+        TestCluster::new().controllers(&["replicaset"]).feature("PodDeletionCost", on).run(async |cluster| {
+            account(cluster).await;
+            cluster.create(set("ReplicaSet", "web", 2, json!({}))).await;
+            cluster.settled(Duration::from_secs(5)).await;
+            let made = all_pods(cluster).await;
+            // The one that chance keeps is made the cheap one.
+            let sets: Api<ReplicaSet> = Api::namespaced(cluster.kube(), "default");
+            let mut uids: Vec<_> =
+                made.iter().map(|pod| (pod.metadata.uid.clone(), pod.metadata.name.clone())).collect();
+            uids.sort();
+            let kept = uids[1].1.clone().expect("a name");
+            let cost =
+                json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
+            pods(cluster).patch(&kept, &PatchParams::default(), &Patch::Merge(cost)).await.expect("a pod");
+            cluster.settled(Duration::from_secs(5)).await;
+            let one = Patch::Merge(json!({"spec": {"replicas": 1}}));
+            sets.patch("web", &PatchParams::default(), &one).await.expect("a set");
+            cluster.settled(Duration::from_secs(5)).await;
+            let left = names(&all_pods(cluster).await);
+            assert_eq!(left == [kept], !on, "with the feature {on}");
+        });
+    };
+    check(true);
+    check(false);
+}
+
+#[test]
+fn a_job_that_others_manage_is_left_alone_unless_the_feature_is_off() {
+    let check = |on: bool, expected: usize| {
+        TestCluster::new().controllers(&["job"]).feature("JobManagedBy", on).run(async |cluster| {
+            account(cluster).await;
+            let mut spec = template("j");
+            spec["spec"]["restartPolicy"] = json!("Never");
+            let spec = json!({"managedBy": "example.com/other", "template": spec});
+            let metadata = json!({"name": "j", "namespace": "default"});
+            cluster
+                .create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
+                .await;
+            cluster.settled(Duration::from_secs(5)).await;
+            assert_eq!(all_pods(cluster).await.len(), expected);
+            let job: Job = cluster.find(&key("j")).await.expect("a job");
+            assert_eq!(job.status.unwrap_or_default().start_time.is_some(), expected > 0);
+        });
+    };
+    check(true, 0);
+    check(false, 1);
+}
+
+#[test]
+fn a_pod_of_a_stateful_set_is_called_by_its_name_under_the_service() {
+    TestCluster::new().controllers(&["statefulset"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(set("StatefulSet", "web", 1, json!({"serviceName": "svc"}))).await;
+        cluster.create(set("StatefulSet", "bare", 1, json!({}))).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        for (name, subdomain) in [("web-0", Some("svc")), ("bare-0", None)] {
+            let pod: Pod = cluster.find(&key(name)).await.expect("a pod");
+            let spec = pod.spec.expect("a spec");
+            assert_eq!((spec.hostname.as_deref(), spec.subdomain.as_deref()), (Some(name), subdomain));
+        }
+    });
+}
+
+#[test]
+fn an_empty_selector_of_a_budget_is_about_all_pods_and_none_about_none() {
+    TestCluster::new().controllers(&["disruption"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(pod("labelled", json!({"app": "a"}), json!({}))).await;
+        cluster.create(pod("bare", json!({}), json!({}))).await;
+        make_ready(cluster).await;
+        for (name, selector) in [("all", json!({})), ("none", Value::Null)] {
+            let metadata = json!({"name": name, "namespace": "default"});
+            let spec = json!({"minAvailable": 1, "selector": selector});
+            let kind = "PodDisruptionBudget";
+            cluster
+                .create(json!({"apiVersion": "policy/v1", "kind": kind, "metadata": metadata, "spec": spec}))
+                .await;
+        }
+        for (name, expected) in [("all", 2), ("none", 0)] {
+            cluster
+                .until(&key(name), |budget: &PodDisruptionBudget| {
+                    let status = budget.status.as_ref();
+                    status.is_some_and(|status| {
+                        status.observed_generation == Some(1) && status.expected_pods == expected
+                    })
+                })
+                .await;
+        }
+    });
+}
+
+async fn service(cluster: &Running, spec: Value) {
+    let metadata = json!({"name": "svc", "namespace": "default"});
+    cluster.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})).await;
+}
+
+async fn slices(cluster: &Running) -> Vec<EndpointSlice> {
+    let slices: Api<EndpointSlice> = Api::namespaced(cluster.kube(), "default");
+    let of = ListParams::default().labels("kubernetes.io/service-name=svc");
+    slices.list(&of).await.expect("slices").items
+}
+
+async fn change_service(cluster: &Running, patch: Value) {
+    let services: Api<k8s_openapi::api::core::v1::Service> = Api::namespaced(cluster.kube(), "default");
+    services.patch("svc", &PatchParams::default(), &Patch::Merge(patch)).await.expect("a service");
+    cluster.settled(Duration::from_secs(5)).await;
+}
+
+#[test]
+fn a_service_that_stops_being_an_alias_gets_endpoints() {
+    TestCluster::new().controllers(&["endpointslice", "endpoint"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await;
+        cluster.create(pod("p", json!({"app": "a"}), json!({"nodeName": "n"}))).await;
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let ips = json!([{"ip": "10.1.1.1"}]);
+        tell(
+            cluster,
+            "p",
+            json!({"phase": "Running", "podIP": "10.1.1.1", "podIPs": ips, "conditions": conditions}),
+        )
+        .await;
+        service(
+            cluster,
+            json!({"type": "ExternalName", "externalName": "x.example", "selector": {"app": "a"}}),
+        )
+        .await;
+        cluster.settled(Duration::from_secs(5)).await;
+        assert!(slices(cluster).await.is_empty());
+        let spec = json!({"type": "ClusterIP", "externalName": null, "ports": [{"port": 80}]});
+        change_service(cluster, json!({"spec": spec})).await;
+        let found = slices(cluster).await;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].endpoints[0].addresses, ["10.1.1.1"]);
+    });
+}
+
+#[test]
+fn mirrored_slices_go_when_a_service_gets_a_selector_and_come_back_when_it_loses_it() {
+    TestCluster::new().controllers(&["endpointslicemirroring"]).run(async |cluster| {
+        service(cluster, json!({"ports": [{"port": 80}]})).await;
+        let metadata = json!({"name": "svc", "namespace": "default"});
+        let subsets = json!([{"addresses": [{"ip": "10.2.2.2"}], "ports": [{"port": 80}]}]);
+        cluster
+            .create(
+                json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}),
+            )
+            .await;
+        cluster.settled(Duration::from_secs(5)).await;
+        assert_eq!(slices(cluster).await.len(), 1);
+        change_service(cluster, json!({"spec": {"selector": {"app": "a"}}})).await;
+        assert!(slices(cluster).await.is_empty());
+        change_service(cluster, json!({"spec": {"selector": null}})).await;
+        assert_eq!(slices(cluster).await.len(), 1);
+    });
+}
+
+#[test]
+fn traffic_stays_where_a_service_asks_for_it_unless_the_feature_is_off() {
+    let check = |on: bool, hinted: bool| {
+        let cluster = TestCluster::new().controllers(&["endpointslice"]);
+        cluster.feature("PreferSameTrafficDistribution", on).run(async |cluster| {
+            account(cluster).await;
+            let labels = json!({"topology.kubernetes.io/zone": "z"});
+            let metadata = json!({"name": "n", "labels": labels});
+            cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).await;
+            cluster.create(pod("p", json!({"app": "a"}), json!({"nodeName": "n"}))).await;
+            let conditions = json!([{"type": "Ready", "status": "True"}]);
+            let ips = json!([{"ip": "10.1.1.1"}]);
+            tell(cluster, "p", json!({"phase": "Running", "podIP": "10.1.1.1", "podIPs": ips, "conditions": conditions})).await;
+            let distribution = "PreferSameNode";
+            service(cluster, json!({"selector": {"app": "a"}, "ports": [{"port": 80}], "trafficDistribution": distribution})).await;
+            cluster.settled(Duration::from_secs(5)).await;
+            let hints = slices(cluster).await[0].endpoints[0].hints.clone();
+            assert_eq!(hints.and_then(|hints| hints.for_nodes).is_some(), hinted, "with the feature {on}");
+        });
+    };
+    check(true, true);
+    check(false, false);
+}
+
+#[test]
+fn a_slice_holds_as_many_endpoints_as_is_set() {
+    let mut options = setpoint_controllers::Options::default();
+    options.endpoints.most_in_slice = 2;
+    TestCluster::new().controllers(&["endpointslice"]).options(options).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).await;
+        for n in 0..5 {
+            let name = format!("p{n}");
+            cluster.create(pod(&name, json!({"app": "a"}), json!({"nodeName": "n"}))).await;
+            let ip = format!("10.1.1.{n}");
+            let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]});
+            tell(cluster, &name, status).await;
+        }
+        service(cluster, json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        let mut sizes: Vec<_> = slices(cluster).await.iter().map(|slice| slice.endpoints.len()).collect();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 2, 2]);
+    });
+}
+
+#[test]
+fn an_autoscaler_may_have_no_replicas_where_the_feature_is_on() {
+    let hpa = || {
+        let metric = json!({"type": "External", "external": {"metric": {"name": "m"},
+            "target": {"type": "Value", "value": "1"}}});
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+        let tolerance = json!({"scaleUp": {"tolerance": "0.3"}});
+        let spec = json!({"minReplicas": 0, "maxReplicas": 3, "scaleTargetRef": target, "metrics": [metric],
+            "behavior": tolerance});
+        let kind = "HorizontalPodAutoscaler";
+        json!({"apiVersion": "autoscaling/v2", "kind": kind, "metadata": {"name": "h", "namespace": "default"}, "spec": spec})
+    };
+    let on = TestCluster::new().feature("HPAScaleToZero", true).feature("HPAConfigurableTolerance", true);
+    on.run(async |cluster| {
+        cluster.create(hpa()).await;
+        let made: HorizontalPodAutoscaler = cluster.find(&key("h")).await.expect("an autoscaler");
+        let rules =
+            made.spec.expect("a spec").behavior.and_then(|behavior| behavior.scale_up).expect("rules");
+        assert_eq!(rules.tolerance.map(|tolerance| tolerance.0).as_deref(), Some("300m"));
+    });
+    TestCluster::new().run(async |cluster| {
+        let api: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.kube(), "default");
+        let refused =
+            api.create(&Default::default(), &serde_json::from_value(hpa()).expect("an autoscaler")).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("minReplicas")));
+    });
+}
+
+#[test]
+fn pods_that_want_a_volume_labelled_differently_are_told() {
+    TestCluster::new().controllers(&["selinux-warning-controller"]).run(async |cluster| {
+        account(cluster).await;
+        let driver = json!({"seLinuxMount": true, "attachRequired": false});
+        cluster.create(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "d.example"},
+            "spec": driver})).await;
+        let volume = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"],
+            "csi": {"driver": "d.example", "volumeHandle": "h"}, "claimRef": {"namespace": "default", "name": "c"}});
+        cluster.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": volume})).await;
+        let claim = json!({"accessModes": ["ReadWriteOncePod"], "volumeName": "v", "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}}});
+        cluster.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "default"}, "spec": claim})).await;
+        for (name, level) in [("one", "s0:c1,c2"), ("other", "s0:c3,c4")] {
+            let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+            let containers = json!([{"name": "c", "image": "i", "volumeMounts": mounts}]);
+            let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+            let context = json!({"seLinuxOptions": {"level": level}});
+            cluster.create(pod(name, json!({}), json!({"containers": containers, "volumes": volumes,
+                "securityContext": context}))).await;
+        }
+        cluster.settled(Duration::from_secs(5)).await;
+        let events: Api<Event> = Api::namespaced(cluster.kube(), "default");
+        let events = events.list(&ListParams::default()).await.expect("events").items;
+        let mut told: Vec<_> = events.iter()
+            .filter(|event| event.reason.as_deref() == Some("SELinuxLabelConflict"))
+            .filter_map(|event| event.involved_object.name.clone())
+            .collect();
+        told.sort();
+        assert_eq!(told, ["one", "other"]);
+    });
+}

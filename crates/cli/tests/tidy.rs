@@ -22,11 +22,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["clock"]),
     ("apiserver", &["cel", "clock", "cron", "quantity", "quota", "store", "token"]),
     ("setpoint", &["clock"]),
-    ("placement", &["setpoint"]),
+    ("placement", &["quantity", "setpoint"]),
     ("volume", &["placement", "quantity", "setpoint"]),
     ("controllers", &["cel", "cron", "placement", "quantity", "quota", "setpoint", "token", "volume"]),
     ("scheduler", &["cel", "placement", "quantity", "setpoint", "volume"]),
-    ("node", &["quantity", "setpoint"]),
+    ("node", &["placement", "quantity", "setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (

@@ -1,31 +1,90 @@
-//! Pod addresses: one range for the whole fleet.
+//! Pod addresses: from the ranges of their node, or else one range for the whole fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// 10.128.0.0/9: eight million addresses, apart from the default Service range 10.0.0.0/16.
-const FIRST: u32 = u32::from_be_bytes([10, 128, 0, 1]);
-const LAST: u32 = u32::from_be_bytes([10, 255, 255, 254]);
+const FLEET: Range =
+    Range { first: u32::from_be_bytes([10, 128, 0, 1]), last: u32::from_be_bytes([10, 255, 255, 254]) };
+
+/// Addresses from one to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    first: u32,
+    last: u32,
+}
+
+/// The ranges that a node gives addresses from: its `podCIDRs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    v4: Option<Range>,
+    v6: Option<u128>,
+    /// The first range is of version 6.
+    prefers_v6: bool,
+}
+
+impl Ranges {
+    pub(crate) fn of(cidrs: &[Box<str>]) -> Self {
+        let mut ranges = Self::default();
+        for (index, cidr) in cidrs.iter().enumerate() {
+            match parsed(cidr) {
+                Some((IpAddr::V4(base), bits @ 1..=30)) => {
+                    let (base, size) = (u32::from(base), 1u32 << (32 - bits));
+                    ranges.v4 = Some(Range { first: base + 1, last: base + (size - 2) });
+                }
+                Some((IpAddr::V6(base), 0..=96)) => {
+                    ranges.v6 = Some(u128::from(base));
+                    ranges.prefers_v6 = index == 0;
+                }
+                _ => {}
+            }
+        }
+        ranges
+    }
+}
+
+fn parsed(cidr: &str) -> Option<(IpAddr, u8)> {
+    let (base, bits) = cidr.split_once('/')?;
+    Some((base.parse().ok()?, bits.parse().ok()?))
+}
 
 /// Who has which address. Bounded by the number of pods.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     by_uid: BTreeMap<Box<str>, u32>,
     taken: BTreeSet<u32>,
-    last: u32,
+    /// What was given last of each range, by its first address. Bounded by the number of nodes.
+    last: BTreeMap<u32, u32>,
 }
 
 impl Addresses {
-    /// The address of a pod: the one it already shows, the one it was given before, or a new one.
-    pub(crate) fn of(&mut self, uid: &str, shown: Option<&str>) -> String {
-        if let Some(given) = self.by_uid.get(uid) {
-            return Ipv4Addr::from(*given).to_string();
+    /// The addresses of a pod, the first one first: those it already shows, those it was given before, or new ones.
+    pub(crate) fn of(&mut self, uid: &str, shown: Option<&str>, ranges: Ranges) -> Vec<String> {
+        let number = self.number(uid, shown, ranges);
+        let v4 = Ipv4Addr::from(number).to_string();
+        // What tells pods apart in one range tells them apart in the other.
+        match ranges.v6.map(|base| Ipv6Addr::from(base | u128::from(number)).to_string()) {
+            None => vec![v4],
+            Some(v6) if ranges.v4.is_none() => vec![v6],
+            Some(v6) if ranges.prefers_v6 => vec![v6, v4],
+            Some(v6) => vec![v4, v6],
         }
-        let shown = shown.and_then(|text| text.parse::<Ipv4Addr>().ok()).map(u32::from);
-        let address = shown.unwrap_or_else(|| self.next_free());
-        self.by_uid.insert(uid.into(), address);
-        self.taken.insert(address);
-        Ipv4Addr::from(address).to_string()
+    }
+
+    fn number(&mut self, uid: &str, shown: Option<&str>, ranges: Ranges) -> u32 {
+        if let Some(given) = self.by_uid.get(uid) {
+            return *given;
+        }
+        let shown = shown.and_then(|text| text.parse::<IpAddr>().ok()).map(|shown| match shown {
+            IpAddr::V4(v4) => u32::from(v4),
+            IpAddr::V6(v6) => u128::from(v6) as u32,
+        });
+        let free = || ranges.v4.and_then(|range| self.next_free(range));
+        let number = shown.or_else(free);
+        let number = number.or_else(|| self.next_free(FLEET)).unwrap_or(FLEET.last);
+        self.by_uid.insert(uid.into(), number);
+        self.taken.insert(number);
+        number
     }
 
     /// The pod is gone: its address is free again.
@@ -35,13 +94,16 @@ impl Addresses {
         }
     }
 
-    fn next_free(&mut self) -> u32 {
-        loop {
-            self.last = if (FIRST..LAST).contains(&self.last) { self.last + 1 } else { FIRST };
-            if !self.taken.contains(&self.last) {
-                return self.last;
+    /// The next address of a range that nobody has; nothing, if all are taken.
+    fn next_free(&mut self, range: Range) -> Option<u32> {
+        let last = self.last.entry(range.first).or_insert(range.last);
+        for _ in range.first..=range.last {
+            *last = if *last < range.last { *last + 1 } else { range.first };
+            if !self.taken.contains(last) {
+                return Some(*last);
             }
         }
+        None
     }
 }
 
@@ -49,13 +111,44 @@ impl Addresses {
 mod tests {
     use super::*;
 
+    fn one(addresses: &mut Addresses, uid: &str, shown: Option<&str>) -> String {
+        addresses.of(uid, shown, Ranges::default()).remove(0)
+    }
+
     #[test]
     fn a_pod_keeps_its_address_and_no_two_share_one() {
         let mut addresses = Addresses::default();
-        let first = addresses.of("a", None);
-        assert_eq!(addresses.of("a", None), first);
-        assert_ne!(addresses.of("b", None), first);
-        assert_eq!(addresses.of("c", Some("10.128.0.3")), "10.128.0.3");
-        assert_eq!(addresses.of("d", None), "10.128.0.4");
+        let first = one(&mut addresses, "a", None);
+        assert_eq!(first, "10.128.0.1");
+        assert_eq!(one(&mut addresses, "a", None), first);
+        assert_ne!(one(&mut addresses, "b", None), first);
+        assert_eq!(one(&mut addresses, "c", Some("10.128.0.3")), "10.128.0.3");
+        assert_eq!(one(&mut addresses, "d", None), "10.128.0.4");
+        addresses.release("a");
+        assert_eq!(one(&mut addresses, "e", None), "10.128.0.5");
+    }
+
+    #[test]
+    fn the_ranges_of_a_node_give_its_pods_addresses_of_both_versions() {
+        let check = |cidrs: &[&str], expected: &[&str]| {
+            let cidrs: Vec<Box<str>> = cidrs.iter().map(|cidr| (*cidr).into()).collect();
+            let given = Addresses::default().of("a", None, Ranges::of(&cidrs));
+            assert_eq!(given, expected, "{cidrs:?}");
+        };
+        check(&[], &["10.128.0.1"]);
+        check(&["10.244.1.0/24"], &["10.244.1.1"]);
+        check(&["10.244.1.0/24", "fd00:1::/64"], &["10.244.1.1", "fd00:1::af4:101"]);
+        check(&["fd00:1::/64", "10.244.1.0/24"], &["fd00:1::af4:101", "10.244.1.1"]);
+        check(&["fd00:1::/64"], &["fd00:1::a80:1"]);
+        check(&["nonsense"], &["10.128.0.1"]);
+    }
+
+    #[test]
+    fn a_full_range_is_followed_by_that_of_the_fleet() {
+        let mut addresses = Addresses::default();
+        let ranges = Ranges::of(&["10.244.1.0/30".into()]);
+        let given: Vec<String> =
+            ["a", "b", "c"].iter().map(|uid| addresses.of(uid, None, ranges).remove(0)).collect();
+        assert_eq!(given, ["10.244.1.1", "10.244.1.2", "10.128.0.1"]);
     }
 }

@@ -1,23 +1,28 @@
 //! Drives the pods that are bound to the fleet's nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use setpoint::client::{Delete, Part, Patch};
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable,
+    Cached, Client, Clock, Context, Controller, Event, EventType, Key, Kind, Lister, Outcome, Queue,
+    ReconcileError, Reconciler, Recorder, Runnable,
 };
+use setpoint_placement::Amount;
 use tokio_util::sync::CancellationToken;
 
-use crate::address::Addresses;
-use crate::behaviour::Behaviour;
+use crate::address::{Addresses, Ranges};
+use crate::admission::{Host, Needs, Rejection, rejection};
+use crate::container::{CRASH_LOOP, PULL_FAILED, State};
 use crate::fleet::{Fleet, host_ip};
-use crate::lifecycle::{PodView, Stage, Step, next};
+use crate::lifecycle::{Obstacle, PodNow, Step, next, rejected};
 use crate::outage::{NodeView, Outages};
+use crate::sources::{self, Found, NeededBy, Source, SourceKind};
 use crate::status::{Place, status_patch};
+use crate::view::PodView;
 
 /// How many simulated nodes there are, and how many of their pods are driven at once.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,9 @@ pub struct FleetOptions {
     pub nodes: usize,
     pub workers: usize,
 }
+
+/// How often a pod that lacks something is looked at again: the kubelet tries about as often after a while.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What a manager runs to simulate nodes: the heartbeats and the pods' agent.
 pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnable>> {
@@ -38,7 +46,9 @@ pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnab
     let agent = Agent {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
+        recorder: context.recorder("kubelet"),
         pods: pods.lister(),
+        nodes: nodes.lister(),
         fleet: fleet.clone(),
         addresses,
     };
@@ -87,7 +97,9 @@ impl Runnable for Heartbeats {
 struct Agent {
     client: Client,
     clock: Clock,
+    recorder: Recorder,
     pods: Lister<PodView>,
+    nodes: Lister<NodeView>,
     fleet: Fleet,
     addresses: Arc<Mutex<Addresses>>,
 }
@@ -101,31 +113,152 @@ impl Reconciler for Agent {
         if self.fleet.outages().has(&pod.spec.node_name) {
             return Ok(Outcome::Settled);
         }
-        let behaviour = Behaviour::of(&pod.metadata.annotations);
-        match next(pod.meta(), &pod, &behaviour, self.clock.now()) {
+        if let Some(rejection) = self.rejection(&pod)? {
+            return self.reject(&pod, &rejection, node).await;
+        }
+        let lacking = self.obstacle(&pod).await?;
+        let obstacle = lacking.as_ref().map(|(obstacle, _)| obstacle);
+        match next(pod.meta(), &pod, obstacle, self.clock.now()) {
+            Step::Rest if obstacle.is_some() => Ok(Outcome::CheckAfter(LOOK_AGAIN)),
             Step::Rest => Ok(Outcome::Settled),
             Step::Wait(left) => Ok(Outcome::CheckAfter(left)),
-            Step::Enter(stage) => self.enter(&pod, &stage, node).await,
+            Step::Write(next) => {
+                for complaint in lacking.iter().flat_map(|(_, complaints)| complaints) {
+                    let (reason, message) = complaint;
+                    self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, &**message);
+                }
+                self.tell(&pod, &next);
+                self.write(&pod, &next, node).await
+            }
             Step::Remove => self.remove(key, &pod.meta().uid).await,
         }
     }
 }
 
+/// What is told about an obstacle: reason and message.
+type Complaint = (&'static str, String);
+
 impl Agent {
-    /// Writes the status of a stage; the change it makes brings the pod back into the queue.
-    async fn enter(
+    /// Why the node does not take the pod. What was scheduled onto it fits.
+    fn rejection(&self, pod: &Cached<PodView>) -> Result<Option<Rejection>, ReconcileError> {
+        let is_new = pod.status.start_time.is_none() && matches!(pod.status.phase.as_str(), "" | "Pending");
+        if !is_new || pod.is_true("PodScheduled") || pod.meta().is_being_deleted() {
+            return Ok(None);
+        }
+        let name = &*pod.spec.node_name;
+        let Some(node) = self.nodes.get(&Key::cluster(name))? else { return Ok(None) };
+        let is_there = |other: &&Cached<PodView>| {
+            let ended = matches!(other.status.phase.as_str(), "Succeeded" | "Failed");
+            other.spec.node_name == name && !ended && other.status.start_time.is_some()
+        };
+        let others = self.pods.list(None)?;
+        let others = others.iter().filter(is_there).map(|other| other.object().decode::<Needs>());
+        let host = Host {
+            name,
+            labels: &node.meta().labels,
+            taints: &node.spec.taints,
+            allocatable: Amount::of(&node.status.allocatable),
+            others: others.collect::<Result<_, _>>()?,
+        };
+        Ok(rejection(&pod.object().decode::<Needs>()?, &host))
+    }
+
+    async fn reject(
         &self,
         pod: &Cached<PodView>,
-        stage: &Stage,
+        rejection: &Rejection,
+        node: usize,
+    ) -> Result<Outcome, ReconcileError> {
+        let Rejection { reason, message } = rejection;
+        self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, &**message);
+        let now = rejected(reason, &format!("Pod was rejected: {message}"));
+        self.write(pod, &now, node).await
+    }
+
+    /// What keeps the containers of a pod from being created, and what is told about it.
+    async fn obstacle(
+        &self,
+        pod: &Cached<PodView>,
+    ) -> Result<Option<(Obstacle, Vec<Complaint>)>, ReconcileError> {
+        let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
+        let has_begun = |status: &crate::view::ContainerStatus| {
+            status.state.running.is_some() || status.state.terminated.is_some() || status.restart_count > 0
+        };
+        let stays =
+            !pod.meta().is_being_deleted() && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+        if !stays || statuses.clone().any(has_begun) {
+            return Ok(None);
+        }
+        let sources = pod.object().decode::<sources::Pod>()?.sources(pod.key().name());
+        let (mut volumes, mut config) = (Vec::new(), Vec::new());
+        for source in &sources {
+            let Some(complaint) = self.complaint(pod, source).await? else { continue };
+            match &source.needed_by {
+                NeededBy::Volume(_) => volumes.push(("FailedMount", complaint)),
+                NeededBy::Container(name) => config.push((name.clone(), complaint)),
+            }
+        }
+        if !volumes.is_empty() {
+            return Ok(Some((Obstacle::Volumes, volumes)));
+        }
+        let told = config.iter().map(|(_, why)| ("Failed", format!("Error: {why}"))).collect();
+        let config: Vec<_> = config.into_iter().map(|(name, why)| (name, why.into())).collect();
+        Ok((!config.is_empty()).then_some((Obstacle::Config(config), told)))
+    }
+
+    /// What is wrong with something that a pod needs.
+    async fn complaint(
+        &self,
+        pod: &Cached<PodView>,
+        source: &Source,
+    ) -> Result<Option<String>, ReconcileError> {
+        let (kind, key) = (source_kind(source.kind), pod.key().sibling(&*source.name));
+        let found = match self.client.get(&kind, &key).await {
+            Err(error) if error.is_not_found() => None,
+            read => Some(read.attempting(format!("read {key} for pod {}", pod.key()))?.decode::<Found>()?),
+        };
+        Ok(source.complaint(pod.key().namespace().unwrap_or_default(), found.as_ref()))
+    }
+
+    /// Tells what a kubelet tells about containers that do not come up.
+    fn tell(&self, pod: &Cached<PodView>, next: &PodNow) {
+        let containers = pod.spec.init_containers.iter().zip(&next.init);
+        for (container, standing) in containers.chain(pod.spec.containers.iter().zip(&next.main)) {
+            let State::Waiting { reason, message } = &standing.state else { continue };
+            let (reason, message) = match &**reason {
+                CRASH_LOOP => {
+                    let (key, uid) = (pod.key(), &pod.meta().uid);
+                    let (name, namespace) = (key.name(), key.namespace().unwrap_or_default());
+                    let container = &container.name;
+                    let pod = format!("{name}_{namespace}({uid})");
+                    ("BackOff", format!("Back-off restarting failed container {container} in pod {pod}"))
+                }
+                PULL_FAILED => ("Failed", message.to_string()),
+                _ => continue,
+            };
+            self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, message);
+        }
+    }
+
+    /// Writes how a pod stands; the change it makes brings the pod back into the queue.
+    async fn write(
+        &self,
+        pod: &Cached<PodView>,
+        next: &PodNow,
         node: usize,
     ) -> Result<Outcome, ReconcileError> {
         let host_ip = host_ip(node);
-        let pod_ip = match pod.spec.host_network {
-            true => host_ip.clone(),
-            false => self.addresses.lock().of(&pod.meta().uid, pod.status.pod_ip.as_deref()),
+        let pod_ips = match (next.has_network, pod.spec.host_network) {
+            (false, _) => Vec::new(),
+            (true, true) => vec![host_ip.clone()],
+            (true, false) => {
+                let node = self.nodes.get(&Key::cluster(&*pod.spec.node_name))?;
+                let ranges = node.map(|node| Ranges::of(&node.spec.pod_cidrs)).unwrap_or_default();
+                self.addresses.lock().of(&pod.meta().uid, pod.status.pod_ip.as_deref(), ranges)
+            }
         };
-        let place = Place { host_ip: &host_ip, pod_ip: &pod_ip };
-        let patch = status_patch(pod, stage, &place, self.clock.now());
+        let place = Place { host_ip: &host_ip, pod_ips: &pod_ips };
+        let patch = status_patch(pod, next, &place, self.clock.now());
         let (key, patch) = (pod.key(), Patch::Strategic(patch.to_string().into()));
         match self.client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Settled),
@@ -149,4 +282,13 @@ impl Agent {
 
 fn pod_kind() -> Kind {
     Kind::of::<PodView>()
+}
+
+fn source_kind(kind: SourceKind) -> Kind {
+    use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
+    match kind {
+        SourceKind::ConfigMap => Kind::of::<ConfigMap>(),
+        SourceKind::Secret => Kind::of::<Secret>(),
+        SourceKind::Claim => Kind::of::<PersistentVolumeClaim>(),
+    }
 }

@@ -3,7 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
+use crate::view::{Container, Probe};
+
 /// The annotations, by name. Durations are written `500ms`, `2s`, `1m`, or as plain seconds.
+///
+/// On a pod they are about its containers, other than init containers. With a dot and the name of a container after
+/// them (`node.setpoint.dev/exit-code.migrate`) they are about that one, of whatever kind.
 pub mod annotation {
     /// `true` on a Node: it fails, until it is told otherwise.
     pub const FAILED: &str = "node.setpoint.dev/failed";
@@ -32,15 +39,25 @@ pub mod annotation {
 /// How long a container that exits runs when nothing says so: long enough to be seen running.
 const A_MOMENT: Duration = Duration::from_millis(500);
 
-/// How a pod behaves on its node.
+/// How long an init container takes when nothing says so: long enough to be seen.
+const INIT_TAKES: Duration = Duration::from_millis(500);
+
+const PREFIX: &str = "node.setpoint.dev/";
+
+/// How a pod behaves on its node as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PodBehaviour {
+    pub(crate) start_after: Duration,
+    pub(crate) terminate_after: Duration,
+}
+
+/// How a container behaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behaviour {
-    pub(crate) start_after: Duration,
-    pub(crate) ready_after: Duration,
-    pub(crate) never_ready: bool,
+    ready_after: Duration,
+    never_ready: bool,
     pub(crate) never_start: bool,
     pub(crate) exits: Option<Exit>,
-    pub(crate) terminate_after: Duration,
 }
 
 /// When and how containers exit by themselves.
@@ -52,29 +69,101 @@ pub(crate) struct Exit {
     pub(crate) times: Option<u32>,
 }
 
-impl Behaviour {
-    /// What the annotations ask for. One that cannot be read counts as absent: a node runs what it gets.
-    pub(crate) fn of(annotations: &BTreeMap<String, String>) -> Self {
-        let duration = |name| annotations.get(name).and_then(|text| parse_duration(text));
-        let is_true = |name| annotations.get(name).is_some_and(|text| text == "true");
-        Self {
-            start_after: duration(annotation::START_AFTER).unwrap_or_default(),
-            ready_after: duration(annotation::READY_AFTER).unwrap_or_default(),
-            never_ready: is_true(annotation::NEVER_READY),
-            never_start: is_true(annotation::NEVER_START),
-            exits: Exit::of(annotations, duration(annotation::RUN_FOR)),
-            terminate_after: duration(annotation::TERMINATE_AFTER).unwrap_or_default(),
+/// What annotations say about a container: one that cannot be read counts as absent, for a node runs what it gets.
+struct Said<'a> {
+    annotations: &'a BTreeMap<String, String>,
+    container: &'a str,
+    /// Whether what is said about the pod holds for it.
+    is_main: bool,
+}
+
+impl<'a> Said<'a> {
+    fn text(&self, name: &str) -> Option<&'a str> {
+        let own = self.annotations.get(&format!("{name}.{}", self.container));
+        own.or_else(|| self.annotations.get(name).filter(|_| self.is_main)).map(String::as_str)
+    }
+
+    fn duration(&self, name: &str) -> Option<Duration> {
+        self.text(name).and_then(parse_duration)
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        Behaviour {
+            ready_after: self.duration(annotation::READY_AFTER).unwrap_or_default(),
+            never_ready: self.is_true(annotation::NEVER_READY),
+            never_start: self.is_true(annotation::NEVER_START),
+            exits: Exit::of(self),
         }
     }
 }
 
+/// Most pods say nothing.
+fn says_anything(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.range(PREFIX.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(PREFIX))
+}
+
+impl PodBehaviour {
+    pub(crate) fn of(annotations: &BTreeMap<String, String>) -> Self {
+        if !says_anything(annotations) {
+            return Self::default();
+        }
+        let duration = |name| annotations.get(name).and_then(|text| parse_duration(text)).unwrap_or_default();
+        Self {
+            start_after: duration(annotation::START_AFTER),
+            terminate_after: duration(annotation::TERMINATE_AFTER),
+        }
+    }
+}
+
+impl Behaviour {
+    /// Of a container that makes up the pod.
+    pub(crate) fn of_main(annotations: &BTreeMap<String, String>, container: &str) -> Self {
+        match says_anything(annotations) {
+            true => Said { annotations, container, is_main: true }.behaviour(),
+            false => Self::default(),
+        }
+    }
+
+    /// Of an init container: one that is no sidecar ends by itself.
+    pub(crate) fn of_init(annotations: &BTreeMap<String, String>, container: &Container) -> Self {
+        let mut behaviour = match says_anything(annotations) {
+            true => Said { annotations, container: &container.name, is_main: false }.behaviour(),
+            false => Self::default(),
+        };
+        if behaviour.exits.is_none() && !container.is_sidecar() {
+            behaviour.exits = Some(Exit { after: INIT_TAKES, code: 0, times: None });
+        }
+        behaviour
+    }
+
+    /// When a container that runs since then has started up, and when it is ready, if ever. Probes find what they
+    /// look for when they first look.
+    pub(crate) fn readiness(
+        &self,
+        container: &Container,
+        since: Timestamp,
+    ) -> (Timestamp, Option<Timestamp>) {
+        let delay = |probe: Option<Probe>| {
+            Duration::from_secs(probe.map_or(0, |probe| probe.initial_delay_seconds).into())
+        };
+        let started = since + delay(container.startup_probe);
+        let probed = since + delay(container.readiness_probe);
+        (started, (!self.never_ready).then(|| started.max(probed).max(since + self.ready_after)))
+    }
+}
+
 impl Exit {
-    fn of(annotations: &BTreeMap<String, String>, run_for: Option<Duration>) -> Option<Self> {
-        let code = annotations.get(annotation::EXIT_CODE).and_then(|text| text.parse().ok());
+    fn of(said: &Said<'_>) -> Option<Self> {
+        let run_for = said.duration(annotation::RUN_FOR);
+        let code = said.text(annotation::EXIT_CODE).and_then(|text| text.parse().ok());
         if run_for.is_none() && code.is_none() {
             return None;
         }
-        let times = annotations.get(annotation::EXIT_TIMES).and_then(|text| text.parse().ok());
+        let times = said.text(annotation::EXIT_TIMES).and_then(|text| text.parse().ok());
         Some(Self { after: run_for.unwrap_or(A_MOMENT), code: code.unwrap_or(0), times })
     }
 
@@ -104,7 +193,30 @@ mod tests {
     use super::*;
 
     fn behaviour(annotations: &[(&str, &str)]) -> Behaviour {
-        Behaviour::of(&annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        Behaviour::of_main(&annotated(annotations), "c")
+    }
+
+    fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<String, String> {
+        annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_is_said_about_a_container_comes_before_what_is_said_about_the_pod() {
+        let said = annotated(&[
+            (annotation::EXIT_CODE, "1"),
+            ("node.setpoint.dev/exit-code.web", "2"),
+            ("node.setpoint.dev/exit-code.setup", "3"),
+        ]);
+        let code = |behaviour: Behaviour| behaviour.exits.map(|exit| exit.code);
+        assert_eq!(code(Behaviour::of_main(&said, "other")), Some(1));
+        assert_eq!(code(Behaviour::of_main(&said, "web")), Some(2));
+        let init = |name: &str, policy: &str| {
+            let (name, restart_policy) = (name.to_owned(), policy.to_owned());
+            Container { name, restart_policy, ..Container::default() }
+        };
+        assert_eq!(code(Behaviour::of_init(&said, &init("setup", ""))), Some(3));
+        assert_eq!(code(Behaviour::of_init(&said, &init("other", ""))), Some(0));
+        assert_eq!(code(Behaviour::of_init(&said, &init("proxy", "Always"))), None);
     }
 
     #[test]

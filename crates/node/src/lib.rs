@@ -4,8 +4,12 @@
 //!  fleet.rs      Node objects and heartbeat leases, for all nodes from one task
 //!  agent.rs      the reconciler of bound pods: one key at a time, no task per pod or node
 //!  outage.rs     nodes that are made to fail
+//!  view.rs       what is read of pods
 //!  behaviour.rs  what a pod's annotations ask of its node
+//!  admission.rs  pure: whether the node takes a pod that nobody scheduled
+//!  sources.rs    pure: what has to be there before a pod starts
 //!  lifecycle.rs  pure: where a pod stands and what is next
+//!  container.rs  pure: the same for one container: exits, restarts, back-off
 //!  status.rs     pure: the status a kubelet would write for that
 //!  address.rs    pod addresses
 //!  usage.rs      pure: what pods and nodes use, as the metrics API shows it
@@ -18,13 +22,17 @@
 //! - a settled pod costs nothing: the next step is a timer in the work queue, not a loop.
 
 mod address;
+mod admission;
 mod agent;
 mod behaviour;
+mod container;
 mod fleet;
 mod lifecycle;
 mod outage;
+mod sources;
 mod status;
 mod usage;
+mod view;
 
 pub use agent::{FleetOptions, runnables};
 pub use behaviour::annotation;

@@ -1,123 +1,22 @@
 //! Where a pod stands in its life, and what its node does next. Pure.
 //!
 //! ```text
-//!  Accepted ──start-after──► Initializing ──► Running ──exit──► Succeeded | Failed
-//!     │                                        ▲  │
-//!     └─ never-start: stuck in ErrImagePull    │  └─exit, restart policy allows─► BackOff ─┐
-//!                                              └──────────────────────────────────────────┘
-//!  any ──deleted, terminate-after──► Stopped ──► removed
+//!  accepted ──start-after──► init containers, one after the other ──► containers ──exit──► Succeeded | Failed
+//!     │                          (sidecars go on beside the rest)      ▲      │
+//!     └─ rejected: Failed                                              └──────┘ restart policy (container.rs)
+//!  any ──deleted, terminate-after──► stopped ──► removed
 //! ```
 //!
-//! The stage is read from the pod's own status, never remembered: an agent that restarts carries on.
+//! Where it stands is read from the pod's own status, never remembered: an agent that restarts carries on.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use setpoint::Metadata;
 
-use crate::behaviour::Behaviour;
-
-/// What a node reads of a pod.
-#[derive(Debug, Deserialize)]
-pub(crate) struct PodView {
-    #[serde(default)]
-    pub(crate) metadata: Annotated,
-    #[serde(default)]
-    pub(crate) spec: Spec,
-    #[serde(default)]
-    pub(crate) status: Status,
-}
-
-setpoint::view!(PodView of k8s_openapi::api::core::v1::Pod);
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Annotated {
-    pub(crate) annotations: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
-    pub(crate) node_name: String,
-    pub(crate) restart_policy: String,
-    pub(crate) active_deadline_seconds: Option<u64>,
-    pub(crate) host_network: bool,
-    pub(crate) containers: Vec<Container>,
-    pub(crate) init_containers: Vec<Container>,
-    pub(crate) readiness_gates: Vec<ReadinessGate>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Container {
-    pub(crate) name: String,
-    pub(crate) image: String,
-    /// `Always` on an init container makes it a sidecar.
-    pub(crate) restart_policy: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct ReadinessGate {
-    pub(crate) condition_type: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Status {
-    pub(crate) phase: String,
-    pub(crate) start_time: Option<Timestamp>,
-    #[serde(rename = "podIP")]
-    pub(crate) pod_ip: Option<String>,
-    pub(crate) conditions: Vec<Condition>,
-    pub(crate) container_statuses: Vec<ContainerStatus>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Condition {
-    #[serde(rename = "type")]
-    pub(crate) condition_type: String,
-    pub(crate) status: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct ContainerStatus {
-    pub(crate) restart_count: u32,
-    pub(crate) ready: bool,
-    pub(crate) state: State,
-    pub(crate) last_state: State,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct State {
-    pub(crate) running: Option<Running>,
-    pub(crate) waiting: Option<Waiting>,
-    pub(crate) terminated: Option<Terminated>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Running {
-    pub(crate) started_at: Option<Timestamp>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Waiting {
-    pub(crate) reason: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Terminated {
-    pub(crate) finished_at: Option<Timestamp>,
-}
+use crate::behaviour::{Behaviour, PodBehaviour};
+use crate::container::{Life, Restarts, Standing, State};
+use crate::view::{Container, ContainerStatus, PodView};
 
 /// What the node does about a pod now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,74 +25,78 @@ pub(crate) enum Step {
     Rest,
     /// Nothing, until this much time has passed.
     Wait(Duration),
-    /// Write the status of this stage.
-    Enter(Stage),
+    /// Write the status of this.
+    Write(Box<PodNow>),
     /// The pod has stopped: remove the object.
     Remove,
 }
 
-/// A stage of a pod's life, as its status shows it.
+/// How a pod stands, as its status is to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// The node has taken the pod up; its containers are being created.
-    Accepted,
-    /// The image cannot be pulled.
-    ImageMissing,
-    /// Init containers run.
-    Initializing,
-    Running {
-        ready: bool,
-        restarts: u32,
-    },
-    /// Containers exited and wait for their restart.
-    BackOff {
-        restarts: u32,
-        code: i32,
-    },
-    /// Containers exited for good.
-    Finished {
-        code: i32,
-        restarts: u32,
-    },
-    /// The pod was active for longer than it may be.
-    Expired {
-        restarts: u32,
-    },
-    /// The pod was deleted and its containers were stopped.
-    Stopped {
-        restarts: u32,
-    },
+pub(crate) struct PodNow {
+    pub(crate) phase: &'static str,
+    /// Why the pod failed as a whole.
+    pub(crate) failure: Option<(Box<str>, Box<str>)>,
+    /// Its network is there.
+    pub(crate) has_network: bool,
+    pub(crate) init: Vec<Standing>,
+    pub(crate) main: Vec<Standing>,
+    pub(crate) ephemeral: Vec<Standing>,
 }
 
-/// How long init containers take: long enough to be seen.
-const INIT_TAKES: Duration = Duration::from_millis(500);
-
-/// The kubelet's restart back-off: at first almost none, then 10 s, doubling, at most 5 min.
-fn restart_delay(restarts: u32) -> Duration {
-    match restarts {
-        0 | 1 => Duration::from_secs(1),
-        _ => Duration::from_secs(10).saturating_mul(1 << (restarts - 2).min(5)).min(Duration::from_secs(300)),
-    }
+/// What keeps containers from being created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Volumes are not there.
+    Volumes,
+    /// What a container is configured by is not there: by container, and why.
+    Config(Vec<(Box<str>, Box<str>)>),
 }
 
 /// What is next for a pod.
-pub(crate) fn next(meta: &Metadata, pod: &PodView, behaviour: &Behaviour, now: Timestamp) -> Step {
+pub(crate) fn next(meta: &Metadata, pod: &PodView, obstacle: Option<&Obstacle>, now: Timestamp) -> Step {
     let finished = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+    let behaviour = PodBehaviour::of(&pod.metadata.annotations);
     match (meta.deletion_timestamp, finished) {
         (Some(_), true) => Step::Remove,
-        (Some(deadline), false) => stop(meta, deadline, pod, behaviour, now),
+        (Some(deadline), false) => stop(meta, deadline, pod, &behaviour, now),
         (None, true) => Step::Rest,
-        (None, false) => within_deadline(pod, live(pod, behaviour, now), now),
+        (None, false) => {
+            let (next, change) = live(meta, pod, &behaviour, obstacle, now);
+            let step = match shows(meta, pod, &next) {
+                false => Step::Write(Box::new(next)),
+                true => change.map_or(Step::Rest, |at| wait_or(at, now, || Step::Rest)),
+            };
+            within_deadline(pod, step, now)
+        }
+    }
+}
+
+/// A pod that the node does not take.
+pub(crate) fn rejected(reason: &str, message: &str) -> PodNow {
+    PodNow {
+        phase: "Failed",
+        failure: Some((reason.into(), message.into())),
+        has_network: false,
+        init: Vec::new(),
+        main: Vec::new(),
+        ephemeral: Vec::new(),
     }
 }
 
 /// A deleted pod stops after the time it takes, but never beyond its grace period.
-fn stop(meta: &Metadata, deadline: Timestamp, pod: &PodView, behaviour: &Behaviour, now: Timestamp) -> Step {
+fn stop(
+    meta: &Metadata,
+    deadline: Timestamp,
+    pod: &PodView,
+    behaviour: &PodBehaviour,
+    now: Timestamp,
+) -> Step {
     let grace = Duration::from_secs(meta.deletion_grace_period_seconds.unwrap_or(0).max(0).unsigned_abs());
     let asked_at = deadline - grace;
     wait_or(asked_at + behaviour.terminate_after.min(grace), now, || match pod.status.start_time {
         None => Step::Remove,
-        Some(_) => Step::Enter(Stage::Stopped { restarts: restarts(pod) }),
+        Some(_) => Step::Write(Box::new(ended(pod, None, now))),
     })
 }
 
@@ -203,7 +106,8 @@ fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
         return step;
     };
     let over = wait_or(started + Duration::from_secs(seconds), now, || {
-        Step::Enter(Stage::Expired { restarts: restarts(pod) })
+        let why = "Pod was active on the node longer than the specified deadline";
+        Step::Write(Box::new(ended(pod, Some(("DeadlineExceeded", why)), now)))
     });
     match (step, over) {
         (Step::Wait(next), Step::Wait(left)) => Step::Wait(next.min(left)),
@@ -213,89 +117,219 @@ fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
     }
 }
 
-fn live(pod: &PodView, behaviour: &Behaviour, now: Timestamp) -> Step {
-    let Some(accepted) = pod.status.start_time else {
-        let at_once = behaviour.start_after.is_zero() && !behaviour.never_start;
-        return Step::Enter(if at_once { first_stage(pod, behaviour) } else { Stage::Accepted });
+/// Killed by the signal that ends a container whose pod has to go.
+const KILLED: i32 = 137;
+
+/// The pod with all its containers stopped.
+fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow {
+    let ended = |containers, statuses| {
+        let standings = standings(containers, statuses, "");
+        standings.into_iter().map(|standing: Standing| standing.ended(KILLED, now)).collect()
     };
-    let Some(container) = pod.status.container_statuses.first() else {
-        return Step::Enter(first_stage(pod, behaviour));
-    };
-    match &container.state {
-        State { waiting: Some(waiting), .. } => waiting_for(&waiting.reason, accepted, pod, behaviour, now),
-        State { running: Some(running), .. } => {
-            while_running(running.started_at.unwrap_or(accepted), pod, behaviour, now)
-        }
-        _ => Step::Rest,
+    PodNow {
+        phase: "Failed",
+        failure: failure.map(|(reason, message)| (reason.into(), message.into())),
+        has_network: false,
+        init: ended(&pod.spec.init_containers, &pod.status.init_container_statuses),
+        main: ended(&pod.spec.containers, &pod.status.container_statuses),
+        ephemeral: ended(&pod.spec.ephemeral_containers, &pod.status.ephemeral_container_statuses),
     }
 }
 
-fn waiting_for(
-    reason: &str,
-    accepted: Timestamp,
+/// How containers stand by the status, in the order of the spec.
+fn standings(containers: &[Container], statuses: &[ContainerStatus], waits: &str) -> Vec<Standing> {
+    let of = |(index, container): (usize, &Container)| {
+        let at_its_place = statuses.get(index).filter(|status| status.name == container.name);
+        let status = at_its_place.or_else(|| statuses.iter().find(|status| status.name == container.name));
+        status.map_or_else(|| Standing::waiting(waits, ""), Standing::of)
+    };
+    containers.iter().enumerate().map(of).collect()
+}
+
+/// How a pod that lives stands now, and when that changes by itself.
+fn live(
+    meta: &Metadata,
     pod: &PodView,
-    behaviour: &Behaviour,
+    behaviour: &PodBehaviour,
+    obstacle: Option<&Obstacle>,
     now: Timestamp,
-) -> Step {
-    match reason {
-        "ErrImagePull" => Step::Rest,
-        "PodInitializing" => {
-            wait_or(accepted + behaviour.start_after + INIT_TAKES, now, || Step::Enter(run(behaviour, 0)))
-        }
-        "CrashLoopBackOff" => {
-            let restarts = restarts(pod);
-            let exited = last_exit(pod).unwrap_or(accepted);
-            wait_or(exited + restart_delay(restarts), now, || Step::Enter(run(behaviour, restarts)))
-        }
-        _ => wait_or(accepted + behaviour.start_after, now, || Step::Enter(first_stage(pod, behaviour))),
-    }
-}
-
-fn while_running(started: Timestamp, pod: &PodView, behaviour: &Behaviour, now: Timestamp) -> Step {
-    let restarts = restarts(pod);
-    let exit = behaviour.exits.as_ref().filter(|exit| exit.happens_after(restarts));
-    if let Some(exit) = exit.filter(|exit| now >= started + exit.after) {
-        return Step::Enter(after_exit(&pod.spec.restart_policy, exit.code, restarts));
-    }
-    let becomes_ready = (!behaviour.never_ready).then(|| started + behaviour.ready_after);
-    let ready = becomes_ready.is_some_and(|at| now >= at);
-    if ready != shown_ready(pod) || ready && pod_ready(pod) != gates_open(pod) {
-        return Step::Enter(Stage::Running { ready, restarts });
-    }
-    let next_ready = becomes_ready.filter(|at| *at > now);
-    let next_exit = exit.map(|exit| started + exit.after);
-    match next_ready.into_iter().chain(next_exit).min() {
-        Some(at) => wait_or(at, now, || Step::Rest),
-        None => Step::Rest,
-    }
-}
-
-/// What becomes of containers that exited: the restart policy decides.
-fn after_exit(restart_policy: &str, code: i32, restarts: u32) -> Stage {
-    let restarted = match restart_policy {
-        "Never" => false,
-        "OnFailure" => code != 0,
-        _ => true,
+) -> (PodNow, Option<Timestamp>) {
+    let waits = if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
+    let mut next = PodNow {
+        phase: "Pending",
+        failure: None,
+        has_network: false,
+        init: standings(&pod.spec.init_containers, &pod.status.init_container_statuses, waits),
+        main: standings(&pod.spec.containers, &pod.status.container_statuses, waits),
+        ephemeral: Vec::new(),
     };
-    if restarted {
-        Stage::BackOff { restarts: restarts + 1, code }
+    let may_start = pod.status.start_time.unwrap_or(now) + behaviour.start_after;
+    if may_start > now {
+        return (next, Some(may_start));
+    }
+    if obstacle == Some(&Obstacle::Volumes) {
+        return (next, None);
+    }
+    next.has_network = true;
+    let mut lives = Lives { meta, pod, obstacle, may_start, now, change: None };
+    if lives.initialize(&mut next) {
+        lives.run(&mut next);
+    }
+    next.phase = phase(pod, &next);
+    if matches!(next.phase, "Succeeded" | "Failed") {
+        // Sidecars end with what they stand beside.
+        next.init = next
+            .init
+            .into_iter()
+            .map(|standing| match standing.is_running() {
+                true => standing.ended(0, now),
+                false => standing,
+            })
+            .collect();
     } else {
-        Stage::Finished { code, restarts }
+        let shown = &pod.status.ephemeral_container_statuses;
+        next.ephemeral = standings(&pod.spec.ephemeral_containers, shown, waits);
+        next.ephemeral.iter_mut().for_each(|standing| lives.debug(standing));
+    }
+    (next, lives.change)
+}
+
+/// What decides about the containers of a pod.
+struct Lives<'a> {
+    meta: &'a Metadata,
+    pod: &'a PodView,
+    obstacle: Option<&'a Obstacle>,
+    may_start: Timestamp,
+    now: Timestamp,
+    /// When one of them changes by itself.
+    change: Option<Timestamp>,
+}
+
+impl Lives<'_> {
+    /// Init containers run one after the other; true if the last one is done.
+    fn initialize(&mut self, next: &mut PodNow) -> bool {
+        let past = next.main.iter().any(Standing::has_run);
+        for (container, standing) in self.pod.spec.init_containers.iter().zip(&mut next.init) {
+            if container.is_sidecar() {
+                let behaviour = Behaviour::of_init(&self.pod.metadata.annotations, container);
+                self.advance(container, &behaviour, Restarts::Always, standing);
+                if !past && !standing.started {
+                    return false;
+                }
+            } else if !past && standing.exit().is_none_or(|exit| exit.code != 0) {
+                let behaviour = Behaviour::of_init(&self.pod.metadata.annotations, container);
+                // One that has succeeded is not started again, whatever the policy.
+                let restarts = match Restarts::of(&self.pod.spec.restart_policy) {
+                    Restarts::Never => Restarts::Never,
+                    _ => Restarts::OnFailure,
+                };
+                self.advance(container, &behaviour, restarts, standing);
+                // It is ready when it has done what it was for.
+                standing.ready = standing.exit().is_some_and(|exit| exit.code == 0);
+                if !standing.ready {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn run(&mut self, next: &mut PodNow) {
+        let restarts = Restarts::of(&self.pod.spec.restart_policy);
+        for (container, standing) in self.pod.spec.containers.iter().zip(&mut next.main) {
+            let behaviour = Behaviour::of_main(&self.pod.metadata.annotations, &container.name);
+            self.advance(container, &behaviour, restarts, standing);
+        }
+    }
+
+    fn advance(
+        &mut self,
+        container: &Container,
+        behaviour: &Behaviour,
+        restarts: Restarts,
+        standing: &mut Standing,
+    ) {
+        if let (Some(Obstacle::Config(missing)), false) = (self.obstacle, standing.has_run())
+            && let Some((_, why)) = missing.iter().find(|(name, _)| **name == *container.name)
+        {
+            *standing = Standing::waiting("CreateContainerConfigError", why);
+            return;
+        }
+        let pod = PodName(self.meta);
+        let life = Life { container, behaviour, restarts, may_start: self.may_start, pod: &pod };
+        let before = std::mem::replace(standing, Standing::waiting("", ""));
+        let (after, change) = before.advanced(&life, self.now);
+        *standing = after;
+        self.change = self.change.into_iter().chain(change).min();
+    }
+
+    /// A container that somebody has put into the pod to look around runs until the pod ends.
+    fn debug(&self, standing: &mut Standing) {
+        if !standing.has_run() {
+            standing.state = State::Running { since: self.now };
+        }
     }
 }
 
-fn first_stage(pod: &PodView, behaviour: &Behaviour) -> Stage {
-    if behaviour.never_start {
-        Stage::ImageMissing
-    } else if pod.spec.init_containers.is_empty() {
-        run(behaviour, 0)
-    } else {
-        Stage::Initializing
+/// As the kubelet names pods in messages.
+struct PodName<'a>(&'a Metadata);
+
+impl std::fmt::Display for PodName<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Metadata { name, namespace, uid, .. } = self.0;
+        write!(f, "{name}_{}({uid})", namespace.as_deref().unwrap_or_default())
     }
 }
 
-fn run(behaviour: &Behaviour, restarts: u32) -> Stage {
-    Stage::Running { ready: !behaviour.never_ready && behaviour.ready_after.is_zero(), restarts }
+/// The phase of a pod whose containers stand like this.
+fn phase(pod: &PodView, next: &PodNow) -> &'static str {
+    let restarts = Restarts::of(&pod.spec.restart_policy);
+    let failed = |standing: &Standing| standing.exit().is_some_and(|exit| exit.code != 0);
+    let past = next.main.iter().any(Standing::has_run);
+    if !past {
+        let gave_up = restarts == Restarts::Never && next.init.iter().any(failed);
+        return if gave_up { "Failed" } else { "Pending" };
+    }
+    if next.main.iter().any(|standing| !standing.has_run()) {
+        return "Pending";
+    }
+    let over = |standing: &Standing| standing.exit().is_some_and(|exit| !restarts.after(exit.code));
+    if !next.main.iter().all(over) {
+        return "Running";
+    }
+    if next.main.iter().any(failed) { "Failed" } else { "Succeeded" }
+}
+
+/// Whether the status shows already how the pod stands.
+fn shows(meta: &Metadata, pod: &PodView, next: &PodNow) -> bool {
+    let same = |standings: &[Standing], statuses: &[ContainerStatus]| {
+        standings.len() == statuses.len()
+            && standings.iter().zip(statuses).all(|(standing, status)| *standing == Standing::of(status))
+    };
+    let status = &pod.status;
+    status.start_time.is_some()
+        && status.phase == next.phase
+        && status.observed_generation == meta.generation
+        && same(&next.init, &status.init_container_statuses)
+        && same(&next.main, &status.container_statuses)
+        && same(&next.ephemeral, &status.ephemeral_container_statuses)
+        && pod.is_true("Ready") == next.is_ready(pod)
+}
+
+impl PodNow {
+    /// Whether all containers that have to be ready are.
+    pub(crate) fn has_ready_containers(&self, pod: &PodView) -> bool {
+        let mut sidecars =
+            pod.spec.init_containers.iter().zip(&self.init).filter(|(init, _)| init.is_sidecar());
+        self.phase == "Running"
+            && self.main.iter().all(|standing| standing.ready)
+            && sidecars.all(|(_, standing)| standing.ready)
+    }
+
+    pub(crate) fn is_ready(&self, pod: &PodView) -> bool {
+        let open = |gate: &crate::view::ReadinessGate| pod.is_true(&gate.condition_type);
+        self.has_ready_containers(pod) && pod.spec.readiness_gates.iter().all(open)
+    }
 }
 
 fn wait_or(at: Timestamp, now: Timestamp, then: impl FnOnce() -> Step) -> Step {
@@ -305,150 +339,5 @@ fn wait_or(at: Timestamp, now: Timestamp, then: impl FnOnce() -> Step) -> Step {
     }
 }
 
-fn restarts(pod: &PodView) -> u32 {
-    pod.status.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0)
-}
-
-fn shown_ready(pod: &PodView) -> bool {
-    pod.status.container_statuses.iter().all(|status| status.ready)
-}
-
-fn condition<'a>(pod: &'a PodView, condition_type: &str) -> Option<&'a Condition> {
-    pod.status.conditions.iter().find(|condition| condition.condition_type == condition_type)
-}
-
-fn pod_ready(pod: &PodView) -> bool {
-    condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
-}
-
-fn last_exit(pod: &PodView) -> Option<Timestamp> {
-    let exits =
-        pod.status.container_statuses.iter().filter_map(|status| status.last_state.terminated.as_ref());
-    exits.filter_map(|terminated| terminated.finished_at).max()
-}
-
-/// Whether every readiness gate's condition, which somebody else sets, is true.
-pub(crate) fn gates_open(pod: &PodView) -> bool {
-    let open =
-        |gate: &ReadinessGate| condition(pod, &gate.condition_type).is_some_and(|c| c.status == "True");
-    pod.spec.readiness_gates.iter().all(open)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    const NOW: &str = "2025-01-01T00:01:00Z";
-
-    /// What is next for a pod with these annotations, spec fields and status, at `NOW`.
-    fn step(annotations: Value, spec: Value, status: Value, deletion: Option<(&str, i64)>) -> Step {
-        let annotated = json!({"metadata": {"annotations": annotations}, "spec": spec, "status": status});
-        let pod: PodView = serde_json::from_value(annotated).expect("a pod");
-        let mut meta = Metadata::default();
-        if let Some((deadline, grace)) = deletion {
-            meta.deletion_timestamp = Some(deadline.parse().expect("a time"));
-            meta.deletion_grace_period_seconds = Some(grace);
-        }
-        next(&meta, &pod, &Behaviour::of(&pod.metadata.annotations), NOW.parse().expect("a time"))
-    }
-
-    fn running_since(time: &str, restarts: u32, ready: bool) -> Value {
-        let container =
-            json!({"ready": ready, "restartCount": restarts, "state": {"running": {"startedAt": time}}});
-        let ready = if ready { "True" } else { "False" };
-        json!({"phase": "Running", "startTime": time, "containerStatuses": [container],
-               "conditions": [{"type": "Ready", "status": ready}]})
-    }
-
-    #[test]
-    fn a_new_pod_runs_and_is_ready_at_once() {
-        let plain = step(json!({}), json!({}), json!({"phase": "Pending"}), None);
-        assert_eq!(plain, Step::Enter(Stage::Running { ready: true, restarts: 0 }));
-    }
-
-    #[test]
-    fn a_pod_with_init_containers_initializes_first() {
-        let spec = json!({"initContainers": [{"name": "i"}]});
-        assert_eq!(step(json!({}), spec, json!({}), None), Step::Enter(Stage::Initializing));
-    }
-
-    #[test]
-    fn a_settled_pod_rests() {
-        let status = running_since("2025-01-01T00:00:00Z", 0, true);
-        assert_eq!(step(json!({}), json!({}), status, None), Step::Rest);
-    }
-
-    #[test]
-    fn a_slow_pod_becomes_ready_when_its_time_has_come() {
-        let slow = json!({"node.setpoint.dev/ready-after": "90s"});
-        let waiting = running_since("2025-01-01T00:00:00Z", 0, false);
-        assert_eq!(step(slow.clone(), json!({}), waiting, None), Step::Wait(Duration::from_secs(30)));
-        let due = running_since("2024-12-31T23:59:00Z", 0, false);
-        assert_eq!(
-            step(slow, json!({}), due, None),
-            Step::Enter(Stage::Running { ready: true, restarts: 0 })
-        );
-    }
-
-    #[test]
-    fn an_exit_is_final_or_a_restart_as_the_policy_says() {
-        let check = |policy: &str, code: &str, expected: Stage| {
-            let exits = json!({"node.setpoint.dev/run-for": "10s", "node.setpoint.dev/exit-code": code});
-            let status = running_since("2025-01-01T00:00:00Z", 0, true);
-            assert_eq!(step(exits, json!({"restartPolicy": policy}), status, None), Step::Enter(expected));
-        };
-        check("Never", "1", Stage::Finished { code: 1, restarts: 0 });
-        check("OnFailure", "0", Stage::Finished { code: 0, restarts: 0 });
-        check("OnFailure", "1", Stage::BackOff { restarts: 1, code: 1 });
-        check("Always", "0", Stage::BackOff { restarts: 1, code: 0 });
-    }
-
-    #[test]
-    fn a_crashed_container_comes_back_after_the_kubelets_back_off() {
-        let status = |finished: &str| {
-            json!({"phase": "Running", "startTime": "2025-01-01T00:00:00Z", "containerStatuses": [{
-                "restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-                "lastState": {"terminated": {"finishedAt": finished}}}]})
-        };
-        let crashes = json!({"node.setpoint.dev/exit-code": "1"});
-        let check = |finished, expected| {
-            assert_eq!(step(crashes.clone(), json!({}), status(finished), None), expected)
-        };
-        check("2025-01-01T00:00:55Z", Step::Wait(Duration::from_secs(5)));
-        check("2025-01-01T00:00:50Z", Step::Enter(Stage::Running { ready: true, restarts: 2 }));
-    }
-
-    #[test]
-    fn a_pod_ends_when_its_deadline_has_passed() {
-        let since = |time: &str| running_since(time, 0, true);
-        let deadline = || json!({"activeDeadlineSeconds": 60});
-        let left = step(json!({}), deadline(), since("2025-01-01T00:00:30Z"), None);
-        assert_eq!(left, Step::Wait(Duration::from_secs(30)));
-        let over = step(json!({}), deadline(), since("2025-01-01T00:00:00Z"), None);
-        assert_eq!(over, Step::Enter(Stage::Expired { restarts: 0 }));
-    }
-
-    #[test]
-    fn a_deleted_pod_stops_within_its_grace_period_and_is_then_removed() {
-        let slow = json!({"node.setpoint.dev/terminate-after": "1h"});
-        let status = running_since("2025-01-01T00:00:00Z", 0, true);
-        let deleted = |deadline| step(slow.clone(), json!({}), status.clone(), Some((deadline, 30)));
-        assert_eq!(deleted("2025-01-01T00:01:20Z"), Step::Wait(Duration::from_secs(20)));
-        assert_eq!(deleted("2025-01-01T00:01:00Z"), Step::Enter(Stage::Stopped { restarts: 0 }));
-        let stopped = json!({"phase": "Failed"});
-        assert_eq!(step(json!({}), json!({}), stopped, Some(("2025-01-01T00:01:30Z", 30))), Step::Remove);
-    }
-
-    #[test]
-    fn readiness_gates_hold_the_pod_back_until_somebody_opens_them() {
-        let spec = json!({"readinessGates": [{"conditionType": "lb"}]});
-        let mut status = running_since("2025-01-01T00:00:00Z", 0, true);
-        status["conditions"] = json!([{"type": "Ready", "status": "False"}]);
-        assert_eq!(step(json!({}), spec.clone(), status.clone(), None), Step::Rest);
-        status["conditions"] =
-            json!([{"type": "Ready", "status": "False"}, {"type": "lb", "status": "True"}]);
-        let opened = Step::Enter(Stage::Running { ready: true, restarts: 0 });
-        assert_eq!(step(json!({}), spec, status, None), opened);
-    }
-}
+mod tests;

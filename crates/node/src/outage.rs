@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint::Event;
+use setpoint_placement::{Resources, Taint};
 
 use crate::behaviour::annotation::FAILED;
 
@@ -20,6 +21,8 @@ pub(crate) struct Outages(Arc<Mutex<BTreeSet<Box<str>>>>);
 #[serde(default)]
 pub(crate) struct NodeView {
     metadata: Annotated,
+    pub(crate) spec: NodeSpec,
+    pub(crate) status: NodeStatus,
 }
 
 setpoint::view!(NodeView of k8s_openapi::api::core::v1::Node);
@@ -28,6 +31,20 @@ setpoint::view!(NodeView of k8s_openapi::api::core::v1::Node);
 #[serde(default)]
 struct Annotated {
     annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeSpec {
+    pub(crate) taints: Vec<Taint>,
+    #[serde(rename = "podCIDRs")]
+    pub(crate) pod_cidrs: Vec<Box<str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeStatus {
+    pub(crate) allocatable: Resources,
 }
 
 impl Outages {

@@ -1,50 +1,52 @@
-//! The status a kubelet would write for a stage of a pod's life. Pure.
+//! The status a kubelet would write for how a pod stands. Pure.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::Cached;
 
-use crate::lifecycle::{Container, PodView, Stage, gates_open};
+use crate::container::{Exit, Standing, State};
+use crate::lifecycle::PodNow;
+use crate::view::{Container, PodView};
 
 /// Where a pod runs.
 pub(crate) struct Place<'a> {
     pub(crate) host_ip: &'a str,
-    pub(crate) pod_ip: &'a str,
+    /// The first one first.
+    pub(crate) pod_ips: &'a [String],
 }
 
 /// A strategic-merge patch of the status: conditions that others own (`PodScheduled`, readiness gates)
 /// stay as they are. It holds only for the version of the pod it was made from.
-pub(crate) fn status_patch(pod: &Cached<PodView>, stage: &Stage, place: &Place<'_>, now: Timestamp) -> Value {
-    let started = pod.status.start_time.unwrap_or(now);
-    let mut status = json!({
-        "phase": phase(stage),
-        "startTime": second(started),
-        "hostIP": place.host_ip,
-        "hostIPs": [{"ip": place.host_ip}],
-        "conditions": conditions(pod, stage, now),
-        "containerStatuses": statuses(&pod.spec.containers, |container| {
-            container_status(container, stage, running_since(pod), now)
-        }),
-    });
-    if matches!(stage, Stage::Expired { .. }) {
-        status["reason"] = "DeadlineExceeded".into();
-        status["message"] = "Pod was active on the node longer than the specified deadline".into();
+pub(crate) fn status_patch(pod: &Cached<PodView>, next: &PodNow, place: &Place<'_>, now: Timestamp) -> Value {
+    let meta = pod.meta();
+    let mut status = json!({"phase": next.phase});
+    if meta.generation != 0 {
+        status["observedGeneration"] = meta.generation.into();
     }
-    if !matches!(stage, Stage::Accepted) {
-        status["podIP"] = place.pod_ip.into();
-        status["podIPs"] = json!([{"ip": place.pod_ip}]);
+    if let Some((reason, message)) = &next.failure {
+        status["reason"] = (**reason).into();
+        status["message"] = (**message).into();
     }
-    if !pod.spec.init_containers.is_empty() {
-        let inits = &pod.spec.init_containers;
-        status["initContainerStatuses"] =
-            statuses(inits, |container| init_status(container, stage, started, now));
+    if !next.main.is_empty() {
+        status["startTime"] = second(pod.status.start_time.unwrap_or(now)).into();
+        status["hostIP"] = place.host_ip.into();
+        status["hostIPs"] = json!([{"ip": place.host_ip}]);
+        status["conditions"] = conditions(pod, next, now);
+        let resized = resources_of(pod);
+        status["containerStatuses"] = statuses(&pod.spec.containers, &next.main, &resized);
+        if !next.init.is_empty() {
+            status["initContainerStatuses"] = statuses(&pod.spec.init_containers, &next.init, &resized);
+        }
+        if !next.ephemeral.is_empty() {
+            status["ephemeralContainerStatuses"] =
+                statuses(&pod.spec.ephemeral_containers, &next.ephemeral, &resized);
+        }
+        if let Some(first) = place.pod_ips.first() {
+            status["podIP"] = first.as_str().into();
+            status["podIPs"] = place.pod_ips.iter().map(|ip| json!({"ip": ip})).collect();
+        }
     }
-    json!({"metadata": {"uid": &pod.meta().uid, "resourceVersion": &pod.meta().resource_version}, "status": status})
-}
-
-/// When the containers that run now were started: becoming ready does not start them anew.
-fn running_since(pod: &PodView) -> Option<Timestamp> {
-    pod.status.container_statuses.first()?.state.running.as_ref()?.started_at
+    json!({"metadata": {"uid": &meta.uid, "resourceVersion": &meta.resource_version}, "status": status})
 }
 
 /// API times have whole seconds.
@@ -52,109 +54,153 @@ fn second(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-fn phase(stage: &Stage) -> &'static str {
-    match stage {
-        Stage::Accepted | Stage::ImageMissing | Stage::Initializing => "Pending",
-        Stage::Running { .. } | Stage::BackOff { .. } => "Running",
-        Stage::Finished { code: 0, .. } => "Succeeded",
-        Stage::Finished { .. } | Stage::Stopped { .. } | Stage::Expired { .. } => "Failed",
+/// The resources of a pod that was changed after it was made, by container: it has what it asks for at once.
+fn resources_of(pod: &Cached<PodView>) -> Value {
+    if pod.meta().generation <= 1 {
+        return Value::Null;
     }
+    pod.object().decode::<Value>().map_or(Value::Null, |mut pod| pod["spec"].take())
 }
 
-fn conditions(pod: &PodView, stage: &Stage, now: Timestamp) -> Value {
-    let initialized =
-        !matches!(stage, Stage::Accepted | Stage::Initializing) || pod.spec.init_containers.is_empty();
-    let containers_ready = matches!(stage, Stage::Running { ready: true, .. });
-    let unready = match stage {
-        Stage::Finished { code: 0, .. } => "PodCompleted",
-        Stage::Finished { .. } | Stage::Stopped { .. } | Stage::Expired { .. } => "PodFailed",
-        _ => "ContainersNotReady",
+fn conditions(pod: &PodView, next: &PodNow, now: Timestamp) -> Value {
+    let (initialized, ready) = (initialized(pod, next), containers_ready(pod, next));
+    let pod_ready = if ready.is_none() { gates_open(pod) } else { ready.clone() };
+    let mut conditions = vec![
+        condition(pod, "PodReadyToStartContainers", (!next.has_network).then(|| ("", String::new())), now),
+        condition(pod, "Initialized", initialized, now),
+        condition(pod, "Ready", pod_ready, now),
+        condition(pod, "ContainersReady", ready, now),
+    ];
+    if !pod.is_true("PodScheduled") {
+        conditions.push(condition(pod, "PodScheduled", None, now));
+    }
+    conditions.into()
+}
+
+/// Why a condition does not hold: reason and message.
+type Unmet = Option<(&'static str, String)>;
+
+fn initialized(pod: &PodView, next: &PodNow) -> Unmet {
+    if next.main.iter().any(Standing::has_run) {
+        return None;
+    }
+    let done = |container: &Container, standing: &Standing| {
+        if container.is_sidecar() { standing.started } else { standing.ready }
     };
-    let pod_unready = if containers_ready { "ReadinessGatesNotReady" } else { unready };
-    json!([
-        condition(pod, "PodReadyToStartContainers", !matches!(stage, Stage::Accepted), "", now),
-        condition(pod, "Initialized", initialized, "ContainersNotInitialized", now),
-        condition(pod, "Ready", containers_ready && gates_open(pod), pod_unready, now),
-        condition(pod, "ContainersReady", containers_ready, unready, now),
-    ])
+    let open = names(&pod.spec.init_containers, &next.init, |container, standing| !done(container, standing));
+    (!open.is_empty())
+        .then(|| ("ContainersNotInitialized", format!("containers with incomplete status: [{open}]")))
+}
+
+fn containers_ready(pod: &PodView, next: &PodNow) -> Unmet {
+    match next.phase {
+        "Succeeded" => return Some(("PodCompleted", String::new())),
+        "Failed" => return Some(("PodFailed", String::new())),
+        _ if next.has_ready_containers(pod) => return None,
+        _ => {}
+    }
+    let sidecars =
+        names(&pod.spec.init_containers, &next.init, |init, standing| init.is_sidecar() && !standing.ready);
+    let main = names(&pod.spec.containers, &next.main, |_, standing| !standing.ready);
+    let unready: Vec<String> = [sidecars, main].into_iter().filter(|names| !names.is_empty()).collect();
+    Some(("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" "))))
+}
+
+fn names(
+    containers: &[Container],
+    standings: &[Standing],
+    is_meant: impl Fn(&Container, &Standing) -> bool,
+) -> String {
+    let meant =
+        containers.iter().zip(standings).filter(|(container, standing)| is_meant(container, standing));
+    meant.map(|(container, _)| container.name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn gates_open(pod: &PodView) -> Unmet {
+    let closed = pod.spec.readiness_gates.iter().filter_map(|gate| {
+        let name = &gate.condition_type;
+        match pod.condition(name) {
+            None => Some(format!("corresponding condition of pod readiness gate {name:?} does not exist.")),
+            Some(condition) if condition.status != "True" => {
+                let status = &condition.status;
+                Some(format!("the status of pod readiness gate {name:?} is not \"True\", but {status}"))
+            }
+            Some(_) => None,
+        }
+    });
+    let closed: Vec<String> = closed.collect();
+    (!closed.is_empty()).then(|| ("ReadinessGatesNotReady", closed.join(", ")))
 }
 
 /// The transition time moves only when the condition does.
-fn condition(
-    pod: &PodView,
-    condition_type: &str,
-    is_true: bool,
-    reason_if_not: &str,
-    now: Timestamp,
-) -> Value {
-    let status = if is_true { "True" } else { "False" };
+fn condition(pod: &PodView, condition_type: &str, unmet: Unmet, now: Timestamp) -> Value {
+    let status = if unmet.is_none() { "True" } else { "False" };
     let mut condition = json!({"type": condition_type, "status": status});
-    let unchanged =
-        pod.status.conditions.iter().any(|c| c.condition_type == condition_type && c.status == status);
-    if !unchanged {
+    if pod.condition(condition_type).is_none_or(|shown| shown.status != status) {
         condition["lastTransitionTime"] = second(now).into();
     }
-    // A null removes what an earlier stage said.
-    condition["reason"] =
-        if is_true || reason_if_not.is_empty() { Value::Null } else { reason_if_not.into() };
+    // A null removes what was said before.
+    let (reason, message) = unmet.unwrap_or_default();
+    let told = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    condition["reason"] = told(reason);
+    condition["message"] = told(&message);
     condition
 }
 
-fn statuses(containers: &[Container], status: impl Fn(&Container) -> Value) -> Value {
-    containers.iter().map(status).collect()
+fn statuses(containers: &[Container], standings: &[Standing], resized: &Value) -> Value {
+    containers
+        .iter()
+        .zip(standings)
+        .map(|(container, standing)| status(container, standing, resized))
+        .collect()
 }
 
-fn container_status(container: &Container, stage: &Stage, since: Option<Timestamp>, now: Timestamp) -> Value {
-    let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
-    let terminated = |code: i32| json!({"terminated": exit(code, now)});
-    let (state, ready, restarts) = match *stage {
-        Stage::Accepted => (waiting("ContainerCreating"), false, 0),
-        Stage::Initializing => (waiting("PodInitializing"), false, 0),
-        Stage::ImageMissing => (waiting("ErrImagePull"), false, 0),
-        Stage::Running { ready, restarts } => {
-            (json!({"running": {"startedAt": second(since.unwrap_or(now))}}), ready, restarts)
-        }
-        Stage::BackOff { restarts, .. } => (waiting("CrashLoopBackOff"), false, restarts),
-        Stage::Finished { code, restarts } => (terminated(code), false, restarts),
-        // Killed by the signal that ends a container whose pod was deleted.
-        Stage::Stopped { restarts } | Stage::Expired { restarts } => (terminated(137), false, restarts),
-    };
-    let mut status = named(container, state, ready, restarts);
-    if let Stage::BackOff { code, .. } = *stage {
-        status["lastState"] = terminated(code);
-    }
-    status
-}
-
-fn init_status(container: &Container, stage: &Stage, started: Timestamp, now: Timestamp) -> Value {
-    let running = json!({"running": {"startedAt": second(started)}});
-    let sidecar = container.restart_policy == "Always";
-    match stage {
-        Stage::Accepted => named(container, json!({"waiting": {"reason": "PodInitializing"}}), false, 0),
-        Stage::Initializing => named(container, running, false, 0),
-        Stage::Running { .. } | Stage::BackOff { .. } if sidecar => named(container, running, true, 0),
-        _ => named(container, json!({"terminated": exit(0, now)}), true, 0),
-    }
-}
-
-fn exit(code: i32, now: Timestamp) -> Value {
-    let reason = if code == 0 { "Completed" } else { "Error" };
-    json!({"exitCode": code, "reason": reason, "finishedAt": second(now)})
-}
-
-fn named(container: &Container, state: Value, ready: bool, restarts: u32) -> Value {
-    let created = state.get("waiting").is_none();
+fn status(container: &Container, standing: &Standing, resized: &Value) -> Value {
+    let created = standing.has_run();
     let mut status = json!({
         "name": container.name,
         "image": container.image,
         "imageID": if created { container.image.as_str() } else { "" },
-        "ready": ready,
-        "started": state.get("running").is_some(),
-        "restartCount": restarts,
-        "state": state,
+        "ready": standing.ready,
+        "started": standing.started,
+        "restartCount": standing.restarts,
+        "state": state(&standing.state),
     });
     if created {
         status["containerID"] = format!("setpoint://{}", container.name).into();
     }
+    if let Some(exit) = &standing.last {
+        status["lastState"] = json!({"terminated": terminated(exit)});
+    }
+    if let Some(resources) = resources(container, resized).filter(|_| standing.is_running()) {
+        if let Some(requests) = resources.get("requests") {
+            status["allocatedResources"] = requests.clone();
+        }
+        status["resources"] = resources.clone();
+    }
     status
+}
+
+fn resources<'a>(container: &Container, spec: &'a Value) -> Option<&'a Value> {
+    let all = ["containers", "initContainers"].into_iter().filter_map(|kind| spec[kind].as_array());
+    let own = all.flatten().find(|other| other["name"] == container.name.as_str())?;
+    own.get("resources").filter(|resources| resources.as_object().is_some_and(|some| !some.is_empty()))
+}
+
+fn state(state: &State) -> Value {
+    match state {
+        State::Waiting { reason, message } if message.is_empty() => json!({"waiting": {"reason": reason}}),
+        State::Waiting { reason, message } => json!({"waiting": {"reason": reason, "message": message}}),
+        State::Running { since } => json!({"running": {"startedAt": second(*since)}}),
+        State::Terminated(exit) => json!({"terminated": terminated(exit)}),
+    }
+}
+
+fn terminated(exit: &Exit) -> Value {
+    let mut terminated =
+        json!({"exitCode": exit.code, "reason": exit.reason(), "finishedAt": second(exit.finished)});
+    if let Some(started) = exit.started {
+        terminated["startedAt"] = second(started).into();
+    }
+    terminated
 }

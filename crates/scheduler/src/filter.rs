@@ -7,15 +7,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use setpoint_placement::{NO_EXECUTE, NO_SCHEDULE, Taint, untolerated};
+use setpoint_placement::{Amount, NO_EXECUTE, NO_SCHEDULE, Port, Taint, untolerated};
 
-use crate::demand::{Amount, demand};
+use crate::demand::demand;
 use crate::devices::DeviceNeeds;
 use crate::interpod::PodRules;
 use crate::ledger::{Held, Ledger, NodeInfo, Room};
 use crate::spread::Spread;
 use crate::surroundings::Surroundings;
-use crate::view::{Pod, PodSpec, Port};
+use crate::view::{Pod, PodSpec};
 use crate::volumes::VolumeNeeds;
 
 /// The taints that keep pods away.

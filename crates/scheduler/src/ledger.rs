@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use setpoint::{Labels, Object};
+use setpoint_placement::{Amount, Port};
 
-use crate::demand::{Amount, demand, demand_for_scoring};
+use crate::demand::{demand, demand_for_scoring};
 use crate::devices::InUse;
-use crate::view::{NodeSpec, NodeView, Pod, PodView, Port};
+use crate::view::{NodeSpec, NodeView, Pod, PodView};
 
 /// A node and what is on it.
 #[derive(Default)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use setpoint::backoff::Backoff;
 use setpoint::{Instant, Key};
-use setpoint_placement::untolerated;
+use setpoint_placement::{Amount, untolerated};
 use setpoint_volume::claim_keys;
 
-use crate::demand::{Amount, demand};
+use crate::demand::demand;
 use crate::devices;
 use crate::filter::{Check, Checks, REPELLING, may_be_on, shortage, tolerates_cordon};
 use crate::ledger::NodeInfo;
@@ -106,6 +106,13 @@ impl Parked {
     pub(crate) fn unpark(&mut self, key: &Key) {
         self.pods.remove(key);
         self.forget_blocks();
+    }
+
+    /// The pod has changed in a way that cannot help it: what it was before is let go.
+    pub(crate) fn refresh(&mut self, pod: &Pod) {
+        if let Some(entry) = self.pods.get_mut(pod.key()) {
+            entry.pod = pod.clone();
+        }
     }
 
     /// The pod is placed or gone.

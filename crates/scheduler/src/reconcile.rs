@@ -193,6 +193,8 @@ impl Desk {
                 state.parked.unpark(pod.key());
                 state.waiting.insert(pod.key().clone(), pod.spec.priority);
                 self.queue.add(pod.key().clone());
+            } else {
+                state.parked.refresh(&pod);
             }
         } else if state.preparing.remove(&pod.meta().uid).is_none() && state.parked.minds_company() {
             self.wake(state, &Change::PodThere(&pod));

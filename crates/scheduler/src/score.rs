@@ -4,9 +4,9 @@
 //! preferred taints 3, preferred affinity 2, spread 2, affinity of pods 2, least allocation, balanced allocation
 //! and images 1 each. A score that would be the same for all candidates is left out.
 
-use setpoint_placement::{PREFER_NO_SCHEDULE, Taint, Toleration};
+use setpoint_placement::{Amount, PREFER_NO_SCHEDULE, Taint, Toleration};
 
-use crate::demand::{Amount, demand, demand_for_scoring};
+use crate::demand::{demand, demand_for_scoring};
 use crate::image;
 use crate::ledger::{Ledger, NodeInfo};
 use crate::surroundings::Surroundings;

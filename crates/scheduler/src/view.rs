@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use setpoint::{Cached, LabelSelector};
-use setpoint_placement::{NodeAffinity, Taint, Toleration};
+use setpoint_placement::{NodeAffinity, Port, Requests, Resources, Taint, Toleration};
 
 use crate::devices::{PodClaim, PodClaimStatus};
-
-pub(crate) type Resources = BTreeMap<String, serde_json::Value>;
 
 /// A pod as the scheduler knows it.
 pub(crate) type Pod = Cached<PodView>;
@@ -37,7 +35,7 @@ pub(crate) struct PodSpec {
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
-    pub(crate) overhead: Resources,
+    pub(crate) overhead: Requests,
     pub(crate) resource_claims: Vec<PodClaim>,
 }
 
@@ -54,16 +52,7 @@ pub(crate) struct Container {
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Requirements {
-    pub(crate) requests: Resources,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Port {
-    pub(crate) host_port: u16,
-    pub(crate) protocol: String,
-    #[serde(rename = "hostIP")]
-    pub(crate) host_ip: String,
+    pub(crate) requests: Requests,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -238,19 +227,5 @@ impl PodSpec {
         let sidecars = self.init_containers.iter().filter(|container| container.restart_policy == "Always");
         let ports = sidecars.chain(&self.containers).flat_map(|container| &container.ports);
         ports.filter(|port| port.host_port != 0)
-    }
-}
-
-impl Port {
-    /// Two ports clash on the same address, or if either is on all of them.
-    pub(crate) fn clashes_with(&self, other: &Self) -> bool {
-        let anywhere = |port: &Self| port.host_ip.is_empty() || port.host_ip == "0.0.0.0";
-        self.host_port == other.host_port
-            && self.protocol() == other.protocol()
-            && (anywhere(self) || anywhere(other) || self.host_ip == other.host_ip)
-    }
-
-    fn protocol(&self) -> &str {
-        if self.protocol.is_empty() { "TCP" } else { &self.protocol }
     }
 }

@@ -1,7 +1,7 @@
 //! Simulated nodes keep their heartbeat, unless they are made to fail.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};
 use setpoint::{Key, Kind};
@@ -63,5 +63,95 @@ fn a_node_whose_lease_is_deleted_gets_another_and_renews_it() {
         let second = world.get(&kind, &key).await.expect("it is back");
         assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
         world.until(&kind, &key, |lease| lease.is_some_and(|lease| lease["spec"] != second["spec"])).await;
+    });
+}
+
+fn one_node() -> Parts {
+    let controllers = setpoint_controllers::selected(&["nodelifecycle", "serviceaccount"]);
+    Parts {
+        controllers: controllers.expect("known controllers"),
+        scheduler: true,
+        nodes: 1,
+        ..Parts::default()
+    }
+}
+
+async fn create(world: &World, name: &str, spec: Value) -> Key {
+    let account = Key::namespaced("default", "default");
+    world.until(&Kind::of::<ServiceAccount>(), &account, |account| account.is_some()).await;
+    let body = json!({"metadata": {"name": name}, "spec": spec});
+    world.create(&Kind::of::<Pod>(), Some("default"), body).await;
+    Key::namespaced("default", name)
+}
+
+fn waiting(pod: &Value) -> &str {
+    pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str().unwrap_or_default()
+}
+
+/// A pod whose volume and environment are not there waits, says what for, and runs once they are.
+#[test]
+fn a_pod_waits_for_what_it_is_made_from() {
+    World::simulate(1, one_node(), Vec::new(), async |world| {
+        let from = json!([{"secretRef": {"name": "env"}}]);
+        let volumes = json!([{"name": "v", "configMap": {"name": "files"}}]);
+        let container = json!({"name": "c", "image": "i", "envFrom": from});
+        let key = create(world, "p", json!({"containers": [container], "volumes": volumes})).await;
+        let pods = Kind::of::<Pod>();
+        let waits =
+            |reason: &'static str| move |pod: Option<&Value>| pod.is_some_and(|pod| waiting(pod) == reason);
+        world.until(&pods, &key, waits("ContainerCreating")).await;
+        let told = world.list(&Kind::of::<Event>(), Some("default")).await;
+        let expected = "MountVolume.SetUp failed for volume \"v\" : configmap \"files\" not found";
+        assert!(told.iter().any(|event| event["reason"] == "FailedMount" && event["message"] == expected));
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        world.create(&Kind::of::<ConfigMap>(), Some("default"), named("files")).await;
+        world.until(&pods, &key, waits("CreateContainerConfigError")).await;
+        world.create(&Kind::of::<Secret>(), Some("default"), named("env")).await;
+        world.until(&pods, &key, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == "Running")).await;
+    });
+}
+
+/// Who is put on a node by name is checked there: a port can be had once.
+#[test]
+fn a_pod_that_does_not_fit_where_it_was_put_is_refused() {
+    World::simulate(1, one_node(), Vec::new(), async |world| {
+        let container = json!({"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]});
+        let spec = json!({"containers": [container], "nodeName": "node-0"});
+        let pods = Kind::of::<Pod>();
+        let first = create(world, "first", spec.clone()).await;
+        world.until(&pods, &first, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == "Running")).await;
+        let second = create(world, "second", spec).await;
+        world.until(&pods, &second, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")).await;
+        let second = world.get(&pods, &second).await.expect("it stays");
+        assert_eq!(second["status"]["reason"], "NodePorts");
+        let why = "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        assert_eq!(second["status"]["message"], why);
+    });
+}
+
+/// A container that crashes again and again comes back, later each time.
+#[test]
+fn a_crashing_container_is_restarted_with_growing_back_off() {
+    World::simulate(1, one_node(), Vec::new(), async |world| {
+        let account = Key::namespaced("default", "default");
+        world.until(&Kind::of::<ServiceAccount>(), &account, |account| account.is_some()).await;
+        let annotations = json!({"node.setpoint.dev/exit-code": "1", "node.setpoint.dev/run-for": "1s"});
+        let body = json!({"metadata": {"name": "p", "annotations": annotations},
+                          "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        world.create(&Kind::of::<Pod>(), Some("default"), body).await;
+        let (pods, key) = (Kind::of::<Pod>(), Key::namespaced("default", "p"));
+        let restarts =
+            |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0);
+        world.until(&pods, &key, |pod| pod.is_some_and(|pod| waiting(pod) == "CrashLoopBackOff")).await;
+        world.until(&pods, &key, |pod| pod.is_some_and(|pod| restarts(pod) == 4)).await;
+        world.pass(std::time::Duration::from_secs(10)).await;
+        let pod = world.get(&pods, &key).await.expect("it stays");
+        assert_eq!((waiting(&pod), restarts(&pod)), ("CrashLoopBackOff", 4));
+        let message = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
+        assert!(
+            message
+                .as_str()
+                .is_some_and(|text| text.starts_with("back-off 1m20s restarting failed container=c"))
+        );
     });
 }

@@ -1,0 +1,364 @@
+//! The life of one container. Pure.
+//!
+//! ```text
+//!  Waiting ──► Running ──exit──► Terminated ──restart policy allows, at first almost at once──► Running
+//!     ▲                              │
+//!     └── CrashLoopBackOff ◄─────────┘ not for the first time: after 10 s, doubling to 5 min
+//! ```
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::behaviour::Behaviour;
+use crate::view::{Container, ContainerStatus, Terminated};
+
+/// How a container stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: State,
+    pub(crate) last: Option<Exit>,
+    pub(crate) restarts: u32,
+    pub(crate) ready: bool,
+    pub(crate) started: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Waiting { reason: Box<str>, message: Box<str> },
+    Running { since: Timestamp },
+    Terminated(Exit),
+}
+
+/// How a run of a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    pub(crate) code: i32,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) finished: Timestamp,
+}
+
+pub(crate) const CRASH_LOOP: &str = "CrashLoopBackOff";
+pub(crate) const PULL_FAILED: &str = "ErrImagePull";
+pub(crate) const PULL_BACK_OFF: &str = "ImagePullBackOff";
+
+/// A container that has stayed up for so long starts at the shortest back-off again.
+const STEADY_AFTER: Duration = Duration::from_secs(600);
+/// The kubelet restarts a container for the first time at once: here it can be seen to have exited.
+const FIRST_RESTART: Duration = Duration::from_secs(1);
+const LEAST_BACK_OFF: Duration = Duration::from_secs(10);
+const MOST_BACK_OFF: Duration = Duration::from_secs(300);
+
+/// What decides about a container's life.
+pub(crate) struct Life<'a> {
+    pub(crate) container: &'a Container,
+    pub(crate) behaviour: &'a Behaviour,
+    /// Which exits it is restarted after.
+    pub(crate) restarts: Restarts,
+    /// Since when it may run, as far as its pod is concerned.
+    pub(crate) may_start: Timestamp,
+    /// How messages name its pod.
+    pub(crate) pod: &'a dyn std::fmt::Display,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restarts {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl Restarts {
+    pub(crate) fn of(policy: &str) -> Self {
+        match policy {
+            "Never" => Self::Never,
+            "OnFailure" => Self::OnFailure,
+            _ => Self::Always,
+        }
+    }
+
+    pub(crate) fn after(self, code: i32) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
+impl Standing {
+    /// As the pod's status shows it.
+    pub(crate) fn of(status: &ContainerStatus) -> Self {
+        let state = match &status.state {
+            crate::view::State { running: Some(running), .. } => {
+                State::Running { since: running.started_at.unwrap_or(Timestamp::UNIX_EPOCH) }
+            }
+            crate::view::State { terminated: Some(terminated), .. } => {
+                State::Terminated(Exit::of(terminated))
+            }
+            other => {
+                let (reason, message) = other.waiting.as_ref().map_or(("", ""), |w| (&w.reason, &w.message));
+                State::Waiting { reason: reason.into(), message: message.into() }
+            }
+        };
+        Self {
+            state,
+            last: status.last_state.terminated.as_deref().map(Exit::of),
+            restarts: status.restart_count,
+            ready: status.ready,
+            started: status.started,
+        }
+    }
+
+    pub(crate) fn waiting(reason: &str, message: &str) -> Self {
+        let state = State::Waiting { reason: reason.into(), message: message.into() };
+        Self { state, last: None, restarts: 0, ready: false, started: false }
+    }
+
+    /// Whether it has ever run.
+    pub(crate) fn has_run(&self) -> bool {
+        self.last.is_some() || !matches!(self.state, State::Waiting { .. })
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// How it ended, if it has and is not on its way back.
+    pub(crate) fn exit(&self) -> Option<&Exit> {
+        match &self.state {
+            State::Terminated(exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// The same, ended.
+    pub(crate) fn ended(mut self, code: i32, now: Timestamp) -> Self {
+        if let State::Running { since } = self.state {
+            self.state = State::Terminated(Exit { code, started: Some(since), finished: now });
+        } else if self.exit().is_none() {
+            self.state = State::Terminated(Exit { code, started: None, finished: now });
+        }
+        (self.ready, self.started) = (false, false);
+        self
+    }
+
+    /// How it stands now, and when that changes by itself. It may start if it has not.
+    pub(crate) fn advanced(self, life: &Life<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
+        match &self.state {
+            State::Running { since } => {
+                let since = *since;
+                self.while_running(since, life, now)
+            }
+            State::Terminated(exit) if life.restarts.after(exit.code) => {
+                let (exit, due) = (exit.clone(), exit.finished + delay(self.restarts, exit));
+                self.restarted(exit, due, life, now)
+            }
+            State::Terminated(_) => (self, None),
+            State::Waiting { reason, .. } if **reason == *CRASH_LOOP => match self.last.clone() {
+                Some(exit) => {
+                    let due = exit.finished + delay(self.restarts, &exit);
+                    self.restarted(exit, due, life, now)
+                }
+                None => (self.run(life, now), None),
+            },
+            State::Waiting { reason, .. } if life.behaviour.never_start => {
+                let image = &life.container.image;
+                let due = life.may_start + LEAST_BACK_OFF;
+                if **reason == *PULL_BACK_OFF || **reason == *PULL_FAILED && now >= due {
+                    return (
+                        Self::waiting(PULL_BACK_OFF, &format!("Back-off pulling image {image:?}")),
+                        None,
+                    );
+                }
+                let why = format!("failed to pull image {image:?}: it is made to be missing");
+                (Self::waiting(PULL_FAILED, &why), Some(due.max(now)))
+            }
+            State::Waiting { .. } => (self.run(life, now), None),
+        }
+    }
+
+    fn run(self, life: &Life<'_>, now: Timestamp) -> Self {
+        let mut running = Self { state: State::Running { since: now }, ready: false, started: false, ..self };
+        let (started, ready) = life.behaviour.readiness(life.container, now);
+        running.started = now >= started;
+        running.ready = ready.is_some_and(|ready| now >= ready);
+        running
+    }
+
+    fn restarted(
+        self,
+        exit: Exit,
+        due: Timestamp,
+        life: &Life<'_>,
+        now: Timestamp,
+    ) -> (Self, Option<Timestamp>) {
+        if now < due {
+            return (self, Some(due));
+        }
+        let again = Self { last: Some(exit), restarts: self.restarts + 1, ..self };
+        (again.run(life, now), None)
+    }
+
+    fn while_running(
+        mut self,
+        since: Timestamp,
+        life: &Life<'_>,
+        now: Timestamp,
+    ) -> (Self, Option<Timestamp>) {
+        let exits = life.behaviour.exits.as_ref().filter(|exit| exit.happens_after(self.restarts));
+        if let Some(exit) = exits.filter(|exit| now >= since + exit.after) {
+            return self.exited(Exit { code: exit.code, started: Some(since), finished: now }, life);
+        }
+        let (started, ready) = life.behaviour.readiness(life.container, since);
+        self.started = now >= started;
+        self.ready = ready.is_some_and(|ready| now >= ready);
+        let changes = [Some(started), ready, exits.map(|exit| since + exit.after)];
+        (self, changes.into_iter().flatten().filter(|at| *at > now).min())
+    }
+
+    /// An exit that is not the first is followed by a wait that can be long, and is told.
+    fn exited(mut self, exit: Exit, life: &Life<'_>) -> (Self, Option<Timestamp>) {
+        (self.ready, self.started) = (false, false);
+        let wait = delay(self.restarts, &exit);
+        let due = life.restarts.after(exit.code).then(|| exit.finished + wait);
+        if due.is_some() && wait > FIRST_RESTART {
+            let (wait, container, pod) = (shown(wait), &life.container.name, life.pod);
+            let message = format!("back-off {wait} restarting failed container={container} pod={pod}");
+            self.state = State::Waiting { reason: CRASH_LOOP.into(), message: message.into() };
+            self.last = Some(exit);
+        } else {
+            self.state = State::Terminated(exit);
+        }
+        (self, due)
+    }
+}
+
+impl Exit {
+    fn of(terminated: &Terminated) -> Self {
+        let finished = terminated.finished_at.unwrap_or(Timestamp::UNIX_EPOCH);
+        Self { code: terminated.exit_code, started: terminated.started_at, finished }
+    }
+
+    pub(crate) fn reason(&self) -> &'static str {
+        if self.code == 0 { "Completed" } else { "Error" }
+    }
+
+    fn ran_for(&self) -> Duration {
+        let ran = self.started.map(|started| self.finished.duration_since(started));
+        ran.and_then(|ran| Duration::try_from(ran).ok()).unwrap_or_default()
+    }
+}
+
+/// How long a container that has been restarted so often waits for the next time.
+fn delay(restarts: u32, exit: &Exit) -> Duration {
+    match restarts {
+        0 => FIRST_RESTART,
+        _ if exit.ran_for() >= STEADY_AFTER => FIRST_RESTART,
+        _ => LEAST_BACK_OFF.saturating_mul(1 << (restarts - 1).min(5)).min(MOST_BACK_OFF),
+    }
+}
+
+/// As v1.34 writes durations: `40s`, `1m20s`.
+fn shown(duration: Duration) -> String {
+    match (duration.as_secs() / 60, duration.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2025-01-01T01:00:00Z";
+
+    fn now() -> Timestamp {
+        NOW.parse().expect("a time")
+    }
+
+    fn advanced(standing: Standing, annotations: &[(&str, &str)], restarts: Restarts, at: i64) -> Standing {
+        let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let behaviour = Behaviour::of_main(&annotations, "c");
+        let container = Container { name: "c".into(), image: "i".into(), ..Container::default() };
+        let life = Life {
+            container: &container,
+            behaviour: &behaviour,
+            restarts,
+            may_start: now(),
+            pod: &"p_ns(u)",
+        };
+        standing.advanced(&life, now() + Duration::from_secs(at.unsigned_abs())).0
+    }
+
+    fn running(restarts: u32) -> Standing {
+        let run = Standing::waiting("", "");
+        Standing { state: State::Running { since: now() }, ready: true, started: true, restarts, ..run }
+    }
+
+    const EXITS: &[(&str, &str)] =
+        &[("node.setpoint.dev/run-for", "5s"), ("node.setpoint.dev/exit-code", "3")];
+
+    #[test]
+    fn an_exit_is_final_or_a_restart_as_the_policy_says() {
+        let check = |restarts, later: i64, expected: &str| {
+            let exited = advanced(running(0), EXITS, restarts, 5);
+            assert_eq!(exited.exit().map(|exit| exit.code), Some(3));
+            let then = advanced(exited, EXITS, restarts, later);
+            let shown = if then.is_running() { "runs" } else { "stays" };
+            assert_eq!(
+                (shown, then.restarts),
+                (expected, u32::from(expected == "runs")),
+                "{restarts:?} {later}"
+            );
+        };
+        check(Restarts::Always, 5, "stays");
+        check(Restarts::Always, 6, "runs");
+        check(Restarts::OnFailure, 6, "runs");
+        check(Restarts::Never, 600, "stays");
+    }
+
+    #[test]
+    fn the_back_off_doubles_to_five_minutes_and_starts_anew_after_a_steady_run() {
+        let check = |restarts: u32, ran: i64, expected: u64| {
+            let exit = Exit {
+                code: 1,
+                started: Some(now() - Duration::from_secs(ran.unsigned_abs())),
+                finished: now(),
+            };
+            assert_eq!(delay(restarts, &exit), Duration::from_secs(expected), "{restarts} after {ran}");
+        };
+        check(0, 1, 1);
+        check(1, 1, 10);
+        check(2, 1, 20);
+        check(4, 1, 80);
+        check(6, 1, 300);
+        check(60, 1, 300);
+        check(6, 600, 1);
+    }
+
+    #[test]
+    fn a_container_that_crashes_again_waits_and_says_for_how_long() {
+        let crashed = advanced(running(4), EXITS, Restarts::Always, 5);
+        let State::Waiting { reason, message } = &crashed.state else { panic!("it waits: {crashed:?}") };
+        assert_eq!(&**reason, "CrashLoopBackOff");
+        assert_eq!(&**message, "back-off 1m20s restarting failed container=c pod=p_ns(u)");
+        assert_eq!((crashed.restarts, crashed.last.as_ref().map(|exit| exit.code)), (4, Some(3)));
+        assert_eq!(advanced(crashed.clone(), EXITS, Restarts::Always, 84), crashed);
+        assert_eq!(advanced(crashed, EXITS, Restarts::Always, 85).restarts, 5);
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_pulled_is_tried_and_then_waited_for() {
+        let missing = &[("node.setpoint.dev/never-start", "true")];
+        let reason = |standing: &Standing| match &standing.state {
+            State::Waiting { reason, .. } => reason.to_string(),
+            other => format!("{other:?}"),
+        };
+        let failed = advanced(Standing::waiting("ContainerCreating", ""), missing, Restarts::Always, 0);
+        assert_eq!(reason(&failed), "ErrImagePull");
+        let waits = advanced(failed, missing, Restarts::Always, 10);
+        assert_eq!(reason(&waits), "ImagePullBackOff");
+        assert_eq!(advanced(waits.clone(), missing, Restarts::Always, 100), waits);
+    }
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use setpoint::metrics::Metrics;
 use setpoint::{Clock, Key, Queue, Rng, Runtime};
 
-use crate::report::{Report, grouped, per_call};
+use crate::report::{Report, grouped, median, per_call};
 
 const KEYS: usize = 100;
 
@@ -33,7 +33,7 @@ pub(crate) fn run() {
             }
         });
     };
-    let turn = per_call(1_000, || turns(&Queue::new("turns", &surroundings)));
+    let turn = median(|| Queue::new("turns", &surroundings), turns);
     let client_go = measured().unwrap_or(CLIENT_GO);
     report.row("a new queue, 100 times: a key added, taken, done", [micros(turn), micros(client_go)]);
     let a_second = |nanos: u64| grouped(KEYS as u64 * 1_000_000_000 / nanos.max(1));

@@ -74,6 +74,23 @@ pub(crate) fn per_call<T>(calls: u32, mut call: impl FnMut() -> T) -> u64 {
     (0..5).map(|_| round()).min().unwrap_or(0)
 }
 
+/// Nanoseconds that a call takes on something made for it alone, as the median of many short rounds: most
+/// of them no other program disturbs. Making it does not count.
+pub(crate) fn median<S>(make: impl Fn() -> S, mut call: impl FnMut(&S)) -> u64 {
+    const CALLS: usize = 20;
+    let clock = setpoint::Clock::system();
+    let mut rounds: Vec<u64> = (0..2_001)
+        .map(|_| {
+            let made: Vec<S> = (0..CALLS).map(|_| make()).collect();
+            let before = clock.instant();
+            made.iter().for_each(&mut call);
+            (clock.instant() - before).as_nanos() as u64 / CALLS as u64
+        })
+        .collect();
+    rounds.sort_unstable();
+    rounds[rounds.len() / 2]
+}
+
 /// `12,345`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();

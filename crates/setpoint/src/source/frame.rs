@@ -15,31 +15,37 @@ use crate::{ClientError, Object};
 /// denser format than JSON may come out several times as long.
 const LONGEST_LINE: usize = 32 << 20;
 
-/// Cuts what arrives into lines. Holds at most one incomplete line and the chunk that began it.
+/// Cuts what arrives into lines. A line within a chunk is a part of it; only one that is spread over several
+/// is put together. Holds at most one incomplete line and the chunk at hand.
 #[derive(Default)]
 pub(super) struct Lines {
-    buffer: BytesMut,
-    /// No line ends before this position.
-    searched: usize,
+    chunk: Bytes,
+    /// The beginning of a line that ends in a chunk to come.
+    begun: BytesMut,
 }
 
 impl Lines {
-    pub(super) fn push(&mut self, chunk: &[u8]) {
-        self.buffer.extend_from_slice(chunk);
+    /// Goes on with this chunk; those before have been read to their ends.
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty(), "`next` says `None` at the end of a chunk");
+        self.chunk = chunk;
     }
 
     /// The next complete line that is not blank.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
-        while let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-            let line = self.buffer.split_to(self.searched + end).freeze();
-            self.buffer.advance(1);
-            self.searched = 0;
+        while let Some(end) = memchr::memchr(b'\n', &self.chunk) {
+            let mut line = self.chunk.split_to(end);
+            self.chunk.advance(1);
+            if !self.begun.is_empty() {
+                self.begun.extend_from_slice(&line);
+                line = std::mem::take(&mut self.begun).freeze();
+            }
             if !line.trim_ascii().is_empty() {
                 return Ok(Some(line));
             }
         }
-        self.searched = self.buffer.len();
-        if self.searched > LONGEST_LINE {
+        self.begun.extend_from_slice(&std::mem::take(&mut self.chunk));
+        if self.begun.len() > LONGEST_LINE {
             return Err(ClientError::Answer(
                 format!("a watch event is longer than {LONGEST_LINE} bytes").into(),
             ));
@@ -233,7 +239,7 @@ mod tests {
         for size in 1..text.len() {
             let (mut lines, mut found) = (Lines::default(), Vec::new());
             for chunk in text.chunks(size) {
-                lines.push(chunk);
+                lines.push(Bytes::copy_from_slice(chunk));
                 while let Some(line) = lines.next().unwrap() {
                     found.push(String::from_utf8(line.to_vec()).unwrap());
                 }
@@ -245,9 +251,9 @@ mod tests {
     #[test]
     fn an_endless_line_is_refused() {
         let mut lines = Lines::default();
-        let chunk = vec![b'x'; 1 << 20];
+        let chunk = Bytes::from(vec![b'x'; 1 << 20]);
         let refused = (0..40).position(|_| {
-            lines.push(&chunk);
+            lines.push(chunk.clone());
             lines.next().is_err()
         });
         assert_eq!(refused, Some(LONGEST_LINE / chunk.len()));

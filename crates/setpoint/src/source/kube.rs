@@ -207,7 +207,7 @@ fn read_lines(body: Body, keep: Keep) -> impl Stream<Item = Result<Frame, Client
                     Err(error) => return Some((Err(error), None)),
                 },
                 Ok(None) => match chunks.next().await? {
-                    Ok(chunk) => lines.push(&chunk),
+                    Ok(chunk) => lines.push(chunk),
                     Err(error) => return Some((Err(ClientError::Transport(Box::new(error))), None)),
                 },
                 Err(error) => return Some((Err(error), None)),

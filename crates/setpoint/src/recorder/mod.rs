@@ -4,15 +4,17 @@
 //! hot loop cannot flood the API server.
 //!
 //! ```text
-//!  recorders ──► a bounded channel ──► one task: correlate ─► create, or patch the count
+//!  recorders ──► a bounded line for each component ──► one task: correlate ─► create, or patch the count
 //! ```
 //!
 //! What always holds:
 //! - recording never fails and never waits: what does not fit is dropped and counted;
-//! - events are written in the order they were recorded, each by a name of its own.
+//! - the events of a component are written in the order they were recorded, each by a name of its own; a
+//!   component that reports much does not hold up others.
 
 mod correlator;
 mod event;
+mod lines;
 mod lru;
 #[cfg(test)]
 mod tests;
@@ -23,9 +25,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use event::{EventType, Reference};
@@ -35,9 +38,8 @@ use crate::metrics::Metrics;
 use crate::{Client, ClientError, Key, Kind, Object, Runtime};
 use correlator::{Correlator, Moment};
 use event::{Again, EventMeta, EventObject, EventSource};
+use lines::Lines;
 
-/// How many events wait to be written, as in client-go: 1,000 of about 1 KiB each.
-const WAITING: usize = 1000;
 /// How often an event is tried while the API server does not answer.
 const TRIES: u32 = 12;
 /// How long to wait between two tries.
@@ -61,7 +63,7 @@ pub struct Recorder {
 /// Where recorders put their events. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Events {
-    sender: mpsc::Sender<EventObject>,
+    lines: Arc<Lines>,
     names: Arc<Names>,
     metrics: Metrics,
     /// How many found no room so far.
@@ -70,27 +72,31 @@ pub(crate) struct Events {
 
 /// The task that writes what was recorded.
 pub(crate) struct Recording {
-    receiver: mpsc::Receiver<EventObject>,
+    lines: Arc<Lines>,
     correlator: Correlator,
     names: Arc<Names>,
+    writer: Arc<Writer>,
+}
+
+/// Writes one event at a time, and tries again while the API server does not answer.
+struct Writer {
     client: Client,
     runtime: Runtime,
     events: Kind,
 }
 
-/// The two ends of the channel between recorders and the task that writes.
+/// The two ends of the lines between recorders and the task that writes.
 pub(crate) fn channel(client: Client, runtime: Runtime, metrics: Metrics) -> (Events, Recording) {
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let lines = Arc::<Lines>::default();
     let names = Arc::new(Names { runtime: runtime.clone(), last: Mutex::new(i128::MIN) });
+    let writer = Writer { client, runtime, events: Kind::new("", "v1", "Event", "events", true) };
     let recording = Recording {
-        receiver,
+        lines: lines.clone(),
         correlator: Correlator::new(),
         names: names.clone(),
-        client,
-        runtime,
-        events: Kind::new("", "v1", "Event", "events", true),
+        writer: Arc::new(writer),
     };
-    (Events { sender, names, metrics, dropped: Arc::default() }, recording)
+    (Events { lines, names, metrics, dropped: Arc::default() }, recording)
 }
 
 impl Events {
@@ -99,8 +105,8 @@ impl Events {
     }
 
     fn send(&self, event: EventObject) {
-        if let Err(rejected) = self.sender.try_send(event) {
-            self.drop_event(&rejected.into_inner());
+        if let Err(event) = self.lines.join(event) {
+            self.drop_event(&event);
         }
     }
 
@@ -167,29 +173,44 @@ impl Recorder {
 impl Recording {
     /// Writes events until `stop`, then what is left, each tried once.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut under_way = FuturesUnordered::new();
         loop {
-            let event = tokio::select! {
+            while let Some(event) = self.lines.take() {
+                let component = event.source.component;
+                let (writer, stop) = (self.writer.clone(), stop.clone());
+                match self.correlate(event) {
+                    None => self.lines.done(component),
+                    Some(event) => under_way.push(async move {
+                        writer.record(&event, &stop).await;
+                        component
+                    }),
+                }
+            }
+            tokio::select! {
                 biased;
-                event = self.receiver.recv() => event,
-                () = stop.cancelled() => None,
-            };
-            match event {
-                Some(event) => self.record(event, &stop).await,
-                None => return,
+                Some(component) = under_way.next() => self.lines.done(component),
+                () = self.lines.joined() => {}
+                () = stop.cancelled(), if under_way.is_empty() => return,
             }
         }
     }
 
-    async fn record(&mut self, event: EventObject, stop: &CancellationToken) {
-        let now = Moment { time: self.runtime.clock.now(), instant: self.runtime.clock.instant() };
+    /// The event to write, if there have not been too many.
+    fn correlate(&mut self, event: EventObject) -> Option<EventObject> {
+        let clock = &self.writer.runtime.clock;
+        let now = Moment { time: clock.now(), instant: clock.instant() };
         let about = event.involved_object.name.clone();
-        let name = || self.names.next(&about, now.time);
-        let Some(event) = self.correlator.correlate(event, now, name) else { return };
+        self.correlator.correlate(event, now, || self.names.next(&about, now.time))
+    }
+}
+
+impl Writer {
+    async fn record(&self, event: &EventObject, stop: &CancellationToken) {
         for tried in 1..=TRIES {
-            match self.write(&event).await {
+            match self.write(event).await {
                 Ok(()) => return,
                 Err(ClientError::Transport(error)) => tracing::warn!(%error, tried, "cannot write an event"),
-                Err(error) => return rejected(&event, &error),
+                Err(error) => return rejected(event, &error),
             }
             if tried == TRIES || !self.pause(tried, stop).await {
                 break;

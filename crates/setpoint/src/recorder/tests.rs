@@ -1,6 +1,7 @@
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::lines::WAITING;
 use super::*;
 use crate::client::fake::{self, Log, Received, echo};
 use crate::{Clock, Rng};
@@ -213,4 +214,22 @@ async fn what_does_not_fit_is_dropped_and_counted() {
     }
     assert!(world.metrics.encode().contains("setpoint_events_dropped_total 5\n"));
     assert_eq!(world.finish().await.len(), WAITING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_that_reports_too_much_costs_others_nothing() {
+    // Nobody answers about the chatty one.
+    let world = world(|received| {
+        received.json()["source"]["component"].ne("replicaset-controller").then(|| echo(received))?
+    });
+    let chatty = world.recorder.clone();
+    let other = chatty.events.recorder("deployment-controller");
+    for number in 0..2 * WAITING {
+        let object = object(json!({"name": format!("web-{number}"), "namespace": "shop"}));
+        chatty.event(&sets(), &object, EventType::Normal, "SuccessfulCreate", "m");
+    }
+    other.event(&sets(), &web(), EventType::Normal, "ScalingReplicaSet", "m");
+    world.runtime.clock.sleep(Duration::from_secs(1)).await;
+    let reasons: Vec<_> = world.log.all().iter().map(|one| one.json()["reason"].clone()).collect();
+    assert!(reasons.contains(&json!("ScalingReplicaSet")), "{reasons:?}");
 }

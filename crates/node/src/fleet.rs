@@ -14,6 +14,8 @@ use crate::outage::Outages;
 
 /// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
 const LEASE_DURATION_SECONDS: u64 = 40;
+/// The kubelet's own figure.
+const RENEWAL_TRIES: u32 = 5;
 const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
 
 /// A failed registration is tried again after this long.
@@ -59,27 +61,17 @@ impl Fleet {
         let Some(gap) = RENEWAL_PERIOD.checked_div(self.names.len() as u32) else {
             return std::future::pending().await;
         };
-        let mut down = vec![false; self.names.len()];
         loop {
             for (index, name) in self.names.iter().enumerate() {
                 self.runtime.clock.sleep(gap).await;
-                let was_down = std::mem::replace(&mut down[index], self.outages.has(name));
-                if down[index] {
+                if self.outages.has(name) {
                     continue;
                 }
-                if was_down {
-                    leases[index] = self.registered(index, name).await;
-                }
-                match self.renew(name, &leases[index]).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_not_found() || error.is_conflict() => {
-                        leases[index] = self.registered(index, name).await;
-                    }
-                    Err(error) => {
-                        tracing::debug!(node = name, %error, "cannot renew the lease");
-                        // It may be thought lost by now: it says how it is as soon as it can.
-                        down[index] = true;
-                    }
+                // Who cannot be reached waits for the next turn, so that the others' leases do not run out.
+                match self.sign_of_life(index, name, &leases[index]).await {
+                    Ok(None) => {}
+                    Ok(Some(anew)) => leases[index] = anew,
+                    Err(error) => tracing::debug!(node = name, %error, "cannot renew the lease"),
                 }
             }
         }
@@ -117,6 +109,36 @@ impl Fleet {
             Err(error) if error.is_already_exists() => self.client.get(kind, key).await,
             created => created,
         }
+    }
+
+    /// Renews the lease of a node. One whose lease is gone, or that is thought to be lost, registers anew: then the
+    /// uid of its lease is returned.
+    async fn sign_of_life(
+        &self,
+        index: usize,
+        name: &str,
+        lease: &str,
+    ) -> Result<Option<Box<str>>, ClientError> {
+        let renewed = self.renew_in_earnest(name, lease).await;
+        match renewed {
+            Ok(()) if !self.outages.is_thought_lost(name) => Ok(None),
+            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            _ => self.register(index, name).await.map(Some),
+        }
+    }
+
+    /// A heartbeat, tried again at once as the kubelet does: a lease of which four renewals in a row are lost makes
+    /// pods leave their node.
+    async fn renew_in_earnest(&self, name: &str, uid: &str) -> Result<(), ClientError> {
+        for _ in 1..RENEWAL_TRIES {
+            match self.renew(name, uid).await {
+                Err(error) if !error.is_not_found() && !error.is_conflict() => {
+                    tracing::debug!(node = name, %error, "cannot renew the lease, trying again");
+                }
+                answered => return answered,
+            }
+        }
+        self.renew(name, uid).await
     }
 
     /// One heartbeat, of the very lease that was registered.

@@ -12,9 +12,16 @@ use setpoint_placement::{Resources, Taint};
 
 use crate::behaviour::annotation::FAILED;
 
-/// The nodes that fail now. Cheap to clone; bounded by the number of nodes.
+/// How nodes are, as their objects have it. Cheap to clone; bounded by the number of nodes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outages(Arc<Mutex<BTreeSet<Box<str>>>>);
+pub(crate) struct Outages(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    failing: BTreeSet<Box<str>>,
+    /// Not ready as far as anybody knows, whether they fail or not.
+    thought_lost: BTreeSet<Box<str>>,
+}
 
 /// What is read of a Node object.
 #[derive(Debug, Default, Deserialize)]
@@ -45,27 +52,54 @@ pub(crate) struct NodeSpec {
 #[serde(default)]
 pub(crate) struct NodeStatus {
     pub(crate) allocatable: Resources,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    r#type: Box<str>,
+    status: Box<str>,
+}
+
+impl NodeView {
+    fn fails(&self) -> bool {
+        self.metadata.annotations.get(FAILED).is_some_and(|text| text == "true")
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|one| &*one.r#type == "Ready" && &*one.status == "True")
+    }
 }
 
 impl Outages {
     pub(crate) fn has(&self, node: &str) -> bool {
-        let failing = self.0.lock();
-        !failing.is_empty() && failing.contains(node)
+        let known = self.0.lock();
+        !known.failing.is_empty() && known.failing.contains(node)
+    }
+
+    /// Whether the node is not ready as far as anybody knows.
+    pub(crate) fn is_thought_lost(&self, node: &str) -> bool {
+        let known = self.0.lock();
+        !known.thought_lost.is_empty() && known.thought_lost.contains(node)
     }
 
     /// Follows a change of a Node object; true if the node has just recovered.
     pub(crate) fn follow(&self, event: &Event) -> bool {
         let object = event.object();
-        let gone = matches!(event, Event::Deleted { .. });
-        let fails =
-            |view: &NodeView| view.metadata.annotations.get(FAILED).is_some_and(|text| text == "true");
         let name = &*object.meta().name;
-        match !gone && object.view::<NodeView>().is_ok_and(fails) {
+        let node = object.view::<NodeView>().ok().filter(|_| !matches!(event, Event::Deleted { .. }));
+        let mut known = self.0.lock();
+        match node.is_some_and(NodeView::is_ready) {
+            true => known.thought_lost.remove(name),
+            false => known.thought_lost.insert(name.into()),
+        };
+        match node.is_some_and(NodeView::fails) {
             true => {
-                self.0.lock().insert(name.into());
+                known.failing.insert(name.into());
                 false
             }
-            false => self.0.lock().remove(name),
+            false => known.failing.remove(name),
         }
     }
 }
@@ -81,6 +115,20 @@ mod tests {
         let node = json!({"metadata": {"name": "node-0", "annotations": annotations}});
         let object = Object::from_json(node.to_string().into()).expect("a node");
         Event::Updated { old: object.clone(), new: object }
+    }
+
+    #[test]
+    fn a_node_is_thought_lost_unless_its_object_says_that_it_is_ready() {
+        let outages = Outages::default();
+        let follow = |ready: &str| {
+            let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
+            let node = json!({"metadata": {"name": "node-0"}, "status": status});
+            let object = Object::from_json(node.to_string().into()).expect("a node");
+            outages.follow(&Event::Added { object, initial: false });
+            outages.is_thought_lost("node-0")
+        };
+        assert!(!outages.is_thought_lost("node-0"), "nothing is known of it yet");
+        assert!(!follow("True") && follow("Unknown") && follow("False") && !follow("True"));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! What always holds:
 //! - an object is touched as it was seen: one that was changed meanwhile has been stored anew by that;
-//! - a migration ends once: `Succeeded`, or `Failed` at the first object that cannot be stored;
+//! - a migration ends once: `Succeeded`, or `Failed` at the first object that the server refuses to store;
 //! - a migration that is interrupted begins again, which changes nothing that is done.
 
 mod plan;

@@ -67,6 +67,10 @@ impl Migrator {
         let listed = listed.attempting(format!("list what there is of {kind}"))?;
         for one in &listed.objects {
             if let Err(error) = self.store_anew(&kind, one).await {
+                // What the server does not refuse may go well the next time.
+                if !error.is_forbidden() && !error.is_invalid() {
+                    return Err(error.into_reconcile_error(format!("store {kind} {} anew", one.key())));
+                }
                 tracing::warn!(%kind, key = %one.key(), %error, "cannot store an object anew");
                 let told = Told::Failed("migration encountered unhandled error");
                 return self.write(&object, &running.telling(told, self.now())).await.map(drop);
@@ -102,6 +106,13 @@ impl Migrator {
                 && kind.version() == wanted.version
                 && kind.plural() == wanted.resource
         });
+        if found.is_none() && !served.failures().is_empty() {
+            return Err(ReconcileError::retry(format!(
+                "find out whether {} is served: {}",
+                wanted.resource,
+                served.failures()
+            )));
+        }
         Ok(found.cloned())
     }
 

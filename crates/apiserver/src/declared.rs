@@ -67,6 +67,46 @@ pub(crate) static VOLUME_ATTACHMENT: [Field; 3] =
     [text("Attacher"), Field { name: "Source", zero: Zero::Struct(&ATTACHED) }, text("NodeName")];
 static ATTACHED: [Field; 2] = [null("PersistentVolumeName"), null("InlineVolumeSpec")];
 pub(crate) static NON_RESOURCE_ATTRIBUTES: [Field; 2] = [text("Path"), text("Verb")];
+pub(crate) static TOLERATION: [Field; 5] =
+    [text("Key"), text("Operator"), text("Value"), text("Effect"), null("TolerationSeconds")];
+pub(crate) static POD_CLAIM: [Field; 3] =
+    [text("Name"), null("ResourceClaimName"), null("ResourceClaimTemplateName")];
+pub(crate) static SECCOMP: [Field; 2] = [text("Type"), null("LocalhostProfile")];
+pub(crate) static OBJECT_REFERENCE: [Field; 7] = [
+    text("Kind"),
+    text("Namespace"),
+    text("Name"),
+    text("UID"),
+    text("APIVersion"),
+    text("ResourceVersion"),
+    text("FieldPath"),
+];
+pub(crate) static EVENT_SOURCE: [Field; 2] = [text("Component"), text("Host")];
+pub(crate) static SERVICE_PORT: [Field; 6] = [
+    text("Name"),
+    text("Protocol"),
+    null("AppProtocol"),
+    Field { name: "Port", zero: Zero::Number },
+    Field { name: "TargetPort", zero: Zero::Number },
+    Field { name: "NodePort", zero: Zero::Number },
+];
+pub(crate) static PARENT_REFERENCE: [Field; 4] =
+    [text("Group"), text("Resource"), text("Namespace"), text("Name")];
+pub(crate) static DRIVER_OF_NODE: [Field; 4] =
+    [text("Name"), text("NodeID"), null("TopologyKeys"), null("Allocatable")];
+pub(crate) static DISTINGUISHER: [Field; 1] = [text("Type")];
+pub(crate) static ADDRESS: [Field; 1] = [text("IP")];
+pub(crate) static VOLUME_AFFINITY: [Field; 1] =
+    [Field { name: "Required", zero: Zero::Pointer(&NODE_SELECTOR) }];
+static NODE_SELECTOR: [Field; 1] =
+    [Field { name: "NodeSelectorTerms", zero: Zero::List(&NODE_SELECTOR_TERM) }];
+static NODE_SELECTOR_TERM: [Field; 2] = [
+    Field { name: "MatchExpressions", zero: Zero::List(&NODE_REQUIREMENT) },
+    Field { name: "MatchFields", zero: Zero::List(&NODE_REQUIREMENT) },
+];
+static NODE_REQUIREMENT: [Field; 3] = [text("Key"), text("Operator"), null("Values")];
+pub(crate) static DEVICE_ATTRIBUTE: [Field; 4] =
+    [null("IntValue"), null("BoolValue"), null("StringValue"), null("VersionValue")];
 static CUSTOM_VERSION: [Field; 9] = [
     text("Name"),
     Field { name: "Served", zero: Zero::Flag },
@@ -88,7 +128,7 @@ static CUSTOM_RULE: [Field; 6] = [
 ];
 
 /// Every type whose objects are shown.
-static ALL: [&[Field]; 15] = [
+static ALL: [&[Field]; 30] = [
     &TAINT,
     &SECURITY_CONTEXT,
     &ROLLOUT,
@@ -104,6 +144,21 @@ static ALL: [&[Field]; 15] = [
     &NON_RESOURCE_ATTRIBUTES,
     &CUSTOM_VERSION,
     &CUSTOM_RULE,
+    &TOLERATION,
+    &POD_CLAIM,
+    &SECCOMP,
+    &OBJECT_REFERENCE,
+    &EVENT_SOURCE,
+    &SERVICE_PORT,
+    &PARENT_REFERENCE,
+    &DRIVER_OF_NODE,
+    &DISTINGUISHER,
+    &ADDRESS,
+    &VOLUME_AFFINITY,
+    &NODE_SELECTOR,
+    &NODE_SELECTOR_TERM,
+    &NODE_REQUIREMENT,
+    &DEVICE_ATTRIBUTE,
 ];
 
 /// An object under its declared names, with all its fields.
@@ -143,8 +198,13 @@ pub(crate) fn shown(value: &Value) -> String {
             format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
         }
         Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
-        scalar => scalar.to_string(),
+        scalar => escaped(&scalar.to_string()),
     }
+}
+
+/// JSON that could stand in a page, as v1.34 writes it.
+fn escaped(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 fn order(object: &Map<String, Value>) -> Vec<&str> {
@@ -187,7 +247,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_pointers_and_in_lists_is_declared_too() {
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchFields": [{"key": "k"}]}]}});
+        assert_eq!(
+            shown(&of(&affinity, &VOLUME_AFFINITY)),
+            r#"{"Required":{"NodeSelectorTerms":[{"MatchExpressions":null,"MatchFields":[{"Key":"k","Operator":"","Values":null}]}]}}"#
+        );
+        assert_eq!(
+            shown(&of(&json!({"uid": "u", "kind": "Pod"}), &OBJECT_REFERENCE)),
+            r#"{"Kind":"Pod","Namespace":"","Name":"","UID":"u","APIVersion":"","ResourceVersion":"","FieldPath":""}"#
+        );
+    }
+
+    #[test]
     fn other_objects_are_shown_as_they_are() {
+        assert_eq!(shown(&json!({"rule": "a > 0"})), r#"{"rule":"a \u003e 0"}"#);
         let selector = json!({"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": []});
         assert_eq!(shown(&selector), r#"{"matchLabels":{"a":"2","b":"1"},"matchExpressions":[]}"#);
         assert_eq!(shown(&json!(["x", {"a": 1}])), r#"["x",{"a":1}]"#);

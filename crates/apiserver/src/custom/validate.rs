@@ -150,6 +150,7 @@ impl Validation<'_> {
         }
         match fits {
             true => Found::passed(),
+            false if is_formatted => self.wrong_type(path, format(schema), format_of(value)),
             false => self.wrong_type(path, &types.join(","), found),
         }
     }
@@ -254,6 +255,12 @@ impl Validation<'_> {
     fn number(&self, path: &str, value: &Value, schema: &Props) -> Found {
         let mut found = Found::default();
         if let Some(factor) = schema.multiple_of
+            && !is_positive(value, factor)
+        {
+            let shown = if value.is_f64() { Value::from(factor) } else { Value::from(factor as i64) };
+            let detail = format!("factor MultipleOf declared for {path} must be positive: {shown}");
+            found.merge(self.error(Reason::Invalid, path, Some(shown), detail));
+        } else if let Some(factor) = schema.multiple_of
             && !is_multiple(value, factor)
         {
             let what = format!("should be a multiple of {}", bound(value, factor));
@@ -299,8 +306,7 @@ impl Validation<'_> {
             found.merge(self.invalid(path, length, &format!("should have at least {fewest} items")));
         }
         if let Some(most) = schema.max_items.filter(|most| length > *most) {
-            let detail = format!("must have at most {most} items");
-            found.merge(self.error(Reason::TooMany, path, Some(length.into()), detail));
+            found.merge(self.error(Reason::TooMany, path, Some(length.into()), at_most(most)));
         }
         if schema.unique_items && (1..items.len()).any(|at| items[..at].contains(&items[at])) {
             found.merge(self.invalid(path, "", "shouldn't contain duplicates"));
@@ -328,8 +334,7 @@ impl Validation<'_> {
             found.merge(self.invalid(path, count, &format!("should have at least {fewest} properties")));
         }
         if let Some(most) = schema.max_properties.filter(|most| count > *most) {
-            let detail = format!("must have at most {most} items");
-            found.merge(self.error(Reason::TooMany, path, Some(count.into()), detail));
+            found.merge(self.error(Reason::TooMany, path, Some(count.into()), at_most(most)));
         }
         for (name, value) in fields.iter().filter(|(name, _)| !schema.properties.contains_key(*name)) {
             let below = format!("{path}.{name}");
@@ -403,6 +408,11 @@ fn bound(value: &Value, bound: f64) -> String {
     if value.is_f64() { super::number::shown(bound) } else { (bound as i64).to_string() }
 }
 
+/// Whether a value can be a multiple of a factor; of whole numbers only what is whole of it counts.
+fn is_positive(value: &Value, factor: f64) -> bool {
+    if value.is_f64() { factor > 0.0 } else { factor as i64 > 0 }
+}
+
 fn is_multiple(value: &Value, factor: f64) -> bool {
     match value.as_i64() {
         Some(number) => match factor as i64 {
@@ -420,6 +430,19 @@ fn same(one: &Value, other: &Value) -> bool {
 /// Patterns are checked when the definition is written.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     pattern::compile(pattern).is_ok_and(|pattern| pattern.is_match(text))
+}
+
+fn at_most(most: i64) -> String {
+    format!("must have at most {most} {}", if most == 1 { "item" } else { "items" })
+}
+
+/// What v1.34 calls the format of a value that has none of a text.
+fn format_of(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "double",
+        Value::Number(_) => "int64",
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -449,6 +472,24 @@ mod tests {
             &[
                 "i: Invalid value: \"null\": i in body must be of type integer: \"null\"",
                 "x: Invalid value: \"boolean\": x in body must be of type integer,string: \"boolean\"",
+            ],
+        );
+    }
+
+    #[test]
+    fn bounds_and_formats_are_named_as_they_are_declared() {
+        let schema = json!({"properties": {
+            "f": {"type": "string", "format": "byte"},
+            "l": {"type": "array", "maxItems": 1, "items": {"type": "string"}},
+            "m": {"type": "number", "multipleOf": 0.5}}});
+        check(schema.clone(), json!({"f": "YQ==", "l": ["a"], "m": 1.5}), &[]);
+        check(
+            schema,
+            json!({"f": 1, "l": ["a", "b"], "m": 1}),
+            &[
+                "f: Invalid value: \"int64\": f in body must be of type byte: \"int64\"",
+                "l: Too many: 2: must have at most 1 item",
+                "m: Invalid value: 0: factor MultipleOf declared for m must be positive: 0",
             ],
         );
     }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{CORE, EVENTS, entry, metadata};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Conversion, FieldSelector, Kind};
@@ -360,16 +361,29 @@ fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
         "related",
     ];
     for name in fixed {
-        immutable(field(new, name), field(old, name), &Path::root(name), errors);
+        immutable(&shown(new, name), &shown(old, name), &Path::root(name), errors);
     }
     let path = Path::root("reportingController");
-    immutable(field(new, "reportingComponent"), field(old, "reportingComponent"), &path, errors);
-    immutable(
-        new.at("reportingInstance"),
-        old.at("reportingInstance"),
-        &Path::root("reportingInstance"),
-        errors,
-    );
+    immutable(&shown(new, "reportingComponent"), &shown(old, "reportingComponent"), &path, errors);
+    let path = Path::root("reportingInstance");
+    immutable(&shown(new, "reportingInstance"), &shown(old, "reportingInstance"), &path, errors);
+}
+
+/// A field as messages show it: those that are absent as what they stand for.
+fn shown(event: &Value, name: &str) -> Value {
+    let value = field(event, name);
+    match name {
+        "involvedObject" => declared::of(value, &declared::OBJECT_REFERENCE),
+        "related" if !value.is_null() => declared::of(value, &declared::OBJECT_REFERENCE),
+        "source" => declared::of(value, &declared::EVENT_SOURCE),
+        "count" if value.is_null() => 0.into(),
+        "reason" | "message" | "type" | "action" | "reportingComponent" | "reportingInstance"
+            if value.is_null() =>
+        {
+            "".into()
+        }
+        _ => value.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::pod::validation::scheduling::check_tolerations;
 use super::pod::warnings::old_node_label;
 use super::{NODE, entry, resources};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
@@ -89,7 +90,7 @@ fn check_distinct_tolerations(tolerations: &[Value], path: &Path<'_>, errors: &m
     let mut seen = Seen::new();
     for (index, toleration) in tolerations.iter().enumerate() {
         if seen.again(["key", "operator", "value", "effect"].map(|field| toleration.text(field))) {
-            errors.duplicate(&path.index(index), toleration.clone());
+            errors.duplicate(&path.index(index), declared::of(toleration, &declared::TOLERATION));
         }
     }
 }

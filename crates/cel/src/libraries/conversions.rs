@@ -53,12 +53,12 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         ("string", value) => return text(value),
         ("duration", Val::String(text)) => duration::parse(text)
             .map(Val::Duration)
-            .ok_or_else(|| failed(format!("time: invalid duration {text:?}"))),
+            .ok_or_else(|| failed("type conversion error from 'string' to 'google.protobuf.Duration'")),
         ("duration", Val::Int(nanoseconds)) => Ok(Val::Duration(*nanoseconds)),
         ("timestamp", Val::String(text)) => text
             .parse()
             .map(Val::Timestamp)
-            .map_err(|_| failed(format!("parsing time {text:?}: cannot parse"))),
+            .map_err(|_| failed("type conversion error from 'string' to 'google.protobuf.Timestamp'")),
         ("timestamp", Val::Int(seconds)) => {
             Timestamp::from_second(*seconds).map(Val::Timestamp).map_err(|_| failed("timestamp overflow"))
         }

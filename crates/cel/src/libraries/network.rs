@@ -77,7 +77,7 @@ fn parse_ip(text: &str) -> Result<IpAddr, String> {
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
     let invalid = || {
         format!(
-            "network address parse error during conversion from string: netip.ParsePrefix({text:?}): no '/'"
+            "network address parse error during conversion from string: network address parse error during conversion from string: netip.ParsePrefix({text:?}): no '/'"
         )
     };
     let (address, bits) = text.split_once('/').ok_or_else(invalid)?;

@@ -36,8 +36,30 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
 fn made(text: &str, is_lenient: bool) -> Outcome {
     match Semver::parse(text, is_lenient) {
         Some(version) => Ok(Val::Semver(Arc::new(version))),
-        None => Err(failed(format!("{text:?} is no semantic version"))),
+        None => Err(failed(complaint(text))),
     }
+}
+
+/// What is wrong with a text that is no version.
+fn complaint(text: &str) -> String {
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
+    let [major, minor, patch] = parts.as_slice() else {
+        let is_empty = text.is_empty();
+        return if is_empty { "Version string empty" } else { "No Major.Minor.Patch elements found" }.into();
+    };
+    let patch = patch.split(['-', '+']).next().unwrap_or_default();
+    let is_wrong = |part: &str| part.is_empty() || !part.bytes().all(|byte| byte.is_ascii_digit());
+    for (name, part) in [("major", *major), ("minor", *minor), ("patch", patch)] {
+        if is_wrong(part) {
+            return format!("Invalid character(s) found in {name} number {part:?}");
+        }
+    }
+    for (name, part) in [("Major", *major), ("Minor", *minor), ("Patch", patch)] {
+        if part.len() > 1 && part.starts_with('0') {
+            return format!("{name} number must not contain leading zeroes {part:?}");
+        }
+    }
+    format!("{text:?} is no semantic version")
 }
 
 impl Semver {

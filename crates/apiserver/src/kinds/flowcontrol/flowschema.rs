@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{EXEMPT, FLOW_CONTROL, bootstrap, check_status, is_same};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
@@ -112,7 +113,8 @@ fn check(schema: &Value, errors: &mut Errors) {
     let method = spec.at("distinguisherMethod");
     if method.is_object() && !["ByNamespace", "ByUser"].contains(&method.text("type")) {
         let path = path.child("distinguisherMethod");
-        errors.not_supported(&path.child("type"), method.clone(), &["ByNamespace", "ByUser"]);
+        let shown = declared::of(method, &declared::DISTINGUISHER);
+        errors.not_supported(&path.child("type"), shown, &["ByNamespace", "ByUser"]);
     }
     let level = path.child("priorityLevelConfiguration");
     match spec.at("priorityLevelConfiguration").text("name") {

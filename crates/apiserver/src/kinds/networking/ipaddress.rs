@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{NETWORKING, check_segment};
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
@@ -51,7 +52,10 @@ impl Strategy for IPAddress {
         metadata::whole(new, Scope::Cluster, NameRule::Address, &mut errors);
         check_parent(new.at("spec"), &mut errors);
         metadata::change(new, &mut errors);
-        let parent = |address: &Value| address.at("spec").at("parentRef").clone();
+        let parent = |address: &Value| match address.at("spec").at("parentRef") {
+            Value::Null => Value::Null,
+            parent => declared::of(parent, &declared::PARENT_REFERENCE),
+        };
         let path = Path::root("spec");
         immutable(&parent(new), &parent(old), &path.child("parentRef"), &mut errors);
         errors

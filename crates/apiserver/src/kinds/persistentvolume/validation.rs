@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::MOUNT_OPTIONS;
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::Scope;
@@ -284,7 +285,11 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let (affinity, old_affinity) = (spec.at("nodeAffinity"), old_spec.at("nodeAffinity"));
     if !old_affinity.is_null() && !is_same_place(affinity, old_affinity) {
         let detail = format!("{IMMUTABLE}, except for updating from beta label to GA");
-        errors.invalid(&Path::root("nodeAffinity"), affinity.clone(), detail);
+        let shown = match affinity {
+            Value::Null => Value::Null,
+            affinity => declared::of(affinity, &declared::VOLUME_AFFINITY),
+        };
+        errors.invalid(&Path::root("nodeAffinity"), shown, detail);
     }
     if old_spec.has("volumeAttributesClassName") && !spec.has("volumeAttributesClassName") {
         let path = Path::root("spec");

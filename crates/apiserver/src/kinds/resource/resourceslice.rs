@@ -7,6 +7,7 @@ use super::RESOURCE;
 use super::devicetaintrule::check_taint;
 use super::naming::{check_attribute_name, check_distinct, check_each, check_pool};
 use crate::auth::User;
+use crate::declared;
 use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
@@ -251,7 +252,17 @@ fn check_attribute(attribute: &Value, path: &Path<'_>, errors: &mut Errors) {
     match fields.iter().filter(|field| attribute.has(field)).count() {
         0 => errors.required(path, detail),
         1 => {}
-        _ => errors.invalid(path, attribute.clone(), detail),
+        _ => {
+            let given = [
+                ("int", "IntValue"),
+                ("bool", "BoolValue"),
+                ("string", "StringValue"),
+                ("version", "VersionValue"),
+            ];
+            let given: Value =
+                given.iter().map(|(field, name)| ((*name).to_owned(), attribute.at(field).clone())).collect();
+            errors.invalid(path, declared::of(&given, &declared::DEVICE_ATTRIBUTE), detail);
+        }
     }
 }
 

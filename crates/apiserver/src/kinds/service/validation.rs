@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::ips::{self, is_headless};
 use super::{is_externally_accessible, uses_health_check_port};
+use crate::declared;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::names;
@@ -170,10 +171,8 @@ fn check_port_numbers(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
         if seen.again((port.text("protocol"), port.count("port"))) {
-            errors.duplicate(
-                &path.index(index),
-                json!({"port": port.at("port"), "protocol": port.at("protocol")}),
-            );
+            let seen = json!({"port": port.at("port"), "protocol": port.at("protocol")});
+            errors.duplicate(&path.index(index), declared::of(&seen, &declared::SERVICE_PORT));
         }
     }
 }

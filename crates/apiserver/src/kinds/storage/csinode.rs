@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::STORAGE;
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
@@ -47,7 +48,8 @@ impl Strategy for CSINode {
         for before in old.at("spec").list("drivers") {
             let now = new.at("spec").list("drivers").iter();
             for driver in now.filter(|driver| driver.text("name") == before.text("name")) {
-                immutable(driver, before, &spec.child("drivers"), &mut errors);
+                let shown = |driver: &Value| declared::of(driver, &declared::DRIVER_OF_NODE);
+                immutable(&shown(driver), &shown(before), &spec.child("drivers"), &mut errors);
             }
         }
         errors

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::annotations::MIRROR;
+use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::names;
@@ -30,12 +31,12 @@ fn check_reference(claim: &Value, path: &Path<'_>, errors: &mut Errors) {
     match fields.iter().filter(|field| claim.has(field)).count() {
         0 => {
             let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-            errors.invalid(path, claim.clone(), detail);
+            errors.invalid(path, declared::of(claim, &declared::POD_CLAIM), detail);
         }
         1 => {}
         _ => {
             let detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-            errors.invalid(path, claim.clone(), detail);
+            errors.invalid(path, declared::of(claim, &declared::POD_CLAIM), detail);
         }
     }
     for field in fields {

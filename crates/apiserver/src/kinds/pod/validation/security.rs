@@ -177,7 +177,8 @@ fn check_seccomp(profile: &Value, path: &Path<'_>, errors: &mut Errors) {
         ("Localhost", None) => errors.required(&path, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(file)) => paths::descending(file, &path, errors),
         (_, Some(_)) => {
-            errors.invalid(&path, profile.clone(), "can only be set when seccomp type is Localhost")
+            let shown = declared::of(profile, &declared::SECCOMP);
+            errors.invalid(&path, shown, "can only be set when seccomp type is Localhost")
         }
         (_, None) => {}
     }

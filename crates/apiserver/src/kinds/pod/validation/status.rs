@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Rules, annotations};
+use crate::declared;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::kinds::pod::is_sidecar;
@@ -121,7 +122,8 @@ fn check_ips(status: &Value, old: &Value, field: &str, path: &Path<'_>, errors: 
         errors.push(Reason::Internal, &path, None, "failed to check for dual stack");
     }
     if dual_stack != Some(true) || ips.len() > 2 {
-        errors.invalid(&path, ips.to_vec(), "may specify no more than one IP for each IP family");
+        let shown: Vec<Value> = ips.iter().map(|ip| declared::of(ip, &declared::ADDRESS)).collect();
+        errors.invalid(&path, shown, "may specify no more than one IP for each IP family");
     }
 }
 

@@ -53,6 +53,7 @@ struct Level {
 }
 
 impl Ready {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -93,6 +94,7 @@ impl Ready {
         }
     }
 
+    #[inline]
     fn next_level(&mut self) -> Option<&mut Level> {
         let highest = (0..LEVELS).rev().find(|level| self.levels[*level].waiting > 0)?;
         let mut chosen = highest;

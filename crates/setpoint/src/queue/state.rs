@@ -44,6 +44,8 @@ pub(super) struct State<K> {
     delayed: BTreeSet<(Instant, u64, usize)>,
     delays: u64,
     processing: usize,
+    /// The slot that was taken last: mostly it is the next to be done, and need not be looked for.
+    latest: usize,
     stopping: bool,
     pub(super) waiters: Waiters,
     /// A key that is added waits this long for others of its kind to come together with it.
@@ -107,6 +109,7 @@ impl<K: WorkKey> State<K> {
             delayed: BTreeSet::new(),
             delays: 0,
             processing: 0,
+            latest: 0,
             stopping: false,
             waiters: Waiters::default(),
             window: None,
@@ -225,6 +228,7 @@ impl<K: WorkKey> State<K> {
         entry.processing = true;
         entry.ticket = 0;
         self.processing += 1;
+        self.latest = slot;
         if self.timing.observed {
             let now = now();
             entry.started_at = Some(now);
@@ -239,11 +243,8 @@ impl<K: WorkKey> State<K> {
     /// Whether the key became ready again.
     #[inline]
     pub(super) fn done(&mut self, key: &K, now: impl FnOnce() -> Instant) -> bool {
-        let hash = self.hasher.hash_one(key);
-        let Ok(found) = self.table.find_entry(hash, |slot| self.entries[*slot].holds(key)) else {
-            return false;
-        };
-        let slot = *found.get();
+        let latest = self.entries.get(self.latest).is_some_and(|entry| entry.holds(key));
+        let Some(slot) = (if latest { Some(self.latest) } else { self.find(key) }) else { return false };
         let entry = &mut self.entries[slot];
         if !std::mem::take(&mut entry.processing) {
             return false;
@@ -252,14 +253,12 @@ impl<K: WorkKey> State<K> {
         if let Some(started) = entry.started_at.take() {
             self.timing.worked(started, now());
         }
-        if entry.dirty {
-            entry.ticket = self.ready.push(slot, entry.priority);
-        } else if entry.due.is_none() {
-            found.remove();
-            entry.key = None;
-            self.free.push(slot);
+        if !entry.dirty {
+            self.remove_if_idle(slot);
+            return false;
         }
-        entry.dirty
+        entry.ticket = self.ready.push(slot, entry.priority);
+        true
     }
 
     pub(super) fn count_retry(&mut self) {
@@ -411,6 +410,7 @@ impl<K: WorkKey> State<K> {
         }
     }
 
+    #[inline]
     fn remove_if_idle(&mut self, slot: usize) {
         let entry = &mut self.entries[slot];
         if entry.key.is_none() || entry.dirty || entry.processing || entry.due.is_some() {

@@ -28,6 +28,7 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
+    #[inline]
     pub(super) fn push(&mut self, waker: Option<Waker>) {
         match (waker, &self.first) {
             (None, _) => {}
@@ -48,6 +49,7 @@ impl Wakes {
 
 impl Waiters {
     /// The one to be told of a key that became ready.
+    #[inline]
     pub(super) fn next(&mut self) -> Option<Waker> {
         self.waiting.pop_front().map(|(_, waker)| waker)
     }

@@ -31,8 +31,9 @@ pub struct FleetOptions {
     pub workers: usize,
 }
 
-/// How often a pod that lacks something is looked at again: the kubelet tries about as often after a while.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// A pod that lacks something is looked at again after so long, later the longer it has waited, as the kubelet does.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(122);
 
 /// What a manager runs to simulate nodes: the heartbeats and the pods' agent.
 pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnable>> {
@@ -119,7 +120,7 @@ impl Reconciler for Agent {
         let lacking = self.obstacle(&pod).await?;
         let obstacle = lacking.as_ref().map(|(obstacle, _)| obstacle);
         match next(pod.meta(), &pod, obstacle, self.clock.now()) {
-            Step::Rest if obstacle.is_some() => Ok(Outcome::CheckAfter(LOOK_AGAIN)),
+            Step::Rest if obstacle.is_some() => Ok(Outcome::CheckAfter(self.patience(&pod))),
             Step::Rest => Ok(Outcome::Settled),
             Step::Wait(left) => Ok(Outcome::CheckAfter(left)),
             Step::Write(next) => {
@@ -139,6 +140,13 @@ impl Reconciler for Agent {
 type Complaint = (&'static str, String);
 
 impl Agent {
+    /// When a pod that lacks something is looked at again.
+    fn patience(&self, pod: &PodView) -> Duration {
+        let waited = pod.status.start_time.map(|accepted| self.clock.now().duration_since(accepted));
+        let waited = waited.and_then(|waited| Duration::try_from(waited).ok()).unwrap_or_default();
+        (waited / 2).clamp(LOOK_AGAIN, LOOK_AGAIN_AT_MOST)
+    }
+
     /// Why the node does not take the pod. What was scheduled onto it fits.
     fn rejection(&self, pod: &Cached<PodView>) -> Result<Option<Rejection>, ReconcileError> {
         let is_new = pod.status.start_time.is_none() && matches!(pod.status.phase.as_str(), "" | "Pending");

@@ -16,7 +16,7 @@ use crate::ledger::{Held, Ledger, NodeInfo, Room};
 use crate::spread::Spread;
 use crate::surroundings::Surroundings;
 use crate::view::{Pod, PodSpec};
-use crate::volumes::VolumeNeeds;
+use crate::volumes::{DiskNeeds, VolumeNeeds};
 
 /// The taints that keep pods away.
 pub(crate) const REPELLING: &[&str] = &[NO_SCHEDULE, NO_EXECUTE];
@@ -138,6 +138,7 @@ pub(crate) struct Needs<'a> {
     pub(crate) named: Option<BTreeSet<&'a str>>,
     spread: Option<Spread<'a>>,
     pod_rules: Option<PodRules<'a>>,
+    disks: Option<DiskNeeds>,
     volumes: Option<VolumeNeeds<'a>>,
     pub(crate) devices: Option<DeviceNeeds<'a>>,
     pub(crate) refusal: Option<Refusal>,
@@ -163,6 +164,7 @@ impl<'a> Needs<'a> {
             named,
             spread: Spread::required_by(pod, ledger),
             pod_rules: PodRules::of(pod, ledger, surroundings),
+            disks: DiskNeeds::of(pod),
             volumes: volumes.ok().flatten(),
             devices: devices.ok().flatten(),
             refusal,
@@ -188,6 +190,7 @@ impl<'a> Needs<'a> {
             return Some(Obstacle::resolvable(Check::Ports, reason));
         }
         shortage(&self.demand, &node.allocatable, &room.requested)
+            .or_else(|| self.disks.as_ref().and_then(|disks| disks.obstacle(node)))
             .or_else(|| self.volumes.as_ref().and_then(|volumes| volumes.obstacle(node)))
             .or_else(|| self.spread.as_ref().and_then(|spread| spread.obstacle(node)))
             .or_else(|| self.pod_rules.as_ref().and_then(|rules| rules.obstacle(node)))
@@ -237,6 +240,9 @@ impl<'a> Needs<'a> {
         }
         if let Some(rules) = &mut self.pod_rules {
             rules.count(other, node, by);
+        }
+        if let Some(disks) = &mut self.disks {
+            disks.count(other, by);
         }
         if let Some(volumes) = &mut self.volumes {
             volumes.count(other, by);

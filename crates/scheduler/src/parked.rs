@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use setpoint::backoff::Backoff;
-use setpoint::{Instant, Key};
+use setpoint::{Instant, Key, Object};
 use setpoint_placement::{Amount, untolerated};
 use setpoint_volume::claim_keys;
 
@@ -32,10 +32,18 @@ pub(crate) struct Parked {
     tries: BTreeMap<Key, u32>,
 }
 
+/// A parked pod stays encoded: it is read again when a change could help it, and most changes cannot.
 struct Entry {
-    pod: Pod,
+    pod: Object,
+    priority: i32,
     blocked: Checks,
     since: Instant,
+}
+
+/// A pod, and what keeps it off the nodes.
+struct Blocked<'a> {
+    pod: &'a Pod,
+    blocked: Checks,
 }
 
 /// Something that could make a pod fit.
@@ -95,7 +103,8 @@ impl Parked {
     pub(crate) fn park(&mut self, pod: &Pod, blocked: Checks, now: Instant) {
         *self.tries.entry(pod.key().clone()).or_default() += 1;
         self.blocked.merge(blocked);
-        self.pods.insert(pod.key().clone(), Entry { pod: pod.clone(), blocked, since: now });
+        let (pod, priority) = (pod.object().clone(), pod.spec.priority);
+        self.pods.insert(pod.key().clone(), Entry { pod, priority, blocked, since: now });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -109,7 +118,7 @@ impl Parked {
     }
 
     /// The pod has changed in a way that cannot help it: what it was before is let go.
-    pub(crate) fn refresh(&mut self, pod: &Pod) {
+    pub(crate) fn refresh(&mut self, pod: &Object) {
         if let Some(entry) = self.pods.get_mut(pod.key()) {
             entry.pod = pod.clone();
         }
@@ -158,7 +167,7 @@ impl Parked {
             .map(|(key, entry)| {
                 let delay = BACKOFF.delay(self.tries.get(key).copied().unwrap_or(1).saturating_sub(1));
                 let left = delay.saturating_sub(now.saturating_duration_since(entry.since));
-                (key.clone(), entry.pod.spec.priority, left)
+                (key.clone(), entry.priority, left)
             })
             .collect();
         for (key, ..) in &woken {
@@ -169,7 +178,35 @@ impl Parked {
     }
 }
 
+impl Change<'_> {
+    /// The checks that can come out differently after it.
+    fn concerns(&self) -> &'static [Check] {
+        match self {
+            Self::Node { .. } => &Check::ALL,
+            Self::NodeGone => &[Check::Spread],
+            Self::PodGone(_) => {
+                &[Check::Resources, Check::Ports, Check::VolumeUse, Check::Spread, Check::PodAffinity]
+            }
+            Self::PodThere(_) => &[Check::Spread, Check::PodAffinity],
+            Self::Claim(_) | Self::Storage => &[Check::Volumes, Check::VolumeUse],
+            Self::DeviceClaim { .. } | Self::Devices => &[Check::Devices],
+        }
+    }
+}
+
 impl Entry {
+    fn is_helped_by(&self, change: &Change<'_>, surroundings: &Surroundings) -> bool {
+        if !change.concerns().iter().any(|check| self.blocked.contains(*check)) {
+            return false;
+        }
+        // One that cannot be read is looked at by those who can say so.
+        Pod::new(self.pod.clone()).map_or(true, |pod| {
+            Blocked { pod: &pod, blocked: self.blocked }.is_helped_by(change, surroundings)
+        })
+    }
+}
+
+impl Blocked<'_> {
     fn is_helped_by(&self, change: &Change<'_>, surroundings: &Surroundings) -> bool {
         match change {
             Change::Node { node, what } => self.is_helped_by_node(node, *what),
@@ -184,14 +221,14 @@ impl Entry {
             Change::Claim(claim) => self.is_blocked_by_volumes() && self.uses(claim),
             Change::Storage => self.is_blocked_by_volumes(),
             Change::DeviceClaim { claim, freed, news } => {
-                self.blocked.contains(Check::Devices) && (*freed || *news && devices::uses(&self.pod, claim))
+                self.blocked.contains(Check::Devices) && (*freed || *news && devices::uses(self.pod, claim))
             }
             Change::Devices => self.blocked.contains(Check::Devices),
             Change::PodThere(there) => {
                 let near = &self.pod.spec.affinity.pod_affinity.required;
                 self.is_spread_with(there)
                     || self.blocked.contains(Check::PodAffinity)
-                        && near.iter().any(|term| term.means(&self.pod, there, surroundings))
+                        && near.iter().any(|term| term.means(self.pod, there, surroundings))
             }
         }
     }
@@ -242,9 +279,26 @@ impl Entry {
     fn had_rule_with(&self, gone: &Pod, surroundings: &Surroundings) -> bool {
         let ours = &self.pod.spec.affinity.pod_anti_affinity.required;
         let theirs = &gone.spec.affinity.pod_anti_affinity.required;
-        ours.iter().any(|term| term.means(&self.pod, gone, surroundings))
-            || theirs.iter().any(|term| term.means(gone, &self.pod, surroundings))
+        ours.iter().any(|term| term.means(self.pod, gone, surroundings))
+            || theirs.iter().any(|term| term.means(gone, self.pod, surroundings))
     }
+}
+
+/// Whether a change of a pod that waits is nothing to it, as far as can be seen without reading it: the same spec by its
+/// generation, the same labels, and a status that says no more than that it waits.
+pub(crate) fn is_idle(old: &Object, new: &Object) -> bool {
+    let (before, after) = (old.meta(), new.meta());
+    let only_waits = |pod: &Object| {
+        let decides = ["\"nodeName\"", "\"nominatedNodeName\"", "\"resourceClaimStatuses\""];
+        pod.mentions("\"phase\":\"Pending\"") && !decides.iter().any(|field| pod.mentions(field))
+    };
+    after.generation > 0
+        && after.generation == before.generation
+        && after.uid == before.uid
+        && after.labels == before.labels
+        && after.deletion_timestamp == before.deletion_timestamp
+        && only_waits(old)
+        && only_waits(new)
 }
 
 /// Whether a change of a pending pod could make it fit: of its own status only the claims that were made for it.
@@ -257,7 +311,7 @@ pub(crate) fn asks_differently(old: &PodView, new: &PodView, labels_changed: boo
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use setpoint::{Clock, Object};
+    use setpoint::Clock;
 
     use super::*;
     use crate::ledger::Ledger;
@@ -347,6 +401,26 @@ mod tests {
         check(Check::PodAffinity, rule("podAntiAffinity"), json!({}), true, true);
         check(Check::PodAffinity, rule("podAntiAffinity"), json!({}), false, false);
         check(Check::Taints, json!({}), json!({}), true, false);
+    }
+
+    #[test]
+    fn a_change_that_only_says_that_a_pod_waits_is_nothing_to_it() {
+        let pod = |generation: i64, labels: Value, spec: Value, status: Value| {
+            let metadata = json!({"name": "p", "uid": "p", "generation": generation, "labels": labels});
+            object(json!({"metadata": metadata, "spec": spec, "status": status}))
+        };
+        let pending = || json!({"phase": "Pending"});
+        let before = pod(1, json!({}), json!({}), pending());
+        let check =
+            |after: Object, expected: bool| assert_eq!(is_idle(&before, &after), expected, "{after:?}");
+        check(pod(1, json!({}), json!({}), json!({"phase": "Pending", "conditions": [{}]})), true);
+        check(pod(2, json!({}), json!({}), pending()), false);
+        check(pod(1, json!({"a": "b"}), json!({}), pending()), false);
+        check(pod(1, json!({}), json!({"nodeName": "n"}), pending()), false);
+        check(pod(1, json!({}), json!({}), json!({"phase": "Pending", "nominatedNodeName": "n"})), false);
+        check(pod(1, json!({}), json!({}), json!({"phase": "Failed"})), false);
+        let old = pod(0, json!({}), json!({}), pending());
+        assert!(!is_idle(&old, &old.clone()), "no generation says nothing");
     }
 
     #[tokio::test(start_paused = true)]

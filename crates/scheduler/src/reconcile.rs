@@ -20,7 +20,7 @@ use crate::decide::{Decision, LetGo, Misfit, Remedy, decide};
 use crate::devices::{self, Claim as DeviceClaim, DeviceNeeds, DeviceSources, Reservation, Reserving, Write};
 use crate::filter::{Check, Checks};
 use crate::ledger::Ledger;
-use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently};
+use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently, is_idle};
 use crate::preempt::Preemption;
 use crate::surroundings::{Sources, Surroundings};
 use crate::view::{NodeView, Pod, PodView};
@@ -176,6 +176,11 @@ impl Desk {
     }
 
     fn on_pod(&self, event: &Event) {
+        if let Event::Updated { old, new } = event
+            && is_idle(old, new)
+        {
+            return self.state.lock().parked.refresh(new);
+        }
         let Ok(pod) = Cached::<PodView>::new(event.object().clone()) else { return };
         let state = &mut *self.state.lock();
         if let Event::Deleted { last, .. } = event {
@@ -194,7 +199,7 @@ impl Desk {
                 state.waiting.insert(pod.key().clone(), pod.spec.priority);
                 self.queue.add(pod.key().clone());
             } else {
-                state.parked.refresh(&pod);
+                state.parked.refresh(pod.object());
             }
         } else if state.preparing.remove(&pod.meta().uid).is_none() && state.parked.minds_company() {
             self.wake(state, &Change::PodThere(&pod));

@@ -3,6 +3,7 @@
 //! ```text
 //!  caches.rs   claims, volumes and what goes with them, with what is assumed laid over
 //!  needs.rs    what the claims of a pod ask of a node, and which volumes serve them there   (pure)
+//!  disks.rs    disks that pods name themselves and cannot share                              (pure)
 //!  limits.rs   how many volumes a node can have                                             (pure)
 //!  prepare.rs  what has to be written before the pod can be bound, and how far that is      (pure)
 //!  view.rs     what is read of drivers, their nodes and their capacities
@@ -12,6 +13,7 @@
 //! it; the pod is bound only when the cache shows all of its claims bound.
 
 mod caches;
+mod disks;
 mod limits;
 mod needs;
 mod prepare;
@@ -20,5 +22,6 @@ mod tests;
 mod view;
 
 pub(crate) use caches::{VolumeCaches, VolumeSources};
+pub(crate) use disks::DiskNeeds;
 pub(crate) use needs::VolumeNeeds;
 pub(crate) use prepare::{Preparation, Preparing, Progress};

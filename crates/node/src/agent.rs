@@ -194,7 +194,7 @@ impl Agent {
         };
         let stays =
             !pod.meta().is_being_deleted() && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-        if !stays || statuses.clone().any(has_begun) {
+        if !stays || statuses.clone().any(has_begun) || !sources::are_mentioned(pod.object()) {
             return Ok(None);
         }
         let sources = pod.object().decode::<sources::Pod>()?.sources(pod.key().name());

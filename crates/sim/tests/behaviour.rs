@@ -478,3 +478,192 @@ fn pods_that_want_a_volume_labelled_differently_are_told() {
         assert_eq!(told, ["one", "other"]);
     });
 }
+
+fn job(name: &str, pods: Value, more: Value) -> Value {
+    let mut template = template(name);
+    template["spec"]["restartPolicy"] = json!("Never");
+    merge(&mut template["spec"], pods);
+    let mut spec = json!({"template": template});
+    merge(&mut spec, more);
+    let metadata = json!({"name": name, "namespace": "default"});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+}
+
+async fn change_job(cluster: &Running, name: &str, spec: Value) {
+    let jobs: Api<Job> = Api::namespaced(cluster.kube(), "default");
+    let patch = Patch::Merge(json!({"spec": spec}));
+    jobs.patch(name, &PatchParams::default(), &patch).await.expect("a job");
+    cluster.settled(Duration::from_secs(5)).await;
+}
+
+fn conditions(job: &Job) -> Vec<(String, String, String)> {
+    let status = job.status.clone().unwrap_or_default();
+    let told = status.conditions.unwrap_or_default().into_iter();
+    told.map(|one| (one.type_, one.status, one.reason.unwrap_or_default())).collect()
+}
+
+fn told(expected: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
+    let owned =
+        |(one, two, three): &(&str, &str, &str)| ((*one).to_owned(), (*two).to_owned(), (*three).to_owned());
+    expected.iter().map(owned).collect()
+}
+
+#[test]
+fn a_job_is_over_when_its_success_policy_is_met_and_its_other_pods_go() {
+    TestCluster::new().controllers(&["job"]).run(async |cluster| {
+        account(cluster).await;
+        let rules = json!({"rules": [{"succeededCount": 1}]});
+        let spec =
+            json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2, "successPolicy": rules});
+        cluster.create(job("j", json!({}), spec)).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        let first = names(&all_pods(cluster).await)[0].clone();
+        tell(cluster, &first, json!({"phase": "Succeeded"})).await;
+        let expected =
+            told(&[("SuccessCriteriaMet", "True", "SuccessPolicy"), ("Complete", "True", "SuccessPolicy")]);
+        let over = cluster.until(&key("j"), |job: &Job| conditions(job) == expected).await;
+        let status = over.status.expect("a status");
+        assert_eq!((status.succeeded, status.active.unwrap_or(0)), (Some(1), 0));
+        cluster.settled(Duration::from_secs(5)).await;
+        assert_eq!(names(&all_pods(cluster).await), [first]);
+    });
+}
+
+#[test]
+fn a_pod_is_replaced_when_it_has_failed_where_a_job_asks_for_that() {
+    TestCluster::new().controllers(&["job"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(job("j", json!({"nodeName": "n"}), json!({"podReplacementPolicy": "Failed"}))).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        let first = names(&all_pods(cluster).await)[0].clone();
+        tell(cluster, &first, json!({"phase": "Running"})).await;
+        pods(cluster).delete(&first, &DeleteParams::default()).await.expect("a pod");
+        cluster
+            .until(&key("j"), |job: &Job| {
+                let status = job.status.clone().unwrap_or_default();
+                status.terminating == Some(1) && status.active.unwrap_or(0) == 0
+            })
+            .await;
+        cluster.settled(Duration::from_secs(30)).await;
+        assert_eq!(names(&all_pods(cluster).await), std::slice::from_ref(&first));
+        tell(cluster, &first, json!({"phase": "Failed"})).await;
+        cluster
+            .until(&key("j"), |job: &Job| {
+                let status = job.status.clone().unwrap_or_default();
+                status.failed == Some(1) && status.active == Some(1) && status.terminating == Some(0)
+            })
+            .await;
+    });
+}
+
+#[test]
+fn a_job_that_is_suspended_has_no_pods_until_it_goes_on() {
+    TestCluster::new().controllers(&["job"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(job("j", json!({}), json!({"suspend": true, "parallelism": 2}))).await;
+        let suspended = told(&[("Suspended", "True", "JobSuspended")]);
+        let waiting = cluster.until(&key("j"), |job: &Job| conditions(job) == suspended).await;
+        assert!(waiting.status.expect("a status").start_time.is_none());
+        assert!(all_pods(cluster).await.is_empty());
+        change_job(cluster, "j", json!({"suspend": false})).await;
+        let running: Job = cluster.find(&key("j")).await.expect("a job");
+        assert_eq!(conditions(&running), told(&[("Suspended", "False", "JobResumed")]));
+        let status = running.status.expect("a status");
+        assert!(status.start_time.is_some());
+        assert_eq!(status.active, Some(2));
+        change_job(cluster, "j", json!({"suspend": true})).await;
+        assert!(all_pods(cluster).await.is_empty());
+    });
+}
+
+#[test]
+fn an_indexed_job_gives_up_the_indexes_that_it_does_not_want_any_more() {
+    TestCluster::new().controllers(&["job"]).run(async |cluster| {
+        account(cluster).await;
+        let spec = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4});
+        cluster.create(job("j", json!({}), spec)).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        assert_eq!(all_pods(cluster).await.len(), 4);
+        change_job(cluster, "j", json!({"completions": 2, "parallelism": 2})).await;
+        let mut left: Vec<_> = all_pods(cluster)
+            .await
+            .iter()
+            .filter_map(|pod| {
+                pod.metadata.annotations.as_ref()?.get("batch.kubernetes.io/job-completion-index").cloned()
+            })
+            .collect();
+        left.sort();
+        assert_eq!(left, ["0", "1"]);
+    });
+}
+
+#[test]
+fn pods_that_lost_their_job_are_let_go_of() {
+    TestCluster::new().controllers(&["job", "garbagecollector"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(job("j", json!({}), json!({}))).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        let jobs: Api<Job> = Api::namespaced(cluster.kube(), "default");
+        let orphan = DeleteParams {
+            propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+            ..Default::default()
+        };
+        jobs.delete("j", &orphan).await.expect("a job");
+        cluster.gone::<Job>(&key("j")).await;
+        cluster.settled(Duration::from_secs(60)).await;
+        let left = all_pods(cluster).await;
+        assert_eq!(left.len(), 1);
+        assert!(left[0].metadata.finalizers.clone().unwrap_or_default().is_empty());
+        assert!(left[0].metadata.owner_references.clone().unwrap_or_default().is_empty());
+    });
+}
+
+#[test]
+fn a_pod_whose_labels_change_is_let_go_of_and_adopted_again_when_they_change_back() {
+    TestCluster::new().controllers(&["replicaset"]).run(async |cluster| {
+        account(cluster).await;
+        cluster.create(set("ReplicaSet", "web", 1, json!({}))).await;
+        cluster.settled(Duration::from_secs(5)).await;
+        let first = names(&all_pods(cluster).await)[0].clone();
+        let relabel = async |app: &str| {
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"app": app}}}));
+            pods(cluster).patch(&first, &PatchParams::default(), &patch).await.expect("a pod");
+            cluster.settled(Duration::from_secs(5)).await;
+        };
+        relabel("debug").await;
+        let released: Pod = cluster.find(&key(&first)).await.expect("a pod");
+        assert!(released.metadata.owner_references.unwrap_or_default().is_empty());
+        assert_eq!(all_pods(cluster).await.len(), 2);
+        relabel("web").await;
+        let left = all_pods(cluster).await;
+        assert_eq!(left.len(), 1);
+        assert!(left[0].metadata.owner_references.is_some());
+    });
+}
+
+#[test]
+fn a_volume_of_a_plugin_of_old_is_attached_by_the_driver_that_took_over() {
+    TestCluster::new().controllers(&["attachdetach", "persistentvolume-binder"]).run(async |cluster| {
+        account(cluster).await;
+        let managed = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+        let metadata = json!({"name": "n", "annotations": managed});
+        cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).await;
+        let volume = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "awsElasticBlockStore": {"volumeID": "aws://us-east-1a/vol-1"},
+            "claimRef": {"namespace": "default", "name": "c"}});
+        cluster.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": volume})).await;
+        let claim = json!({"accessModes": ["ReadWriteOnce"], "volumeName": "v", "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}}});
+        cluster.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "default"}, "spec": claim})).await;
+        let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        cluster.create(pod("p", json!({}), json!({"nodeName": "n", "volumes": volumes}))).await;
+        cluster.settled(Duration::from_secs(30)).await;
+        let attachments: Api<k8s_openapi::api::storage::v1::VolumeAttachment> = Api::all(cluster.kube());
+        let attachments = attachments.list(&ListParams::default()).await.expect("attachments").items;
+        assert_eq!(attachments.len(), 1);
+        let spec = &attachments[0].spec;
+        assert_eq!((spec.attacher.as_str(), spec.node_name.as_str()), ("ebs.csi.aws.com", "n"));
+        assert_eq!(spec.source.persistent_volume_name.as_deref(), Some("v"));
+    });
+}

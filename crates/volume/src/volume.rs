@@ -35,13 +35,21 @@ pub struct VolumeSpec {
     pub host_path: Option<HostPath>,
     pub nfs: Option<Nfs>,
     pub csi: Option<Csi>,
-    aws_elastic_block_store: Option<IgnoredAny>,
-    gce_persistent_disk: Option<IgnoredAny>,
-    cinder: Option<IgnoredAny>,
-    azure_disk: Option<IgnoredAny>,
+    pub(crate) aws_elastic_block_store: Option<Moved>,
+    pub(crate) gce_persistent_disk: Option<Moved>,
+    pub(crate) cinder: Option<Moved>,
+    pub(crate) azure_disk: Option<Moved>,
     azure_file: Option<IgnoredAny>,
-    vsphere_volume: Option<IgnoredAny>,
-    portworx_volume: Option<IgnoredAny>,
+    pub(crate) vsphere_volume: Option<Moved>,
+    pub(crate) portworx_volume: Option<Moved>,
+}
+
+/// The source of a volume that a driver has taken over: what it is called there. Each has one of these.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Moved {
+    #[serde(rename = "volumeID", alias = "diskURI", alias = "pdName", alias = "volumePath")]
+    pub(crate) id: Box<str>,
 }
 
 /// The claim that a volume is for; without a uid it is reserved, not bound.

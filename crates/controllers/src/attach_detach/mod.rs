@@ -28,6 +28,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{Claim, PodVolumes, Volume, claim_keys, index_by_claim};
 
 use self::memory::Memory;
@@ -135,7 +136,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let (wake, lister) = (by_volume.clone(), volumes.lister::<Volume>());
     drivers.add_handler(move |event: &Event| {
         for volume in lister.list(None).unwrap_or_default() {
-            if volume.spec.csi.as_ref().is_some_and(|csi| &*csi.driver == event.object().key().name()) {
+            if behind_driver(&volume).is_some_and(|csi| &*csi.driver == event.object().key().name()) {
                 wake.add(volume.key().clone());
             }
         }

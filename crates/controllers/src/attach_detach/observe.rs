@@ -6,6 +6,7 @@ use std::sync::Arc;
 use setpoint::indexer::IndexFn;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Informer, Key, Lister};
+use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{Claim, Csi, PODS_BY_CLAIM, PodVolumes, Volume, is_over};
 use sha2::{Digest, Sha256};
 
@@ -66,10 +67,10 @@ impl Caches {
     /// Where a volume is wanted or attached; nothing of one that no driver attaches.
     pub(super) fn sites(&self, volume: &Cached<Volume>) -> Result<Sites, DecodeError> {
         let mut sites = Sites::new();
-        let Some(csi) = &volume.spec.csi else { return Ok(sites) };
+        let Some(csi) = behind_driver(volume) else { return Ok(sites) };
         for attachment in self.attachments.indexed(BY_VOLUME, volume.key().name())? {
             let node = attachment.spec.node_name.clone();
-            if *attachment.key().name() == *attachment_name(csi, &node) {
+            if *attachment.key().name() == *attachment_name(&csi, &node) {
                 sites.entry(node).or_default().attachment = Some(attachment);
             }
         }

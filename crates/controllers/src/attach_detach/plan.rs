@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use setpoint::Cached;
+use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{PodVolumes, Volume};
 
 use super::observe::{Site, Sites};
@@ -29,14 +30,14 @@ pub(super) struct Plan {
 /// `since` says since when a volume is to leave a node, `by_force` whether one that does not let go in time is
 /// made to.
 pub(super) fn plan(
-    volume: &Volume,
+    volume: &Cached<Volume>,
     sites: &Sites,
     mut since: impl FnMut(&str) -> Timestamp,
     by_force: bool,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    let name = volume.spec.csi.as_ref().map(|csi| csi.unique_name()).unwrap_or_default();
+    let name = behind_driver(volume).map(|csi| csi.unique_name()).unwrap_or_default();
     for (node, site) in sites {
         let attached = site.attachment.as_ref().filter(|_| site.pods.is_empty());
         let Some(attachment) = attached else { continue };
@@ -115,9 +116,9 @@ mod tests {
 
     const NAME: &str = "kubernetes.io/csi/d^h";
 
-    fn volume(modes: &[&str]) -> Volume {
+    fn volume(modes: &[&str]) -> Cached<Volume> {
         let csi = json!({"driver": "d", "volumeHandle": "h"});
-        serde_json::from_value(json!({"spec": {"csi": csi, "accessModes": modes}})).expect("a volume")
+        cached(json!({"metadata": {"name": "v"}, "spec": {"csi": csi, "accessModes": modes}}))
     }
 
     fn site(wanted: bool, attached: Option<Value>, node: Option<(bool, bool, bool)>) -> Site {

@@ -9,6 +9,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, Clock, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder,
 };
+use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{PodVolumes, Volume};
 
 use super::memory::Memory;
@@ -78,11 +79,11 @@ impl Attacher {
     }
 
     async fn attach(&self, volume: &Cached<Volume>, node: &str) -> Result<(), ReconcileError> {
-        let Some(csi) = &volume.spec.csi else { return Ok(()) };
+        let Some(csi) = behind_driver(volume) else { return Ok(()) };
         let body = json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "VolumeAttachment",
-            "metadata": {"name": attachment_name(csi, node)},
+            "metadata": {"name": attachment_name(&csi, node)},
             "spec": {
                 "attacher": csi.driver, "nodeName": node,
                 "source": {"persistentVolumeName": volume.key().name()},
@@ -122,7 +123,7 @@ impl Attacher {
 
     /// Whether the node says, past the cache, that it has the volume in use.
     async fn still_uses(&self, volume: &Cached<Volume>, node: &Key) -> Result<bool, ReconcileError> {
-        let Some(csi) = &volume.spec.csi else { return Ok(false) };
+        let Some(csi) = behind_driver(volume) else { return Ok(false) };
         let fresh = self.client.get(&Kind::of::<Node>(), node).await.optional();
         let fresh = fresh.attempting(format!("ask node {node} what it uses"))?;
         let fresh = fresh.map(Cached::<Node>::new).transpose()?;
@@ -141,7 +142,7 @@ impl Attacher {
             }
             let volume = attachment.volume().map(|volume| self.caches.volumes.get(&volume)).transpose()?;
             if let Some(volume) = volume.flatten()
-                && let Some(csi) = &volume.spec.csi
+                && let Some(csi) = behind_driver(&volume)
             {
                 attached.push((csi.unique_name().into(), volume.clone()));
             }

@@ -11,6 +11,7 @@
 //!  volumes ─► observe.rs ─► volume.rs  available, bound, released, unbound                    (pure)
 //!                              └─► reclaim.rs    what becomes of a released volume            (pure)
 //!  reconcile.rs  carries both out     recycle.rs  the pod that empties a volume
+//!  figures.rs    how many there are, for whoever asks
 //! ```
 //!
 //! What always holds:
@@ -19,6 +20,7 @@
 //! - a claim that has all it needs, and its volume, are left alone.
 
 mod claim;
+mod figures;
 mod observe;
 mod provision;
 mod reclaim;
@@ -182,6 +184,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     index_by_claim(&pods);
     index_volumes(&volumes);
 
+    let figures = figures::Figures { volumes: volumes.lister(), claims: claims.lister() };
+    context.metrics.register(|registry| registry.register_collector(Box::new(figures)));
     let limiter = limiter::eager(&context.runtime.clock);
     let claim_queue = Queue::with_rate_limiter("claims", &context.runtime, limiter);
     let limiter = limiter::eager(&context.runtime.clock);

@@ -1,0 +1,150 @@
+//! How many volumes and claims there are, and how many of them are bound: counted when somebody asks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use setpoint::{Cached, Lister};
+use setpoint_volume::{Claim, Volume};
+
+pub(super) struct Figures {
+    pub(super) volumes: Lister<Volume>,
+    pub(super) claims: Lister<Claim>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+type Counts = BTreeMap<Labels, i64>;
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Figures").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let volumes = self.volumes.list(None).unwrap_or_default();
+        let claims = self.claims.list(None).unwrap_or_default();
+        let families = [
+            (
+                "pv_collector_total_pv_count",
+                "Gauge measuring total number of persistent volumes",
+                totals(&volumes),
+            ),
+            (
+                "pv_collector_bound_pv_count",
+                "Gauge measuring number of persistent volume currently bound",
+                of_volumes(&volumes, true),
+            ),
+            (
+                "pv_collector_unbound_pv_count",
+                "Gauge measuring number of persistent volume currently unbound",
+                of_volumes(&volumes, false),
+            ),
+            (
+                "pv_collector_bound_pvc_count",
+                "Gauge measuring number of persistent volume claim currently bound",
+                of_claims(&claims, true),
+            ),
+            (
+                "pv_collector_unbound_pvc_count",
+                "Gauge measuring number of persistent volume claim currently unbound",
+                of_claims(&claims, false),
+            ),
+        ];
+        for (name, help, counts) in families {
+            if counts.is_empty() {
+                continue;
+            }
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, count) in counts {
+                family.encode_family(&labels)?.encode_gauge(&count)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(labels: impl Iterator<Item = Labels>) -> Counts {
+    let mut counts = Counts::new();
+    labels.for_each(|labels| *counts.entry(labels).or_default() += 1);
+    counts
+}
+
+fn totals(volumes: &[Cached<Volume>]) -> Counts {
+    count(volumes.iter().map(|volume| {
+        let mode = volume.spec.volume_mode.as_deref().unwrap_or("Filesystem").to_owned();
+        vec![("plugin_name", plugin(volume)), ("volume_mode", mode)]
+    }))
+}
+
+/// The plugin that a volume is of, with the driver where that is one.
+fn plugin(volume: &Volume) -> String {
+    let spec = &volume.spec;
+    match (&spec.csi, &spec.host_path, &spec.nfs) {
+        (Some(csi), _, _) => format!("kubernetes.io/csi:{}", csi.driver),
+        (None, Some(_), _) => "kubernetes.io/host-path".to_owned(),
+        (None, None, Some(_)) => "kubernetes.io/nfs".to_owned(),
+        (None, None, None) => volume.moved_plugin().unwrap_or("N/A").to_owned(),
+    }
+}
+
+fn of_volumes(volumes: &[Cached<Volume>], bound: bool) -> Counts {
+    let counted = volumes.iter().filter(|volume| (&*volume.status.phase == "Bound") == bound);
+    count(counted.map(|volume| vec![("storage_class", volume.spec.storage_class_name.to_string())]))
+}
+
+fn of_claims(claims: &[Cached<Claim>], bound: bool) -> Counts {
+    let counted = claims.iter().filter(|claim| (&*claim.status.phase == "Bound") == bound);
+    count(counted.map(|claim| {
+        let namespace = claim.key().namespace().unwrap_or_default().to_owned();
+        let attributes = claim.spec.volume_attributes_class_name.as_deref().unwrap_or_default().to_owned();
+        vec![
+            ("namespace", namespace),
+            ("storage_class", claim.class().to_owned()),
+            ("volume_attributes_class", attributes),
+        ]
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::fixtures::cached;
+
+    #[test]
+    fn volumes_and_claims_are_counted_by_what_they_are() {
+        let volume = |name: &str, phase: &str, source: Value| {
+            let mut spec = json!({"storageClassName": "fast", "volumeMode": "Filesystem"});
+            for (field, value) in source.as_object().into_iter().flatten() {
+                spec[field] = value.clone();
+            }
+            cached(json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}))
+        };
+        let csi = || json!({"csi": {"driver": "d", "volumeHandle": "h"}});
+        let volumes = [
+            volume("a", "Bound", csi()),
+            volume("b", "Available", csi()),
+            volume("c", "Bound", json!({"nfs": {"server": "s", "path": "/"}})),
+        ];
+        let shown = |counts: Counts| -> Vec<String> {
+            let text = |(labels, count): (Labels, i64)| {
+                let labels: Vec<_> = labels.into_iter().map(|(_, value)| value).collect();
+                format!("{} {count}", labels.join(","))
+            };
+            counts.into_iter().map(text).collect()
+        };
+        assert_eq!(shown(of_volumes(&volumes, true)), ["fast 2"]);
+        assert_eq!(shown(of_volumes(&volumes, false)), ["fast 1"]);
+        let expected = ["kubernetes.io/csi:d,Filesystem 2", "kubernetes.io/nfs,Filesystem 1"];
+        assert_eq!(shown(totals(&volumes)), expected);
+        let claim = cached(json!({"metadata": {"name": "c", "namespace": "ns"},
+            "spec": {"storageClassName": "fast"}, "status": {"phase": "Pending"}}));
+        assert_eq!(shown(of_claims(std::slice::from_ref(&claim), false)), ["ns,fast, 1"]);
+        assert!(shown(of_claims(&[claim], true)).is_empty());
+    }
+}

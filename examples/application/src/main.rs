@@ -12,8 +12,12 @@ use anyhow::Context;
 use setpoint::config::LeaderElectionConfig;
 use setpoint::leader::Ended;
 use setpoint::manager::stop_signal;
+use setpoint::telemetry::Telemetry;
 use setpoint::{Clock, ControllerConfig, Manager, Rng, Runtime};
 use setpoint_example_application::{CONTROLLER, definition, runnables};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -28,7 +32,13 @@ async fn main() -> anyhow::Result<()> {
         }
         _ => anyhow::bail!("unknown arguments {rest:?}; there are --crd and\n{}", ControllerConfig::help()),
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    // Lines on stderr, and a trace of every reconcile for a collector if `tracing.endpoint` names one.
+    let telemetry = Telemetry::configured(&config, CONTROLLER)?;
+    tracing_subscriber::registry()
+        .with(LevelFilter::INFO)
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(telemetry.as_ref().map(Telemetry::layer))
+        .init();
     let cluster = kube::Config::infer().await.context("find a cluster: set KUBECONFIG")?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let mut manager = Manager::connect(CONTROLLER, cluster, runtime, config).await?;
@@ -36,6 +46,9 @@ async fn main() -> anyhow::Result<()> {
         manager.add(runnable);
     }
     let ended = manager.run(stop_signal()?).await;
+    if let Some(telemetry) = telemetry {
+        telemetry.finish().await;
+    }
     anyhow::ensure!(ended == Ended::Stopped, "lost the lease: another replica works now");
     Ok(())
 }

@@ -35,8 +35,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tests of these rooms run against a whole cluster or its simulation.
-const TEST_REACH: &[&str] = &["cluster", "sim"];
+/// Tests of these rooms run against a whole cluster or its simulation, and run the examples.
+const TEST_REACH: &[&str] =
+    &["cluster", "sim", "example-application", "example-first-controller", "example-operator-template"];
 
 const MEANINGLESS_NAMES: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc"];
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};
 use setpoint::handler::enqueue_self;
 use setpoint::reconcile::Attempting;
+use setpoint::source::Selection;
 use setpoint::{
     Client, Context, Event, Informer, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
@@ -328,4 +329,50 @@ fn what_is_refused_is_asked_for_seldom_and_comes_when_it_is_allowed() {
             until_kept(world, 2).await;
         });
     }
+}
+
+/// The names in a cache.
+fn names(informer: &Informer) -> Vec<String> {
+    informer.objects().list(None).iter().map(|object| object.key().to_string()).collect()
+}
+
+/// Four selections of one kind are four caches, each with what it selects, before and after a change.
+#[test]
+fn every_selection_of_a_kind_caches_what_it_selects_and_nothing_else() {
+    let informers: Arc<Mutex<Vec<Informer>>> = Arc::default();
+    let made = informers.clone();
+    let select = move |context: &Context| -> Vec<Box<dyn Runnable>> {
+        let of = |selection: Selection| context.informers.select(&Kind::of::<Secret>(), selection);
+        *made.lock() = vec![
+            of(Selection { namespace: Some("default".into()), ..Selection::default() }),
+            of(Selection { labels: Some("of=web".into()), ..Selection::default() }),
+            of(Selection { fields: Some("metadata.name=b".into()), ..Selection::default() }),
+            of(Selection { metadata_only: true, ..Selection::default() }),
+        ];
+        Vec::new()
+    };
+    World::simulate(1, TestCluster::new().with(select).parts(), Vec::new(), async |world| {
+        for (namespace, name, of) in
+            [("default", "a", "web"), ("default", "b", "db"), ("kube-public", "b", "web")]
+        {
+            let body = json!({"metadata": {"name": name, "labels": {"of": of}}});
+            world.create(&Kind::of::<Secret>(), Some(namespace), body).await;
+        }
+        world.pass(SECOND).await;
+        let shown = || informers.lock().iter().map(names).collect::<Vec<_>>();
+        let expected = [
+            vec!["default/a", "default/b"],
+            vec!["default/a", "kube-public/b"],
+            vec!["default/b", "kube-public/b"],
+            vec!["default/a", "default/b", "kube-public/b"],
+        ];
+        assert_eq!(shown(), expected);
+        // What is selected no longer is gone from that cache, and from no other.
+        let relabelled = Patch::merge(&json!({"metadata": {"labels": {"of": "db"}}}));
+        let patched = world.client().patch(&Kind::of::<Secret>(), &key("a"), Part::Main, relabelled).await;
+        patched.expect("the user's own call");
+        world.pass(SECOND).await;
+        assert_eq!(shown()[1], ["kube-public/b"]);
+        assert_eq!(shown()[0], ["default/a", "default/b"]);
+    });
 }

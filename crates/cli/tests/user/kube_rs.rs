@@ -23,10 +23,14 @@ struct GadgetStatus {
     built: bool,
 }
 
-async fn client(up: &Up) -> Client {
+pub(crate) async fn config(up: &Up) -> Config {
     let kubeconfig = Kubeconfig::read_from(up.kubeconfig()).expect("it was written");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.expect("it is complete")).expect("it can be connected to")
+    config.expect("it is complete")
+}
+
+async fn client(up: &Up) -> Client {
+    Client::try_from(config(up).await).expect("it can be connected to")
 }
 
 fn config_map(value: Value) -> ConfigMap {

@@ -5,3 +5,4 @@ mod clients;
 mod kube_rs;
 mod kubectl;
 mod lifecycle;
+mod operators;

@@ -1,0 +1,77 @@
+//! The example operators against the real binary, over TLS: what is tested on a virtual clock works here too.
+
+use setpoint::{Clock, Context, ControllerConfig, Manager, Rng, Runnable, Runtime};
+use tokio_util::sync::CancellationToken;
+
+use crate::binary::{Up, eventually};
+use crate::kube_rs::config;
+
+const WEB: &str = r#"
+apiVersion: example.com/v1
+kind: Application
+metadata: {name: web}
+spec: {image: "nginx:1", replicas: 2, port: 80}
+"#;
+
+const HELLO: &str = r#"
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: hello}
+spec: {text: good morning}
+"#;
+
+/// Runs an operator as its `main` does, until it is told to stop.
+async fn operate(
+    up: &Up,
+    name: &'static str,
+    runnables: fn(&Context) -> Vec<Box<dyn Runnable>>,
+    stop: &CancellationToken,
+) {
+    let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
+    let manager = Manager::connect(name, config(up).await, runtime, ControllerConfig::default()).await;
+    let mut manager = manager.expect("the cluster can be reached");
+    for runnable in runnables(&manager.context().clone()) {
+        manager.add(runnable);
+    }
+    tokio::spawn(manager.run(stop.clone()));
+}
+
+fn install(up: &Up, definition: &impl serde::Serialize, name: &str) {
+    let definition = serde_json::to_string(definition).expect("it encodes");
+    up.kubectl_with(&["apply", "-f", "-"], &definition);
+    up.kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}"), "--timeout=30s"]);
+}
+
+/// What kubectl shows of an object at this path.
+fn shows(up: &Up, what: &str, path: &str, expected: &str) -> bool {
+    let path = format!("jsonpath={{{path}}}");
+    let answer = up.try_kubectl(&["get", what, "-o", &path], "");
+    answer.ok && answer.out == expected
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_example_operators_work_against_the_binary() {
+    let up = Up::start(&["--nodes", "1"]);
+    let stop = CancellationToken::new();
+    install(&up, &setpoint_example_application::definition(), "applications.example.com");
+    install(&up, &setpoint_example_operator_template::definition(), "widgets.example.com");
+    use setpoint_example_application as application;
+    use setpoint_example_first_controller as first;
+    use setpoint_example_operator_template as template;
+    operate(&up, application::CONTROLLER, application::runnables, &stop).await;
+    operate(&up, first::NAME, first::runnables, &stop).await;
+    operate(&up, template::CONTROLLER, template::runnables, &stop).await;
+
+    up.kubectl_with(&["apply", "-f", "-"], WEB);
+    up.kubectl_with(&["apply", "-f", "-"], HELLO);
+    up.kubectl(&["label", "namespace", "default", "greet=true"]);
+    eventually("the application is ready", || shows(&up, "application/web", ".status.phase", "Ready"));
+    up.kubectl(&["get", "deployment/web", "service/web"]);
+    eventually("the widget is ready", || shows(&up, "widget/hello", ".status.ready", "true"));
+    eventually("the namespace is greeted", || {
+        shows(&up, "configmap/greeting", ".data.text", "hello, default")
+    });
+    up.kubectl(&["delete", "application/web", "--timeout=60s"]);
+    eventually("what the application had is gone", || !up.try_kubectl(&["get", "deployment/web"], "").ok);
+    stop.cancel();
+}

@@ -11,7 +11,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Column;
-use crate::validation::{conditions, dns_subdomain, immutable};
+use crate::validation::{conditions, dns_subdomain, has_condition, immutable};
 
 /// The conditions that end a request.
 const ENDS: [&str; 3] = ["Denied", "Failed", "Issued"];
@@ -62,11 +62,7 @@ fn state(request: &Value) -> String {
 
 /// How a request ended, if it did.
 fn ended(status: &Value) -> Option<&'static str> {
-    let is_true = |end: &&&str| {
-        let mut conditions = status.list("conditions").iter();
-        conditions.any(|one| one.text("type") == **end && one.text("status") == "True")
-    };
-    ENDS.iter().find(is_true).copied()
+    ENDS.into_iter().find(|end| has_condition(status, end))
 }
 
 struct PodCertificateRequest;

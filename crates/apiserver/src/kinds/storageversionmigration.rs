@@ -8,6 +8,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Column;
+use crate::validation::has_condition;
 
 pub fn kind() -> Kind {
     Kind {
@@ -88,11 +89,6 @@ fn check(migration: &Value, errors: &mut Errors) {
     }
 }
 
-fn is(status: &Value, r#type: &str) -> bool {
-    let mut conditions = status.list("conditions").iter();
-    conditions.any(|one| one.text("type") == r#type && one.text("status") == "True")
-}
-
 /// A migration ends once, one way or the other, and the point from which on objects are new stays.
 fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
@@ -112,12 +108,19 @@ fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
             errors.invalid(&conditions, new.at("conditions").clone(), detail);
         }
     };
-    let (succeeded, failed, running) = (is(new, "Succeeded"), is(new, "Failed"), is(new, "Running"));
+    let (succeeded, failed, running) =
+        (has_condition(new, "Succeeded"), has_condition(new, "Failed"), has_condition(new, "Running"));
     complain(succeeded && failed, "Both success and failed conditions cannot be true at the same time");
     complain(succeeded && running, "Running condition cannot be true when success condition is true");
     complain(failed && running, "Running condition cannot be true when failed condition is true");
-    complain(is(old, "Succeeded") && !succeeded, "Success condition cannot be set to false once it is true");
-    complain(is(old, "Failed") && !failed, "Failed condition cannot be set to false once it is true");
+    complain(
+        has_condition(old, "Succeeded") && !succeeded,
+        "Success condition cannot be set to false once it is true",
+    );
+    complain(
+        has_condition(old, "Failed") && !failed,
+        "Failed condition cannot be set to false once it is true",
+    );
 }
 
 #[cfg(test)]

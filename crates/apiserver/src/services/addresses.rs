@@ -13,6 +13,7 @@ use super::pool::{Span, Unavailable};
 use super::range::{self, Family};
 use crate::json::Json;
 use crate::kinds::networking::servicecidr;
+use crate::validation::has_condition;
 
 /// The addresses of every family that the cluster has, the first one first.
 #[derive(Debug)]
@@ -128,9 +129,7 @@ impl Addresses {
 }
 
 fn is_ready(range: &Value) -> bool {
-    let mut conditions = range.at("status").list("conditions").iter();
-    let says_so = |condition: &Value| condition.text("type") == "Ready" && condition.text("status") == "True";
-    !range.at("metadata").has("deletionTimestamp") && conditions.any(says_so)
+    !range.at("metadata").has("deletionTimestamp") && has_condition(range.at("status"), "Ready")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Conditions in the form that every newer kind has them.
+//! Conditions: whether they hold, and whether they have the form that every newer kind gives them.
 
 use serde_json::Value;
 
@@ -9,6 +9,12 @@ use crate::json::Json;
 const REASON_BYTES: usize = 1 << 10;
 const MESSAGE_BYTES: usize = 32 << 10;
 const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+
+/// Whether a status has a condition of this type that is true.
+pub fn has_condition(status: &Value, r#type: &str) -> bool {
+    let mut conditions = status.list("conditions").iter();
+    conditions.any(|condition| condition.text("type") == r#type && condition.text("status") == "True")
+}
 
 /// One condition of each type, with a reason and a time.
 pub fn conditions(conditions: &[Value], path: &Path<'_>, errors: &mut Errors) {

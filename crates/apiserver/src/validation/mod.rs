@@ -19,7 +19,7 @@ pub mod paths;
 pub mod resources;
 pub mod words;
 
-pub use conditions::conditions;
+pub use conditions::{conditions, has_condition};
 pub use difference::difference;
 
 pub const NEGATIVE: &str = "must be greater than or equal to 0";

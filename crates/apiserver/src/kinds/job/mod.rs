@@ -12,6 +12,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
 use crate::strategy::{DefaultPropagation, NameRule, Strategy};
 use crate::table::{Column, time_since};
+use crate::validation::has_condition;
 use crate::validation::labels::is_filled;
 
 mod indexes;
@@ -54,12 +55,6 @@ fn state(job: &Value) -> &'static str {
         return "Terminating";
     }
     ["Suspended", "FailureTarget", "SuccessCriteriaMet"].into_iter().find(has).unwrap_or("Running")
-}
-
-/// Whether a condition is true.
-fn has_condition(status: &Value, of: &str) -> bool {
-    let mut conditions = status.list("conditions").iter();
-    conditions.any(|condition| condition.text("type") == of && condition.text("status") == "True")
 }
 
 fn completions(job: &Value) -> String {

@@ -5,10 +5,10 @@
 
 use serde_json::Value;
 
-use super::{has_condition, indexes};
+use super::indexes;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
-use crate::validation::{IMMUTABLE, Seen};
+use crate::validation::{IMMUTABLE, Seen, has_condition};
 
 /// A change from one status to another.
 struct Change<'a> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::is_sidecar;
 use crate::json::Json;
 use crate::table::{Column, or_none, time_since};
+use crate::validation::has_condition;
 
 const READY: &str = "The aggregate readiness state of this pod for accepting traffic.";
 const STATUS: &str = "The aggregate status of the containers in this pod.";
@@ -186,11 +187,6 @@ fn end_reason(terminated: &Value) -> String {
 
 fn last_end(container: &Value) -> &str {
     container.at("lastState").at("terminated").text("finishedAt")
-}
-
-fn has_condition(status: &Value, name: &str) -> bool {
-    let mut conditions = status.list("conditions").iter();
-    conditions.any(|condition| condition.text("type") == name && condition.text("status") == "True")
 }
 
 fn readiness_gates(pod: &Value) -> Value {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::json::{Json, JsonMut};
 use crate::kinds::selector;
 use crate::metadata::seconds;
+use crate::validation::has_condition;
 
 /// So many pods may be on their way out before the controller has to confirm some.
 const MOST_UNCONFIRMED: usize = 2000;
@@ -46,9 +47,7 @@ pub(crate) fn guards(budget: &Value, pod: &Value) -> bool {
 
 /// Whether the budget lets the pod go for nothing, because the pod is not healthy and those that are suffice.
 pub(crate) fn is_free(budget: &Value, pod: &Value) -> bool {
-    let mut conditions = pod.at("status").list("conditions").iter();
-    let is_ready =
-        conditions.any(|condition| condition.text("type") == "Ready" && condition.text("status") == "True");
+    let is_ready = has_condition(pod.at("status"), "Ready");
     let (needed, healthy) = health(budget);
     let always = budget.at("spec").text("unhealthyPodEvictionPolicy") == "AlwaysAllow";
     !is_ready && (always || needed > 0 && healthy >= needed)

@@ -16,14 +16,15 @@ use futures::future::{BoxFuture, join_all};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::Key;
 use crate::adaptive::{Adaptive, Shift};
 use crate::health::Check;
 use crate::informer::Informer;
 use crate::journal::Journal;
 use crate::metrics::{Metrics, Reconciles};
 use crate::queue::Queue;
-use crate::reconcile::Reconciler;
-use crate::worker::{Policy, Worker};
+use crate::reconcile::{Reconciler, WorkKey};
+use crate::worker::{AnyReconciler, Policy, Worker};
 
 /// Something a manager runs until it is told to stop.
 ///
@@ -109,10 +110,10 @@ impl Runnable for Box<dyn Runnable> {
 /// assert!(queue.is_empty());
 /// # });
 /// ```
-pub struct Controller<R: Reconciler> {
+pub struct Controller<K: WorkKey = Key> {
     name: &'static str,
-    queue: Queue<R::Key>,
-    reconciler: R,
+    queue: Queue<K>,
+    reconciler: Box<dyn AnyReconciler<K>>,
     workers: usize,
     informers: Vec<Informer>,
     policy: Policy,
@@ -126,13 +127,13 @@ pub struct Controller<R: Reconciler> {
 /// How long the workers of a stopping controller may take to finish their queue.
 const DRAIN: Duration = Duration::from_secs(30);
 
-impl<R: Reconciler> Controller<R> {
+impl<K: WorkKey> Controller<K> {
     /// A controller with one worker.
-    pub fn new(name: &'static str, queue: Queue<R::Key>, reconciler: R) -> Self {
+    pub fn new(name: &'static str, queue: Queue<K>, reconciler: impl Reconciler<Key = K>) -> Self {
         Self {
             name,
             queue,
-            reconciler,
+            reconciler: Box::new(reconciler),
             workers: 1,
             informers: Vec::new(),
             policy: Policy::default(),
@@ -257,7 +258,7 @@ async fn finish(tasks: &mut JoinSet<()>) {
     while tasks.join_next().await.is_some() {}
 }
 
-impl<R: Reconciler> Runnable for Controller<R> {
+impl<K: WorkKey> Runnable for Controller<K> {
     fn name(&self) -> &str {
         self.name
     }

@@ -142,6 +142,12 @@ impl Change<'_> {
         self.0.slots.get(key)
     }
 
+    /// The object before a key: of those here the one whose name has most in common with it, as a rule.
+    pub(crate) fn neighbour(&self, key: &Key) -> Option<&Object> {
+        let (_, slot) = self.0.order.range(..key).next_back()?;
+        Some(self.0.slots.at(*slot))
+    }
+
     /// Puts an object in place of the one of the same key, which it returns.
     pub(crate) fn upsert(&mut self, object: Object) -> Option<Object> {
         let State { slots, order, indexes } = &mut *self.0;

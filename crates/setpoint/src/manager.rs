@@ -357,12 +357,12 @@ impl Context {
     /// let controller = context.controller("greeter", queue, reconciler);
     /// # }
     /// ```
-    pub fn controller<R: Reconciler>(
+    pub fn controller<K: WorkKey>(
         &self,
         name: &'static str,
-        queue: Queue<R::Key>,
-        reconciler: R,
-    ) -> Controller<R> {
+        queue: Queue<K>,
+        reconciler: impl Reconciler<Key = K>,
+    ) -> Controller<K> {
         let config = &self.config;
         let mut controller = Controller::new(name, queue, reconciler)
             .workers(config.workers)

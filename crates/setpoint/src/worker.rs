@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use setpoint_clock::Clock;
 use tracing::Instrument;
 
@@ -30,20 +31,33 @@ use crate::adaptive::Shift;
 use crate::journal::Journal;
 use crate::metrics::{Ended, Reconciles};
 use crate::queue::Taken;
+use crate::reconcile::WorkKey;
 use crate::{Outcome, Queue, ReconcileError, Reconciler};
 
 /// What the workers of a controller share.
-pub(crate) struct Worker<R: Reconciler> {
+pub(crate) struct Worker<K: WorkKey> {
     pub(crate) controller: &'static str,
-    pub(crate) queue: Queue<R::Key>,
-    pub(crate) reconciler: R,
+    pub(crate) queue: Queue<K>,
+    pub(crate) reconciler: Box<dyn AnyReconciler<K>>,
     pub(crate) policy: Policy,
     pub(crate) reconciles: Arc<Reconciles>,
     pub(crate) clock: Clock,
     /// What was written, if the controller reads its own writes.
-    pub(crate) journal: Option<Journal<R::Key>>,
+    pub(crate) journal: Option<Journal<K>>,
     /// Numbers the reconciles of this controller, so that the lines of one can be found in a log.
     pub(crate) started: AtomicU64,
+}
+
+/// A reconciler of which only the keys are known. There is one loop in the program for a kind of key, not one
+/// for every controller: sixty copies of it would be a megabyte of code.
+pub(crate) trait AnyReconciler<K>: Send + Sync {
+    fn reconcile<'a>(&'a self, key: &'a K) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
+}
+
+impl<R: Reconciler> AnyReconciler<R::Key> for R {
+    fn reconcile<'a>(&'a self, key: &'a R::Key) -> BoxFuture<'a, Result<Outcome, ReconcileError>> {
+        Box::pin(Reconciler::reconcile(self, key))
+    }
 }
 
 /// What a worker does about failures.
@@ -78,7 +92,7 @@ enum Next {
     GiveUp,
 }
 
-impl<R: Reconciler> Worker<R> {
+impl<K: WorkKey> Worker<K> {
     /// Works on one key after the other until the queue ends.
     pub(crate) async fn run(self: Arc<Self>, mut shift: Shift) {
         loop {
@@ -90,7 +104,7 @@ impl<R: Reconciler> Worker<R> {
         }
     }
 
-    async fn work_on(&self, Taken { key, trigger }: Taken<R::Key>) {
+    async fn work_on(&self, Taken { key, trigger }: Taken<K>) {
         let id = self.started.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("reconcile", controller = self.controller, object = %key, id, trigger = %trigger,
             outcome = tracing::field::Empty, otel.status_code = tracing::field::Empty);
@@ -116,7 +130,7 @@ impl<R: Reconciler> Worker<R> {
     }
 
     /// Whether the key can be worked on; if not, it comes again later.
-    async fn caches_show_own_writes(&self, key: &R::Key) -> bool {
+    async fn caches_show_own_writes(&self, key: &K) -> bool {
         let Some(journal) = &self.journal else { return true };
         let shown = journal.shown(key).await;
         if !shown {
@@ -127,14 +141,14 @@ impl<R: Reconciler> Worker<R> {
         shown
     }
 
-    async fn reconcile(&self, key: &R::Key) -> Ending {
+    async fn reconcile(&self, key: &K) -> Ending {
         match &self.journal {
             None => self.contained(key).await,
             Some(journal) => journal.keeping(key, self.contained(key)).await,
         }
     }
 
-    async fn contained(&self, key: &R::Key) -> Ending {
+    async fn contained(&self, key: &K) -> Ending {
         let contained = AssertUnwindSafe(async { self.reconciler.reconcile(key).await }).catch_unwind();
         let result = match self.policy.timeout {
             None => contained.await,
@@ -150,7 +164,7 @@ impl<R: Reconciler> Worker<R> {
         }
     }
 
-    fn next(&self, key: &R::Key, ending: &Ending) -> Next {
+    fn next(&self, key: &K, ending: &Ending) -> Next {
         let next = match ending {
             Ending::Outcome(Outcome::Settled) => return Next::Forget,
             Ending::Outcome(Outcome::CheckAfter(delay)) => return Next::After(*delay),
@@ -165,7 +179,7 @@ impl<R: Reconciler> Worker<R> {
         if exhausted { Next::GiveUp } else { next }
     }
 
-    fn requeue(&self, key: &R::Key, ending: &Ending, next: Next) {
+    fn requeue(&self, key: &K, ending: &Ending, next: Next) {
         if let Some(category) = ending.category() {
             self.reconciles.failed(category, matches!(next, Next::GiveUp));
         }
@@ -182,13 +196,13 @@ impl<R: Reconciler> Worker<R> {
         }
     }
 
-    fn forget(&self, key: &R::Key) {
+    fn forget(&self, key: &K) {
         if let Some(failing) = self.queue.recovered(key) {
             self.reconciles.recovered(failing);
         }
     }
 
-    fn report(&self, key: &R::Key, ending: &Ending, next: &Next, took: Duration) {
+    fn report(&self, key: &K, ending: &Ending, next: &Next, took: Duration) {
         let Some(error) = ending.error() else {
             tracing::debug!(?took, "reconciled");
             return;
@@ -251,12 +265,12 @@ impl Ending {
 }
 
 /// Returns a taken key to its queue, even if the worker is dropped in the middle.
-struct Done<'a, K: crate::reconcile::WorkKey> {
+struct Done<'a, K: WorkKey> {
     queue: &'a Queue<K>,
     key: &'a K,
 }
 
-impl<K: crate::reconcile::WorkKey> Drop for Done<'_, K> {
+impl<K: WorkKey> Drop for Done<'_, K> {
     fn drop(&mut self) {
         self.queue.done(self.key);
     }

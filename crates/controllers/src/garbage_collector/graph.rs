@@ -271,7 +271,7 @@ impl Graph {
 
     /// A dependent is no more: an owner that waited for it as the last one can go.
     fn release_owners(&mut self, uid: &Uid, dependent: &Object, work: &mut Work) {
-        for reference in &dependent.meta().owner_references {
+        for reference in dependent.meta().owner_references.iter() {
             self.edges.remove(&(Uid::from(&*reference.uid), uid.clone()));
             if blocks(reference) {
                 self.unblock(&reference.uid, work);

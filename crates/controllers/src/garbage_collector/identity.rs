@@ -58,7 +58,7 @@ impl Identity {
             return Agreement { agrees: false, disagrees: true };
         }
         let mut agreement = Agreement::default();
-        for reference in &dependent.meta().owner_references {
+        for reference in dependent.meta().owner_references.iter() {
             if Uid::from(&*reference.uid) == self.uid {
                 let named = self.is_named_by(reference);
                 agreement.agrees |= named;

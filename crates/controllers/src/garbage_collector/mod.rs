@@ -51,6 +51,7 @@ use self::collect::Collector;
 use self::monitors::Monitors;
 use self::orphan::Orphaner;
 use self::shared::Shared;
+use self::uid::Uid;
 use crate::flags::{Flag, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
 
@@ -102,8 +103,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 /// The monitors, and once they have filled the graph, the workers.
 struct GarbageCollector {
     monitors: Monitors,
-    deleting: Controller<Collector>,
-    orphaning: Controller<Orphaner>,
+    deleting: Controller<Uid>,
+    orphaning: Controller<Uid>,
 }
 
 impl Runnable for GarbageCollector {

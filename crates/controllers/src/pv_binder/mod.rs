@@ -220,7 +220,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(wait_for(claim_controller, informers)), Box::new(wait_for(volume_controller, informers))]
 }
 
-fn wait_for<R: setpoint::Reconciler>(controller: Controller<R>, informers: [&Informer; 5]) -> Controller<R> {
+fn wait_for(controller: Controller, informers: [&Informer; 5]) -> Controller {
     informers.into_iter().fold(controller.persistent(), |controller, informer| controller.waits_for(informer))
 }
 

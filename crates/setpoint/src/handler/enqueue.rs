@@ -126,7 +126,7 @@ mod tests {
             controller: Some(controller),
             block_owner_deletion: None,
         };
-        let owner_references = Box::new([owner]);
+        let owner_references = [owner].into();
         let meta = Metadata {
             name: "pod".into(),
             namespace: Some("shop".into()),

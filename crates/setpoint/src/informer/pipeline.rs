@@ -198,8 +198,8 @@ impl Shared {
             Some(transform) => transform(object),
             None => object,
         };
-        if let Some(known) = known {
-            object.share_key(known);
+        if let Some(alike) = known.or_else(|| change.neighbour(object.key())) {
+            object.share(alike);
         }
         match change.upsert(object.clone()) {
             Some(old) if old.meta().uid == object.meta().uid => {

@@ -1,11 +1,12 @@
 //! The labels of an object, as compact as a cache of a hundred thousand objects needs them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 /// Labels: a sorted slice, since an object has a handful and a tree node would take more memory than
-/// all of them.
+/// all of them. Cheap to clone.
 ///
 /// ```
 /// let labels: setpoint::Labels = [("tier", "web"), ("app", "shop")].into_iter().collect();
@@ -13,7 +14,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 /// assert_eq!(labels.iter().collect::<Vec<_>>(), [("app", "shop"), ("tier", "web")]);
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+pub struct Labels(Arc<[(Box<str>, Box<str>)]>);
 
 impl Labels {
     /// The value of a label.
@@ -52,7 +53,7 @@ impl Labels {
             }
             same
         });
-        Self(pairs.into_boxed_slice())
+        Self(pairs.into())
     }
 }
 

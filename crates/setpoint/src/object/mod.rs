@@ -114,12 +114,14 @@ impl Object {
         &self.0.key
     }
 
-    /// Has its key in common with another version of the object, so that there is one text of it; unless
-    /// somebody else has the object already.
-    pub(crate) fn share_key(&mut self, other: &Self) {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
+    /// Has what reads the same in common with another object, so that there is one copy of it; unless somebody
+    /// else has this one already.
+    pub(crate) fn share(&mut self, other: &Self) {
+        let Some(inner) = Arc::get_mut(&mut self.0) else { return };
+        if inner.key == *other.key() {
             inner.key = other.key().clone();
         }
+        inner.meta.share(other.meta());
     }
 
     /// What the object's metadata says.
@@ -225,6 +227,26 @@ mod tests {
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_two_objects_say_alike_is_kept_once() {
+        let pod = |name: &str, app: &str| {
+            let meta = serde_json::json!({
+                "name": name, "namespace": "shop", "labels": {"app": app},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}],
+            });
+            Object::from_json(serde_json::json!({"metadata": meta}).to_string().into()).unwrap()
+        };
+        let labels = |pod: &Object| pod.meta().labels.iter().next().map(|(key, _)| key.as_ptr());
+        let owners = |pod: &Object| pod.meta().owner_references.as_ptr();
+        let (first, mut second, mut other) = (pod("a", "web"), pod("b", "web"), pod("c", "db"));
+        second.share(&first);
+        other.share(&first);
+        assert_eq!((labels(&second), owners(&second)), (labels(&first), owners(&first)));
+        assert_eq!((labels(&other) == labels(&first), owners(&other)), (false, owners(&first)));
+        assert_eq!([&second, &other].map(|pod| pod.key().name()), ["b", "c"]);
+        assert_eq!(other.meta().label("app"), Some("db"));
     }
 
     #[test]

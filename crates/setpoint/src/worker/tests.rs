@@ -44,7 +44,7 @@ struct World {
 fn world(
     behaviours: Vec<(&'static str, Behaviour)>,
     slow: Duration,
-    configure: impl FnOnce(Controller<Scripted>) -> Controller<Scripted>,
+    configure: impl FnOnce(Controller) -> Controller,
 ) -> World {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let queue = Queue::new("test", &Runtime { clock: clock.clone(), rng: Rng::seeded(1) });

@@ -78,7 +78,7 @@ struct Family {
     metrics: Metrics,
 }
 
-async fn family(configure: impl FnOnce(Controller<Parent>) -> Controller<Parent>) -> Family {
+async fn family(configure: impl FnOnce(Controller) -> Controller) -> Family {
     let server = Server::new();
     server.fault([Fault::Late(BEHIND)]);
     let mut world = World::synced(server).await;

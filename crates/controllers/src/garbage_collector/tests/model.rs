@@ -2,6 +2,7 @@
 //! kind that monitors follow at their own pace, and workers that act on what they observed a while ago.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use setpoint::client::Propagation;
@@ -303,7 +304,7 @@ impl Model {
                 self.assert_may_go(live);
                 if unblock_owners {
                     self.update(&uid, |meta| {
-                        meta.owner_references
+                        Arc::make_mut(&mut meta.owner_references)
                             .iter_mut()
                             .for_each(|owner| owner.block_owner_deletion = Some(false))
                     });

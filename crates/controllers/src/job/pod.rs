@@ -7,6 +7,7 @@ use serde::Deserialize;
 use setpoint::Cached;
 
 use super::view::TRACKING;
+use crate::workload::encoded_pod::{EncodedContainerStatus, EncodedSpec, EncodedStatus};
 use crate::workload::pod::Phase;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,124 +133,47 @@ struct EncodedAnnotations<'a> {
     ignored_failures: Option<Cow<'a, str>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedSpec<'a> {
-    #[serde(borrow)]
-    init_containers: Option<Vec<EncodedInitContainer<'a>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedInitContainer<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    restart_policy: Cow<'a, str>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedStatus<'a> {
-    #[serde(borrow)]
-    phase: Cow<'a, str>,
-    #[serde(borrow)]
-    conditions: Option<Vec<EncodedCondition<'a>>>,
-    #[serde(borrow)]
-    container_statuses: Option<Vec<EncodedContainerStatus<'a>>>,
-    #[serde(borrow)]
-    init_container_statuses: Option<Vec<EncodedContainerStatus<'a>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedCondition<'a> {
-    #[serde(borrow)]
-    r#type: Cow<'a, str>,
-    #[serde(borrow)]
-    status: Cow<'a, str>,
-    last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedContainerStatus<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    restart_count: i32,
-    state: Option<EncodedState>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct EncodedState {
-    terminated: Option<EncodedTerminated>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedTerminated {
-    exit_code: i32,
-    finished_at: Option<Timestamp>,
-}
-
-impl EncodedContainerStatus<'_> {
-    fn terminated(&self) -> Option<&EncodedTerminated> {
-        self.state.as_ref()?.terminated.as_ref()
-    }
-
-    fn exit(&self) -> Option<Exit> {
-        let code = self.terminated()?.exit_code;
-        (code != 0).then(|| Exit { container: self.name.as_ref().into(), code })
-    }
-}
-
 impl Encoded<'_> {
     fn facts(&self) -> JobPod {
         let annotations = self.metadata.annotations.as_ref();
         let count =
             |text: Option<&Cow<'_, str>>| text.and_then(|text| text.parse().ok()).filter(|n: &i32| *n >= 0);
-        let conditions = self.status.conditions.iter().flatten();
         JobPod {
             phase: Phase::named(&self.status.phase),
-            is_ready: self.ready_condition().is_some_and(|ready| ready.status == "True"),
+            is_ready: self.status.ready().is_some_and(|ready| ready.status == "True"),
             index: annotations.and_then(|all| all.index.as_ref()?.parse().ok()),
             index_failures: count(annotations.and_then(|all| all.failures.as_ref())).unwrap_or(0),
             index_ignored_failures: count(annotations.and_then(|all| all.ignored_failures.as_ref()))
                 .unwrap_or(0),
             restarts: self.statuses().map(|status| status.restart_count).fold(0, i32::saturating_add),
             finished: self.containers_finished().or_else(|| self.stopped_being_ready()),
-            exits: self.statuses().filter_map(EncodedContainerStatus::exit).collect(),
-            conditions: conditions
+            exits: self.statuses().filter_map(exit).collect(),
+            conditions: self
+                .status
+                .conditions()
                 .map(|one| (one.r#type.as_ref().into(), one.status.as_ref().into()))
                 .collect(),
         }
     }
 
     fn statuses(&self) -> impl Iterator<Item = &EncodedContainerStatus<'_>> {
-        let Self { status, .. } = self;
-        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
-    }
-
-    fn ready_condition(&self) -> Option<&EncodedCondition<'_>> {
-        self.status.conditions.iter().flatten().find(|condition| condition.r#type == "Ready")
+        self.status.containers().chain(self.status.init_containers())
     }
 
     fn stopped_being_ready(&self) -> Option<Timestamp> {
-        self.ready_condition().filter(|ready| ready.status == "False")?.last_transition_time
+        self.status.ready().filter(|ready| ready.status == "False")?.last_transition_time
     }
 
     /// When the last container ended, or the last sidecar; nothing while one of them runs.
     fn containers_finished(&self) -> Option<Timestamp> {
-        let containers = last_end(None, self.status.container_statuses.iter().flatten());
-        let statuses = self.status.init_container_statuses.iter().flatten();
-        last_end(containers, statuses.filter(|status| self.is_sidecar(&status.name)))
+        let containers = last_end(None, self.status.containers());
+        last_end(containers, self.status.sidecars(&self.spec))
     }
+}
 
-    fn is_sidecar(&self, name: &str) -> bool {
-        let mut init_containers = self.spec.init_containers.iter().flatten();
-        init_containers.any(|container| container.name == name && container.restart_policy == "Always")
-    }
+fn exit(status: &EncodedContainerStatus<'_>) -> Option<Exit> {
+    let code = status.terminated()?.exit_code;
+    (code != 0).then(|| Exit { container: status.name.as_ref().into(), code })
 }
 
 fn last_end<'a>(

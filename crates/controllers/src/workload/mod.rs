@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  pod.rs          the few facts of a pod that such a controller reads
+//!  encoded_pod.rs  the fields that facts of a pod are folded from
 //!  template.rs     a pod template: kept encoded, compared, hashed, made into pods
 //!  owners.rs       from a dependent to its owner, and to those who would adopt it
 //!  dependents.rs   from an owner to its dependents, and to orphans
@@ -23,6 +24,7 @@ pub(crate) mod claims;
 pub(crate) mod condition;
 pub(crate) mod dependents;
 pub(crate) mod disruption_target;
+pub(crate) mod encoded_pod;
 pub(crate) mod encoding;
 pub(crate) mod eviction;
 #[cfg(test)]

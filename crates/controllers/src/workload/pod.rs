@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer};
 use setpoint::Cached;
 use setpoint::historic::{self, Bug};
 
+use super::encoded_pod::{EncodedContainerStatus, EncodedSpec, EncodedStatus};
+
 /// A pod as the controllers of replicas see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pod {
@@ -92,9 +94,8 @@ impl<'de> Deserialize<'de> for Pod {
 }
 
 /// The fields of a pod that the facts are folded from.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-#[derive(Default)]
 struct Encoded<'a> {
     #[serde(borrow)]
     metadata: EncodedMetadata<'a>,
@@ -119,55 +120,6 @@ struct EncodedAnnotations<'a> {
     deletion_cost: Option<Cow<'a, str>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedSpec<'a> {
-    #[serde(borrow)]
-    node_name: Cow<'a, str>,
-    #[serde(borrow)]
-    init_containers: Option<Vec<EncodedInitContainer<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedInitContainer<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    restart_policy: Cow<'a, str>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedStatus<'a> {
-    #[serde(borrow)]
-    phase: Cow<'a, str>,
-    #[serde(borrow)]
-    conditions: Option<Vec<EncodedCondition<'a>>>,
-    #[serde(borrow)]
-    container_statuses: Option<Vec<EncodedContainerStatus<'a>>>,
-    #[serde(borrow)]
-    init_container_statuses: Option<Vec<EncodedContainerStatus<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedCondition<'a> {
-    #[serde(borrow)]
-    r#type: Cow<'a, str>,
-    #[serde(borrow)]
-    status: Cow<'a, str>,
-    last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EncodedContainerStatus<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    restart_count: i32,
-}
-
 impl Encoded<'_> {
     fn facts(&self) -> Pod {
         Pod {
@@ -175,13 +127,15 @@ impl Encoded<'_> {
             phase: Phase::named(&self.status.phase),
             readiness: self.readiness(),
             deletion_cost: self.deletion_cost(),
-            restarts: Restarts { containers: self.container_restarts(), sidecars: self.sidecar_restarts() },
+            restarts: Restarts {
+                containers: most_restarts(self.status.containers()),
+                sidecars: most_restarts(self.status.sidecars(&self.spec)),
+            },
         }
     }
 
     fn readiness(&self) -> Readiness {
-        let ready = self.status.conditions.iter().flatten().find(|condition| condition.r#type == "Ready");
-        match ready {
+        match self.status.ready() {
             Some(ready) if ready.status == "True" => Readiness::Ready { since: ready.last_transition_time },
             _ => Readiness::NotReady,
         }
@@ -191,22 +145,10 @@ impl Encoded<'_> {
         let annotations = self.metadata.annotations.as_ref();
         annotations.and_then(|annotations| parse_cost(annotations.deletion_cost.as_deref()?)).unwrap_or(0)
     }
+}
 
-    fn container_restarts(&self) -> i32 {
-        let statuses = self.status.container_statuses.iter().flatten();
-        statuses.map(|container| container.restart_count).max().unwrap_or(0)
-    }
-
-    fn sidecar_restarts(&self) -> i32 {
-        let statuses = self.status.init_container_statuses.iter().flatten();
-        let sidecars = statuses.filter(|status| self.is_sidecar(&status.name));
-        sidecars.map(|container| container.restart_count).max().unwrap_or(0)
-    }
-
-    fn is_sidecar(&self, name: &str) -> bool {
-        let mut init_containers = self.spec.init_containers.iter().flatten();
-        init_containers.any(|container| container.name == name && container.restart_policy == "Always")
-    }
+fn most_restarts<'a>(containers: impl Iterator<Item = &'a EncodedContainerStatus<'a>>) -> i32 {
+    containers.map(|container| container.restart_count).max().unwrap_or(0)
 }
 
 impl Phase {

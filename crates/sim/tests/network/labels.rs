@@ -1,0 +1,63 @@
+//! Pods that want a volume labelled differently are told, whatever happens.
+//!
+//! Nothing but events comes of it, which the graph leaves out: that they come is what the script waits for.
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+use setpoint_sim::{Fault, Scenario, World, check_faults};
+
+use crate::land::{create, found, parts, survives, until_all};
+
+const WARNER: &str = "selinux-warning-controller";
+
+async fn labelled(world: &World, name: &str, level: &str) {
+    let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+    let containers = json!([{"name": "c", "image": "i", "volumeMounts": mounts}]);
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    let context = json!({"seLinuxOptions": {"level": level}});
+    let spec = json!({"containers": containers, "volumes": volumes, "securityContext": context});
+    create(world, "Pod", name, json!({"spec": spec})).await;
+}
+
+fn is_told(events: &[Value], pod: &str) -> bool {
+    let of_pod = |event: &&Value| event["involvedObject"]["name"] == pod;
+    events.iter().filter(of_pod).any(|event| event["reason"] == "SELinuxLabelConflict")
+}
+
+/// The volume comes after one of its pods, and the driver that can label it after both.
+fn conflict(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        found(world).await;
+        labelled(world, "one", "s0:c1,c2").await;
+        let spec = json!({"accessModes": ["ReadWriteOncePod"], "volumeName": "v", "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}}});
+        create(world, "PersistentVolumeClaim", "c", json!({"spec": spec})).await;
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"],
+            "csi": {"driver": "d.example", "volumeHandle": "h"}, "claimRef": {"namespace": "default", "name": "c"}});
+        create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
+        labelled(world, "other", "s0:c3,c4").await;
+        let spec = json!({"seLinuxMount": true, "attachRequired": false});
+        create(world, "CSIDriver", "d.example", json!({"spec": spec})).await;
+        until_all(world, "Event", |events| is_told(events, "one") && is_told(events, "other")).await;
+    }
+    .boxed_local()
+}
+
+#[test]
+fn conflicts_of_labels_are_told_whatever_is_seen_late_or_not_at_all() {
+    survives("labels", &[WARNER], conflict);
+}
+
+/// It makes no writes that a crash could come before or after, so it dies wherever it waits.
+#[test]
+fn conflicts_of_labels_are_told_wherever_the_manager_dies() {
+    let script = conflict;
+    let steps = World::simulate(1, parts(&[WARNER]), Vec::new(), async |world| {
+        script(world).await;
+        world.faults().steps()
+    });
+    let scenario = Scenario { name: "labels", parts: parts(&[WARNER]), script, always: |_| Ok(()) };
+    let plans = (0..steps).map(|step| vec![Fault::Kill { step }]);
+    check_faults(&scenario, 1, plans).unwrap_or_else(|failure| panic!("{failure:?}"));
+}

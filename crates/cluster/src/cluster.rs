@@ -29,6 +29,13 @@ pub struct Parts {
     pub own: Vec<Build>,
 }
 
+impl Parts {
+    fn scheduler_settings(&self) -> setpoint_scheduler::Settings {
+        let gates = &self.controller_options.gates;
+        setpoint_scheduler::Settings { device_taints: gates.on("DRADeviceTaints") }
+    }
+}
+
 /// A control plane in this process.
 #[derive(Clone)]
 pub struct Cluster {
@@ -89,7 +96,7 @@ impl Cluster {
             parts.controllers.iter().flat_map(|entry| entry.parts(&context, &parts.controller_options));
         let mut runnables: Vec<_> = controllers.collect();
         if parts.scheduler {
-            runnables.extend(setpoint_scheduler::runnables(&context));
+            runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
         }
         if parts.nodes > 0 {
             let fleet = FleetOptions { nodes: parts.nodes, workers: NODE_WORKERS };

@@ -42,3 +42,10 @@ mod volumes;
 mod waiting;
 
 pub use reconcile::{COMPONENT, runnables};
+
+/// What can be set from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether pods are kept off devices whose taints they do not tolerate: what the feature `DRADeviceTaints` turns on.
+    pub device_taints: bool,
+}

@@ -16,6 +16,7 @@ use setpoint::{
 };
 use setpoint_volume::{Claim, PODS_BY_CLAIM, Volume};
 
+use crate::Settings;
 use crate::decide::{Decision, LetGo, Misfit, Remedy, decide};
 use crate::devices::{self, Claim as DeviceClaim, DeviceNeeds, DeviceSources, Reservation, Reserving, Write};
 use crate::filter::{Check, Checks};
@@ -43,9 +44,9 @@ const RESERVATION_WRITES: usize = 2 + 4;
 const LOOK_AT_CLAIMS: Duration = Duration::from_secs(30);
 
 /// What a manager runs to schedule pods.
-pub fn runnables(context: &Context) -> Vec<Box<dyn Runnable>> {
+pub fn runnables(context: &Context, settings: &Settings) -> Vec<Box<dyn Runnable>> {
     let queue = Queue::with_rate_limiter("scheduler", &context.runtime, Arc::new(PerKey::new(BACKOFF)));
-    let sources = Sources::of(context);
+    let sources = Sources::of(context, settings);
     let desk = Desk {
         queue: queue.clone(),
         clock: context.runtime.clock.clone(),

@@ -2,6 +2,7 @@
 
 use setpoint::{Context, Informer, Key, Labels, Lister};
 
+use crate::Settings;
 use crate::devices::{DeviceCaches, DeviceSources};
 use crate::view::{BudgetView, NamespaceView, Pod, ServiceView};
 use crate::volumes::{VolumeCaches, VolumeSources};
@@ -26,13 +27,13 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn of(context: &Context) -> Self {
+    pub(crate) fn of(context: &Context, settings: &Settings) -> Self {
         Self {
             namespaces: context.informers.of::<NamespaceView>(),
             services: context.informers.of::<ServiceView>(),
             budgets: context.informers.of::<BudgetView>(),
             volumes: VolumeSources::of(context),
-            devices: DeviceSources::of(context),
+            devices: DeviceSources::of(context, settings.device_taints),
         }
     }
 

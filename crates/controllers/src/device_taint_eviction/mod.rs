@@ -1,11 +1,11 @@
 //! Device taint eviction: pods leave devices whose taints their claims do not tolerate.
 //!
 //! Owns: no object; it ends pods.
-//! Watches: Pods, ResourceClaims, ResourceSlices, DeviceTaintRules.
+//! Watches: Pods, ResourceClaims, ResourceSlices, DeviceTaintRules, DeviceClasses.
 //! Writes: Pod status (patch), deletes pods.
 //!
 //! ```text
-//!  view.rs       claims, slices and rules as they are read
+//!  view.rs       claims and slices as they are read
 //!  devices.rs    which taints a device has: its driver's, and those of rules  (pure)
 //!  plan.rs       when the pods of a claim have to go                          (pure)
 //!  reconcile.rs  look at a pod; delete it when its time has come
@@ -16,7 +16,7 @@
 //!   when the taint was added; whoever tolerates it for good stays;
 //! - only slices of the newest generation of a pool count;
 //! - a pod says that it was made to go before it is deleted, and every delete names its uid;
-//! - a rule that selects by device class or by expression selects nothing: that is said in the log.
+//! - a rule with an expression that does not work for a device says so, and does not taint it.
 
 mod devices;
 mod plan;
@@ -28,9 +28,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Key, Object, Queue, Runnable};
+use setpoint_device::{Expressions, RuleSources};
 
 use self::reconcile::{Caches, Evictor};
-use self::view::{Claim, Rule, Slice};
+use self::view::{Claim, Slice};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::resource_claim::view::{Pod, with_claims};
 
@@ -47,6 +48,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Access::watch(GROUP, "resourceclaims"),
         Access::watch(GROUP, "resourceslices"),
         Access::watch(GROUP, "devicetaintrules"),
+        Access::watch(GROUP, "deviceclasses"),
     ],
     writes: &[Access::to("", "pods", &["delete", "get"]), Access::to("", "pods/status", &["patch"]), EVENTS],
     default_workers: 8,
@@ -57,7 +59,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Pod>();
     let claims = context.informers.of::<Claim>();
     let slices = context.informers.of::<Slice>();
-    let rules = context.informers.of::<Rule>();
+    let sources = RuleSources::of(context);
+    let rules = sources.lister(Expressions::default());
     let limiter = limiter::eager(&context.runtime.clock);
     let queue = Queue::with_rate_limiter("device_taint_pod", &context.runtime, limiter);
     let due = Arc::<Mutex<reconcile::Due>>::default();
@@ -79,31 +82,35 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             consumers(&claim).into_iter().for_each(|pod| changed.add(pod));
         }
     };
-    let (slice_changed, rule_changed) = (Arc::new(everybody.clone()), everybody);
+    let (slice_changed, may_match) = (everybody.clone(), rules.clone());
     slices.add_handler(move |event: &Event| {
-        if event.states().any(devices::is_tainted) {
+        if event.states().any(devices::is_tainted) || may_match.any() {
             slice_changed();
         }
     });
-    rules.add_handler(move |_: &Event| rule_changed());
+    for informer in sources.all() {
+        let rule_changed = everybody.clone();
+        informer.add_handler(move |_: &Event| rule_changed());
+    }
 
     let caches = Caches {
         pods: pods.lister(),
         claims: claims.lister(),
         slices: slices.lister(),
-        rules: rules.lister(),
+        rules,
     };
     let evictor = Evictor {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
         recorder: context.recorder(ENTRY.name),
+        of_rules: context.recorder("resource_slice_tracker"),
         caches,
         due,
     };
     let controller =
         Controller::new(ENTRY.name, queue, evictor).workers(options.workers(&ENTRY)).persistent();
-    let informers = [&pods, &claims, &slices, &rules];
-    vec![Box::new(informers.into_iter().fold(controller, |one, informer| one.waits_for(informer)))]
+    let informers = [&pods, &claims, &slices].into_iter().chain(sources.all());
+    vec![Box::new(informers.fold(controller, |one, informer| one.waits_for(informer)))]
 }
 
 /// The pods that a claim is reserved for.

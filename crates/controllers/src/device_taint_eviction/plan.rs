@@ -2,12 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::view::{Allocated, Taint, Toleration};
+use setpoint_device::{Taint, Toleration};
+
+use super::view::Allocated;
 
 /// The earliest time at which a taint of a device is not tolerated any more.
 pub(super) fn eviction_time(
     devices: &[Allocated],
-    taints_of: impl Fn(&Allocated) -> Vec<Taint>,
+    mut taints_of: impl FnMut(&Allocated) -> Vec<Taint>,
 ) -> Option<Timestamp> {
     let times = devices.iter().flat_map(|device| {
         let taints = taints_of(device);
@@ -20,27 +22,18 @@ pub(super) fn eviction_time(
 fn untolerated_at(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestamp> {
     let added = taint.time_added?;
     let mut shortest: Option<i64> = None;
-    for toleration in tolerations.iter().filter(|one| one.effect == "NoExecute" && tolerates(one, taint)) {
+    for toleration in tolerations.iter().filter(|one| one.effect == "NoExecute" && one.tolerates(taint)) {
         let seconds = toleration.toleration_seconds?.max(0);
         shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
     }
     added.checked_add(SignedDuration::from_secs(shortest.unwrap_or(0))).ok()
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let same_effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
-    let same_key = toleration.key.is_empty() || toleration.key == taint.key;
-    let same_value = match toleration.operator.as_str() {
-        "Exists" => true,
-        "" | "Equal" => toleration.value == taint.value,
-        _ => false,
-    };
-    same_effect && same_key && same_value
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use setpoint::Object;
+    use setpoint_device::RuleLister;
 
     use super::*;
     use crate::device_taint_eviction::devices::taints_of;
@@ -60,8 +53,10 @@ mod tests {
     #[track_caller]
     fn check(tolerations: Value, slices: &[Value], rules: &[Value], expected: Option<i64>) {
         let slices: Vec<_> = slices.iter().map(|slice| cached(slice.clone())).collect();
-        let rules: Vec<_> = rules.iter().map(|rule| cached(rule.clone())).collect();
-        let time = eviction_time(&[device(tolerations)], |device| taints_of(device, &slices, &rules));
+        let object = |rule: &Value| Object::from_json(rule.to_string().into()).expect("a rule");
+        let rules = RuleLister::fixed(rules.iter().map(object).collect(), Vec::new()).read().expect("rules");
+        let device = device(tolerations);
+        let time = eviction_time(&[device], |device| taints_of(device, &slices, &rules, |_, _| ()));
         assert_eq!(time, expected.map(at));
     }
 
@@ -92,8 +87,8 @@ mod tests {
         check(json!([]), &plain, &[rule(json!({"driver": "d", "device": "a"}))], Some(5));
         check(json!([]), &plain, &[rule(json!({}))], Some(5));
         check(json!([]), &plain, &[rule(json!({"device": "b"}))], None);
-        check(json!([]), &plain, &[rule(Value::Null)], None);
-        check(json!([]), &plain, &[rule(json!({"deviceClassName": "c"}))], None);
+        check(json!([]), &plain, &[rule(Value::Null)], Some(5));
+        check(json!([]), &plain, &[rule(json!({"deviceClassName": "not-there"}))], None);
         check(json!([]), &[], &[rule(json!({}))], None);
     }
 }

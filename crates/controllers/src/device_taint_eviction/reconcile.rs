@@ -10,10 +10,11 @@ use setpoint::object::DecodeError;
 use setpoint::{
     Cached, Client, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
 };
+use setpoint_device::{Rule, RuleLister};
 
 use super::devices::taints_of;
 use super::plan::eviction_time;
-use super::view::{Claim, Rule, Slice};
+use super::view::{Allocated, Claim, Slice};
 use crate::resource_claim::view::{Named, Pod, owning_pod};
 use crate::workload::eviction::Evicting;
 
@@ -29,13 +30,15 @@ pub(super) struct Caches {
     pub(super) pods: Lister<Pod>,
     pub(super) claims: Lister<Claim>,
     pub(super) slices: Lister<Slice>,
-    pub(super) rules: Lister<Rule>,
+    pub(super) rules: RuleLister,
 }
 
 pub(super) struct Evictor {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
+    /// What is wrong with a rule is told in the name of who applies them.
+    pub(super) of_rules: Recorder,
     pub(super) caches: Caches,
     pub(super) due: Arc<Mutex<Due>>,
 }
@@ -52,7 +55,7 @@ impl Reconciler for Evictor {
             self.due.lock().remove(key);
             return Ok(Outcome::Settled);
         }
-        let Some(time) = self.caches.eviction_time(&pod)? else {
+        let Some(time) = self.caches.eviction_time(&pod, &mut |rule, why| self.tell_of_rule(rule, why))? else {
             if self.due.lock().remove(key) {
                 self.tell(&pod, "Cancelling deletion");
             }
@@ -78,11 +81,20 @@ impl Evictor {
         let (kind, reason) = (Kind::of::<Pod>(), "DeviceTaintManagerEviction");
         self.recorder.event(&kind, pod.object(), EventType::Normal, reason, what);
     }
+
+    fn tell_of_rule(&self, rule: &Cached<Rule>, why: String) {
+        let (kind, reason) = (Kind::of::<Rule>(), "CELRuntimeError");
+        self.of_rules.event(&kind, rule.object(), EventType::Warning, reason, why);
+    }
 }
 
 impl Caches {
     /// When a pod has to go: when the first of its claims says so.
-    fn eviction_time(&self, pod: &Cached<Pod>) -> Result<Option<Timestamp>, DecodeError> {
+    fn eviction_time(
+        &self,
+        pod: &Cached<Pod>,
+        failed: &mut dyn FnMut(&Cached<Rule>, String),
+    ) -> Result<Option<Timestamp>, DecodeError> {
         let (mut earliest, mut known) = (None, None);
         for request in &pod.spec.resource_claims {
             let Named::Claim { name, of_pod } = pod.claim_of(request) else { continue };
@@ -92,24 +104,14 @@ impl Caches {
                 continue;
             }
             if known.is_none() {
-                known = Some((self.slices.list(None)?, self.rules()?));
+                known = Some((self.slices.list(None)?, self.rules.read()?));
             }
             let Some((slices, rules)) = &known else { continue };
-            let time = eviction_time(&allocation.devices.results, |device| taints_of(device, slices, rules));
+            let taints = |device: &Allocated| taints_of(device, slices, rules, &mut *failed);
+            let time = eviction_time(&allocation.devices.results, taints);
             earliest = [earliest, time].into_iter().flatten().min();
         }
         Ok(earliest)
-    }
-
-    fn rules(&self) -> Result<Vec<Cached<Rule>>, DecodeError> {
-        let rules = self.rules.list(None)?;
-        let unheard = rules
-            .iter()
-            .filter(|rule| rule.spec.device_selector.as_ref().is_some_and(super::view::Selector::needs_more));
-        for rule in unheard {
-            tracing::warn!(rule = %rule.key(), "device classes and expressions of taint rules are not supported: it taints nothing");
-        }
-        Ok(rules)
     }
 }
 

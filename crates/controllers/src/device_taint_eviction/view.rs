@@ -1,8 +1,10 @@
-//! Claims, slices and rules as they are read.
+//! Claims and slices as they are read.
 
-use jiff::Timestamp;
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
+use setpoint_device::{Taint, Toleration};
 
 use crate::resource_claim::view::Consumer;
 use crate::workload::encoding::null_is_empty;
@@ -48,16 +50,6 @@ pub(super) struct Allocated {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Toleration {
-    pub(super) key: String,
-    pub(super) operator: String,
-    pub(super) value: String,
-    pub(super) effect: String,
-    pub(super) toleration_seconds: Option<i64>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Slice {
     pub(super) spec: SliceSpec,
@@ -87,40 +79,8 @@ pub(super) struct Device {
     pub(super) name: String,
     #[serde(deserialize_with = "null_is_empty")]
     pub(super) taints: Vec<Taint>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Taint {
-    pub(super) key: String,
-    pub(super) value: String,
-    pub(super) effect: String,
-    pub(super) time_added: Option<Timestamp>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Rule {
-    pub(super) spec: RuleSpec,
-}
-
-setpoint::view!(Rule of k8s_openapi::api::resource::v1alpha3::DeviceTaintRule);
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct RuleSpec {
-    pub(super) device_selector: Option<Selector>,
-    pub(super) taint: Taint,
-}
-
-/// What a device has to be for a rule to be about it; what is not said does not matter.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Selector {
-    pub(super) device_class_name: Option<String>,
-    pub(super) driver: Option<String>,
-    pub(super) pool: Option<String>,
-    pub(super) device: Option<String>,
     #[serde(deserialize_with = "null_is_empty")]
-    pub(super) selectors: Vec<Value>,
+    pub(super) attributes: BTreeMap<String, Value>,
+    #[serde(deserialize_with = "null_is_empty")]
+    pub(super) capacity: BTreeMap<String, Value>,
 }

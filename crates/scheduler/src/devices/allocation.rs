@@ -29,9 +29,14 @@ impl Decided {
                 "request": request.name_of(taken.alternative),
                 "driver": id.driver, "pool": id.pool, "device": id.device,
             });
-            match request.alternatives[taken.alternative].wish.admin_access {
+            let wish = request.alternatives[taken.alternative].wish;
+            match wish.admin_access {
                 Some(true) => result["adminAccess"] = true.into(),
                 _ => devices.push(id.clone()),
+            }
+            // Whoever makes pods go reads them here: the claim may ask for something else by then.
+            if !wish.tolerations.is_empty() {
+                result["tolerations"] = json!(wish.tolerations);
             }
             results.push(result);
         }

@@ -1,10 +1,11 @@
 //! What the requests of claims come to on a node. Pure.
 
 use setpoint::{Cached, Key};
+use setpoint_device::{Taint, Trouble};
 
 use super::caches::DeviceCaches;
 use super::pools::{Offer, Pool};
-use super::view::{Claim, Class, Request, Selector, Wish};
+use super::view::{Claim, Class, Request, Wish};
 
 /// No claim has more devices.
 pub(super) const MOST_DEVICES: usize = 32;
@@ -145,10 +146,16 @@ impl<'a> Ask<'a> {
             return Ok(false);
         }
         let class = self.class.key().name();
-        let of_class = all_want(&self.class.spec.selectors, offer, caches);
+        let all_want = |selectors| caches.expressions.all_want(selectors, offer.facts());
+        let of_class: Result<bool, Trouble> = all_want(&self.class.spec.selectors);
         Ok(of_class.map_err(|why| format!("class {class}: {why}"))?
-            && all_want(&self.wish.selectors, offer, caches)
-                .map_err(|why| format!("claim {claim}: {why}"))?)
+            && all_want(&self.wish.selectors).map_err(|why| format!("claim {claim}: {why}"))?)
+    }
+
+    /// Whether all taints of a device are tolerated.
+    pub(super) fn tolerates(&self, taints: &[Taint]) -> bool {
+        let tolerated = |taint| self.wish.tolerations.iter().any(|toleration| toleration.tolerates(taint));
+        taints.iter().all(tolerated)
     }
 }
 
@@ -163,18 +170,4 @@ fn whole(pools: &[Pool<'_>]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn all_want(selectors: &[Selector], offer: &Offer<'_>, caches: &DeviceCaches) -> Result<bool, Failure> {
-    for (at, selector) in selectors.iter().enumerate() {
-        let Some(cel) = &selector.cel else { continue };
-        let compiled = caches.compiled(&cel.expression);
-        let selector =
-            compiled.as_ref().as_ref().map_err(|why| format!("selector #{at}: CEL compile error: {why}"))?;
-        let wanted = offer.facts().as_ref().map_err(Clone::clone).and_then(|facts| selector.wants(facts));
-        if !wanted.map_err(|why| format!("selector #{at}: CEL runtime error: {why}"))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -1,11 +1,7 @@
 //! Where claims, classes and slices are read from, and the expressions that were compiled.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 use setpoint::{Context, Informer, Lister};
-use setpoint_cel::device::Selector;
+use setpoint_device::{Expressions, RuleLister, RuleSources};
 
 use super::view::{Claim, Class, Slice};
 
@@ -15,63 +11,49 @@ pub(crate) struct DeviceCaches {
     pub(crate) claims: Lister<Claim>,
     pub(super) classes: Lister<Class>,
     pub(super) slices: Lister<Slice>,
-    compiled: Arc<Mutex<BTreeMap<String, Compiled>>>,
+    pub(super) expressions: Expressions,
+    /// What taints devices besides their drivers; nothing, where taints of devices do not count.
+    pub(super) rules: Option<RuleLister>,
 }
-
-/// An expression, or what is wrong with it.
-pub(super) type Compiled = Arc<Result<Selector, String>>;
-
-/// Expressions come from classes and templates and are few. Each is at most 10 KiB of text and some ten times that
-/// compiled: together less than 7 MiB.
-const MOST_COMPILED: usize = 64;
 
 /// The informers behind them.
 pub(crate) struct DeviceSources {
     pub(crate) claims: Informer,
     classes: Informer,
     slices: Informer,
+    /// Where taints of devices count.
+    rules: Option<RuleSources>,
 }
 
 impl DeviceSources {
-    pub(crate) fn of(context: &Context) -> Self {
+    pub(crate) fn of(context: &Context, device_taints: bool) -> Self {
         Self {
             claims: context.informers.of::<Claim>(),
             classes: context.informers.of::<Class>(),
             slices: context.informers.of::<Slice>(),
+            rules: device_taints.then(|| RuleSources::of(context)),
         }
     }
 
-    pub(crate) fn all(&self) -> [&Informer; 3] {
-        [&self.claims, &self.classes, &self.slices]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Informer> {
+        std::iter::once(&self.claims).chain(self.helpful())
     }
 
     /// Those whose changes can make any pod with claims fit.
-    pub(crate) fn helpful(&self) -> [&Informer; 2] {
-        [&self.classes, &self.slices]
+    pub(crate) fn helpful(&self) -> impl Iterator<Item = &Informer> {
+        let rules = self.rules.iter().flat_map(RuleSources::all);
+        [&self.classes, &self.slices].into_iter().chain(rules)
     }
 
     pub(crate) fn caches(&self) -> DeviceCaches {
+        let expressions = Expressions::default();
         DeviceCaches {
+            rules: self.rules.as_ref().map(|rules| rules.lister(expressions.clone())),
             claims: self.claims.lister(),
             classes: self.classes.lister(),
             slices: self.slices.lister(),
-            compiled: Arc::default(),
+            expressions,
         }
-    }
-}
-
-impl DeviceCaches {
-    pub(super) fn compiled(&self, expression: &str) -> Compiled {
-        let mut compiled = self.compiled.lock();
-        if let Some(known) = compiled.get(expression) {
-            return known.clone();
-        }
-        if compiled.len() >= MOST_COMPILED {
-            compiled.clear();
-        }
-        let new: Compiled = Arc::new(Selector::compile(expression));
-        compiled.insert(expression.to_owned(), new.clone());
-        new
     }
 }
 
@@ -87,7 +69,14 @@ impl DeviceCaches {
             claims: Lister::fixed(claims),
             classes: Lister::fixed(classes),
             slices: Lister::fixed(slices),
-            compiled: Arc::default(),
+            expressions: Expressions::default(),
+            rules: None,
         }
+    }
+
+    /// With taints of devices that count.
+    pub(crate) fn tainted_by(mut self, rules: Vec<setpoint::Object>, classes: Vec<setpoint::Object>) -> Self {
+        self.rules = Some(RuleLister::fixed(rules, classes));
+        self
     }
 }

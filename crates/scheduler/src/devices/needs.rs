@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use setpoint::{Cached, Key};
+use setpoint_device::{RuleLister, Rules};
 
 use super::allocation::Decided;
 use super::asks::{ClaimAsks, Failure};
@@ -23,6 +24,8 @@ pub(crate) struct DeviceNeeds<'a> {
     /// In the order in which the pod asks for them.
     pub(super) claims: Vec<Cached<Claim>>,
     slices: Vec<Cached<Slice>>,
+    /// What taints devices, where that counts.
+    tainting: Option<Rules>,
     taken: Arc<BTreeMap<DeviceId, usize>>,
 }
 
@@ -57,7 +60,9 @@ impl<'a> DeviceNeeds<'a> {
         let has_to_allocate = claims.iter().any(|claim| !claim.is_allocated());
         let slices = if has_to_allocate { caches.slices.list(None) } else { Ok(Vec::new()) };
         let slices = slices.map_err(|error| error.to_string())?;
-        Ok(Some(Self { caches, claims, slices, taken: in_use.taken() }))
+        let rules = caches.rules.as_ref().filter(|_| has_to_allocate).map(RuleLister::read);
+        let tainting = rules.transpose().map_err(|error| error.to_string())?;
+        Ok(Some(Self { caches, claims, slices, tainting, taken: in_use.taken() }))
     }
 
     /// Why a node cannot have the pod's devices: nothing, if it can.
@@ -119,7 +124,7 @@ impl<'a> DeviceNeeds<'a> {
         let offers = offers(&pools);
         let asks = |claim| ClaimAsks::of(claim, &pools, &offers, self.caches);
         let asks = unallocated.into_iter().map(asks).collect::<Result<Vec<_>, _>>()?;
-        Ok(match search(&asks, &pools, &offers, &self.taken, self.caches)? {
+        Ok(match search(&asks, &pools, &offers, &self.taken, self.tainting.as_ref(), self.caches)? {
             Found::Nothing => Served::NotAll,
             Found::GaveUp => Served::TooHard,
             Found::All(solutions) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use setpoint::Cached;
 use setpoint_cel::device::Device as Facts;
+use setpoint_device::{Rules, Taint, Target};
 
 use super::view::{Device, DeviceId, Slice, SliceSpec};
 use crate::ledger::NodeInfo;
@@ -28,6 +29,7 @@ pub(super) struct Offer<'a> {
     /// Its place among the pools.
     pub(super) pool: usize,
     facts: OnceCell<Result<Facts, String>>,
+    taints: OnceCell<Vec<Taint>>,
 }
 
 /// The pools that a node reaches, in the order of their drivers and names.
@@ -70,6 +72,7 @@ pub(super) fn offers<'a>(pools: &[Pool<'a>]) -> Vec<Offer<'a>> {
                 slice,
                 pool: index,
                 facts: OnceCell::new(),
+                taints: OnceCell::new(),
             }));
         }
     }
@@ -81,6 +84,21 @@ impl Offer<'_> {
     pub(super) fn facts(&self) -> &Result<Facts, String> {
         let read = || Facts::new(&self.id.driver, &self.device.attributes, &self.device.capacity);
         self.facts.get_or_init(read)
+    }
+
+    /// What its driver and rules have tainted it with. What is wrong with a rule is told by who makes pods go.
+    pub(super) fn taints(&self, rules: &Rules) -> &[Taint] {
+        self.taints.get_or_init(|| {
+            let target = Target {
+                driver: &self.id.driver,
+                pool: &self.id.pool,
+                name: &self.id.device,
+                attributes: &self.device.attributes,
+                capacity: &self.device.capacity,
+            };
+            let of_rules = rules.taints(&target, |_, _| ());
+            self.device.taints.iter().chain(of_rules).cloned().collect()
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use setpoint_device::Rules;
 
 use super::asks::{Amount, Ask, ClaimAsks, Failure, MOST_DEVICES};
 use super::caches::DeviceCaches;
@@ -44,6 +45,7 @@ pub(super) fn search(
     pools: &[Pool<'_>],
     offers: &[Offer<'_>],
     taken: &BTreeMap<DeviceId, usize>,
+    tainting: Option<&Rules>,
     caches: &DeviceCaches,
 ) -> Result<Found, Failure> {
     let of_claim =
@@ -53,6 +55,7 @@ pub(super) fn search(
         pools,
         offers,
         caches,
+        tainting,
         in_use: offers.iter().map(|offer| taken.contains_key(&offer.id)).collect(),
         taking: vec![BTreeSet::new(); offers.len()],
         fits: BTreeMap::new(),
@@ -96,6 +99,8 @@ struct Search<'a> {
     pools: &'a [Pool<'a>],
     offers: &'a [Offer<'a>],
     caches: &'a DeviceCaches,
+    /// What taints devices, where that counts.
+    tainting: Option<&'a Rules>,
     in_use: Vec<bool>,
     /// The claims that each device is being taken for.
     taking: Vec<BTreeSet<usize>>,
@@ -209,11 +214,12 @@ impl Search<'_> {
 
     /// Devices that share counters belong to a feature that v1.34 has switched off.
     fn is_free(&self, offer: usize, claim: usize, ask: &Ask<'_>) -> bool {
+        let tolerated = |rules| ask.tolerates(self.offers[offer].taints(rules));
         let free = match ask.wish.admin_access {
             Some(true) => !self.taking[offer].contains(&claim),
             _ => !self.in_use[offer] && self.taking[offer].is_empty(),
         };
-        free && self.offers[offer].device.consumes_counters.is_empty()
+        free && self.offers[offer].device.consumes_counters.is_empty() && self.tainting.is_none_or(tolerated)
     }
 
     fn fits(&mut self, at: At, alternative: usize, ask: &Ask<'_>, offer: usize) -> Result<bool, Stop> {

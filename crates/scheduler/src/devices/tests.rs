@@ -352,3 +352,38 @@ fn a_pod_is_looked_at_only_when_the_claims_made_for_it_are_its_own() {
     check(&asks(given), "q", Err(message));
     check(&asks(json!([{"name": "r"}])), "p", Ok(0));
 }
+
+#[test]
+fn devices_with_taints_that_are_not_tolerated_cannot_be_had() {
+    let rule = |selector: Value, value: &str| {
+        let taint = json!({"key": "broken", "value": value, "effect": "NoSchedule"});
+        object(json!({"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}))
+    };
+    let on = |rules: Vec<Object>, wish: Value, node: &str| {
+        let mut world = World::of(vec![wants(wish)], slices());
+        world.caches = world.caches.tainted_by(rules, classes());
+        world.status_on(node)
+    };
+    assert_eq!(on(vec![], json!({}), "m").0, ["r=m/a1"]);
+    assert_eq!(on(vec![rule(json!({"device": "a1"}), "")], json!({}), "m").0, ["r=m/a2"]);
+    assert_eq!(on(vec![rule(json!({"deviceClassName": "a"}), "")], json!({}), "m").0, ["r=m/b1"]);
+    let by_expression = json!({"selectors": cel("device.attributes['d.io'].slot == 1")});
+    assert_eq!(on(vec![rule(by_expression, "")], json!({}), "m").0, ["r=m/a2"]);
+    let tolerations = json!([{"key": "broken", "operator": "Equal", "value": "a bit"}]);
+    let wish = json!({"tolerations": tolerations});
+    let (results, status) = on(vec![rule(json!({"device": "a1"}), "a bit")], wish.clone(), "m");
+    assert_eq!(results, ["r=m/a1"]);
+    assert_eq!(status["allocation"]["devices"]["results"][0]["tolerations"], tolerations);
+    assert_eq!(on(vec![rule(json!({"device": "a1"}), "wholly")], wish, "m").0, ["r=m/a2"]);
+
+    let mut all = World::of(vec![wants(json!({"allocationMode": "All"}))], slices());
+    all.caches = all.caches.tainted_by(vec![rule(json!({"device": "b1", "pool": "n"}), "")], classes());
+    assert_eq!(all.obstacles(&pod(&["c"])).expect("it can fit"), ["", NOT_ALL], "all means all");
+
+    let tainted = json!({"name": "t", "taints": [{"key": "k", "effect": "NoExecute"}]});
+    let at = json!({"allNodes": true});
+    let mut world = World::of(vec![wants(json!({}))], vec![slice("x", at, 1, &[tainted])]);
+    assert_eq!(world.obstacles(&pod(&["c"])).expect("it can fit"), ["", ""], "taints do not count");
+    world.caches = world.caches.tainted_by(vec![], vec![]);
+    assert_eq!(world.obstacles(&pod(&["c"])).expect("it can fit"), [NOT_ALL, NOT_ALL]);
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use setpoint_device::{Selector, Taint, Toleration};
 use setpoint_placement::NodeSelector;
 
 /// What a pod asks for: a claim of somebody's, or one of its own.
@@ -71,18 +72,7 @@ pub(super) struct Wish {
     pub(super) allocation_mode: String,
     pub(super) count: i64,
     pub(super) admin_access: Option<bool>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Selector {
-    pub(super) cel: Option<Expression>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Expression {
-    pub(super) expression: String,
+    pub(super) tolerations: Vec<Toleration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -219,6 +209,7 @@ pub(super) struct Device {
     pub(super) name: Box<str>,
     pub(super) attributes: BTreeMap<String, Value>,
     pub(super) capacity: BTreeMap<String, Value>,
+    pub(super) taints: Vec<Taint>,
     pub(super) consumes_counters: Vec<serde::de::IgnoredAny>,
     pub(super) binding_conditions: Vec<serde::de::IgnoredAny>,
 }

@@ -87,20 +87,47 @@ fn without_the_feature_nothing_of_it_is_served_or_run() {
     });
 }
 
+fn cleaning() -> Parts {
+    with(&["PodCertificateRequest"], &["podcertificaterequest-cleaner-controller"])
+}
+
+async fn request(world: &World, name: &str) {
+    let spec = json!({
+        "signerName": "example.com/s", "podName": "p", "podUID": "1", "serviceAccountName": "a",
+        "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3", "pkixPublicKey": "", "proofOfPossession": "",
+    });
+    create(world, "PodCertificateRequest", name, json!({"spec": spec})).await;
+}
+
+/// Requests that nobody answers go.
+fn unanswered(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        for name in ["one", "other"] {
+            request(world, name).await;
+            world.pass(Duration::from_secs(60)).await;
+        }
+        for name in ["one", "other"] {
+            let key = Key::namespaced("default", name);
+            world.until(&kind("PodCertificateRequest"), &key, |request| request.is_none()).await;
+        }
+    }
+    .boxed_local()
+}
+
+#[test]
+fn requests_of_pods_go_once_whatever_happens() {
+    survives_with("requests of pods", cleaning(), unanswered);
+}
+
 #[test]
 fn a_request_of_a_pod_goes_after_a_quarter_of_an_hour() {
-    let parts = with(&["PodCertificateRequest"], &["podcertificaterequest-cleaner-controller"]);
-    World::simulate(1, parts, Vec::new(), async |world| {
-        let spec = json!({
-            "signerName": "example.com/s", "podName": "p", "podUID": "1", "serviceAccountName": "a",
-            "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3", "pkixPublicKey": "", "proofOfPossession": "",
-        });
-        create(world, "PodCertificateRequest", "r", json!({"spec": spec})).await;
+    World::simulate(1, cleaning(), Vec::new(), async |world| {
+        request(world, "r").await;
         world.pass(Duration::from_secs(14 * 60)).await;
-        let (request, key) = (kind("PodCertificateRequest"), Key::namespaced("default", "r"));
-        assert!(world.get(&request, &key).await.is_some());
+        let (kind, key) = (kind("PodCertificateRequest"), Key::namespaced("default", "r"));
+        assert!(world.get(&kind, &key).await.is_some());
         world.pass(Duration::from_secs(7 * 60)).await;
-        assert!(world.get(&request, &key).await.is_none());
+        assert!(world.get(&kind, &key).await.is_none());
     });
 }
 
@@ -206,10 +233,13 @@ fn device_taints(world: &World) -> LocalBoxFuture<'_, ()> {
     async move {
         create(world, "ServiceAccount", "default", json!({})).await;
         create(world, "Node", "n", json!({})).await;
+        let class = json!({"selectors": [{"cel": {"expression": "device.attributes['d.example'].old"}}]});
+        create(world, "DeviceClass", "old", json!({"spec": class})).await;
         let slice = |taints: Value| {
             json!({"driver": "d.example", "nodeName": "n",
                 "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
-                "devices": [{"name": "a"}, {"name": "b", "taints": taints}, {"name": "c"}]})
+                "devices": [{"name": "a"}, {"name": "b", "taints": taints}, {"name": "c"},
+                    {"name": "e", "attributes": {"old": {"bool": true}}}]})
         };
         create(world, "ResourceSlice", "s", json!({"spec": slice(json!([]))})).await;
         let always = json!([{"operator": "Exists", "effect": "NoExecute"}]);
@@ -217,11 +247,14 @@ fn device_taints(world: &World) -> LocalBoxFuture<'_, ()> {
         with_device(world, "by-driver", "b", json!([])).await;
         with_device(world, "tolerant", "a", always).await;
         with_device(world, "elsewhere", "c", json!([])).await;
+        with_device(world, "by-class", "e", json!([])).await;
         let taint = json!({"key": "broken", "effect": "NoExecute"});
         let rule = json!({"deviceSelector": {"driver": "d.example", "device": "a"}, "taint": taint});
         create(world, "DeviceTaintRule", "broken", json!({"spec": rule})).await;
+        let rule = json!({"deviceSelector": {"deviceClassName": "old"}, "taint": taint});
+        create(world, "DeviceTaintRule", "old", json!({"spec": rule})).await;
         patch(world, "ResourceSlice", "s", Part::Main, json!({"spec": slice(json!([taint]))})).await;
-        for (name, stays) in [("by-rule", false), ("by-driver", false)] {
+        for (name, stays) in [("by-rule", false), ("by-driver", false), ("by-class", false)] {
             let key = Key::namespaced("default", name);
             world
                 .until(&kind("Pod"), &key, |pod| {

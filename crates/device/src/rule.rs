@@ -1,0 +1,251 @@
+//! The taints that rules of administrators put on devices.
+//!
+//! What always holds:
+//! - a rule is about the devices that all of its criteria fit; one without any is about all devices, and one that
+//!   names a class that is not there about none;
+//! - a device of which it cannot be said whether an expression wants it is not tainted.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Context, Informer, Key, Lister, Object};
+use setpoint_cel::device::Device;
+
+use crate::selector::{Expressions, Selector};
+use crate::taint::Taint;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Rule {
+    spec: RuleSpec,
+}
+
+setpoint::view!(Rule of k8s_openapi::api::resource::v1alpha3::DeviceTaintRule);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RuleSpec {
+    #[serde(deserialize_with = "null_is_empty")]
+    device_selector: Criteria,
+    taint: Taint,
+}
+
+/// What a device has to be; what is not said does not matter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Criteria {
+    device_class_name: Option<String>,
+    driver: Option<String>,
+    pool: Option<String>,
+    device: Option<String>,
+    #[serde(deserialize_with = "null_is_empty")]
+    selectors: Vec<Selector>,
+}
+
+/// Some encoders write `null` for what is empty.
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A class of devices, as far as rules need it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Class {
+    spec: ClassSpec,
+}
+
+setpoint::view!(Class of k8s_openapi::api::resource::v1::DeviceClass);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClassSpec {
+    #[serde(deserialize_with = "null_is_empty")]
+    selectors: Vec<Selector>,
+}
+
+/// The informers that rules depend on.
+pub struct RuleSources {
+    rules: Informer,
+    classes: Informer,
+}
+
+impl RuleSources {
+    pub fn of(context: &Context) -> Self {
+        Self { rules: context.informers.of::<Rule>(), classes: context.informers.of::<Class>() }
+    }
+
+    pub fn all(&self) -> [&Informer; 2] {
+        [&self.rules, &self.classes]
+    }
+
+    pub fn lister(&self, expressions: Expressions) -> RuleLister {
+        RuleLister { rules: self.rules.lister(), classes: self.classes.lister(), expressions }
+    }
+}
+
+/// Reads rules. Cheap to clone.
+#[derive(Clone)]
+pub struct RuleLister {
+    rules: Lister<Rule>,
+    classes: Lister<Class>,
+    expressions: Expressions,
+}
+
+impl RuleLister {
+    /// Nothing but these rules and classes.
+    pub fn fixed(rules: Vec<Object>, classes: Vec<Object>) -> Self {
+        let expressions = Expressions::default();
+        Self { rules: Lister::fixed(rules), classes: Lister::fixed(classes), expressions }
+    }
+
+    /// Whether there is any rule.
+    pub fn any(&self) -> bool {
+        !self.rules.objects().list(None).is_empty()
+    }
+
+    /// The rules there are now, without those that name a class that is not there.
+    pub fn read(&self) -> Result<Rules, DecodeError> {
+        let mut rules = Vec::new();
+        for rule in self.rules.list(None)? {
+            let class = match &rule.spec.device_selector.device_class_name {
+                None => None,
+                Some(name) => match self.classes.get(&Key::cluster(name.as_str()))? {
+                    None => continue,
+                    class => class,
+                },
+            };
+            rules.push((rule, class));
+        }
+        Ok(Rules { rules, expressions: self.expressions.clone() })
+    }
+}
+
+/// Rules with the classes that they name, as they were at one time.
+#[derive(Clone)]
+pub struct Rules {
+    rules: Vec<(Cached<Rule>, Option<Cached<Class>>)>,
+    expressions: Expressions,
+}
+
+/// The device that rules are asked about.
+pub struct Target<'a> {
+    pub driver: &'a str,
+    pub pool: &'a str,
+    pub name: &'a str,
+    pub attributes: &'a BTreeMap<String, Value>,
+    pub capacity: &'a BTreeMap<String, Value>,
+}
+
+impl Rules {
+    /// The taints that rules put on a device. Where an expression of a rule does not work for it, `failed` is told.
+    pub fn taints<'a>(
+        &'a self,
+        device: &Target<'_>,
+        mut failed: impl FnMut(&Cached<Rule>, String),
+    ) -> Vec<&'a Taint> {
+        // What expressions see is put together only where there are expressions.
+        let facts = OnceCell::new();
+        let facts =
+            || facts.get_or_init(|| Device::new(device.driver, device.attributes, device.capacity));
+        let mut taints = Vec::new();
+        for (rule, class) in &self.rules {
+            let criteria = &rule.spec.device_selector;
+            if !criteria.names(device) {
+                continue;
+            }
+            let of_class = class.as_ref().map_or(&[][..], |class| &class.spec.selectors);
+            // What is wrong with a class is told to those who ask for its devices.
+            if !of_class.is_empty() && !self.expressions.all_want(of_class, facts()).unwrap_or(false) {
+                continue;
+            }
+            match &criteria.selectors[..] {
+                [] => taints.push(&rule.spec.taint),
+                selectors => match self.expressions.all_want(selectors, facts()) {
+                    Ok(true) => taints.push(&rule.spec.taint),
+                    Ok(false) => {}
+                    Err(trouble) => {
+                        failed(rule, format!("selector #{}: runtime error: {}", trouble.at, trouble.why));
+                    }
+                },
+            }
+        }
+        taints
+    }
+}
+
+impl Criteria {
+    /// Whether it is about a device by its name.
+    fn names(&self, device: &Target<'_>) -> bool {
+        let is =
+            |wanted: &Option<String>, actual: &str| wanted.as_deref().is_none_or(|wanted| wanted == actual);
+        is(&self.driver, device.driver) && is(&self.pool, device.pool) && is(&self.device, device.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: Value) -> Object {
+        Object::from_json(value.to_string().into()).expect("an object")
+    }
+
+    fn class() -> Object {
+        let cel = json!([{"cel": {"expression": "device.attributes['d.io'].model == 'a'"}}]);
+        object(json!({"metadata": {"name": "model-a"}, "spec": {"selectors": cel}}))
+    }
+
+    /// What a rule with this selector makes of a device: its taints, and what is told.
+    fn told(selector: Value) -> (usize, Vec<String>) {
+        let taint = json!({"key": "k", "effect": "NoExecute"});
+        let spec = json!({"deviceSelector": selector, "taint": taint});
+        let rules = vec![object(json!({"metadata": {"name": "r"}, "spec": spec}))];
+        let rules = RuleLister::fixed(rules, vec![class()]).read().expect("rules");
+        let attributes = BTreeMap::from([("model".to_owned(), json!({"string": "a"}))]);
+        let capacity = BTreeMap::new();
+        let (driver, pool, name) = ("d.io", "p", "x");
+        let target = Target { driver, pool, name, attributes: &attributes, capacity: &capacity };
+        let mut told = Vec::new();
+        let count = rules.taints(&target, |_, why| told.push(why)).len();
+        (count, told)
+    }
+
+    #[track_caller]
+    fn check(selector: Value, expected: bool) {
+        assert_eq!(told(selector.clone()), (usize::from(expected), vec![]), "{selector}");
+    }
+
+    fn cel(expressions: &[&str]) -> Value {
+        let one = |expression: &&str| json!({"cel": {"expression": expression}});
+        json!({"selectors": expressions.iter().map(one).collect::<Vec<_>>()})
+    }
+
+    #[test]
+    fn a_rule_is_about_the_devices_that_all_of_its_criteria_fit() {
+        check(Value::Null, true);
+        check(json!({}), true);
+        check(json!({"driver": "d.io", "pool": "p", "device": "x"}), true);
+        check(json!({"driver": "e.io"}), false);
+        check(json!({"driver": "d.io", "pool": "q"}), false);
+        check(json!({"device": "y"}), false);
+        check(json!({"deviceClassName": "model-a"}), true);
+        check(json!({"deviceClassName": "not-there"}), false);
+        check(json!({"deviceClassName": "model-a", "device": "y"}), false);
+        check(cel(&["device.attributes['d.io'].model == 'a'"]), true);
+        check(cel(&["device.attributes['d.io'].model == 'b'"]), false);
+        check(cel(&["device.driver == 'd.io'", "device.driver == 'e.io'"]), false);
+    }
+
+    #[test]
+    fn an_expression_that_does_not_work_for_a_device_taints_nothing_and_is_told() {
+        let (count, told) = told(cel(&["device.driver == 'd.io'", "device.attributes['d.io'].size > 1"]));
+        assert_eq!((count, told), (0, vec!["selector #1: runtime error: no such key: size".to_owned()]));
+    }
+}

@@ -1,0 +1,79 @@
+//! Expressions that pick devices, and those that were compiled.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use setpoint_cel::device::{Device, Selector as Program};
+
+/// Picks devices by an expression; there is no other way yet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Selector {
+    pub cel: Option<Expression>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Expression {
+    pub expression: String,
+}
+
+/// The expressions that were compiled. Cheap to clone; all clones share them.
+#[derive(Clone, Default)]
+pub struct Expressions(Arc<Mutex<BTreeMap<String, Compiled>>>);
+
+/// An expression, or what is wrong with it.
+type Compiled = Arc<Result<Program, String>>;
+
+/// Expressions come from classes, templates and rules and are few. Each is at most 10 KiB of text and some ten times
+/// that compiled: together less than 7 MiB.
+const MOST_COMPILED: usize = 64;
+
+/// Why it cannot be said whether a device is wanted: the place of the selector among its like, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub at: usize,
+    /// Whether the expression itself is fine.
+    pub is_of_device: bool,
+    pub why: String,
+}
+
+impl Expressions {
+    /// Whether all of these selectors want a device.
+    pub fn all_want(&self, selectors: &[Selector], device: &Result<Device, String>) -> Result<bool, Trouble> {
+        for (at, selector) in selectors.iter().enumerate() {
+            let Some(cel) = &selector.cel else { continue };
+            let compiled = self.compiled(&cel.expression);
+            let program = compiled.as_ref().as_ref();
+            let program = program.map_err(|why| Trouble { at, is_of_device: false, why: why.clone() })?;
+            let wanted = device.as_ref().map_err(Clone::clone).and_then(|device| program.wants(device));
+            if !wanted.map_err(|why| Trouble { at, is_of_device: true, why })? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn compiled(&self, expression: &str) -> Compiled {
+        let mut compiled = self.0.lock();
+        if let Some(known) = compiled.get(expression) {
+            return known.clone();
+        }
+        if compiled.len() >= MOST_COMPILED {
+            compiled.clear();
+        }
+        let new: Compiled = Arc::new(Program::compile(expression));
+        compiled.insert(expression.to_owned(), new.clone());
+        new
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = if self.is_of_device { "runtime" } else { "compile" };
+        write!(f, "selector #{}: CEL {stage} error: {}", self.at, self.why)
+    }
+}

@@ -25,7 +25,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("device", &["cel", "setpoint"]),
     ("placement", &["quantity", "setpoint"]),
     ("volume", &["placement", "quantity", "setpoint"]),
-    ("controllers", &["cel", "cron", "device", "placement", "quantity", "quota", "setpoint", "token", "volume"]),
+    (
+        "controllers",
+        &["cel", "cron", "device", "placement", "quantity", "quota", "setpoint", "token", "volume"],
+    ),
     ("scheduler", &["cel", "device", "placement", "quantity", "setpoint", "volume"]),
     ("node", &["placement", "quantity", "setpoint"]),
     ("cluster", &["apiserver", "clock", "controllers", "node", "scheduler", "setpoint", "store"]),

@@ -20,7 +20,10 @@ const COMPONENT: &str = "kube";
 pub const EFFECTS: &[(&str, &str)] = &[
     ("APIServerIdentity", "starts the garbage collector of storage versions"),
     ("ClusterTrustBundle", "serves ClusterTrustBundles, and publishes the API server's"),
-    ("DRADeviceTaints", "serves DeviceTaintRules, keeps pods off tainted devices, and evicts those that use them"),
+    (
+        "DRADeviceTaints",
+        "serves DeviceTaintRules, keeps pods off tainted devices, and evicts those that use them",
+    ),
     ("DRAPrioritizedList", "lets resource claims of templates list what they would take, in order"),
     ("DRAAdminAccess", "lets resource claims of templates ask for access as an administrator"),
     (

@@ -150,8 +150,7 @@ impl Rules {
     ) -> Vec<&'a Taint> {
         // What expressions see is put together only where there are expressions.
         let facts = OnceCell::new();
-        let facts =
-            || facts.get_or_init(|| Device::new(device.driver, device.attributes, device.capacity));
+        let facts = || facts.get_or_init(|| Device::new(device.driver, device.attributes, device.capacity));
         let mut taints = Vec::new();
         for (rule, class) in &self.rules {
             let criteria = &rule.spec.device_selector;

@@ -56,12 +56,8 @@ mod tests {
 
     #[track_caller]
     fn check(toleration: Value, expected: bool) {
-        let taint = Taint {
-            key: "k".into(),
-            value: "v".into(),
-            effect: "NoSchedule".into(),
-            time_added: None,
-        };
+        let taint =
+            Taint { key: "k".into(), value: "v".into(), effect: "NoSchedule".into(), time_added: None };
         let read: Toleration = serde_json::from_value(toleration.clone()).expect("a toleration");
         assert_eq!(read.tolerates(&taint), expected, "{toleration}");
         assert_eq!(serde_json::to_value(&read).expect("JSON"), toleration, "written as it was read");
@@ -71,7 +67,10 @@ mod tests {
     fn what_a_toleration_does_not_say_does_not_matter() {
         check(json!({"operator": "Exists"}), true);
         check(json!({"key": "k", "operator": "Exists"}), true);
-        check(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}), true);
+        check(
+            json!({"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}),
+            true,
+        );
         check(json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false);
         check(json!({"key": "l", "operator": "Exists"}), false);
         check(json!({"key": "k", "operator": "Equal", "value": "v"}), true);

@@ -93,12 +93,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         informer.add_handler(move |_: &Event| rule_changed());
     }
 
-    let caches = Caches {
-        pods: pods.lister(),
-        claims: claims.lister(),
-        slices: slices.lister(),
-        rules,
-    };
+    let caches = Caches { pods: pods.lister(), claims: claims.lister(), slices: slices.lister(), rules };
     let evictor = Evictor {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),

@@ -55,7 +55,8 @@ impl Reconciler for Evictor {
             self.due.lock().remove(key);
             return Ok(Outcome::Settled);
         }
-        let Some(time) = self.caches.eviction_time(&pod, &mut |rule, why| self.tell_of_rule(rule, why))? else {
+        let Some(time) = self.caches.eviction_time(&pod, &mut |rule, why| self.tell_of_rule(rule, why))?
+        else {
             if self.due.lock().remove(key) {
                 self.tell(&pod, "Cancelling deletion");
             }

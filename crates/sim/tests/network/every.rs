@@ -16,8 +16,9 @@ const DISTURBS: [&str; 4] = ["survives(", "survives_with(", "survives_within(", 
 fn every_controller_that_writes_is_in_some_plan() {
     let files = ROOMS.iter().flat_map(|room| sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room)));
     let disturbed: BTreeSet<String> = files.flat_map(|file| named_in_plans(&read(&file))).collect();
-    let is_in_one =
-        |entry: &Entry| disturbed.contains(entry.name) || entry.aliases.iter().any(|alias| disturbed.contains(*alias));
+    let is_in_one = |entry: &Entry| {
+        disturbed.contains(entry.name) || entry.aliases.iter().any(|alias| disturbed.contains(*alias))
+    };
     let writing = REGISTRY.iter().filter(|entry| !entry.writes.is_empty());
     let forgotten: Vec<_> = writing.filter(|entry| !is_in_one(entry)).map(|entry| entry.name).collect();
     assert!(forgotten.is_empty(), "in no plan: {forgotten:?}");
@@ -97,7 +98,8 @@ fn items(text: &str) -> BTreeMap<String, String> {
         let code = line.strip_prefix("pub(crate) ").unwrap_or(line);
         let name = ["fn ", "async fn ", "const "].iter().find_map(|start| code.strip_prefix(start));
         if let Some(name) = name {
-            current = name.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default().to_owned();
+            current =
+                name.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default().to_owned();
         }
         let item = items.entry(current.clone()).or_default();
         item.push_str(line);

@@ -241,7 +241,7 @@ fn scalar(scalar: Scalar, wire: Wire<'_>) -> Result<Value, Malformed> {
         Scalar::Bytes => STANDARD.encode(bytes(wire)?).into(),
         Scalar::Quantity => part(wire, 1)?.map_or(Ok(Value::Null), |wire| text(wire).map(Value::from))?,
         Scalar::Time => time(wire)?.map_or(Value::Null, |time| seconds(time).to_string().into()),
-        Scalar::MicroTime => time(wire)?.map_or(Value::Null, |time| time.to_string().into()),
+        Scalar::MicroTime => time(wire)?.map_or(Value::Null, |time| format!("{time:.6}").into()),
         Scalar::IntOrString => int_or_string(wire)?,
         Scalar::Raw | Scalar::Fields | Scalar::Any => {
             part(wire, 1)?.map_or(Ok(Value::Null), |wire| json(bytes(wire)?))?

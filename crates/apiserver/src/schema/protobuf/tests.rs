@@ -68,6 +68,18 @@ fn maps_bytes_times_and_labels_become_what_json_has() {
 }
 
 #[test]
+fn times_in_microseconds_are_read_whatever_their_fraction() {
+    let acquired = message(&[number(1, -62_135_596_798), number(2, 0)]);
+    let renewed = message(&[number(1, 1_700_000_000), number(2, 120_000_999)]);
+    let raw =
+        message(&[bytes(1, bytes(1, "l")), bytes(2, message(&[bytes(3, acquired), bytes(4, renewed)]))]);
+    let body = envelope("coordination.k8s.io/v1", "Lease", raw);
+    let lease = read(&target("io.k8s.api.coordination.v1.Lease"), &body).unwrap();
+    assert_eq!(lease["spec"]["acquireTime"], "0001-01-01T00:00:02.000000Z");
+    assert_eq!(lease["spec"]["renewTime"], "2023-11-14T22:13:20.120000Z");
+}
+
+#[test]
 fn inlined_messages_quantities_and_negative_numbers_are_read() {
     let limits = message(&[bytes(1, "cpu"), bytes(2, bytes(1, "250m"))]);
     let handler = bytes(2, message(&[bytes(2, message(&[number(1, 1), number(2, 0), bytes(3, "http")]))]));

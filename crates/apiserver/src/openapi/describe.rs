@@ -133,6 +133,7 @@ const DESCRIBED: &[Described] = described![
     apiextensions::CustomResourceDefinition,
     meta::DeleteOptions,
     meta::ListMeta,
+    meta::ObjectMeta,
     meta::Status,
     apiregistration::APIService,
 ];

@@ -217,7 +217,10 @@ async fn custom_kinds_are_described() {
     ))
     .await;
     let v3 = api.get("/openapi/v3/apis/e.com/v1").await.ok();
-    assert_eq!(v3["components"]["schemas"]["com.e.v1.Foo"]["properties"]["spec"]["type"], "string");
+    let schemas = &v3["components"]["schemas"];
+    assert_eq!(schemas["com.e.v1.Foo"]["properties"]["spec"]["type"], "string");
+    let metadata = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+    assert!(metadata["labels"]["description"].as_str().is_some_and(|text| text.contains("keys and values")));
     let v2 = api.get("/openapi/v2").await.ok();
     assert_eq!(v2["definitions"]["com.e.v1.Foo"]["properties"]["spec"], json!({}));
     assert_eq!(v2["definitions"]["com.e.v1.FooList"]["required"], json!(["items"]));

@@ -167,13 +167,22 @@ pub(crate) fn of_refusal(headers: &HeaderMap) -> Encoding {
     known.unwrap_or(Encoding::Json { pretty: false })
 }
 
-/// What the client wants to read of objects. Where whole objects have no form in protobuf, that is passed
-/// over in favour of what comes after it; nobody has tables in it.
-pub(crate) fn output(
-    headers: &HeaderMap,
-    query: &Query<'_>,
-    objects_in_protobuf: bool,
-) -> Result<Output, Status> {
+/// Which forms there are of what is served on a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forms {
+    /// Custom objects have none.
+    pub objects_in_protobuf: bool,
+    /// What is no object of its own, such as the answer to a question, has none.
+    pub tables: bool,
+}
+
+impl Forms {
+    pub(crate) const ALL: Self = Self { objects_in_protobuf: true, tables: true };
+}
+
+/// What the client wants to read of objects. A form that there is not is passed over in favour of what comes
+/// after it; nobody has tables in protobuf.
+pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>, forms: Forms) -> Result<Output, Status> {
     let wanted = clauses(headers);
     let pretty = is_pretty(headers, query);
     if wanted.is_empty() {
@@ -185,7 +194,8 @@ pub(crate) fn output(
         };
         let has_form = match (encoding, shape) {
             (Encoding::Protobuf, Shape::Table) => false,
-            (Encoding::Protobuf, Shape::Object) => objects_in_protobuf,
+            (_, Shape::Table) => forms.tables,
+            (Encoding::Protobuf, Shape::Object) => forms.objects_in_protobuf,
             _ => true,
         };
         if has_form {
@@ -235,10 +245,10 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
 mod tests {
     use super::*;
 
-    fn accept(header: &str, objects_in_protobuf: bool) -> Result<Output, u16> {
+    fn accept(header: &str, forms: Forms) -> Result<Output, u16> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, header.parse().unwrap());
-        output(&headers, &Query::default(), objects_in_protobuf).map_err(|status| status.code)
+        output(&headers, &Query::default(), forms).map_err(|status| status.code)
     }
 
     #[test]
@@ -257,7 +267,7 @@ mod tests {
             ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Ok(Output::JSON)),
             ("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(406)),
         ] {
-            assert_eq!(accept(header, true), expected, "{header}");
+            assert_eq!(accept(header, Forms::ALL), expected, "{header}");
         }
     }
 
@@ -269,7 +279,18 @@ mod tests {
             ("application/vnd.kubernetes.protobuf", Err(406)),
             ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Ok(partial)),
         ] {
-            assert_eq!(accept(header, false), expected, "{header}");
+            let forms = Forms { objects_in_protobuf: false, ..Forms::ALL };
+            assert_eq!(accept(header, forms), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn where_there_are_no_tables_they_are_passed_over() {
+        for (header, expected) in [
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", Err(406)),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok(Output::JSON)),
+        ] {
+            assert_eq!(accept(header, Forms { tables: false, ..Forms::ALL }), expected, "{header}");
         }
     }
 }

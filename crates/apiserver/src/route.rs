@@ -11,7 +11,7 @@ use crate::auth::{Attributes, Decision, Told, User, harmless};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
 use crate::measure::{self, Scope, Sort};
-use crate::negotiate;
+use crate::negotiate::{self, Forms};
 use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
@@ -19,6 +19,7 @@ use crate::request::{ResourceTarget, Target};
 use crate::rest::{self, Call};
 use crate::server::{Server, Warnings};
 use crate::status::Status;
+use crate::strategy::Creation;
 use crate::{compress, discovery, health, openid};
 
 /// A body may be this long: 3 MiB, as in v1.34.
@@ -46,6 +47,7 @@ async fn answer(
     let (method, uri) = (request.method(), request.uri());
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(method, uri.path(), &query)?;
+    check_timeout(&query, &target)?;
     let impersonated = match impersonate::user(&*server.authorizer, user, request.headers()).await {
         Ok(impersonated) => impersonated,
         Err(Refusal::Forbidden(status)) => return Err(*status),
@@ -68,6 +70,21 @@ async fn answer(
             answered
         }
     }
+}
+
+/// Nothing here takes long enough to be cut short, but what a client asks for has to make sense.
+fn check_timeout(query: &Query<'_>, target: &Target<'_>) -> Result<(), Status> {
+    const CONNECTIONS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+    let has_no_end = target.resource.as_ref().is_some_and(|resource| {
+        let subresource = resource.subresource.as_deref();
+        resource.verb == Some(Verb::Watch) || subresource.is_some_and(|name| CONNECTIONS.contains(&name))
+    });
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty() && !has_no_end) else {
+        return Ok(());
+    };
+    let timeout = setpoint_cron::duration(text);
+    let refused = |why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}"));
+    timeout.map(drop).map_err(refused)
 }
 
 async fn authorize(
@@ -125,7 +142,7 @@ async fn answer_resource(
         query: parts.query,
         headers: parts.headers,
         body: parts.body,
-        output: negotiate::output(parts.headers, parts.query, served.kind.custom.is_none())?,
+        output: negotiate::output(parts.headers, parts.query, forms(served, subresource))?,
         warnings,
         now,
     };
@@ -139,6 +156,13 @@ async fn answer_resource(
     let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
     served.measured.requests.count(sort, code, parts.server.clock.instant() - began);
     answered.map(|answered| if has_end { compress::answer(parts.headers, answered) } else { answered })
+}
+
+/// Tables are of objects, whole or by their status or scale.
+fn forms(served: &Served, subresource: Option<Subresource>) -> Forms {
+    let is_of_object = matches!(subresource, None | Some(Subresource::Status | Subresource::Scale));
+    let is_stored = served.kind.strategy.creation() == Creation::Object;
+    Forms { objects_in_protobuf: served.kind.custom.is_none(), tables: is_of_object && is_stored }
 }
 
 /// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside.

@@ -142,7 +142,7 @@ fn every(text: &str) -> Result<Duration, BadSchedule> {
 }
 
 /// A duration as Go writes it: `1h30m`, `-1.5s`. What is below zero counts as nothing.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {

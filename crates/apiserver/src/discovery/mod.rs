@@ -90,7 +90,7 @@ pub(crate) fn answer(
     if !any_method && method != Method::GET {
         return Err(Status::method_not_allowed());
     }
-    let output = negotiate::output(headers, query, true)?;
+    let output = negotiate::output(headers, query, negotiate::Forms::ALL)?;
     if output.shape != Shape::Object {
         return Err(negotiate::no_such_object_type());
     }

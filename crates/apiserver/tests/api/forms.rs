@@ -51,6 +51,17 @@ async fn clients_get_the_form_they_want_most() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_no_object_has_no_table() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    assert_eq!(api.get_as(TABLE, &format!("{MAPS}/a")).await.code, 200);
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}).to_string();
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let asked = api.ask(Method::POST, reviews, &[("accept", TABLE)], review).await;
+    assert_eq!(asked.refusal().0, 406);
+}
+
 /// The body of an answer in protobuf.
 async fn protobuf(api: &Api, accept: &str, path: &str) -> Bytes {
     let response = api.send(Method::GET, path, &[("accept", accept)], "").await;

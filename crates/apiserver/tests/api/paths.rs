@@ -45,6 +45,20 @@ async fn paths_lead_nowhere_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_timeout_has_to_be_a_duration() {
+    let api = Api::start().await;
+    for timeout in ["", "0s", "3m", "32s", "1.5s"] {
+        assert_eq!(api.get(&format!("{MAPS}?timeout={timeout}")).await.code, 200, "{timeout}");
+    }
+    for path in [MAPS, "/version"] {
+        let answer = api.get(&format!("{path}?timeout=5")).await;
+        let why = "invalid timeout specified in the request URL - time: missing unit in duration \"5\"";
+        assert_eq!(answer.refusal(), (400, "BadRequest", why), "{path}");
+    }
+    assert_eq!(api.get(&format!("{MAPS}?watch=1&timeout=5&timeoutSeconds=1")).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_path_has_only_its_methods() {
     let api = Api::start().await;
     api.config_map("a", json!({})).await;

@@ -81,13 +81,18 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         let delay = paced.delay(&service).max(batch);
         later.add_after(service, delay);
     });
-    let (own, touched) = (writes.clone(), queue.clone());
+    let (own, touched, of) = (writes.clone(), queue.clone(), services.lister::<Service>());
     endpoints.add_handler(move |event: &Event| {
         let key = event.object().key();
         let news = own.is_news(key, event);
-        // What was there before may have lost its service while nobody looked.
-        let leftover = matches!(event, Event::Added { initial: true, .. });
-        if leftover || (news && matches!(event, Event::Deleted { .. } | Event::Updated { .. })) {
+        let is_due = match event {
+            // What was there before may have lost its service while nobody looked.
+            Event::Added { initial, .. } => *initial,
+            // Without a service it is somebody else's, who may change it at will.
+            Event::Updated { .. } => news && !matches!(of.get(key), Ok(None)),
+            Event::Deleted { .. } => news,
+        };
+        if is_due {
             touched.add(key.clone());
         }
     });

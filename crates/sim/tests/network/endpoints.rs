@@ -126,6 +126,17 @@ fn a_slice_that_was_created_and_not_yet_seen_is_not_created_again() {
     }
 }
 
+#[test]
+fn endpoints_that_somebody_keeps_without_a_service_stay() {
+    World::simulate(1, parts(&["endpoint"]), Vec::new(), async |world| {
+        create(world, "Endpoints", "s", json!({})).await;
+        let labels = json!({"metadata": {"labels": {"colour": "red"}}});
+        crate::land::patch(world, "Endpoints", "s", setpoint::client::Part::Main, labels).await;
+        world.pass(Duration::from_secs(30)).await;
+        until(world, "Endpoints", "s", |kept| kept["metadata"]["labels"]["colour"] == "red").await;
+    });
+}
+
 /// All is said: whoever starts now has nothing to write.
 #[test]
 fn a_restart_in_a_steady_state_writes_nothing() {

@@ -126,10 +126,13 @@ impl Historian {
         self.writes.once_shown(owner.key(), || self.revisions.claimable_by(owner.meta()))
     }
 
-    /// The owners to wake for a change of a revision.
+    /// The owners to wake for a change of a revision. One that somebody makes for an owner waits until there is
+    /// something else to do.
     pub(crate) fn concerned_by<V: Owner>(&self, owners: &Owners<V>, event: &Event) -> Vec<Key> {
+        let has_owner = event.object().meta().controller().is_some();
+        let is_made = has_owner && matches!(event, Event::Added { initial: false, .. });
         let mut keys = owners.concerned_by(event);
-        keys.retain(|owner| self.writes.is_news(owner, event));
+        keys.retain(|owner| self.writes.is_news(owner, event) && (!is_made || self.writes.is_awaited(owner)));
         keys
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use serde_json::{Value, json};
+use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
@@ -82,6 +83,27 @@ fn a_stale_daemon_set_has_at_most_one_pod_on_a_node() {
 #[test]
 fn a_stale_daemon_set_that_surges_has_at_most_two_pods_on_a_node() {
     bears_staleness(CONTROLLERS, surged, |history| at_most(2, history));
+}
+
+/// Whoever makes a revision by hand finds it there until something else happens to the set.
+#[test]
+fn a_revision_that_somebody_makes_stays_until_there_is_something_to_do() {
+    World::simulate(1, parts(CONTROLLERS), Vec::new(), async |world| {
+        create::<DaemonSet>(world, "agent", set(0)).await;
+        until::<DaemonSet>(world, "agent", settled).await;
+        let kind = Kind::of::<ControllerRevision>();
+        let revisions = || world.list(&kind, Some("default"));
+        let mut copy = revisions().await.remove(0);
+        copy["metadata"] = json!({"labels": copy["metadata"]["labels"],
+            "ownerReferences": copy["metadata"]["ownerReferences"]});
+        copy["revision"] = json!(2);
+        create::<ControllerRevision>(world, "copy", copy).await;
+        world.pass(Duration::from_secs(30)).await;
+        assert_eq!(revisions().await.len(), 2);
+        patch::<DaemonSet>(world, "agent", json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+        world.pass(Duration::from_secs(30)).await;
+        assert_eq!(revisions().await.len(), 1);
+    });
 }
 
 #[test]

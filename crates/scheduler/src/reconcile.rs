@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
 use setpoint::historic::{self, Bug};
 use setpoint::queue::limiter::PerKey;
@@ -24,7 +25,7 @@ use crate::ledger::Ledger;
 use crate::parked::{BACKOFF, Change, NodeChange, Parked, asks_differently, is_idle};
 use crate::preempt::Preemption;
 use crate::surroundings::{Sources, Surroundings};
-use crate::view::{NodeView, Pod, PodView};
+use crate::view::{Condition, NodeView, Pod, PodView};
 use crate::volumes::{Preparation, Preparing, Progress, VolumeNeeds, VolumeSources};
 use crate::waiting::Waiting;
 
@@ -429,10 +430,8 @@ impl Scheduler {
     async fn fail(&self, pod: &Pod, message: &str) -> Result<Outcome, ReconcileError> {
         if !already_says(pod, "SchedulerError", message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
-            let conditions = json!([{
-                "type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message,
-            }]);
-            self.patch_status(pod, json!({"conditions": conditions}), "say why it is not bound").await?;
+            let condition = self.condition(pod, "PodScheduled", "False", "SchedulerError", message);
+            self.patch_status(pod, json!({"conditions": [condition]}), "say why it is not bound").await?;
         }
         Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
     }
@@ -558,9 +557,8 @@ impl Scheduler {
         let message = &misfit.message;
         if !already_says(pod, "Unschedulable", message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
-            status["conditions"] = json!([{
-                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
-            }]);
+            status["conditions"] =
+                json!([self.condition(pod, "PodScheduled", "False", "Unschedulable", message)]);
         }
         if status.as_object().is_some_and(|fields| !fields.is_empty()) {
             self.patch_status(pod, status, "say why it fits nowhere").await?;
@@ -593,10 +591,8 @@ impl Scheduler {
             "" => COMPONENT,
             name => name,
         };
-        let condition = json!({
-            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
-        });
+        let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
+        let condition = self.condition(victim, "DisruptionTarget", "True", "PreemptionByScheduler", &message);
         self.patch_status(victim, json!({"conditions": [condition]}), "mark it as preempted").await?;
         let delete = setpoint::client::Delete::of_uid(&*victim.meta().uid);
         let deleted = self.client.delete(&pod_kind(), victim.key(), &delete).await;
@@ -609,12 +605,20 @@ impl Scheduler {
         Ok(())
     }
 
-    async fn patch_status(
-        &self,
-        pod: &Pod,
-        status: serde_json::Value,
-        attempted: &str,
-    ) -> Result<(), ReconcileError> {
+    /// A condition of a pod, which has stood since it first was so.
+    fn condition(&self, pod: &Pod, name: &str, status: &str, reason: &str, message: &str) -> Value {
+        let mut condition = json!({"type": name, "status": status, "reason": reason, "message": message,
+            "observedGeneration": pod.meta().generation});
+        let is_so = |known: &Condition| known.condition_type == name && known.status == status;
+        if !pod.status.conditions.iter().any(is_so) {
+            let now = self.desk.clock.now();
+            condition["lastTransitionTime"] =
+                Timestamp::from_second(now.as_second()).unwrap_or(now).to_string().into();
+        }
+        condition
+    }
+
+    async fn patch_status(&self, pod: &Pod, status: Value, attempted: &str) -> Result<(), ReconcileError> {
         let patch = Patch::strategic(&json!({"metadata": {"uid": &pod.meta().uid}, "status": status}));
         let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
         unless_gone(written, format!("patch the status of pod {}: {attempted}", pod.key())).map(drop)

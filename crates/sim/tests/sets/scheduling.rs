@@ -109,6 +109,10 @@ fn a_pod_that_may_not_preempt_waits_and_says_so() {
         let expected = "0/1 nodes are available: 1 Insufficient cpu. \
                         no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.";
         until::<Pod>(world, "waits", |pod| condition(pod) == ("Unschedulable", expected)).await;
+        let waits = world.get(&Kind::of::<Pod>(), &key("waits")).await.expect("it waits");
+        let told = &waits["status"]["conditions"][0];
+        assert_eq!(told["observedGeneration"], 1, "{told}");
+        assert!(told["lastTransitionTime"].is_string(), "{told}");
         let gone = setpoint::client::Delete::default();
         world.client().delete(&Kind::of::<Pod>(), &key("low"), &gone).await.expect("the user's own call");
         until::<Pod>(world, "waits", runs).await;

@@ -73,7 +73,8 @@ pub(crate) fn rejection(pod: &Needs, host: &Host<'_>) -> Option<Rejection> {
     })
 }
 
-fn shortage(pod: &Needs, host: &Host<'_>) -> Option<Rejection> {
+/// What the node has too little of for a pod.
+pub(crate) fn shortage(pod: &Needs, host: &Host<'_>) -> Option<Rejection> {
     let mut used = Amount::default();
     host.others.iter().for_each(|other| used.add(&other.demand()));
     let (wants, has) = (pod.demand(), &host.allocatable);

@@ -15,7 +15,7 @@ use setpoint_placement::Amount;
 use tokio_util::sync::CancellationToken;
 
 use crate::address::{Addresses, Ranges};
-use crate::admission::{Host, Needs, Rejection, rejection};
+use crate::admission::{Host, Needs, Rejection, rejection, shortage};
 use crate::container::{CRASH_LOOP, PULL_FAILED, State};
 use crate::fleet::{Fleet, host_ip};
 use crate::lifecycle::{Obstacle, PodNow, Step, next, rejected};
@@ -147,10 +147,12 @@ impl Agent {
         (waited / 2).clamp(LOOK_AGAIN, LOOK_AGAIN_AT_MOST)
     }
 
-    /// Why the node does not take the pod. What was scheduled onto it fits.
+    /// Why the node does not take the pod. What was scheduled onto it fits beside the others, but somebody may have
+    /// bound a pod that fits on no node at all.
     fn rejection(&self, pod: &Cached<PodView>) -> Result<Option<Rejection>, ReconcileError> {
         let is_new = pod.status.start_time.is_none() && matches!(pod.status.phase.as_str(), "" | "Pending");
-        if !is_new || pod.is_true("PodScheduled") || pod.meta().is_being_deleted() {
+        let is_bound = pod.is_true("PodScheduled");
+        if !is_new || pod.meta().is_being_deleted() || is_bound && !pod.object().mentions("\"requests\":{") {
             return Ok(None);
         }
         let name = &*pod.spec.node_name;
@@ -159,7 +161,7 @@ impl Agent {
             let ended = matches!(other.status.phase.as_str(), "Succeeded" | "Failed");
             other.spec.node_name == name && !ended && other.status.start_time.is_some()
         };
-        let others = self.pods.list(None)?;
+        let others = if is_bound { Vec::new() } else { self.pods.list(None)? };
         let others = others.iter().filter(is_there).map(|other| other.object().decode::<Needs>());
         let host = Host {
             name,
@@ -168,7 +170,8 @@ impl Agent {
             allocatable: Amount::of(&node.status.allocatable),
             others: others.collect::<Result<_, _>>()?,
         };
-        Ok(rejection(&pod.object().decode::<Needs>()?, &host))
+        let needs = pod.object().decode::<Needs>()?;
+        Ok(if is_bound { shortage(&needs, &host) } else { rejection(&needs, &host) })
     }
 
     async fn reject(

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::view::{Container, Probe};
+use crate::program::Ending;
+use crate::view::{Container, PodView, Probe};
 
 /// The annotations, by name. Durations are written `500ms`, `2s`, `1m`, or as plain seconds.
 ///
@@ -67,6 +68,7 @@ pub(crate) struct Exit {
     pub(crate) code: i32,
     /// Only this many times.
     pub(crate) times: Option<u32>,
+    pub(crate) message: Box<str>,
 }
 
 /// What annotations say about a container: one that cannot be read counts as absent, for a node runs what it gets.
@@ -107,41 +109,58 @@ fn says_anything(annotations: &BTreeMap<String, String>) -> bool {
 }
 
 impl PodBehaviour {
-    pub(crate) fn of(annotations: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn of(pod: &PodView) -> Self {
+        let annotations = &pod.metadata.annotations;
+        let stops_after = pod.spec.containers.iter().map(|container| container.stops_after).max();
+        let stops_after = stops_after.unwrap_or_default();
         if !says_anything(annotations) {
-            return Self::default();
+            return Self { start_after: Duration::ZERO, terminate_after: stops_after };
         }
-        let duration = |name| annotations.get(name).and_then(|text| parse_duration(text)).unwrap_or_default();
+        let duration = |name| annotations.get(name).and_then(|text| parse_duration(text));
         Self {
-            start_after: duration(annotation::START_AFTER),
-            terminate_after: duration(annotation::TERMINATE_AFTER),
+            start_after: duration(annotation::START_AFTER).unwrap_or_default(),
+            terminate_after: duration(annotation::TERMINATE_AFTER).unwrap_or(stops_after),
         }
     }
 }
 
 impl Behaviour {
-    /// Of a container that makes up the pod.
-    pub(crate) fn of_main(annotations: &BTreeMap<String, String>, container: &str) -> Self {
-        match says_anything(annotations) {
-            true => Said { annotations, container, is_main: true }.behaviour(),
-            false => Self::default(),
-        }
+    /// Of a container that makes up the pod, and whose program ends like this.
+    pub(crate) fn of_main(
+        annotations: &BTreeMap<String, String>,
+        container: &Container,
+        ending: Option<Ending>,
+    ) -> Self {
+        Self::said(annotations, container, true).or_exits(ending)
     }
 
     /// Of an init container: one that is no sidecar ends by itself.
-    pub(crate) fn of_init(annotations: &BTreeMap<String, String>, container: &Container) -> Self {
-        let mut behaviour = match says_anything(annotations) {
-            true => Said { annotations, container: &container.name, is_main: false }.behaviour(),
+    pub(crate) fn of_init(
+        annotations: &BTreeMap<String, String>,
+        container: &Container,
+        ending: Option<Ending>,
+    ) -> Self {
+        let done = || Ending { after: INIT_TAKES, code: 0, message: Box::default() };
+        let is_known = container.program.is_some() || container.is_sidecar();
+        let ending = if is_known { ending } else { Some(done()) };
+        Self::said(annotations, container, false).or_exits(ending)
+    }
+
+    fn said(annotations: &BTreeMap<String, String>, container: &Container, is_main: bool) -> Self {
+        match says_anything(annotations) {
+            true => Said { annotations, container: &container.name, is_main }.behaviour(),
             false => Self::default(),
-        };
-        if behaviour.exits.is_none() && !container.is_sidecar() {
-            behaviour.exits = Some(Exit { after: INIT_TAKES, code: 0, times: None });
         }
-        behaviour
+    }
+
+    /// What annotations say comes before what is known of the program.
+    fn or_exits(mut self, ending: Option<Ending>) -> Self {
+        self.exits = self.exits.or_else(|| ending.map(Exit::from));
+        self
     }
 
     /// When a container that runs since then has started up, and when it is ready, if ever. Probes find what they
-    /// look for when they first look.
+    /// look for when they first look, unless they run a command that fails.
     pub(crate) fn readiness(
         &self,
         container: &Container,
@@ -152,7 +171,15 @@ impl Behaviour {
         };
         let started = since + delay(container.startup_probe);
         let probed = since + delay(container.readiness_probe);
-        (started, (!self.never_ready).then(|| started.max(probed).max(since + self.ready_after)))
+        let fails = container.readiness_probe.is_some_and(|probe| probe.is_bound_to_fail);
+        let is_ever_ready = !self.never_ready && !fails;
+        (started, is_ever_ready.then(|| started.max(probed).max(since + self.ready_after)))
+    }
+}
+
+impl From<Ending> for Exit {
+    fn from(Ending { after, code, message }: Ending) -> Self {
+        Self { after: after.max(A_MOMENT), code, times: None, message }
     }
 }
 
@@ -164,7 +191,8 @@ impl Exit {
             return None;
         }
         let times = said.text(annotation::EXIT_TIMES).and_then(|text| text.parse().ok());
-        Some(Self { after: run_for.unwrap_or(A_MOMENT), code: code.unwrap_or(0), times })
+        let after = run_for.unwrap_or(A_MOMENT);
+        Some(Self { after, code: code.unwrap_or(0), times, message: Box::default() })
     }
 
     /// Whether containers that were already restarted `restarts` times exit once more.
@@ -193,7 +221,7 @@ mod tests {
     use super::*;
 
     fn behaviour(annotations: &[(&str, &str)]) -> Behaviour {
-        Behaviour::of_main(&annotated(annotations), "c")
+        Behaviour::of_main(&annotated(annotations), &Container::default(), None)
     }
 
     fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -208,15 +236,17 @@ mod tests {
             ("node.setpoint.dev/exit-code.setup", "3"),
         ]);
         let code = |behaviour: Behaviour| behaviour.exits.map(|exit| exit.code);
-        assert_eq!(code(Behaviour::of_main(&said, "other")), Some(1));
-        assert_eq!(code(Behaviour::of_main(&said, "web")), Some(2));
-        let init = |name: &str, policy: &str| {
+        let container = |name: &str, policy: &str| {
             let (name, restart_policy) = (name.to_owned(), policy.to_owned());
             Container { name, restart_policy, ..Container::default() }
         };
-        assert_eq!(code(Behaviour::of_init(&said, &init("setup", ""))), Some(3));
-        assert_eq!(code(Behaviour::of_init(&said, &init("other", ""))), Some(0));
-        assert_eq!(code(Behaviour::of_init(&said, &init("proxy", "Always"))), None);
+        let ending = || Some(Ending { after: A_MOMENT, code: 9, message: Box::default() });
+        assert_eq!(code(Behaviour::of_main(&said, &container("other", ""), ending())), Some(1));
+        assert_eq!(code(Behaviour::of_main(&said, &container("web", ""), None)), Some(2));
+        assert_eq!(code(Behaviour::of_init(&said, &container("setup", ""), ending())), Some(3));
+        assert_eq!(code(Behaviour::of_init(&said, &container("other", ""), None)), Some(0));
+        assert_eq!(code(Behaviour::of_init(&said, &container("proxy", "Always"), None)), None);
+        assert_eq!(code(Behaviour::of_main(&BTreeMap::new(), &container("web", ""), ending())), Some(9));
     }
 
     #[test]
@@ -234,7 +264,7 @@ mod tests {
     #[test]
     fn an_exit_code_alone_makes_containers_exit_after_a_moment() {
         let exits = behaviour(&[(annotation::EXIT_CODE, "3")]).exits.expect("exits");
-        assert_eq!(exits, Exit { after: A_MOMENT, code: 3, times: None });
+        assert_eq!(exits, Exit { after: A_MOMENT, code: 3, times: None, message: Box::default() });
         assert_eq!(behaviour(&[]).exits, None);
     }
 

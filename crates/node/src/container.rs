@@ -34,6 +34,8 @@ pub(crate) enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     pub(crate) code: i32,
+    /// What it left to be said about it.
+    pub(crate) message: Box<str>,
     pub(crate) started: Option<Timestamp>,
     pub(crate) finished: Timestamp,
 }
@@ -134,10 +136,13 @@ impl Standing {
 
     /// The same, ended.
     pub(crate) fn ended(mut self, code: i32, now: Timestamp) -> Self {
-        if let State::Running { since } = self.state {
-            self.state = State::Terminated(Exit { code, started: Some(since), finished: now });
-        } else if self.exit().is_none() {
-            self.state = State::Terminated(Exit { code, started: None, finished: now });
+        let started = match self.state {
+            State::Running { since } => Some(since),
+            _ => None,
+        };
+        if self.exit().is_none() {
+            let message = Box::default();
+            self.state = State::Terminated(Exit { code, message, started, finished: now });
         }
         (self.ready, self.started) = (false, false);
         self
@@ -208,7 +213,8 @@ impl Standing {
     ) -> (Self, Option<Timestamp>) {
         let exits = life.behaviour.exits.as_ref().filter(|exit| exit.happens_after(self.restarts));
         if let Some(exit) = exits.filter(|exit| now >= since + exit.after) {
-            return self.exited(Exit { code: exit.code, started: Some(since), finished: now }, life);
+            let (code, message) = (exit.code, exit.message.clone());
+            return self.exited(Exit { code, message, started: Some(since), finished: now }, life);
         }
         let (started, ready) = life.behaviour.readiness(life.container, since);
         self.started = now >= started;
@@ -237,7 +243,8 @@ impl Standing {
 impl Exit {
     fn of(terminated: &Terminated) -> Self {
         let finished = terminated.finished_at.unwrap_or(Timestamp::UNIX_EPOCH);
-        Self { code: terminated.exit_code, started: terminated.started_at, finished }
+        let message = terminated.message.clone();
+        Self { code: terminated.exit_code, message, started: terminated.started_at, finished }
     }
 
     pub(crate) fn reason(&self) -> &'static str {
@@ -279,8 +286,8 @@ mod tests {
 
     fn advanced(standing: Standing, annotations: &[(&str, &str)], restarts: Restarts, at: i64) -> Standing {
         let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let behaviour = Behaviour::of_main(&annotations, "c");
         let container = Container { name: "c".into(), image: "i".into(), ..Container::default() };
+        let behaviour = Behaviour::of_main(&annotations, &container, None);
         let life = Life {
             container: &container,
             behaviour: &behaviour,
@@ -323,6 +330,7 @@ mod tests {
         let check = |restarts: u32, ran: i64, expected: u64| {
             let exit = Exit {
                 code: 1,
+                message: Box::default(),
                 started: Some(now() - Duration::from_secs(ran.unsigned_abs())),
                 finished: now(),
             };

@@ -121,10 +121,17 @@ impl Fleet {
     ) -> Result<Option<Box<str>>, ClientError> {
         let renewed = self.renew_in_earnest(name, lease).await;
         match renewed {
-            Ok(()) if !self.outages.is_thought_lost(name) => Ok(None),
+            Ok(()) if !self.outages.is_thought_lost(name) => self.offer(name).await.map(|()| None),
             Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
             _ => self.register(index, name).await.map(Some),
         }
+    }
+
+    /// Writes what the node offers, where that has changed.
+    async fn offer(&self, name: &str) -> Result<(), ClientError> {
+        let Some(change) = self.outages.offer(name) else { return Ok(()) };
+        let patch = Patch::Strategic(change.to_string().into());
+        self.client.patch_and_forget(&node_kind(), &Key::cluster(name), Part::Status, patch).await
     }
 
     /// A heartbeat, tried again at once as the kubelet does: a lease of which four renewals in a row are lost makes

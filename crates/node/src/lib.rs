@@ -3,9 +3,12 @@
 //! ```text
 //!  fleet.rs      Node objects and heartbeat leases, for all nodes from one task
 //!  agent.rs      the reconciler of bound pods: one key at a time, no task per pod or node
+//!  offer.rs      pure: what nodes offer beyond what they have by themselves
 //!  outage.rs     nodes that are made to fail
 //!  view.rs       what is read of pods
 //!  behaviour.rs  what a pod's annotations ask of its node
+//!  program.rs    pure: what a container's command does, where that can be told
+//!  shell.rs      pure: the scripts that commands are
 //!  admission.rs  pure: whether the node takes a pod that nobody scheduled
 //!  sources.rs    pure: what has to be there before a pod starts
 //!  lifecycle.rs  pure: where a pod stands and what is next
@@ -28,7 +31,10 @@ mod behaviour;
 mod container;
 mod fleet;
 mod lifecycle;
+mod offer;
 mod outage;
+mod program;
+mod shell;
 mod sources;
 mod status;
 mod usage;

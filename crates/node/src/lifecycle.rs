@@ -16,6 +16,7 @@ use setpoint::Metadata;
 
 use crate::behaviour::{Behaviour, PodBehaviour};
 use crate::container::{Life, Restarts, Standing, State};
+use crate::program::{self, Ending};
 use crate::view::{Container, ContainerStatus, PodView};
 
 /// What the node does about a pod now.
@@ -56,7 +57,7 @@ pub(crate) enum Obstacle {
 /// What is next for a pod.
 pub(crate) fn next(meta: &Metadata, pod: &PodView, obstacle: Option<&Obstacle>, now: Timestamp) -> Step {
     let finished = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-    let behaviour = PodBehaviour::of(&pod.metadata.annotations);
+    let behaviour = PodBehaviour::of(pod);
     match (meta.deletion_timestamp, finished) {
         (Some(_), true) => Step::Remove,
         (Some(deadline), false) => stop(meta, deadline, pod, &behaviour, now),
@@ -211,13 +212,13 @@ impl Lives<'_> {
         let past = next.main.iter().any(Standing::has_run);
         for (container, standing) in self.pod.spec.init_containers.iter().zip(&mut next.init) {
             if container.is_sidecar() {
-                let behaviour = Behaviour::of_init(&self.pod.metadata.annotations, container);
+                let behaviour = self.init_behaviour(container, standing);
                 self.advance(container, &behaviour, Restarts::Always, standing);
                 if !past && !standing.started {
                     return false;
                 }
             } else if !past && standing.exit().is_none_or(|exit| exit.code != 0) {
-                let behaviour = Behaviour::of_init(&self.pod.metadata.annotations, container);
+                let behaviour = self.init_behaviour(container, standing);
                 // One that has succeeded is not started again, whatever the policy.
                 let restarts = match Restarts::of(&self.pod.spec.restart_policy) {
                     Restarts::Never => Restarts::Never,
@@ -234,10 +235,22 @@ impl Lives<'_> {
         true
     }
 
+    fn init_behaviour(&self, container: &Container, standing: &Standing) -> Behaviour {
+        let ending = self.ending(container, standing);
+        Behaviour::of_init(&self.pod.metadata.annotations, container, ending)
+    }
+
+    /// How this run of a container ends by itself, as far as its program is known.
+    fn ending(&self, container: &Container, standing: &Standing) -> Option<Ending> {
+        let pod = program::Pod { meta: self.meta, annotations: &self.pod.metadata.annotations };
+        container.program.as_ref()?.ending(pod, standing.restarts)
+    }
+
     fn run(&mut self, next: &mut PodNow) {
         let restarts = Restarts::of(&self.pod.spec.restart_policy);
         for (container, standing) in self.pod.spec.containers.iter().zip(&mut next.main) {
-            let behaviour = Behaviour::of_main(&self.pod.metadata.annotations, &container.name);
+            let ending = self.ending(container, standing);
+            let behaviour = Behaviour::of_main(&self.pod.metadata.annotations, container, ending);
             self.advance(container, &behaviour, restarts, standing);
         }
     }

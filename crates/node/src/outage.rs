@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::Value;
 use setpoint::Event;
 use setpoint_placement::{Resources, Taint};
 
 use crate::behaviour::annotation::FAILED;
+use crate::offer::change;
 
 /// How nodes are, as their objects have it. Cheap to clone; bounded by the number of nodes.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,8 @@ struct Known {
     failing: BTreeSet<Box<str>>,
     /// Not ready as far as anybody knows, whether they fail or not.
     thought_lost: BTreeSet<Box<str>>,
+    /// What nodes have yet to write about what they offer.
+    offers: BTreeMap<Box<str>, Value>,
 }
 
 /// What is read of a Node object.
@@ -51,6 +55,7 @@ pub(crate) struct NodeSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeStatus {
+    capacity: Resources,
     pub(crate) allocatable: Resources,
     conditions: Vec<Condition>,
 }
@@ -84,6 +89,12 @@ impl Outages {
         !known.thought_lost.is_empty() && known.thought_lost.contains(node)
     }
 
+    /// What the node has to write about what it offers.
+    pub(crate) fn offer(&self, node: &str) -> Option<Value> {
+        let known = self.0.lock();
+        known.offers.get(node).cloned()
+    }
+
     /// Follows a change of a Node object; true if the node has just recovered.
     pub(crate) fn follow(&self, event: &Event) -> bool {
         let object = event.object();
@@ -93,6 +104,10 @@ impl Outages {
         match node.is_some_and(NodeView::is_ready) {
             true => known.thought_lost.remove(name),
             false => known.thought_lost.insert(name.into()),
+        };
+        match node.and_then(|node| change(&node.status.capacity, &node.status.allocatable)) {
+            Some(change) => known.offers.insert(name.into(), change),
+            None => known.offers.remove(name),
         };
         match node.is_some_and(NodeView::fails) {
             true => {

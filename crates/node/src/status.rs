@@ -1,7 +1,8 @@
 //! The status a kubelet would write for how a pod stands. Pure.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use setpoint::Cached;
 
 use crate::container::{Exit, Standing, State};
@@ -32,14 +33,14 @@ pub(crate) fn status_patch(pod: &Cached<PodView>, next: &PodNow, place: &Place<'
         status["hostIP"] = place.host_ip.into();
         status["hostIPs"] = json!([{"ip": place.host_ip}]);
         status["conditions"] = conditions(pod, next, now);
-        let resized = resources_of(pod);
-        status["containerStatuses"] = statuses(&pod.spec.containers, &next.main, &resized);
+        let given = Given::to(pod);
+        status["containerStatuses"] = statuses(&pod.spec.containers, &next.main, &given);
         if !next.init.is_empty() {
-            status["initContainerStatuses"] = statuses(&pod.spec.init_containers, &next.init, &resized);
+            status["initContainerStatuses"] = statuses(&pod.spec.init_containers, &next.init, &given);
         }
         if !next.ephemeral.is_empty() {
             status["ephemeralContainerStatuses"] =
-                statuses(&pod.spec.ephemeral_containers, &next.ephemeral, &resized);
+                statuses(&pod.spec.ephemeral_containers, &next.ephemeral, &given);
         }
         if let Some(first) = place.pod_ips.first() {
             status["podIP"] = first.as_str().into();
@@ -54,27 +55,54 @@ fn second(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// The resources of a pod that was changed after it was made, by container: it has what it asks for at once.
-fn resources_of(pod: &Cached<PodView>) -> Value {
-    if pod.meta().generation <= 1 {
-        return Value::Null;
-    }
-    pod.object().decode::<Value>().map_or(Value::Null, |mut pod| pod["spec"].take())
+/// The resources that containers have: what they ask for, at once.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Given {
+    spec: GivenSpec,
 }
 
-fn conditions(pod: &PodView, next: &PodNow, now: Timestamp) -> Value {
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GivenSpec {
+    containers: Vec<GivenContainer>,
+    init_containers: Vec<GivenContainer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GivenContainer {
+    name: Box<str>,
+    resources: Map<String, Value>,
+}
+
+impl Given {
+    /// Many pods ask for nothing.
+    fn to(pod: &Cached<PodView>) -> Self {
+        match pod.object().mentions("\"resources\":{\"") {
+            true => pod.object().decode().unwrap_or_default(),
+            false => Self::default(),
+        }
+    }
+
+    fn resources(&self, container: &str) -> Map<String, Value> {
+        let mut all = self.spec.containers.iter().chain(&self.spec.init_containers);
+        let own = all.find(|other| *other.name == *container);
+        own.map_or_else(Map::new, |own| own.resources.clone())
+    }
+}
+
+fn conditions(pod: &Cached<PodView>, next: &PodNow, now: Timestamp) -> Value {
     let (initialized, ready) = (initialized(pod, next), containers_ready(pod, next));
     let pod_ready = if ready.is_none() { gates_open(pod) } else { ready.clone() };
-    let mut conditions = vec![
+    let conditions = [
         condition(pod, "PodReadyToStartContainers", (!next.has_network).then(|| ("", String::new())), now),
         condition(pod, "Initialized", initialized, now),
         condition(pod, "Ready", pod_ready, now),
         condition(pod, "ContainersReady", ready, now),
+        condition(pod, "PodScheduled", None, now),
     ];
-    if !pod.is_true("PodScheduled") {
-        conditions.push(condition(pod, "PodScheduled", None, now));
-    }
-    conditions.into()
+    Value::Array(conditions.into())
 }
 
 /// Why a condition does not hold: reason and message.
@@ -133,9 +161,12 @@ fn gates_open(pod: &PodView) -> Unmet {
 }
 
 /// The transition time moves only when the condition does.
-fn condition(pod: &PodView, condition_type: &str, unmet: Unmet, now: Timestamp) -> Value {
+fn condition(pod: &Cached<PodView>, condition_type: &str, unmet: Unmet, now: Timestamp) -> Value {
     let status = if unmet.is_none() { "True" } else { "False" };
     let mut condition = json!({"type": condition_type, "status": status});
+    if pod.meta().generation != 0 {
+        condition["observedGeneration"] = pod.meta().generation.into();
+    }
     if pod.condition(condition_type).is_none_or(|shown| shown.status != status) {
         condition["lastTransitionTime"] = second(now).into();
     }
@@ -147,15 +178,11 @@ fn condition(pod: &PodView, condition_type: &str, unmet: Unmet, now: Timestamp) 
     condition
 }
 
-fn statuses(containers: &[Container], standings: &[Standing], resized: &Value) -> Value {
-    containers
-        .iter()
-        .zip(standings)
-        .map(|(container, standing)| status(container, standing, resized))
-        .collect()
+fn statuses(containers: &[Container], standings: &[Standing], given: &Given) -> Value {
+    containers.iter().zip(standings).map(|(container, standing)| status(container, standing, given)).collect()
 }
 
-fn status(container: &Container, standing: &Standing, resized: &Value) -> Value {
+fn status(container: &Container, standing: &Standing, given: &Given) -> Value {
     let created = standing.has_run();
     let mut status = json!({
         "name": container.name,
@@ -172,19 +199,14 @@ fn status(container: &Container, standing: &Standing, resized: &Value) -> Value 
     if let Some(exit) = &standing.last {
         status["lastState"] = json!({"terminated": terminated(exit)});
     }
-    if let Some(resources) = resources(container, resized).filter(|_| standing.is_running()) {
+    if standing.is_running() {
+        let resources = given.resources(&container.name);
         if let Some(requests) = resources.get("requests") {
             status["allocatedResources"] = requests.clone();
         }
-        status["resources"] = resources.clone();
+        status["resources"] = Value::Object(resources);
     }
     status
-}
-
-fn resources<'a>(container: &Container, spec: &'a Value) -> Option<&'a Value> {
-    let all = ["containers", "initContainers"].into_iter().filter_map(|kind| spec[kind].as_array());
-    let own = all.flatten().find(|other| other["name"] == container.name.as_str())?;
-    own.get("resources").filter(|resources| resources.as_object().is_some_and(|some| !some.is_empty()))
 }
 
 fn state(state: &State) -> Value {
@@ -201,6 +223,9 @@ fn terminated(exit: &Exit) -> Value {
         json!({"exitCode": exit.code, "reason": exit.reason(), "finishedAt": second(exit.finished)});
     if let Some(started) = exit.started {
         terminated["startedAt"] = second(started).into();
+    }
+    if !exit.message.is_empty() {
+        terminated["message"] = (*exit.message).into();
     }
     terminated
 }

@@ -1,9 +1,12 @@
 //! What a node reads of a pod. Kept with the pod, so it is small: what is needed once is read once, elsewhere.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+
+use crate::program::{Mount, Program, Variable, outcome, script};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -35,7 +38,7 @@ pub(crate) struct Spec {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "Declared")]
 pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) image: String,
@@ -43,12 +46,103 @@ pub(crate) struct Container {
     pub(crate) restart_policy: String,
     pub(crate) startup_probe: Option<Probe>,
     pub(crate) readiness_probe: Option<Probe>,
+    /// What it runs, if that might end by itself.
+    pub(crate) program: Option<Box<Program>>,
+    /// How long what it does before it is stopped takes, as far as that is known.
+    pub(crate) stops_after: Duration,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Declared {
+    name: String,
+    image: String,
+    restart_policy: String,
+    startup_probe: Option<Probe>,
+    readiness_probe: Option<Probe>,
+    command: Vec<String>,
+    args: Vec<String>,
+    env: Vec<Variable>,
+    volume_mounts: Vec<Mount>,
+    termination_message_path: Box<str>,
+    termination_message_policy: Box<str>,
+    lifecycle: Lifecycle,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Lifecycle {
+    pre_stop: Hook,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Hook {
+    sleep: Sleep,
+    exec: Option<Exec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Sleep {
+    seconds: u32,
+}
+
+impl Hook {
+    fn takes(self) -> Duration {
+        let run = self.exec.and_then(Exec::outcome).map_or(Duration::ZERO, |(takes, _)| takes);
+        run.max(Duration::from_secs(self.sleep.seconds.into()))
+    }
+}
+
+impl From<Declared> for Container {
+    fn from(declared: Declared) -> Self {
+        let Declared { name, image, restart_policy, startup_probe, readiness_probe, .. } = declared;
+        let is_log_message = &*declared.termination_message_policy == "FallbackToLogsOnError";
+        let program = script(declared.command, declared.args).map(|script| Program {
+            script,
+            environment: declared.env,
+            mounts: declared.volume_mounts,
+            message_path: declared.termination_message_path,
+            is_log_message,
+        });
+        let (program, stops_after) = (program.map(Box::new), declared.lifecycle.pre_stop.takes());
+        Self { name, image, restart_policy, startup_probe, readiness_probe, program, stops_after }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "DeclaredProbe")]
 pub(crate) struct Probe {
     pub(crate) initial_delay_seconds: u32,
+    /// It runs a command that is known to fail.
+    pub(crate) is_bound_to_fail: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DeclaredProbe {
+    initial_delay_seconds: u32,
+    exec: Option<Exec>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Exec {
+    command: Vec<String>,
+}
+
+impl Exec {
+    fn outcome(self) -> Option<(Duration, i32)> {
+        outcome(&script(self.command, Vec::new())?)
+    }
+}
+
+impl From<DeclaredProbe> for Probe {
+    fn from(DeclaredProbe { initial_delay_seconds, exec }: DeclaredProbe) -> Self {
+        let is_bound_to_fail = exec.and_then(Exec::outcome).is_some_and(|(_, code)| code != 0);
+        Self { initial_delay_seconds, is_bound_to_fail }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,6 +209,7 @@ pub(crate) struct Waiting {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Terminated {
     pub(crate) exit_code: i32,
+    pub(crate) message: Box<str>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) finished_at: Option<Timestamp>,
 }

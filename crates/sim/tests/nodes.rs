@@ -129,6 +129,38 @@ fn a_pod_that_does_not_fit_where_it_was_put_is_refused() {
     });
 }
 
+/// Who binds a pod to a node that is too small for it is told so by the node.
+#[test]
+fn a_pod_that_is_bound_to_a_node_that_is_too_small_is_refused() {
+    World::simulate(1, one_node(), Vec::new(), async |world| {
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000"}}});
+        let key = create(world, "huge", json!({"containers": [container], "schedulerName": "mine"})).await;
+        let binding = json!({"metadata": {"name": "huge"}, "target": {"kind": "Node", "name": "node-0"}});
+        let pods = Kind::of::<Pod>();
+        world.client().post(&pods, &key, Part::Binding, &binding).await.expect("it is bound");
+        world.until(&pods, &key, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")).await;
+        let refused = world.get(&pods, &key).await.expect("it stays");
+        assert_eq!(refused["status"]["reason"], "OutOfcpu");
+    });
+}
+
+/// Who adds something to what a node has gets it for pods.
+#[test]
+fn a_resource_that_is_added_to_a_nodes_capacity_can_be_had() {
+    World::simulate(1, one_node(), Vec::new(), async |world| {
+        let node = Key::cluster("node-0");
+        world.until(&Kind::of::<Node>(), &node, |node| node.is_some_and(|node| ready(node, "True"))).await;
+        let patch = json!({"status": {"capacity": {"example.com/gpu": "2"}}});
+        let patch = Patch::Merge(patch.to_string().into());
+        world.client().patch(&Kind::of::<Node>(), &node, Part::Status, patch).await.expect("it is there");
+        let amount = json!({"limits": {"example.com/gpu": 2}, "requests": {"example.com/gpu": 2}});
+        let container = json!({"name": "c", "image": "i", "resources": amount});
+        let key = create(world, "p", json!({"containers": [container]})).await;
+        let runs = |pod: Option<&Value>| pod.is_some_and(|pod| pod["status"]["phase"] == "Running");
+        world.until(&Kind::of::<Pod>(), &key, runs).await;
+    });
+}
+
 /// A container that crashes again and again comes back, later each time.
 #[test]
 fn a_crashing_container_is_restarted_with_growing_back_off() {

@@ -165,6 +165,25 @@ fn containers_exit_and_are_restarted_each_on_its_own() {
 }
 
 #[test]
+fn commands_that_are_known_end_by_themselves_and_annotations_come_before_them() {
+    let spec = json!({"restartPolicy": "Never",
+        "initContainers": [{"name": "setup", "command": ["sleep", "3"]}],
+        "containers": [{"name": "c", "command": ["sh", "-c", "echo -n gone > /log; sleep 2; exit 3"],
+                        "terminationMessagePath": "/log"}]});
+    let mut pod = Watched::new(json!({}), spec.clone());
+    pod.settle();
+    assert_eq!(pod.after(2).shown(), "0/1 Init:0/1 0 Pending");
+    assert_eq!(pod.after(1).shown(), "1/1 Running 0 Running");
+    assert_eq!(pod.after(2).shown(), "0/1 Error 0 Failed");
+    let ended = &pod.pod["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&ended["exitCode"], &ended["message"]), (&json!(3), &json!("gone")));
+    let mut told = Watched::new(json!({"node.setpoint.dev/run-for": "9s"}), spec);
+    told.settle();
+    assert_eq!(told.after(3).after(3).shown(), "1/1 Running 0 Running");
+    assert_eq!(told.after(6).shown(), "0/1 Completed 0 Succeeded");
+}
+
+#[test]
 fn a_pod_is_over_when_no_container_is_restarted_and_its_sidecars_end_with_it() {
     let spec = json!({"containers": [{"name": "c"}], "restartPolicy": "Never",
                       "initContainers": [{"name": "proxy", "restartPolicy": "Always"}]});
@@ -189,9 +208,14 @@ fn readiness_comes_when_probes_first_look_or_never() {
     assert_eq!(pod.after(15).shown(), "1/1 Running 0 Running");
     let mut slow = Watched::new(json!({"node.setpoint.dev/ready-after": "90s"}), one());
     assert_eq!(slow.settle(), Step::Wait(Duration::from_secs(90)));
-    let mut never = Watched::new(json!({"node.setpoint.dev/never-ready": "true"}), one());
-    assert_eq!(never.settle(), Step::Rest);
-    assert_eq!(never.shown(), "0/1 Running 0 Running");
+    let fails =
+        json!({"containers": [{"name": "c", "readinessProbe": {"exec": {"command": ["/bin/false"]}}}]});
+    for (annotations, spec) in [(json!({"node.setpoint.dev/never-ready": "true"}), one()), (json!({}), fails)]
+    {
+        let mut never = Watched::new(annotations, spec);
+        assert_eq!(never.settle(), Step::Rest);
+        assert_eq!(never.shown(), "0/1 Running 0 Running");
+    }
 }
 
 #[test]
@@ -258,15 +282,30 @@ fn a_deleted_pod_stops_within_its_grace_period_and_is_then_removed() {
 }
 
 #[test]
+fn a_deleted_pod_does_first_what_it_has_to_do_before_it_stops() {
+    for hook in [json!({"sleep": {"seconds": 20}}), json!({"exec": {"command": ["sh", "-c", "sleep 20"]}})] {
+        let spec = json!({"containers": [{"name": "c", "lifecycle": {"preStop": hook}}]});
+        let mut pod = Watched::new(json!({}), spec);
+        pod.settle();
+        pod.pod["metadata"]["deletionTimestamp"] = "2025-01-01T00:01:30Z".into();
+        pod.pod["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        assert_eq!(pod.settle(), Step::Wait(Duration::from_secs(20)));
+    }
+}
+
+#[test]
 fn a_container_to_look_around_with_runs_and_a_resize_is_shown() {
     let mut pod = Watched::new(json!({}), one());
     pod.settle();
+    assert_eq!(pod.pod["status"]["containerStatuses"][0]["resources"], json!({}));
     pod.pod["metadata"]["generation"] = 2.into();
     pod.pod["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "d"}]);
     pod.pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "2"}});
     assert_eq!(pod.settle(), Step::Rest);
     let status = &pod.pod["status"];
     assert_eq!(status["observedGeneration"], 2);
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    assert!(conditions.iter().all(|condition| condition["observedGeneration"] == 2), "{conditions:?}");
     assert!(status["ephemeralContainerStatuses"][0]["state"]["running"].is_object());
     assert_eq!(status["containerStatuses"][0]["resources"], json!({"requests": {"cpu": "2"}}));
     assert_eq!(status["containerStatuses"][0]["allocatedResources"], json!({"cpu": "2"}));

@@ -1,0 +1,500 @@
+//! What a container's command does, where that follows from reading it. Pure.
+//!
+//! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few commands on files, and scripts of them for
+//! `sh -c`. A command that is not known runs until it is stopped: so do servers, and most commands are servers.
+//!
+//! Files outlive a container where a volume is mounted: what one run leaves there the next one finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Deserialize;
+use setpoint::Metadata;
+
+use crate::shell::{Command, List, Part, Step, When, Word, parse};
+
+/// A command that ends by itself, or might.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) script: List,
+    pub(crate) environment: Vec<Variable>,
+    pub(crate) mounts: Vec<Mount>,
+    /// Where a message about the end may be written to.
+    pub(crate) message_path: Box<str>,
+    /// Whether the log of a run that fails is its message, if there is no other.
+    pub(crate) is_log_message: bool,
+}
+
+/// What variables may be taken from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pod<'a> {
+    pub(crate) meta: &'a Metadata,
+    pub(crate) annotations: &'a BTreeMap<String, String>,
+}
+
+/// How a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) after: Duration,
+    pub(crate) code: i32,
+    /// What it leaves to be said about it.
+    pub(crate) message: Box<str>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Variable {
+    name: Box<str>,
+    value: Option<Box<str>>,
+    value_from: Option<ValueFrom>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ValueFrom {
+    field_ref: Option<FieldRef>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct FieldRef {
+    field_path: Box<str>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Mount {
+    mount_path: Box<str>,
+}
+
+/// How many runs of a container are told apart by what they leave in volumes.
+const RUNS_TOLD_APART: u32 = 16;
+
+/// As many bytes of a file, and of a log, make up a message, as with the kubelet.
+const MESSAGE_OF_FILE: usize = 4096;
+const MESSAGE_OF_LOG: usize = 2048;
+
+impl Program {
+    /// How the run after so many restarts ends, if it does.
+    pub(crate) fn ending(&self, pod: Pod<'_>, restarts: u32) -> Option<Ending> {
+        let mut files = BTreeMap::new();
+        for _ in 0..restarts.min(RUNS_TOLD_APART) {
+            self.run(pod, &mut files)?;
+            files.retain(|path, _| self.is_on_a_volume(path));
+        }
+        self.run(pod, &mut files)
+    }
+
+    fn is_on_a_volume(&self, path: &str) -> bool {
+        self.mounts.iter().any(|mount| path.starts_with(mount.mount_path.trim_end_matches('/')))
+    }
+
+    fn run(&self, pod: Pod<'_>, files: &mut BTreeMap<String, String>) -> Option<Ending> {
+        let mut variables = self.environment.iter().filter_map(|variable| variable.known(pod)).collect();
+        let unknown = self.environment.iter().map(|variable| &*variable.name).collect();
+        let mut shell =
+            Shell { variables: &mut variables, unknown: &unknown, files, elapsed: Duration::ZERO };
+        let mut log = String::new();
+        let code = shell.exit_code(&self.script, &mut log)?;
+        let after = shell.elapsed;
+        Some(Ending { after, code, message: self.message(code, files, &log) })
+    }
+
+    fn message(&self, code: i32, files: &BTreeMap<String, String>, log: &str) -> Box<str> {
+        match files.get(&*self.message_path).filter(|message| !message.is_empty()) {
+            Some(message) => tail(message, MESSAGE_OF_FILE).into(),
+            None if self.is_log_message && code != 0 => tail(log, MESSAGE_OF_LOG).into(),
+            None => "".into(),
+        }
+    }
+}
+
+fn tail(text: &str, bytes: usize) -> &str {
+    let from = text.len().saturating_sub(bytes);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
+    &text[from.unwrap_or(text.len())..]
+}
+
+/// What a command and its arguments say, if it is something that might end.
+pub(crate) fn script(command: Vec<String>, args: Vec<String>) -> Option<List> {
+    // Arguments alone are for a program that the image names, unless they name one themselves.
+    let named = args.first().is_some_and(|first| first.starts_with("/bin/") || first == "sh");
+    if command.is_empty() && !named {
+        return None;
+    }
+    let words: Vec<String> = command.into_iter().chain(args).collect();
+    let (name, arguments) = words.split_first()?;
+    if !["sh", "bash", "ash", "dash"].contains(&base_name(name)) {
+        let words = words.iter().map(|word| Word::text(word)).collect();
+        return Some(vec![(When::Always, Step::Command(Command { words, ..Command::default() }))]);
+    }
+    match arguments {
+        [flags, script, ..] if flags == "-c" => parse(script),
+        _ => None,
+    }
+}
+
+/// How long a script takes, and what it comes to, that has neither variables nor files.
+pub(crate) fn outcome(script: &List) -> Option<(Duration, i32)> {
+    let (mut variables, mut files, unknown) = Default::default();
+    let mut shell =
+        Shell { variables: &mut variables, unknown: &unknown, files: &mut files, elapsed: Duration::ZERO };
+    let code = shell.exit_code(script, &mut String::new())?;
+    Some((shell.elapsed, code))
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+impl Variable {
+    /// Its name and value, if that follows from the pod.
+    fn known(&self, pod: Pod<'_>) -> Option<(String, String)> {
+        let value = match &self.value_from {
+            None => self.value.as_deref().unwrap_or_default().to_owned(),
+            Some(from) => field(&from.field_ref.as_ref()?.field_path, pod)?,
+        };
+        (!value.contains("$(")).then(|| (self.name.to_string(), value))
+    }
+}
+
+fn field(path: &str, pod: Pod<'_>) -> Option<String> {
+    let of = |map: &str| path.strip_prefix(map)?.strip_prefix("['")?.strip_suffix("']");
+    if let Some(key) = of("metadata.labels") {
+        return Some(pod.meta.labels.get(key).unwrap_or_default().to_owned());
+    }
+    if let Some(key) = of("metadata.annotations") {
+        return Some(pod.annotations.get(key).cloned().unwrap_or_default());
+    }
+    match path {
+        "metadata.name" => Some(pod.meta.name.to_string()),
+        "metadata.namespace" => pod.meta.namespace.as_ref().map(ToString::to_string),
+        "metadata.uid" => Some(pod.meta.uid.to_string()),
+        _ => None,
+    }
+}
+
+/// Why no further step is taken.
+enum Stop {
+    Exit(i32),
+    /// It does something that is not known, or waits for ever.
+    Never,
+}
+
+/// What a command comes to: an exit code.
+type Done = Result<i32, Stop>;
+
+struct Shell<'a> {
+    variables: &'a mut BTreeMap<String, String>,
+    /// Variables that are set, but perhaps to something that is not known.
+    unknown: &'a BTreeSet<&'a str>,
+    files: &'a mut BTreeMap<String, String>,
+    elapsed: Duration,
+}
+
+impl Shell<'_> {
+    /// What a whole script comes to, if it ends.
+    fn exit_code(&mut self, script: &List, log: &mut String) -> Option<i32> {
+        match self.list(script, log) {
+            Ok(code) | Err(Stop::Exit(code)) => Some(code),
+            Err(Stop::Never) => None,
+        }
+    }
+
+    fn list(&mut self, list: &List, out: &mut String) -> Done {
+        let mut code = 0;
+        for (when, step) in list {
+            let is_due = match when {
+                When::Always => true,
+                When::Succeeded => code == 0,
+                When::Failed => code != 0,
+            };
+            if is_due {
+                code = self.step(step, out)?;
+            }
+        }
+        Ok(code)
+    }
+
+    fn step(&mut self, step: &Step, out: &mut String) -> Done {
+        match step {
+            Step::Command(command) => self.command(command, out),
+            Step::If(branches, otherwise) => {
+                for (condition, then) in branches {
+                    if self.list(condition, out)? == 0 {
+                        return self.list(then, out);
+                    }
+                }
+                self.list(otherwise, out)
+            }
+        }
+    }
+
+    fn command(&mut self, command: &Command, out: &mut String) -> Done {
+        let mut words = Vec::new();
+        for word in &command.words {
+            words.extend(self.word(word)?);
+        }
+        for (name, value) in &command.assigned {
+            let value = self.word(value)?.unwrap_or_default();
+            self.variables.insert(name.clone(), value);
+        }
+        let Some(output) = &command.output else { return self.call(&words, out) };
+        let path = self.word(&output.path)?.unwrap_or_default();
+        let mut written = String::new();
+        let code = self.call(&words, &mut written);
+        if path != "/dev/null" {
+            let file = self.files.entry(path).or_default();
+            if !output.appends {
+                file.clear();
+            }
+            file.push_str(&written);
+        }
+        code
+    }
+
+    /// What a word stands for: nothing, if it is empty and not quoted.
+    fn word(&mut self, word: &Word) -> Result<Option<String>, Stop> {
+        let mut text = String::new();
+        for part in &word.parts {
+            let from = text.len();
+            match part {
+                Part::Text(plain) => {
+                    text.push_str(plain);
+                    continue;
+                }
+                Part::Variable(name) => match self.variables.get(name) {
+                    Some(value) => text.push_str(value),
+                    None if self.unknown.contains(&**name) => return Err(Stop::Never),
+                    None => {}
+                },
+                Part::Printed(list) => {
+                    match self.list(list, &mut text) {
+                        Ok(_) | Err(Stop::Exit(_)) => {}
+                        Err(Stop::Never) => return Err(Stop::Never),
+                    }
+                    text.truncate(text.trim_end_matches('\n').len().max(from));
+                }
+            }
+            // It would be several words.
+            if !word.is_quoted && text[from..].contains(char::is_whitespace) {
+                return Err(Stop::Never);
+            }
+        }
+        Ok((word.is_quoted || !text.is_empty()).then_some(text))
+    }
+
+    fn call(&mut self, words: &[String], out: &mut String) -> Done {
+        let Some((name, arguments)) = words.split_first() else { return Ok(0) };
+        match base_name(name) {
+            "true" | ":" | "date" | "mkdir" | "chmod" | "sync" => Ok(0),
+            "false" => Ok(1),
+            "exit" => Err(Stop::Exit(match arguments.first() {
+                None => 0,
+                Some(code) => code.parse::<i32>().map_err(|_| Stop::Never)? & 255,
+            })),
+            "exec" => self.call(arguments, out).and_then(|code| Err(Stop::Exit(code))),
+            "sleep" => {
+                self.elapsed = self.elapsed.saturating_add(nap(arguments).ok_or(Stop::Never)?);
+                Ok(0)
+            }
+            "echo" => {
+                echo(arguments, out);
+                Ok(0)
+            }
+            "touch" => {
+                for path in arguments {
+                    self.files.entry(path.clone()).or_default();
+                }
+                Ok(0)
+            }
+            "rm" => {
+                for path in arguments {
+                    self.files.remove(path);
+                }
+                Ok(0)
+            }
+            "test" => self.test(arguments),
+            "[" => self.test(arguments.strip_suffix(&["]".to_owned()]).ok_or(Stop::Never)?),
+            "[[" => self.test(arguments.strip_suffix(&["]]".to_owned()]).ok_or(Stop::Never)?),
+            "expr" => expr(arguments, out).ok_or(Stop::Never),
+            _ => Err(Stop::Never),
+        }
+    }
+
+    fn test(&self, arguments: &[String]) -> Done {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let number = |text: &str| text.parse::<i64>().map_err(|_| Stop::Never);
+        let holds = match *words {
+            ["!", ref rest @ ..] if !rest.is_empty() => {
+                return Ok(i32::from(self.test(&arguments[1..])? == 0));
+            }
+            [] => false,
+            [word] => !word.is_empty(),
+            ["-n", word] => !word.is_empty(),
+            ["-z", word] => word.is_empty(),
+            ["-e" | "-f" | "-r" | "-w", path] => self.files.contains_key(path),
+            ["-s", path] => self.files.get(path).is_some_and(|content| !content.is_empty()),
+            [left, "=" | "==", right] => left == right,
+            [left, "!=", right] => left != right,
+            [left, "-eq", right] => number(left)? == number(right)?,
+            [left, "-ne", right] => number(left)? != number(right)?,
+            [left, "-lt", right] => number(left)? < number(right)?,
+            [left, "-le", right] => number(left)? <= number(right)?,
+            [left, "-gt", right] => number(left)? > number(right)?,
+            [left, "-ge", right] => number(left)? >= number(right)?,
+            _ => return Err(Stop::Never),
+        };
+        Ok(i32::from(!holds))
+    }
+}
+
+/// How long a `sleep` takes; nothing, if it has no end or is not understood.
+fn nap(arguments: &[String]) -> Option<Duration> {
+    let one = |text: &String| {
+        let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
+            Some(number) => (number, &text[number.len()..]),
+            None => (text.as_str(), "s"),
+        };
+        let seconds = match unit {
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86400.0,
+            _ => 1.0,
+        };
+        Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
+    };
+    let naps: Option<Vec<Duration>> = arguments.iter().map(one).collect();
+    naps.filter(|naps| !naps.is_empty())?
+        .into_iter()
+        .try_fold(Duration::ZERO, |sum, nap| sum.checked_add(nap).filter(|sum| *sum < LONGEST))
+}
+
+/// What takes longer than a year never ends: no time is reckoned with beyond.
+const LONGEST: Duration = Duration::from_secs(366 * 86400);
+
+fn echo(arguments: &[String], out: &mut String) {
+    let (ends_line, words) = match arguments {
+        [flag, words @ ..] if flag == "-n" => (false, words),
+        words => (true, words),
+    };
+    out.push_str(&words.join(" "));
+    if ends_line {
+        out.push('\n');
+    }
+}
+
+/// Prints what an operation gives; like a condition it fails if that is nothing.
+fn expr(arguments: &[String], out: &mut String) -> Option<i32> {
+    let [left, operator, right] = arguments else { return None };
+    let (left, right) = (left.parse::<i64>().ok()?, right.parse::<i64>().ok()?);
+    let result = match operator.as_str() {
+        "+" => left.checked_add(right),
+        "-" => left.checked_sub(right),
+        "*" => left.checked_mul(right),
+        "/" => left.checked_div(right),
+        "%" => left.checked_rem(right),
+        _ => None,
+    }?;
+    out.push_str(&format!("{result}\n"));
+    Some(i32::from(result == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn program(container: Value) -> Option<Box<Program>> {
+        serde_json::from_value::<crate::view::Container>(container).expect("a container").program
+    }
+
+    /// How runs of a container end: seconds and code; `-` where they do not.
+    fn ends(container: Value, restarts: u32) -> String {
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "labels": {"index": "3"}}}).to_string();
+        let object = setpoint::Object::from_json(pod.into()).expect("an object");
+        let pod = Pod { meta: object.meta(), annotations: &BTreeMap::new() };
+        let ending = program(container).and_then(|program| program.ending(pod, restarts));
+        ending.map_or("-".to_owned(), |ending| format!("{}s {}", ending.after.as_secs_f64(), ending.code))
+    }
+
+    fn script_ends(script: &str) -> String {
+        let index =
+            json!({"name": "INDEX", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['index']"}}});
+        let secret = json!({"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
+        ends(
+            json!({"command": ["/bin/sh", "-c", script], "env": [index, secret, {"name": "N", "value": "5"}]}),
+            0,
+        )
+    }
+
+    #[test]
+    fn commands_that_are_known_end_and_others_run_on() {
+        let check = |words: &[&str], expected: &str| {
+            assert_eq!(ends(json!({"command": words}), 0), expected, "{words:?}");
+        };
+        check(&["/bin/true"], "0s 0");
+        check(&["false"], "0s 1");
+        check(&["sleep", "1.5"], "1.5s 0");
+        check(&["sleep", "1m", "3s"], "63s 0");
+        check(&["sleep", "infinity"], "-");
+        check(&["sleep"], "-");
+        check(&["nginx", "-g", "daemon off;"], "-");
+        check(&["sh", "/run.sh"], "-");
+        check(&["bash", "-c", "exit 300"], "0s 44");
+        check(&[], "-");
+    }
+
+    #[test]
+    fn arguments_alone_count_if_they_name_a_program() {
+        assert_eq!(ends(json!({"args": ["/bin/sh", "-c", "exit 2"]}), 0), "0s 2");
+        assert_eq!(ends(json!({"args": ["true"]}), 0), "-");
+    }
+
+    #[test]
+    fn scripts_of_them_come_to_what_their_last_step_does() {
+        let check = |script, expected: &str| assert_eq!(script_ends(script), expected, "{script}");
+        check("date; echo Hello from the cluster", "0s 0");
+        check("sleep 2 && exit 3; sleep 9", "2s 3");
+        check("true || exit 1; false", "0s 1");
+        check("false || exit 4", "0s 4");
+        check("exec sleep 1; exit 9", "1s 0");
+        check("exit $N", "0s 5");
+        check("N=7; exit $N", "0s 7");
+        check("echo $SECRET", "-");
+        check("echo $UNSET; exit 1 2>/dev/null", "0s 1");
+        check("curl http://x", "-");
+        check("\n  if [ $(expr ${INDEX} % 2) -ne 0 ]; then\n exit 1\nelse\n exit 0\nfi\n", "0s 1");
+        check("if [ $INDEX = 1 ]; then exit 1; elif [[ $INDEX == 3 ]]; then exit 33; fi", "0s 33");
+        check("if test ! -e /f; then touch /f; fi; [ -e /f ]", "0s 0");
+        check("echo -n > /f; test -s /f", "0s 1");
+        check("echo x >> /f; rm /f; test -e /f", "0s 1");
+    }
+
+    #[test]
+    fn what_is_left_on_a_volume_is_found_after_a_restart() {
+        let script = "if [[ -r /data/f ]]; then exit 0; else touch /data/f; exit 1; fi";
+        let mut container = json!({"command": ["sh", "-c", script]});
+        assert_eq!(ends(container.clone(), 1), "0s 1");
+        container["volumeMounts"] = json!([{"name": "v", "mountPath": "/data"}]);
+        assert_eq!((ends(container.clone(), 0), ends(container, 1)), ("0s 1".into(), "0s 0".into()));
+    }
+
+    #[test]
+    fn a_run_leaves_the_message_that_it_writes_or_the_end_of_its_log() {
+        let check = |script: &str, policy: &str, expected: &str| {
+            let container = json!({"command": ["sh", "-c", script],
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": policy});
+            let object =
+                setpoint::Object::from_json(r#"{"metadata":{"name":"p"}}"#.into()).expect("an object");
+            let pod = Pod { meta: object.meta(), annotations: &BTreeMap::new() };
+            let ending = program(container).and_then(|program| program.ending(pod, 0)).expect("ends");
+            assert_eq!(&*ending.message, expected, "{script} {policy}");
+        };
+        check("/bin/echo -n DONE > /dev/termination-log", "File", "DONE");
+        check("echo -n DONE; false", "File", "");
+        check("echo -n DONE; false", "FallbackToLogsOnError", "DONE");
+        check("echo DONE; true", "FallbackToLogsOnError", "");
+        check("echo -n log; echo -n file > /dev/termination-log; false", "FallbackToLogsOnError", "file");
+    }
+}

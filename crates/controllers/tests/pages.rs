@@ -55,6 +55,7 @@ fn header(file: &Path) -> String {
         .replace("Owns:", "\nOwns:")
         .replace("\nWatches:", "  \nWatches:")
         .replace("\nWrites:", "  \nWrites:")
+        .replace("\nCounts:", "  \nCounts:")
 }
 
 /// The texts that are the first argument of a call, in these sources.

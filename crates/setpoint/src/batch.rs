@@ -9,13 +9,15 @@ use crate::historic::{self, Bug};
 ///
 /// ```
 /// use setpoint::batch::Started;
-/// let started = Started { succeeded: 3, failure: Some("quota") };
+/// let started = Started { succeeded: 3, failed: 1, failure: Some("quota") };
 /// assert!(started.failure.is_some());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started<E> {
     /// How many calls succeeded.
     pub succeeded: usize,
+    /// How many were made and failed.
+    pub failed: usize,
     /// The first failure, by the number of its call; the calls after its batch were not made.
     pub failure: Option<E>,
 }
@@ -41,13 +43,14 @@ where
     while batch > 0 {
         // Everything before this batch succeeded, or there would be no further batch.
         let results = join_all((succeeded..succeeded + batch).map(&mut call)).await;
-        succeeded += results.iter().filter(|result| result.is_ok()).count();
+        let failed = results.iter().filter(|result| result.is_err()).count();
+        succeeded += batch - failed;
         if let Some(failure) = results.into_iter().find_map(Result::err) {
-            return Started { succeeded, failure: Some(failure) };
+            return Started { succeeded, failed, failure: Some(failure) };
         }
         batch = (2 * batch).min(count - succeeded);
     }
-    Started { succeeded, failure: None }
+    Started { succeeded, failed: 0, failure: None }
 }
 
 #[cfg(test)]

@@ -140,14 +140,24 @@ impl ReconcileError {
     /// What kind of failure it was, in a word: `network`, `unavailable`, `conflict`, `forbidden`, `invalid`,
     /// `not_found`, or the [class](Self::class) where no call to the API server failed.
     pub fn category(&self) -> &'static str {
+        self.of_client().map_or(self.class(), ClientError::category)
+    }
+
+    /// The API server's status code, if a call to it failed and it answered.
+    pub fn code(&self) -> Option<u16> {
+        self.of_client()?.code()
+    }
+
+    /// The call to the API server that failed, if one did.
+    fn of_client(&self) -> Option<&ClientError> {
         let mut source = self.source();
         while let Some(error) = source {
             if let Some(error) = error.downcast_ref::<ClientError>() {
-                return error.category();
+                return Some(error);
             }
             source = error.source();
         }
-        self.class()
+        None
     }
 
     /// What was attempted and why it failed, in one line.

@@ -3,6 +3,7 @@
 //! Owns: the Jobs that a CronJob controls; `status` of CronJobs.
 //! Watches: CronJobs, Jobs.
 //! Writes: creates and deletes Jobs; CronJob status (update).
+//! Counts: `cronjob_controller_job_creation_skew_duration_seconds`.
 //!
 //! ```text
 //!  timing.rs     when a Job was due, and when the next one is                        (pure)
@@ -65,6 +66,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         client: context.client.clone(),
         recorder: context.recorder(ENTRY.name),
         clock,
+        metrics: context.metrics.clone(),
         kind: Kind::of::<CronJob>(),
         jobs_kind: Kind::of::<Job>(),
         listed: cron_jobs.lister(),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use setpoint::client::{Delete, Optional, Part, Propagation};
 use setpoint::historic::{self, Bug};
+use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -25,10 +26,14 @@ use crate::workload::template::with_label;
 /// Tells a Job for which time it was started.
 const SCHEDULED_TIME: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
+/// One second, then twice as much, nine times.
+const SKEW_SECONDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
 pub(super) struct CronJobs {
     pub(super) client: Client,
     pub(super) recorder: Recorder,
     pub(super) clock: Clock,
+    pub(super) metrics: Metrics,
     pub(super) kind: Kind,
     pub(super) jobs_kind: Kind,
     pub(super) listed: Lister<CronJob>,
@@ -185,6 +190,7 @@ impl CronJobs {
         let body = NewJob::of(cron_job, &name, time, owner);
         let job = match self.client.create(&self.jobs_kind, cron_job.key().namespace(), &body).await {
             Ok(job) => {
+                self.count_skew(time, &job);
                 self.record(cron_job, EventType::Normal, "SuccessfulCreate", format!("Created job {name}"));
                 job
             }
@@ -208,6 +214,15 @@ impl CronJobs {
         }
         status.last_schedule_time = Some(time);
         Ok(Outcome::CheckAfter(self.next_in(cron_job)))
+    }
+
+    /// How late a Job is made.
+    fn count_skew(&self, scheduled: Timestamp, job: &Object) {
+        let Some(created) = job.meta().creation_timestamp else { return };
+        let skew = created.duration_since(scheduled).as_secs_f64();
+        let name = "cronjob_controller_job_creation_skew_duration_seconds";
+        let help = "Time between when a cronjob is scheduled to be run, and when the corresponding job is created";
+        self.metrics.observe(name, help, SKEW_SECONDS, &[], skew);
     }
 
     /// The Job of a name, if it is the CronJob's: made before a crash, or unknown to the cache.

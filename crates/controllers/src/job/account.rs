@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::assess::{Assessment, Ending};
-use super::failure_policy::{Verdict, verdict};
+use super::failure_policy::{Verdict, action, verdict};
 use super::pod::Member;
 use super::view::{JobStatus, SUSPENDED, Uncounted, end_type, target_type};
 use crate::workload::condition::{Condition, whole_seconds};
@@ -33,6 +33,8 @@ pub(super) struct Account<'a> {
     pub(super) release: Vec<&'a Member>,
     /// These still wait for being counted, those to be released among them.
     pub(super) waiting: BTreeSet<Box<str>>,
+    /// What rules of the failure policy said about failed ones among them.
+    pub(super) handled: Vec<&'static str>,
     /// Whether the Job can be told to be over once they are released.
     pub(super) is_last: bool,
 }
@@ -85,12 +87,18 @@ pub(super) fn account<'a>(
         assessment.pods.iter().filter(|pod| pod.waits()).map(|pod| pod.uid().into()).collect();
     count_released(&mut status, &waiting);
 
-    let (release, is_last) = note(assessment, &mut status, ending);
+    let Noted { release, handled, is_last } = note(assessment, &mut status, ending);
     if let Some(ending) = ending.filter(|ending| !ending.announced) {
         let Ending { well, reason, message, .. } = ending;
         status.conditions.push(Condition::new(target_type(*well), "True", reason, message, now).probed(now));
     }
-    Account { status, release, waiting, is_last }
+    Account { status, release, waiting, handled, is_last }
+}
+
+struct Noted<'a> {
+    release: Vec<&'a Member>,
+    handled: Vec<&'static str>,
+    is_last: bool,
 }
 
 /// Notes pods until there are enough for one status; tells which are released and whether these are all.
@@ -98,20 +106,25 @@ fn note<'a>(
     assessment: &Assessment<'a>,
     status: &mut JobStatus,
     ending: Option<&Ending>,
-) -> (Vec<&'a Member>, bool) {
+) -> Noted<'a> {
     let noted = assessment.job.status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut pods: Vec<_> = assessment.pods.iter().filter(|pod| pod.waits()).collect();
     if assessment.indexed.is_some() {
         pods.sort_by_key(|pod| pod.pod.index);
     }
-    let (mut release, mut indexes, mut is_last) = (Vec::new(), Vec::new(), true);
+    let policy = assessment.job.spec.pod_failure_policy.as_ref();
+    let (mut release, mut handled, mut indexes, mut is_last) = (Vec::new(), Vec::new(), Vec::new(), true);
     for pod in pods.into_iter().filter(|pod| can_be_released(assessment, pod, ending.is_some())) {
         release.push(pod);
-        match fate(assessment, pod, &noted, ending) {
+        let fate = fate(assessment, pod, &noted, ending);
+        if matches!(fate, Fate::Failed | Fate::Ignored) {
+            handled.extend(action(policy, &pod.pod));
+        }
+        match fate {
             Fate::Index(index) => indexes.push(index),
             Fate::Succeeded => status.uncounted().succeeded.push(pod.uid().into()),
             Fate::Failed => status.uncounted().failed.push(pod.uid().into()),
-            Fate::Counted => {}
+            Fate::Ignored | Fate::Counted => {}
         }
         let Uncounted { succeeded, failed } = status.uncounted();
         if indexes.len() + succeeded.len() + failed.len() >= MOST_NOTED {
@@ -126,7 +139,7 @@ fn note<'a>(
         status.failed_indexes = indexed.failed.as_ref().map(ToString::to_string);
     }
     status.uncounted();
-    (release, is_last)
+    Noted { release, handled, is_last }
 }
 
 /// Whether a pod need not stay: it has ended and is noted, or its Job is over or being deleted.
@@ -149,6 +162,8 @@ enum Fate {
     Index(usize),
     Succeeded,
     Failed,
+    /// As a failure, if the failure policy did not say that it is none.
+    Ignored,
     /// It is noted already, or does not count.
     Counted,
 }
@@ -171,10 +186,10 @@ fn fate(assessment: &Assessment<'_>, pod: &Member, noted: &Uncounted, ending: Op
     let failed =
         pod.has_failed(assessment.job.spec.replaces_only_failed()) || ending.is_some_and(|end| !end.well);
     let counts = || verdict(assessment.job.spec.pod_failure_policy.as_ref(), &pod.pod) != Verdict::Ignore;
-    if failed && !noted_as(&noted.failed) && assessment.is_valid(pod) && counts() {
-        return Fate::Failed;
+    if !failed || noted_as(&noted.failed) || !assessment.is_valid(pod) {
+        return Fate::Counted;
     }
-    Fate::Counted
+    if counts() { Fate::Failed } else { Fate::Ignored }
 }
 
 /// Turns the notes of pods that wait no longer into numbers.

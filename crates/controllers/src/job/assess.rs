@@ -25,6 +25,8 @@ pub(super) struct Assessment<'a> {
     pub(super) terminating: i32,
     /// How many have succeeded, counted in the status or not.
     pub(super) succeeded: i32,
+    /// How many have failed, counted or not; those that a policy ignores are none of them.
+    pub(super) failed: i32,
     /// What is known by index, if the Job has indexes.
     pub(super) indexed: Option<Indexed<'a>>,
     /// The failures to wait for, the new ones included.
@@ -87,6 +89,7 @@ impl<'a> Assessment<'a> {
             ready: number(active.iter().filter(|pod| pod.pod.is_ready).count()),
             terminating: number(pods.iter().filter(|pod| pod.is_terminating()).count()),
             succeeded: add(job.status.succeeded, succeeded.len() + uncounted.succeeded.len()),
+            failed: all_failed,
             active,
             indexed: None,
             record: record.after(&succeeded, &failed),
@@ -94,7 +97,7 @@ impl<'a> Assessment<'a> {
             start_time,
             deadline_in: None,
         };
-        assessment.ending = assessment.ending_of_all(all_failed, now);
+        assessment.ending = assessment.ending_of_all(now);
         if job.spec.is_indexed() {
             assessment.look_at_indexes();
         }
@@ -103,7 +106,7 @@ impl<'a> Assessment<'a> {
 
     /// How the Job is over, whatever its indexes say. What was announced stays; then failures count
     /// before success.
-    fn ending_of_all(&mut self, failed: i32, now: Timestamp) -> Option<Ending> {
+    fn ending_of_all(&mut self, now: Timestamp) -> Option<Ending> {
         let (job, spec) = (self.job, &self.job.spec);
         if let Some(announced) = announced(job) {
             return Some(announced);
@@ -112,7 +115,7 @@ impl<'a> Assessment<'a> {
             return Some(Ending::new(false, "PodFailurePolicy", message));
         }
         let limit = spec.backoff_limit + i32::from(historic::has(Bug::BackoffLimitOffByOne));
-        if failed > limit || self.restarts_exceed_limit() {
+        if self.failed > limit || self.restarts_exceed_limit() {
             return Some(Ending::failure(
                 "BackoffLimitExceeded",
                 "Job has reached the specified backoff limit",

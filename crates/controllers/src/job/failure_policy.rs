@@ -74,6 +74,19 @@ pub(super) enum Verdict {
     Count,
 }
 
+/// The action of the rule that decides about a failed pod, if one does.
+pub(super) fn action(policy: Option<&FailurePolicy>, pod: &Cached<JobPod>) -> Option<&'static str> {
+    let mut rules = policy?.rules.iter().enumerate();
+    let deciding = rules.find(|(at, rule)| rule.verdict(*at, pod).is_some())?.1;
+    match deciding.action {
+        Action::FailJob => Some("FailJob"),
+        Action::FailIndex => Some("FailIndex"),
+        Action::Ignore => Some("Ignore"),
+        Action::Count => Some("Count"),
+        Action::Unknown => None,
+    }
+}
+
 /// What the first rule that matches says of a failed pod. Without a policy, or a match, it counts.
 pub(super) fn verdict(policy: Option<&FailurePolicy>, pod: &Cached<JobPod>) -> Verdict {
     let rules = policy.map_or(&[][..], |policy| &policy.rules).iter().enumerate();

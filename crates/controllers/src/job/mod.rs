@@ -16,6 +16,7 @@
 //!  plan.rs            which pods to start and which to remove                (pure)
 //!  bodies.rs          what pods are made of                                  (pure)
 //!  account.rs         counting pods, each exactly once                       (pure)
+//!  figures.rs         what is counted for Prometheus: `job_controller_*`
 //!  memory.rs          what was done that the cache may not show yet
 //!  leftovers.rs       pods that nobody counts any more
 //!  reconcile.rs       observe, assess, plan, apply, then count
@@ -34,6 +35,7 @@ mod assess;
 mod backoff;
 mod bodies;
 mod failure_policy;
+mod figures;
 mod indexes;
 mod leftovers;
 mod memory;
@@ -55,6 +57,7 @@ use setpoint::queue::limiter::PerKey;
 use setpoint::{Context, Controller, Expectations, Key, Kind, Queue, Runnable};
 
 use self::backoff::Records;
+use self::figures::Figures;
 use self::leftovers::{Leftovers, Releasing};
 use self::memory::Memory;
 use self::observe::Observer;
@@ -97,6 +100,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let (memory, records) = (Arc::new(Memory::default()), Arc::new(Records::default()));
     let pace = Arc::new(Pace::new(clock.clone()));
 
+    let heeds_managers = options.gates.on("JobManagedBy");
+    let figures = Figures(context.metrics.clone());
     let wake = Arc::new(Wake {
         queue: queue.clone(),
         leftovers: leftovers.clone(),
@@ -106,12 +111,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pace: pace.clone(),
         jobs: Owners::new(jobs.lister()),
         pods: Dependents::of(&pods),
+        figures: figures.clone(),
+        heeds_managers,
     });
     let on_job = wake.clone();
     jobs.add_handler(move |event: &setpoint::Event| on_job.job_changed(event));
     pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
 
-    let heeds_managers = options.gates.on("JobManagedBy");
     let releasing = Releasing::new(context.client.clone());
     let reconciler = Jobs {
         client: context.client.clone(),
@@ -128,6 +134,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         memory,
         records,
         pace,
+        figures,
         hands: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
         releasing: releasing.clone(),
         heeds_managers,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use setpoint::batch::slow_start;
+use setpoint::batch::{Started, slow_start};
 use setpoint::client::Part;
 use setpoint::historic::{self, Bug};
 use setpoint::owner::controller_ref;
@@ -20,6 +20,7 @@ use super::account::{Account, Counts, account, count_released, finish, turn};
 use super::assess::{Assessment, Ending};
 use super::backoff::Records;
 use super::bodies::{IndexedTemplates, name_prefix, tracked};
+use super::figures::{Action, Figures};
 use super::leftovers::Releasing;
 use super::memory::Memory;
 use super::observe::{Observed, Observer};
@@ -47,6 +48,7 @@ pub(super) struct Jobs {
     pub(super) memory: Arc<Memory>,
     pub(super) records: Arc<Records>,
     pub(super) pace: Arc<Pace<Key>>,
+    pub(super) figures: Figures,
     pub(super) hands: PodControl,
     pub(super) releasing: Releasing,
     /// Whether Jobs that others manage are left to them.
@@ -89,13 +91,32 @@ impl Reconciler for Jobs {
             return Ok(Outcome::Settled);
         }
         self.pace.looked(key);
-        let observed = self.observer.observe(&job)?;
+        let began = self.clock.instant();
+        let mut action = Action::Reconciling;
+        let looked = self.look(&job, &mut action).await;
+        let took = self.clock.instant().duration_since(began);
+        self.figures.looked_at(&job, action, looked.is_ok(), took);
+        looked
+    }
+}
+
+fn next_look(backoff: Option<Duration>, deadline: Option<Duration>) -> Outcome {
+    let backoff = backoff.map(|wait| wait.max(SHORTEST_WAIT));
+    backoff.into_iter().chain(deadline).min().map_or(Outcome::Settled, Outcome::CheckAfter)
+}
+
+impl Jobs {
+    /// Looks at a Job that has not ended; `action` tells what was done, as far as it got.
+    async fn look(&self, job: &Cached<Job>, action: &mut Action) -> Result<Outcome, ReconcileError> {
+        let key = job.key();
+        let observed = self.observer.observe(job)?;
         let caught_up = observed.caught_up;
-        let pods = self.claim(&job, observed).await?;
+        let pods = self.claim(job, observed).await?;
 
         let now = self.clock.now();
-        let assessment = Assessment::of(&job, &pods, &self.records.of(key), now);
+        let assessment = Assessment::of(job, &pods, &self.records.of(key), now);
         let step = plan(&assessment, caught_up, now);
+        *action = Action::of(&step, &job.spec);
         let mut applied = self.apply(&assessment, step, caught_up).await;
         if applied.ending.is_none()
             && assessment.ending.is_none()
@@ -109,14 +130,7 @@ impl Reconciler for Jobs {
             None => Ok(next_look(applied.wait, assessment.deadline_in)),
         }
     }
-}
 
-fn next_look(backoff: Option<Duration>, deadline: Option<Duration>) -> Outcome {
-    let backoff = backoff.map(|wait| wait.max(SHORTEST_WAIT));
-    backoff.into_iter().chain(deadline).min().map_or(Outcome::Settled, Outcome::CheckAfter)
-}
-
-impl Jobs {
     async fn claim(&self, job: &Cached<Job>, observed: Observed) -> Result<Vec<Member>, ReconcileError> {
         let claims = Claims::of(job.meta(), &job.spec.selector, observed.pods, |_| true);
         let adopted: BTreeSet<Box<str>> = claims.adopt.iter().map(|pod| pod.meta().uid.clone()).collect();
@@ -192,7 +206,7 @@ impl Jobs {
         self.expectations.expect_creations(job.key(), count);
         let started =
             slow_start(count, SLOW_START, |_| self.hands.create(job.object(), &owner, &template)).await;
-        self.created(job.key(), count, started.succeeded, started.failure, still)
+        self.created(assessment, count, started, still)
     }
 
     async fn create_indexes(
@@ -213,21 +227,23 @@ impl Jobs {
             async move { self.hands.create_named(job.object(), owner, &template, &prefix).await }
         });
         let started = started.await;
-        self.created(job.key(), indexes.len(), started.succeeded, started.failure, still)
+        self.created(assessment, indexes.len(), started, still)
     }
 
     fn created(
         &self,
-        job: &Key,
+        assessment: &Assessment<'_>,
         wanted: usize,
-        succeeded: usize,
-        failure: Option<ClientError>,
+        started: Started<ClientError>,
         still: Applied,
     ) -> Applied {
+        let (job, Started { succeeded, failed, failure }) = (assessment.job, started);
         // What was not created will not be observed.
-        self.expectations.creations_observed(job, wanted - succeeded);
+        self.expectations.creations_observed(job.key(), wanted - succeeded);
+        let again = (assessment.failed > 0, assessment.terminating > 0);
         let active = still.counts.active.saturating_add(number(succeeded));
         let failure = failure.filter(|error| !namespace_is_terminating(error));
+        self.figures.pods_created(job, again, succeeded, if failure.is_some() { failed } else { 0 });
         Applied { counts: Counts { active, ..still.counts }, failure, ..still }
     }
 
@@ -250,7 +266,9 @@ impl Jobs {
         if account.status != job.status {
             object = self.write_status(&object, &account.status).await?;
             self.records.keep(job.key(), assessment.record.clone());
+            self.figures.counted(job, &job.status, &account.status);
         }
+        self.figures.handled_by_policy(&account.handled);
         if let Some((reason, message)) = turned.map(|turn| turn.told()) {
             self.record(job, EventType::Normal, reason, message);
         }
@@ -266,7 +284,7 @@ impl Jobs {
         ending: Option<&Ending>,
         now: Timestamp,
     ) -> Result<(), ReconcileError> {
-        let Account { status: noted, release, mut waiting, is_last } = account;
+        let Account { status: noted, release, mut waiting, is_last, .. } = account;
         let failure = self.release(job.key(), &release, &mut waiting).await;
         let mut status = noted.clone();
         count_released(&mut status, &waiting);
@@ -276,9 +294,11 @@ impl Jobs {
         };
         if status != noted {
             self.write_status(object, &status).await?;
+            self.figures.counted(job, &noted, &status);
         }
         if let (true, Some(ending)) = (finished, ending) {
             self.record_end(job, &status, ending);
+            self.figures.ended(job, ending);
         }
         match failure {
             Some(error) => {

@@ -58,7 +58,7 @@ pub(super) struct JobSpec {
     #[serde(default)]
     pub(super) suspend: Option<bool>,
     #[serde(default)]
-    pod_replacement_policy: Option<Box<str>>,
+    pub(super) pod_replacement_policy: Option<Box<str>>,
     #[serde(default)]
     managed_by: Option<Box<str>>,
     #[serde(default)]
@@ -158,7 +158,12 @@ impl Job {
 
     /// Whether another controller manages it.
     pub(super) fn is_managed_elsewhere(&self) -> bool {
-        self.spec.managed_by.as_deref().is_some_and(|manager| manager != OURSELVES)
+        self.other_manager().is_some()
+    }
+
+    /// The other controller that manages it, if one does.
+    pub(super) fn other_manager(&self) -> Option<&str> {
+        self.spec.managed_by.as_deref().filter(|manager| *manager != OURSELVES)
     }
 }
 

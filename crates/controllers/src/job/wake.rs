@@ -5,6 +5,7 @@ use std::sync::Arc;
 use setpoint::{Event, Expectations, Key, Object, Queue};
 
 use super::backoff::Records;
+use super::figures::Figures;
 use super::memory::Memory;
 use super::pod::JobPod;
 use super::view::{Job, TRACKING};
@@ -22,18 +23,29 @@ pub(super) struct Wake {
     pub(super) pace: Arc<Pace<Key>>,
     pub(super) jobs: Owners<Job>,
     pub(super) pods: Dependents<JobPod>,
+    pub(super) figures: Figures,
+    /// Whether Jobs that others manage are left to them.
+    pub(super) heeds_managers: bool,
 }
 
 impl Wake {
     pub(super) fn job_changed(&self, event: &Event) {
         match event {
-            Event::Added { object, .. } => self.queue.add(object.key().clone()),
+            Event::Added { object, .. } => self.job_added(object),
             Event::Updated { old, new } if old.meta().uid != new.meta().uid => {
                 self.job_gone(old);
-                self.queue.add(new.key().clone());
+                self.job_added(new);
             }
             Event::Updated { old, new } => self.job_updated(old, new),
             Event::Deleted { last, .. } => self.job_gone(last),
+        }
+    }
+
+    fn job_added(&self, job: &Object) {
+        self.queue.add(job.key().clone());
+        let manager = job.view::<Job>().ok().and_then(Job::other_manager);
+        if let Some(manager) = manager.filter(|_| self.heeds_managers) {
+            self.figures.left_to(manager);
         }
     }
 
@@ -59,6 +71,7 @@ impl Wake {
     }
 
     pub(super) fn pod_changed(&self, event: &Event) {
+        self.figures.pod_changed(event);
         match event {
             Event::Added { object, .. } => self.pod_added(object),
             Event::Updated { old, new } if old.meta().uid != new.meta().uid => {

@@ -5,6 +5,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
 use std::sync::Arc;
 
+use super::figures::Figures;
 use super::roll::Roll;
 use super::taints::{Expulsion, expelling};
 use super::view::Node;
@@ -14,6 +15,7 @@ pub(super) struct Evictor {
     pub(super) clock: Clock,
     pub(super) nodes: Lister<Node>,
     pub(super) roll: Arc<Roll>,
+    pub(super) figures: Arc<Figures>,
 }
 
 impl Reconciler for Evictor {
@@ -29,6 +31,7 @@ impl Reconciler for Evictor {
                 (Some(node), Some(why)) => {
                     taint(&self.client, &self.clock, node, Some(why)).await?;
                     self.roll.zones(|zones| zones.tainted(zone, &name, self.clock.instant()));
+                    self.figures.node_evicted(zone);
                 }
                 // It is gone, or ready again.
                 _ => self.roll.zones(|zones| zones.stop_waiting(zone, &name)),

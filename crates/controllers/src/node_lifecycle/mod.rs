@@ -13,6 +13,7 @@
 //!  labels.rs     labels that have an older name                               (pure)
 //!  health.rs     whether a node has been heard of lately                      (pure)
 //!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
+//!  figures.rs    what is counted for Prometheus: `node_collector_*`
 //!  roll.rs       what is known of all nodes, shared by the parts below
 //!  monitor.rs    every few seconds: listen to all nodes
 //!  tainter.rs    one node: taints that keep pods from coming, and labels
@@ -30,6 +31,7 @@
 
 pub(crate) mod config;
 mod evictor;
+mod figures;
 mod health;
 mod labels;
 mod monitor;
@@ -48,6 +50,7 @@ use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Key, Queue, Runnable};
 
 use self::evictor::Evictor;
+use self::figures::Figures;
 use self::monitor::Monitor;
 use self::pods::{Hands, PodMarker};
 use self::roll::Roll;
@@ -105,6 +108,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     looks.add(Key::cluster("nodes"));
 
     let hands = Arc::new(Hands::new(context, COMPONENT));
+    let figures = Arc::new(Figures::new(context.metrics.clone()));
     let tainter = Tainter {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
@@ -120,6 +124,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         roll: roll.clone(),
         hands: hands.clone(),
         zones: zones.clone(),
+        figures: figures.clone(),
         patience: patience.clone(),
     };
     let evictor = Evictor {
@@ -127,6 +132,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         clock: context.runtime.clock.clone(),
         nodes: nodes.lister(),
         roll: roll.clone(),
+        figures,
     };
     let marker = PodMarker { pods: pods.lister(), nodes: nodes.lister(), roll, hands };
     vec![

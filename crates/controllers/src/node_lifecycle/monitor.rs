@@ -16,6 +16,7 @@ use setpoint::{
 
 use super::config::NodeLifecycle;
 use super::evictor::taint;
+use super::figures::Figures;
 use super::health::{Finding, look};
 use super::pods::Hands;
 use super::roll::{Movement, Roll};
@@ -40,6 +41,7 @@ pub(super) struct Monitor {
     pub(super) roll: Arc<Roll>,
     pub(super) hands: Arc<Hands>,
     pub(super) zones: Queue<Key>,
+    pub(super) figures: Arc<Figures>,
     pub(super) patience: NodeLifecycle,
 }
 
@@ -48,6 +50,7 @@ impl Reconciler for Monitor {
 
     /// All nodes are one key: what becomes of one depends on how many are like it.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
+        let began = self.clock.instant();
         let nodes = self.nodes.list(None)?;
         self.tell(&self.roll.call(&nodes));
         let looks: Vec<_> = nodes.iter().map(|node| self.look_and_tell(node)).collect();
@@ -60,7 +63,9 @@ impl Reconciler for Monitor {
                 census.entry(zone_of(node.meta())).or_default().count(ready);
             }
         }
+        self.figures.zones(&census);
         self.assess(&nodes, &census).await;
+        self.figures.looked_at_nodes(self.clock.instant().saturating_duration_since(began));
         Ok(Outcome::CheckAfter(self.patience.monitor_period))
     }
 }
@@ -68,7 +73,10 @@ impl Reconciler for Monitor {
 impl Monitor {
     /// Looks at one node; says whether it is ready, if the look went well.
     async fn look_and_tell(&self, node: &Cached<Node>) -> Option<bool> {
-        match self.look(node).await {
+        let began = self.clock.instant();
+        let looked = self.look(node).await;
+        self.figures.looked_at_node(self.clock.instant().saturating_duration_since(began));
+        match looked {
             Ok(ready) => Some(ready),
             // The next look tries again.
             Err(error) => {

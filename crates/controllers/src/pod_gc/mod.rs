@@ -3,6 +3,7 @@
 //! Owns: no object; it ends pods that have outlived their use.
 //! Watches: Pods, Nodes.
 //! Writes: marks pods as failed (patch of `status`), deletes pods at once.
+//! Counts: `pod_gc_collector_*`.
 //!
 //! ```text
 //!  view.rs        what is read of nodes

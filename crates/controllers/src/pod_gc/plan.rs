@@ -22,6 +22,18 @@ pub(super) enum Why {
     Unscheduled,
 }
 
+impl Why {
+    /// In a word, for metrics.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Terminated => "terminated",
+            Self::OutOfService => "out-of-service",
+            Self::Orphaned => "orphaned",
+            Self::Unscheduled => "unscheduled",
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Removal {
     pub(super) pod: Cached<Pod>,

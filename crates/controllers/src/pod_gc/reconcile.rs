@@ -6,12 +6,13 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use setpoint::client::{Delete, Optional, Part, Patch};
+use setpoint::metrics::Metrics;
 use setpoint::{
     Cached, Client, ClientError, Clock, Context, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
 };
 
 use super::patch::mark_failed;
-use super::plan::{Removal, missing_nodes, plan};
+use super::plan::{Removal, Why, missing_nodes, plan};
 use super::quarantine::Quarantine;
 use super::view::Node;
 use crate::workload::pod::Pod;
@@ -26,6 +27,7 @@ const CONCURRENCY: usize = 20;
 pub(super) struct Sweeper {
     client: Client,
     clock: Clock,
+    metrics: Metrics,
     pods: Lister<Pod>,
     nodes: Lister<Node>,
     pod_kind: Kind,
@@ -56,6 +58,7 @@ impl Sweeper {
         Self {
             client: context.client.clone(),
             clock: context.runtime.clock.clone(),
+            metrics: context.metrics.clone(),
             pods,
             nodes,
             pod_kind: Kind::of::<Pod>(),
@@ -81,10 +84,26 @@ impl Sweeper {
 
     async fn remove_and_tell(&self, removal: Removal) {
         let (pod, why) = (removal.pod.key().clone(), removal.why);
-        match self.remove(removal).await {
+        let removed = self.remove(removal).await;
+        self.count(pod.namespace().unwrap_or_default(), why, removed.is_ok());
+        match removed {
             Ok(()) => tracing::info!(%pod, ?why, "removed a pod"),
             // The next look tries again.
             Err(error) => tracing::warn!(%pod, ?why, %error, "cannot remove a pod"),
+        }
+    }
+
+    /// What has ended, or is out of service, counts when it is tried, and the rest when it is done.
+    fn count(&self, namespace: &str, why: Why, removed: bool) {
+        let labels = [("namespace", namespace), ("reason", why.word())];
+        if !removed {
+            let help = "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller \
+                        started.";
+            self.metrics.count("pod_gc_collector_force_delete_pod_errors", help, &labels, 1);
+        }
+        if removed || matches!(why, Why::Terminated | Why::OutOfService) {
+            let help = "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
+            self.metrics.count("pod_gc_collector_force_delete_pods", help, &labels, 1);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Owns: the pods that a set controls; `status` of ReplicaSets.
 //! Watches: ReplicaSets, Pods.
 //! Writes: creates and deletes pods; adopts and releases them (patch); ReplicaSet status (update).
+//! Counts: `replicaset_controller_sorting_deletion_age_ratio`.
 //!
 //! ```text
 //!  observe.rs    listers → Observed
@@ -122,6 +123,7 @@ pub(crate) fn keeper<R: Replicated>(
         },
         expectations,
         pace,
+        metrics: context.metrics.clone(),
         hands: PodControl::new(context, Kind::of::<R>(), names.component),
     };
     let controller = Controller::new(entry.name, queue, reconciler)

@@ -61,6 +61,16 @@ pub(super) fn first_to_go(
     ranked.into_iter().take(count).map(|(_, pod)| pod.clone()).collect()
 }
 
+/// How many times as old as the youngest of the ready pods each ready one is that goes, in whole numbers.
+pub(super) fn age_ratios(pods: &[Cached<Pod>], going: &[Cached<Pod>], now: Timestamp) -> Vec<f64> {
+    let age = |pod: &Cached<Pod>| Some(now.duration_since(pod.meta().creation_timestamp?).as_millis());
+    let ready = |pod: &&Cached<Pod>| pod.is_ready();
+    let Some(youngest) = pods.iter().filter(ready).filter_map(age).min().filter(|age| *age > 0) else {
+        return Vec::new();
+    };
+    going.iter().filter(ready).filter_map(age).map(|age| (age / youngest) as f64).collect()
+}
+
 fn rank<'a>(pod: &'a Cached<Pod>, crowds: &Crowds, by_cost: bool, now: Timestamp) -> Rank<'a> {
     Rank {
         assigned: !pod.node.is_empty(),

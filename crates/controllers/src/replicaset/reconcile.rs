@@ -6,6 +6,7 @@ use futures::future::join_all;
 use setpoint::batch::slow_start;
 use setpoint::client::Part;
 use setpoint::historic::{self, Bug};
+use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -14,7 +15,8 @@ use setpoint::{
 };
 
 use super::observe::Observer;
-use super::plan::{Action, plan};
+use super::plan::{Action, Plan, plan};
+use super::rank::age_ratios;
 use super::status::{Failed, next_check, status};
 use super::{ReplicaSetStatus, Replicated};
 use crate::workload::claims::recheck;
@@ -25,6 +27,9 @@ use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 /// How many pods are created at first; if that goes well, twice as many, and so on.
 const SLOW_START: usize = 1;
 
+/// A quarter, then twice as much, five times.
+const AGE_RATIOS: &[f64] = &[0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+
 pub(super) struct ReplicaSets<R> {
     pub(super) client: Client,
     pub(super) clock: Clock,
@@ -32,6 +37,7 @@ pub(super) struct ReplicaSets<R> {
     pub(super) observer: Observer<R>,
     pub(super) expectations: Arc<Expectations<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
+    pub(super) metrics: Metrics,
     pub(super) hands: PodControl,
 }
 
@@ -62,6 +68,7 @@ impl<R: Replicated> Reconciler for ReplicaSets<R> {
         self.pace.looked(key);
         let observed = self.observer.observe(&set)?;
         let plan = plan(&set, &observed, self.clock.now());
+        self.count_ages(&plan);
         let applied = self.apply(&set, plan.actions).await?;
 
         let now = self.clock.now();
@@ -87,6 +94,23 @@ impl<R: Replicated> Reconciler for ReplicaSets<R> {
 }
 
 impl<R: Replicated> ReplicaSets<R> {
+    /// How much older than the youngest the ready pods are that go.
+    fn count_ages(&self, plan: &Plan) {
+        let deleted = plan.actions.iter().find_map(|action| match action {
+            Action::Delete { pods } => Some(pods).filter(|pods| pods.len() < plan.pods.len()),
+            _ => None,
+        });
+        let Some(deleted) = deleted else { return };
+        let name = "replicaset_controller_sorting_deletion_age_ratio";
+        let help = "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Should be \
+                    <2. The intent of this metric is to measure the rough efficacy of the LogarithmicScaleDown \
+                    feature gate's effect on the sorting (and deletion) of pods when a replicaset scales down. This \
+                    only considers Ready pods when calculating and reporting.";
+        for ratio in age_ratios(&plan.pods, deleted, self.clock.now()) {
+            self.metrics.observe(name, help, AGE_RATIOS, &[], ratio);
+        }
+    }
+
     /// Carries out a plan. A claim that fails ends it, because what follows counts on the claim.
     async fn apply(&self, set: &Cached<R>, actions: Vec<Action>) -> Result<Applied, ReconcileError> {
         let owner = controller_ref(&self.kind, set.meta());

@@ -11,7 +11,7 @@ use setpoint::Cached;
 use super::ReplicaSet;
 use super::observe::Observed;
 use super::plan::{Action, BURST, Plan, plan};
-use super::rank::first_to_go;
+use super::rank::{age_ratios, first_to_go};
 use super::status::{Failed, next_check, status};
 use crate::workload::condition::Condition;
 use crate::workload::fixtures::{DELETION_COST, at, cached};
@@ -286,6 +286,16 @@ mod ranking {
             ..Model::named(name)
         });
         assert_eq!(order(&pods, &[]), ["d", "a", "b"]);
+    }
+
+    #[test]
+    fn the_ages_of_pods_that_go_are_told_by_that_of_the_youngest_ready_one() {
+        let pods = [(10, Some(1)), (25, Some(1)), (1, None)].map(|(age, ready_for)| {
+            let name = format!("p{age}");
+            Model { age, ready_for, ..Model::named(&name) }.cached()
+        });
+        assert_eq!(age_ratios(&pods, &pods[1..], at(NOW)), [2.0]);
+        assert_eq!(age_ratios(&pods[2..], &pods, at(NOW)), [0.0; 0]);
     }
 
     #[test]

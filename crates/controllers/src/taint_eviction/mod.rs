@@ -3,6 +3,7 @@
 //! Owns: no object; it ends pods.
 //! Watches: Nodes, Pods.
 //! Writes: Pod status (patch), deletes pods.
+//! Counts: `taint_eviction_controller_*`.
 //!
 //! ```text
 //!  view.rs         taints of nodes and tolerations of pods as they are read
@@ -79,6 +80,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
         recorder: context.recorder(ENTRY.name),
+        metrics: context.metrics.clone(),
         pods: pods.lister(),
         nodes: nodes.lister(),
         schedule,

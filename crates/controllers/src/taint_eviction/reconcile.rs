@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
 use setpoint::recorder::Reference;
 use setpoint::{
@@ -18,10 +20,14 @@ use crate::workload::eviction::Evicting;
 const EVICTING: Evicting =
     Evicting { reason: "DeletionByTaintManager", message: "Taint manager: deleting due to NoExecute taint" };
 
+/// From 5 ms to 4 minutes.
+const LATE_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
+
 pub(super) struct Evictor {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
+    pub(super) metrics: Metrics,
     pub(super) pods: Lister<Guest>,
     pub(super) nodes: Lister<Host>,
     pub(super) schedule: Arc<Mutex<Schedule>>,
@@ -49,7 +55,7 @@ impl Reconciler for Evictor {
                 Ok(Outcome::Settled)
             }
             Verdict::GoesIn(time) => Ok(Outcome::CheckAfter(time)),
-            Verdict::Goes => self.evict(&pod).await.map(|()| Outcome::Settled),
+            Verdict::Goes { late } => self.evict(&pod, late).await.map(|()| Outcome::Settled),
         }
     }
 }
@@ -66,12 +72,23 @@ impl Evictor {
         })
     }
 
-    async fn evict(&self, pod: &Cached<Guest>) -> Result<(), ReconcileError> {
+    async fn evict(&self, pod: &Cached<Guest>, late: Duration) -> Result<(), ReconcileError> {
+        let began = self.clock.instant();
         self.tell(pod.key(), "Marking for deletion Pod");
         if EVICTING.end(&self.client, &self.clock, pod.key(), &pod.meta().uid).await? {
             self.schedule.lock().forget(pod.key());
+            self.count(late + self.clock.instant().saturating_duration_since(began));
         }
         Ok(())
+    }
+
+    fn count(&self, late: Duration) {
+        let help = "Total number of Pods deleted by TaintEvictionController since its start.";
+        self.metrics.count("taint_eviction_controller_pod_deletions", help, &[], 1);
+        let name = "taint_eviction_controller_pod_deletion_duration_seconds";
+        let help = "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its \
+                    deletion via TaintEvictionController.";
+        self.metrics.observe(name, help, LATE_SECONDS, &[], late.as_secs_f64());
     }
 
     fn tell(&self, pod: &Key, what: &str) {

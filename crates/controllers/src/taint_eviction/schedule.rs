@@ -20,8 +20,8 @@ pub(super) enum Verdict {
     Stays { reprieved: bool },
     /// It goes after this time.
     GoesIn(Duration),
-    /// It goes now.
-    Goes,
+    /// It goes now, this long after its time.
+    Goes { late: Duration },
 }
 
 impl Schedule {
@@ -31,7 +31,7 @@ impl Schedule {
             Stay::Forever => Verdict::Stays { reprieved: self.due.remove(pod).is_some() },
             Stay::Not => {
                 self.due.remove(pod);
-                Verdict::Goes
+                Verdict::Goes { late: Duration::ZERO }
             }
             Stay::For(time) => {
                 let due = *self.due.entry(pod.clone()).or_insert(now + time);
@@ -57,7 +57,7 @@ impl Schedule {
 
     fn at(&self, due: Instant, now: Instant) -> Verdict {
         match due.saturating_duration_since(now) {
-            Duration::ZERO => Verdict::Goes,
+            Duration::ZERO => Verdict::Goes { late: now.saturating_duration_since(due) },
             left => Verdict::GoesIn(left),
         }
     }

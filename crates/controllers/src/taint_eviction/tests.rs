@@ -60,6 +60,7 @@ async fn a_date_is_kept_until_it_is_taken_back() {
     assert_eq!(schedule.decide(&pod, Stay::Forever, start), Verdict::Stays { reprieved: true });
     assert_eq!(schedule.decide(&pod, Stay::Forever, start), Verdict::Stays { reprieved: false });
     schedule.decide(&pod, Stay::For(seconds(10)), start);
-    assert_eq!(schedule.recall(&pod, start + seconds(10)), Verdict::Goes);
-    assert_eq!(schedule.decide(&pod, Stay::Not, start), Verdict::Goes);
+    let late = seconds(0);
+    assert_eq!(schedule.recall(&pod, start + seconds(10)), Verdict::Goes { late });
+    assert_eq!(schedule.decide(&pod, Stay::Not, start), Verdict::Goes { late });
 }

@@ -3,6 +3,7 @@
 //! Owns: the end of Jobs with `ttlSecondsAfterFinished`.
 //! Watches: Jobs.
 //! Writes: deletes Jobs (in the foreground, so that their pods go first).
+//! Counts: `ttl_after_finished_controller_job_deletion_duration_seconds`.
 //!
 //! What always holds: a Job is deleted only when a fresh look, past the cache, agrees that its time is up.
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use setpoint::client::{Delete, Optional, Propagation};
 use setpoint::historic::{self, Bug};
+use setpoint::metrics::Metrics;
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -47,8 +49,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             wake.add(job.key().clone());
         }
     });
-    let reconciler =
-        Expiry { client: context.client.clone(), clock, kind: Kind::of::<Job>(), jobs: jobs.lister() };
+    let reconciler = Expiry {
+        client: context.client.clone(),
+        clock,
+        metrics: context.metrics.clone(),
+        kind: Kind::of::<Job>(),
+        jobs: jobs.lister(),
+    };
     let controller = Controller::new(ENTRY.name, queue, reconciler)
         .workers(options.workers(&ENTRY))
         .persistent()
@@ -59,6 +66,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 struct Expiry {
     client: Client,
     clock: Clock,
+    metrics: Metrics,
     kind: Kind,
     jobs: Lister<Job>,
 }
@@ -87,7 +95,22 @@ impl Reconciler for Expiry {
         };
         let deleted = self.client.delete(&self.kind, key, &delete).await.optional();
         deleted.attempting(format!("remove job {key}, whose time is up"))?;
+        if let Some(expiry) = expiry(&fresh) {
+            self.count(self.clock.now().duration_since(expiry));
+        }
         Ok(Outcome::Settled)
+    }
+}
+
+/// 100 ms, then twice as much, thirteen times.
+const LATE_SECONDS: &[f64] =
+    &[0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
+
+impl Expiry {
+    fn count(&self, late: SignedDuration) {
+        let name = "ttl_after_finished_controller_job_deletion_duration_seconds";
+        let help = "The time it took to delete the job since it became eligible for deletion";
+        self.metrics.observe(name, help, LATE_SECONDS, &[], late.as_secs_f64());
     }
 }
 

@@ -36,10 +36,13 @@ impl Histogram {
 
     /// The same as observing the same duration so many times.
     pub(crate) fn observe_times(&mut self, duration: Duration, times: u64) {
-        let seconds = duration.as_secs_f64();
-        let bucket = self.bounds.partition_point(|bound| *bound < seconds);
+        self.observe_value(duration.as_secs_f64(), times);
+    }
+
+    pub(crate) fn observe_value(&mut self, value: f64, times: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < value);
         self.counts[bucket] += times;
-        self.sum += seconds * times as f64;
+        self.sum += value * times as f64;
     }
 
     pub(crate) fn sum(&self) -> f64 {

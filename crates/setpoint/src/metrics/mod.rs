@@ -57,12 +57,19 @@ struct Sources {
     informers: Mutex<Vec<Weak<dyn InformerStats>>>,
     gauges: Mutex<BTreeMap<&'static str, Family>>,
     counters: Mutex<BTreeMap<&'static str, Family>>,
+    histograms: Mutex<BTreeMap<&'static str, Distribution>>,
 }
 
 /// The values of one name by their labels.
 struct Family {
     help: &'static str,
     values: BTreeMap<Labels, f64>,
+}
+
+/// The histograms of one name by their labels.
+struct Distribution {
+    help: &'static str,
+    values: BTreeMap<Labels, Histogram>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -121,6 +128,28 @@ impl Metrics {
         *entry(&mut self.shared.sources.counters.lock(), name, help, labels) += more as f64;
     }
 
+    /// Counts a value of a histogram, whose upper bounds ascend and are the same for all of one name.
+    ///
+    /// ```
+    /// let metrics = setpoint::metrics::Metrics::new();
+    /// metrics.observe("backup_duration_seconds", "How long backups take.", &[1.0, 60.0], &[("to", "disk")], 7.0);
+    /// assert!(metrics.encode().contains("backup_duration_seconds_bucket{to=\"disk\",le=\"60\"} 1"));
+    /// ```
+    pub fn observe(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        bounds: &'static [f64],
+        labels: &[(&'static str, &str)],
+        value: f64,
+    ) {
+        let mut histograms = self.shared.sources.histograms.lock();
+        let family =
+            histograms.entry(name).or_insert_with(|| Distribution { help, values: BTreeMap::new() });
+        let histogram = family.values.entry(owned(labels)).or_insert_with(|| Histogram::new(bounds));
+        histogram.observe_value(value, 1);
+    }
+
     /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> String {
         encode::everything(&self.shared.sources, &self.shared.registry.lock())
@@ -163,6 +192,9 @@ fn entry<'a>(
     labels: &[(&'static str, &str)],
 ) -> &'a mut f64 {
     let family = families.entry(name).or_insert_with(|| Family { help, values: BTreeMap::new() });
-    let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-    family.values.entry(labels).or_default()
+    family.values.entry(owned(labels)).or_default()
+}
+
+fn owned(labels: &[(&'static str, &str)]) -> Labels {
+    labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
 }

@@ -278,6 +278,7 @@ impl<'a> PatchFacts<'a> {
             (true, true) => Some("merge,retainKeys"),
             (true, false) => Some("merge"),
             (false, true) => Some("retainKeys"),
+            (false, false) if field.patch.replace => Some("replace"),
             (false, false) => None,
         };
         Self { strategy, key: field.patch.key.as_deref() }

@@ -75,9 +75,12 @@ impl<'t> Level<'t> {
         }
         match (original.get_mut(&key), patch) {
             (Some(Value::Object(current)), Value::Object(patch)) => {
-                let (level, _) = self.field(&key)?;
-                let current = std::mem::take(current);
-                original.insert(key, Value::Object(level.merge(current, patch)?));
+                let (level, rule) = self.field(&key)?;
+                let merged = match rule.replace {
+                    true => patch,
+                    false => level.merge(std::mem::take(current), patch)?,
+                };
+                original.insert(key, Value::Object(merged));
             }
             (Some(Value::Array(current)), Value::Array(patch)) => {
                 let (level, rule) = self.items_of(&key)?;

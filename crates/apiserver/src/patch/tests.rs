@@ -85,6 +85,16 @@ fn directives_replace_and_delete() {
 }
 
 #[test]
+fn an_object_that_is_replaced_as_a_whole_keeps_nothing() {
+    let schema = Schema::built_in_kind("policy", "v1", "PodDisruptionBudget").unwrap();
+    let budget = json!({"spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "1"}}}});
+    let patched =
+        strategic::apply(&schema, budget, json!({"spec": {"selector": {"matchLabels": {"b": "2"}}}}));
+    let expected = json!({"spec": {"minAvailable": 1, "selector": {"matchLabels": {"b": "2"}}}});
+    assert_eq!(patched.unwrap(), expected);
+}
+
+#[test]
 fn retained_keys_drive_out_the_others() {
     let patch =
         json!({"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/h"}}]});

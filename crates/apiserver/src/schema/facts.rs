@@ -161,8 +161,10 @@ impl FieldFacts {
     fn read(&mut self, word: &str) {
         match word.split_once('=') {
             Some(("patch", strategies)) => {
-                self.patch.merge = strategies.split(',').any(|s| s == "merge");
-                self.patch.retain_keys = strategies.split(',').any(|s| s == "retainKeys");
+                let says = |strategy| strategies.split(',').any(|one| one == strategy);
+                self.patch.merge = says("merge");
+                self.patch.replace = says("replace");
+                self.patch.retain_keys = says("retainKeys");
             }
             Some(("key", key)) => self.patch.key = Some(key.into()),
             Some(("list", kind)) => (self.list, self.is_marked) = (list_kind(kind), true),

@@ -100,6 +100,8 @@ pub struct Field {
 pub struct PatchRule {
     /// Lists merge with what is there instead of replacing it.
     pub merge: bool,
+    /// An object replaces what is there instead of merging with it.
+    pub replace: bool,
     pub retain_keys: bool,
     /// The field that identifies an item of a merged list of objects.
     pub key: Option<Box<str>>,
@@ -298,6 +300,7 @@ impl Table {
     fn import_field(&mut self, from: &Self, field: &Field) -> Field {
         let patch = PatchRule {
             merge: field.patch.merge,
+            replace: field.patch.replace,
             retain_keys: field.patch.retain_keys,
             key: field.patch.key.clone(),
         };

@@ -221,7 +221,8 @@ impl CronJobs {
         let Some(created) = job.meta().creation_timestamp else { return };
         let skew = created.duration_since(scheduled).as_secs_f64();
         let name = "cronjob_controller_job_creation_skew_duration_seconds";
-        let help = "Time between when a cronjob is scheduled to be run, and when the corresponding job is created";
+        let help =
+            "Time between when a cronjob is scheduled to be run, and when the corresponding job is created";
         self.metrics.observe(name, help, SKEW_SECONDS, &[], skew);
     }
 

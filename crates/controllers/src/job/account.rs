@@ -102,11 +102,7 @@ struct Noted<'a> {
 }
 
 /// Notes pods until there are enough for one status; tells which are released and whether these are all.
-fn note<'a>(
-    assessment: &Assessment<'a>,
-    status: &mut JobStatus,
-    ending: Option<&Ending>,
-) -> Noted<'a> {
+fn note<'a>(assessment: &Assessment<'a>, status: &mut JobStatus, ending: Option<&Ending>) -> Noted<'a> {
     let noted = assessment.job.status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut pods: Vec<_> = assessment.pods.iter().filter(|pod| pod.waits()).collect();
     if assessment.indexed.is_some() {

@@ -13,7 +13,8 @@ use super::view::{Job, JobSpec, JobStatus, TRACKING};
 
 /// 4 ms, then twice as much, fourteen times.
 const SYNC_SECONDS: &[f64] = &[
-    0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384, 32.768, 65.536,
+    0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384, 32.768,
+    65.536,
 ];
 
 #[derive(Clone)]
@@ -76,12 +77,13 @@ impl Figures {
     pub(super) fn counted(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
         let mut succeeded = difference(before.succeeded, after.succeeded);
         if job.spec.is_indexed() {
-            let many = |text: Option<&str>| Indexes::parse(text.unwrap_or_default(), job.spec.indexes()).len();
+            let many =
+                |text: Option<&str>| Indexes::parse(text.unwrap_or_default(), job.spec.indexes()).len();
             succeeded = many(Some(&after.completed_indexes))
                 .saturating_sub(many(Some(&before.completed_indexes))) as u64;
             self.indexes(job, true, succeeded);
-            let failed = many(after.failed_indexes.as_deref())
-                .saturating_sub(many(before.failed_indexes.as_deref()));
+            let failed =
+                many(after.failed_indexes.as_deref()).saturating_sub(many(before.failed_indexes.as_deref()));
             if failed > 0 {
                 self.indexes(job, false, failed as u64);
             }
@@ -182,7 +184,8 @@ mod tests {
     use crate::workload::fixtures::cached;
 
     fn job(spec: Value) -> Cached<Job> {
-        let mut job = json!({"metadata": {"name": "j", "namespace": "ns"}, "spec": {"selector": {}, "template": {}}});
+        let mut job =
+            json!({"metadata": {"name": "j", "namespace": "ns"}, "spec": {"selector": {}, "template": {}}});
         job["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         cached(job)
     }
@@ -202,7 +205,8 @@ mod tests {
     fn what_a_status_newly_tells_is_counted() {
         let status = |status: Value| serde_json::from_value::<JobStatus>(status).unwrap();
         let before = status(json!({"succeeded": 1, "failed": 1, "completedIndexes": "0"}));
-        let after = status(json!({"succeeded": 3, "failed": 2, "completedIndexes": "0,2,3", "failedIndexes": "1"}));
+        let after =
+            status(json!({"succeeded": 3, "failed": 2, "completedIndexes": "0,2,3", "failedIndexes": "1"}));
         check(
             |figures| figures.counted(&job(json!({})), &before, &after),
             &[
@@ -252,7 +256,8 @@ mod tests {
     fn an_ended_pod_is_counted_when_it_begins_to_wait_and_when_it_ceases_to() {
         let pod = |phase: &str, tracked: bool| {
             let finalizers = if tracked { vec![TRACKING] } else { vec![] };
-            let pod = json!({"metadata": {"name": "p", "finalizers": finalizers}, "status": {"phase": phase}});
+            let pod =
+                json!({"metadata": {"name": "p", "finalizers": finalizers}, "status": {"phase": phase}});
             cached::<JobPod>(pod).object().clone()
         };
         let updated = |old: Object, new: Object| Event::Updated { old, new };

@@ -54,8 +54,7 @@ impl Figures {
     }
 
     fn count_eviction(&self, zone: &str, more: u64) {
-        let help =
-            "Number of Node evictions that happened since current instance of NodeController started.";
+        let help = "Number of Node evictions that happened since current instance of NodeController started.";
         self.metrics.count("node_collector_evictions", help, &[("zone", zone)], more);
     }
 

@@ -102,7 +102,8 @@ impl Sweeper {
             self.metrics.count("pod_gc_collector_force_delete_pod_errors", help, &labels, 1);
         }
         if removed || matches!(why, Why::Terminated | Why::OutOfService) {
-            let help = "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
+            let help =
+                "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
             self.metrics.count("pod_gc_collector_force_delete_pods", help, &labels, 1);
         }
     }

@@ -144,8 +144,7 @@ impl Metrics {
         value: f64,
     ) {
         let mut histograms = self.shared.sources.histograms.lock();
-        let family =
-            histograms.entry(name).or_insert_with(|| Distribution { help, values: BTreeMap::new() });
+        let family = histograms.entry(name).or_insert_with(|| Distribution { help, values: BTreeMap::new() });
         let histogram = family.values.entry(owned(labels)).or_insert_with(|| Histogram::new(bounds));
         histogram.observe_value(value, 1);
     }

@@ -69,13 +69,14 @@ impl Rule {
             && (self.resource_names.is_empty() || has(&self.resource_names, name))
     }
 
-    /// `pods`, `pods/log`, `*/scale` and `*`.
+    /// `pods`, `pods/log`, `*/scale` and `*`. Who asks what is allowed may write `pods/log` as one word.
     fn names_resource(&self, resource: &str, subresource: &str) -> bool {
-        self.resources.iter().any(|own| match own.split_once('/') {
-            None => &**own == ALL || subresource.is_empty() && &**own == resource,
-            Some((of, part)) => {
-                !subresource.is_empty() && part == subresource && (of == ALL || of == resource)
-            }
+        let part_of = |own: &str, of: &str| {
+            own.strip_prefix(of).and_then(|rest| rest.strip_prefix('/')) == Some(subresource)
+        };
+        self.resources.iter().any(|own| match subresource {
+            "" => &**own == ALL || &**own == resource,
+            _ => &**own == ALL || part_of(own, ALL) || part_of(own, resource),
         })
     }
 
@@ -234,6 +235,17 @@ mod tests {
         check("get core pods a", "get", ("", "pods", "b"), false);
         check("list core pods a", "list", ("", "pods", ""), false);
         check("get /x", "get", ("", "pods", "a"), false);
+    }
+
+    #[test]
+    fn a_resource_and_its_part_may_be_asked_for_as_one_word() {
+        let allows = |text: &str| {
+            let target = ResourceTarget { resource: "pods/resize".into(), ..ResourceTarget::default() };
+            let user = User::default();
+            rule(text).allows(&Attributes { user: &user, verb: "get", path: "", resource: Some(&target) })
+        };
+        assert!(allows("get core pods/resize") && allows("get core *"));
+        assert!(!allows("get core pods") && !allows("get core */resize"));
     }
 
     #[test]

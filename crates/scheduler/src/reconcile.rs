@@ -195,6 +195,9 @@ impl Desk {
             return self.gone(state, &pod);
         }
         state.ledger.put_pod(&pod);
+        if let Some(before) = lost_promise(event, &pod) {
+            self.wake(state, &Change::PodGone(&before));
+        }
         if pod.spec.node_name.is_empty() {
             if pod.awaits_scheduling() && is_news(event, &pod) {
                 state.parked.unpark(pod.key());
@@ -216,7 +219,8 @@ impl Desk {
         if let Some(reservation) = state.reservations.remove(&pod.meta().uid) {
             reservation.forget(&mut state.ledger.devices);
         }
-        if state.ledger.remove_pod(&pod.meta().uid) {
+        let had_promise = !pod.status.nominated_node_name.is_empty();
+        if state.ledger.remove_pod(&pod.meta().uid) || had_promise {
             self.wake(state, &Change::PodGone(pod));
         }
     }
@@ -243,6 +247,19 @@ fn node_change(old: &Object, new: &Object) -> NodeChange {
         (Ok(before), Ok(after)) => NodeChange::between(before, after, old.meta().labels != new.meta().labels),
         _ => NodeChange::ADDED,
     }
+}
+
+/// A pod as it was when a node was promised to it that is not any more: others were kept off that room, and itself it
+/// has to look for another.
+fn lost_promise(event: &Event, pod: &PodView) -> Option<Pod> {
+    let Event::Updated { old, .. } = event else { return None };
+    if !pod.spec.node_name.is_empty() || !old.mentions("\"nominatedNodeName\"") {
+        return None;
+    }
+    let before = Pod::new(old.clone()).ok()?;
+    let promised = &before.status.nominated_node_name;
+    let is_lost = !promised.is_empty() && *promised != pod.status.nominated_node_name;
+    is_lost.then_some(before)
 }
 
 /// A pending pod is worth a look when it is new or asks for something else.

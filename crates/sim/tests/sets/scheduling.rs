@@ -155,6 +155,31 @@ fn the_more_important_of_two_waiting_pods_goes_first() {
     });
 }
 
+/// Who is driven from the room that was being made for it has room made elsewhere.
+#[test]
+fn a_pod_that_loses_its_promised_node_looks_for_another_at_once() {
+    World::simulate(1, parts(&[]), Vec::new(), async |world| {
+        account(world).await;
+        for (name, value) in [("high", 30), ("medium", 20)] {
+            class(world, name, value).await;
+        }
+        for name in ["a", "b"] {
+            let mut slow = pod(16, json!({"terminationGracePeriodSeconds": 600}));
+            slow["metadata"]["annotations"] = json!({"node.setpoint.dev/terminate-after": "600s"});
+            create::<Pod>(world, name, slow).await;
+            until::<Pod>(world, name, runs).await;
+        }
+        create::<Pod>(world, "medium", pod(16, json!({"priorityClassName": "medium"}))).await;
+        until::<Pod>(world, "medium", |pod| pod["status"]["nominatedNodeName"] == "node-0").await;
+        create::<Pod>(world, "high", pod(16, json!({"priorityClassName": "high"}))).await;
+        world.pass(Duration::from_secs(30)).await;
+        for name in ["a", "b"] {
+            let victim = world.get(&Kind::of::<Pod>(), &key(name)).await.expect("it takes its time");
+            assert!(victim["metadata"]["deletionTimestamp"].is_string(), "{name} makes no room");
+        }
+    });
+}
+
 #[test]
 fn pods_that_fit_nowhere_cost_nothing_while_nothing_changes() {
     survives("unschedulable", &[], unschedulable, anything);

@@ -23,6 +23,7 @@ use crate::outage::{NodeView, Outages};
 use crate::sources::{self, Found, NeededBy, Source, SourceKind};
 use crate::status::{Place, status_patch};
 use crate::view::PodView;
+use crate::{program, sub_path};
 
 /// How many simulated nodes there are, and how many of their pods are driven at once.
 #[derive(Clone, Copy, Debug)]
@@ -197,11 +198,17 @@ impl Agent {
         };
         let stays =
             !pod.meta().is_being_deleted() && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-        if !stays || statuses.clone().any(has_begun) || !sources::are_mentioned(pod.object()) {
+        let has_expressions = pod.object().mentions(sub_path::FIELD);
+        let needs_nothing = !has_expressions && !sources::are_mentioned(pod.object());
+        if !stays || statuses.clone().any(has_begun) || needs_nothing {
             return Ok(None);
         }
         let sources = pod.object().decode::<sources::Pod>()?.sources(pod.key().name());
         let (mut volumes, mut config) = (Vec::new(), Vec::new());
+        if has_expressions {
+            let fields = program::Pod { meta: pod.meta(), annotations: &pod.metadata.annotations };
+            config = pod.object().decode::<sub_path::Pod>()?.complaints(fields);
+        }
         for source in &sources {
             let Some(complaint) = self.complaint(pod, source).await? else { continue };
             match &source.needed_by {

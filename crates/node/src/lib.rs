@@ -11,6 +11,7 @@
 //!  shell.rs      pure: the scripts that commands are
 //!  admission.rs  pure: whether the node takes a pod that nobody scheduled
 //!  sources.rs    pure: what has to be there before a pod starts
+//!  sub_path.rs   pure: where in volumes mounts lead
 //!  lifecycle.rs  pure: where a pod stands and what is next
 //!  container.rs  pure: the same for one container: exits, restarts, back-off
 //!  status.rs     pure: the status a kubelet would write for that
@@ -37,6 +38,7 @@ mod program;
 mod shell;
 mod sources;
 mod status;
+mod sub_path;
 mod usage;
 mod view;
 

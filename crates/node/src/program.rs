@@ -3,7 +3,8 @@
 //! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few commands on files, and scripts of them for
 //! `sh -c`. A command that is not known runs until it is stopped: so do servers, and most commands are servers.
 //!
-//! Files outlive a container where a volume is mounted: what one run leaves there the next one finds.
+//! Files outlive a container where a volume is mounted: what one run leaves there the next one finds. A file that a
+//! script asks for is taken to be absent only if the script makes it itself; what else there may be is not known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub(crate) struct Ending {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Variable {
-    name: Box<str>,
+    pub(crate) name: Box<str>,
     value: Option<Box<str>>,
     value_from: Option<ValueFrom>,
 }
@@ -92,8 +93,7 @@ impl Program {
     fn run(&self, pod: Pod<'_>, files: &mut BTreeMap<String, String>) -> Option<Ending> {
         let mut variables = self.environment.iter().filter_map(|variable| variable.known(pod)).collect();
         let unknown = self.environment.iter().map(|variable| &*variable.name).collect();
-        let mut shell =
-            Shell { variables: &mut variables, unknown: &unknown, files, elapsed: Duration::ZERO };
+        let mut shell = Shell::new(&mut variables, &unknown, files);
         let mut log = String::new();
         let code = shell.exit_code(&self.script, &mut log)?;
         let after = shell.elapsed;
@@ -137,8 +137,7 @@ pub(crate) fn script(command: Vec<String>, args: Vec<String>) -> Option<List> {
 /// How long a script takes, and what it comes to, that has neither variables nor files.
 pub(crate) fn outcome(script: &List) -> Option<(Duration, i32)> {
     let (mut variables, mut files, unknown) = Default::default();
-    let mut shell =
-        Shell { variables: &mut variables, unknown: &unknown, files: &mut files, elapsed: Duration::ZERO };
+    let mut shell = Shell::new(&mut variables, &unknown, &mut files);
     let code = shell.exit_code(script, &mut String::new())?;
     Some((shell.elapsed, code))
 }
@@ -149,7 +148,7 @@ fn base_name(path: &str) -> &str {
 
 impl Variable {
     /// Its name and value, if that follows from the pod.
-    fn known(&self, pod: Pod<'_>) -> Option<(String, String)> {
+    pub(crate) fn known(&self, pod: Pod<'_>) -> Option<(String, String)> {
         let value = match &self.value_from {
             None => self.value.as_deref().unwrap_or_default().to_owned(),
             Some(from) => field(&from.field_ref.as_ref()?.field_path, pod)?,
@@ -189,16 +188,42 @@ struct Shell<'a> {
     /// Variables that are set, but perhaps to something that is not known.
     unknown: &'a BTreeSet<&'a str>,
     files: &'a mut BTreeMap<String, String>,
+    /// Files that this run has made or removed.
+    touched: BTreeSet<String>,
+    /// Files that were taken to be absent.
+    missed: BTreeSet<String>,
     elapsed: Duration,
 }
 
-impl Shell<'_> {
-    /// What a whole script comes to, if it ends.
+impl<'a> Shell<'a> {
+    fn new(
+        variables: &'a mut BTreeMap<String, String>,
+        unknown: &'a BTreeSet<&'a str>,
+        files: &'a mut BTreeMap<String, String>,
+    ) -> Self {
+        let (touched, missed) = Default::default();
+        Self { variables, unknown, files, touched, missed, elapsed: Duration::ZERO }
+    }
+
+    /// What a whole script comes to, if it ends and that can be told.
     fn exit_code(&mut self, script: &List, log: &mut String) -> Option<i32> {
-        match self.list(script, log) {
-            Ok(code) | Err(Stop::Exit(code)) => Some(code),
-            Err(Stop::Never) => None,
+        let code = match self.list(script, log) {
+            Ok(code) | Err(Stop::Exit(code)) => code,
+            Err(Stop::Never) => return None,
+        };
+        self.missed.is_subset(&self.touched).then_some(code)
+    }
+
+    fn file(&mut self, path: &str) -> Option<&str> {
+        if !self.files.contains_key(path) && !self.touched.contains(path) {
+            self.missed.insert(path.to_owned());
         }
+        self.files.get(path).map(String::as_str)
+    }
+
+    fn make(&mut self, path: &str) -> &mut String {
+        self.touched.insert(path.to_owned());
+        self.files.entry(path.to_owned()).or_default()
     }
 
     fn list(&mut self, list: &List, out: &mut String) -> Done {
@@ -244,7 +269,7 @@ impl Shell<'_> {
         let mut written = String::new();
         let code = self.call(&words, &mut written);
         if path != "/dev/null" {
-            let file = self.files.entry(path).or_default();
+            let file = self.make(&path);
             if !output.appends {
                 file.clear();
             }
@@ -304,12 +329,13 @@ impl Shell<'_> {
             }
             "touch" => {
                 for path in arguments {
-                    self.files.entry(path.clone()).or_default();
+                    self.make(path);
                 }
                 Ok(0)
             }
             "rm" => {
                 for path in arguments {
+                    self.make(path);
                     self.files.remove(path);
                 }
                 Ok(0)
@@ -322,7 +348,7 @@ impl Shell<'_> {
         }
     }
 
-    fn test(&self, arguments: &[String]) -> Done {
+    fn test(&mut self, arguments: &[String]) -> Done {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let number = |text: &str| text.parse::<i64>().map_err(|_| Stop::Never);
         let holds = match *words {
@@ -333,8 +359,8 @@ impl Shell<'_> {
             [word] => !word.is_empty(),
             ["-n", word] => !word.is_empty(),
             ["-z", word] => word.is_empty(),
-            ["-e" | "-f" | "-r" | "-w", path] => self.files.contains_key(path),
-            ["-s", path] => self.files.get(path).is_some_and(|content| !content.is_empty()),
+            ["-e" | "-f" | "-r" | "-w", path] => self.file(path).is_some(),
+            ["-s", path] => self.file(path).is_some_and(|content| !content.is_empty()),
             [left, "=" | "==", right] => left == right,
             [left, "!=", right] => left != right,
             [left, "-eq", right] => number(left)? == number(right)?,
@@ -469,6 +495,8 @@ mod tests {
         check("if test ! -e /f; then touch /f; fi; [ -e /f ]", "0s 0");
         check("echo -n > /f; test -s /f", "0s 1");
         check("echo x >> /f; rm /f; test -e /f", "0s 1");
+        check("if [ -f /etc/config/x ]; then exit 1; fi", "-");
+        check("test -f /ready", "-");
     }
 
     #[test]

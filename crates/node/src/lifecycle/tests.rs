@@ -206,6 +206,10 @@ fn readiness_comes_when_probes_first_look_or_never() {
     assert_eq!(pod.after(5).settle(), Step::Wait(Duration::from_secs(15)));
     assert_eq!(pod.shown(), "0/1 Running 0 Running");
     assert_eq!(pod.after(15).shown(), "1/1 Running 0 Running");
+    let looks = json!({"containers": [{"name": "c", "readinessProbe": {"exec": {"command": ["test", "-f", "/ready"]}}}]});
+    let mut pod = Watched::new(json!({}), looks);
+    pod.settle();
+    assert_eq!(pod.shown(), "1/1 Running 0 Running", "the file may be there for all that is known");
     let mut slow = Watched::new(json!({"node.setpoint.dev/ready-after": "90s"}), one());
     assert_eq!(slow.settle(), Step::Wait(Duration::from_secs(90)));
     let fails =

@@ -1,0 +1,129 @@
+//! Where in a volume a container's mount leads, where that is written with variables. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use crate::program::{Pod as Fields, Variable};
+
+/// What is read of a pod to find out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pod {
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    name: Box<str>,
+    env: Vec<Variable>,
+    volume_mounts: Vec<Mount>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Mount {
+    sub_path_expr: Box<str>,
+}
+
+/// What an encoded pod has to mention to be read.
+pub(crate) const FIELD: &str = "\"subPathExpr\":";
+
+impl Pod {
+    /// The containers whose mounts lead nowhere, and why, in the kubelet's words.
+    pub(crate) fn complaints(&self, fields: Fields<'_>) -> Vec<(Box<str>, String)> {
+        let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
+        let complaints = containers.filter_map(|container| {
+            let why = container.volume_mounts.iter().find_map(|mount| container.complaint(mount, fields))?;
+            Some((container.name.clone(), why))
+        });
+        complaints.collect()
+    }
+}
+
+impl Container {
+    fn complaint(&self, mount: &Mount, fields: Fields<'_>) -> Option<String> {
+        let known: BTreeMap<_, _> = self.env.iter().filter_map(|variable| variable.known(fields)).collect();
+        let is_unknown =
+            |name: &str| !known.contains_key(name) && self.env.iter().any(|set| *set.name == *name);
+        let mut missing = BTreeSet::new();
+        let mut cannot_tell = false;
+        let path = expand(&mount.sub_path_expr, |name| {
+            cannot_tell |= is_unknown(name);
+            let value = known.get(name).map_or("", String::as_str);
+            if value.is_empty() {
+                missing.insert(name.to_owned());
+            }
+            value.to_owned()
+        });
+        if cannot_tell {
+            None
+        } else if !missing.is_empty() {
+            Some(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
+        } else if path.starts_with('/') {
+            Some(format!("error SubPath `{path}` must not be an absolute path"))
+        } else if path.split('/').any(|part| part == "..") {
+            Some(format!("unable to provision SubPath `{path}`: must not contain '..'"))
+        } else {
+            None
+        }
+    }
+}
+
+/// A text with what stands for each `$(name)` in it; `$$` is a dollar sign.
+fn expand(text: &str, mut value: impl FnMut(&str) -> String) -> String {
+    let (mut expanded, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('$') {
+        expanded.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        let named = after.strip_prefix('(').and_then(|inside| inside.split_once(')'));
+        if let Some((name, left)) = named {
+            expanded.push_str(&value(name));
+            rest = left;
+        } else {
+            expanded.push('$');
+            rest = after.strip_prefix('$').unwrap_or(after);
+        }
+    }
+    expanded + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_path_has_to_have_its_values_and_stay_within_the_volume() {
+        let check = |path: &str, env: Value, expected: &str| {
+            let container = json!({"name": "c", "env": env, "volumeMounts": [{"subPathExpr": path}]});
+            let pod: Pod =
+                serde_json::from_value(json!({"spec": {"containers": [container]}})).expect("a pod");
+            let object = setpoint::Object::from_json(r#"{"metadata":{"name":"p"}}"#.into()).expect("a pod");
+            let annotations = [("dir".to_owned(), "logs".to_owned())].into();
+            let fields = Fields { meta: object.meta(), annotations: &annotations };
+            let told: Vec<String> = pod.complaints(fields).into_iter().map(|(_, why)| why).collect();
+            assert_eq!(told.join(";"), expected, "{path}");
+        };
+        let from = |path: &str| json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}]);
+        let value = |value: &str| json!([{"name": "A", "value": value}]);
+        check("x/$(A)", from("metadata.name"), "");
+        check("$(A)", from("metadata.annotations['dir']"), "");
+        check("$(A)", from("metadata.annotations['other']"), "missing value for A");
+        check("$(B)", json!([]), "missing value for B");
+        check("$(A)", value("/tmp"), "error SubPath `/tmp` must not be an absolute path");
+        check("a/$(A)", value(".."), "unable to provision SubPath `a/..`: must not contain '..'");
+        check("$$(A)$", json!([]), "");
+        let secret = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
+        check("$(A)", secret, "");
+    }
+}

@@ -7,6 +7,8 @@
 //!  pod.rs        the claims that a pod uses, and the index that finds its pods
 //!  matching.rs   which volume serves a claim
 //!  binding.rs    what binding writes: a claim's volume and a volume's claim
+//!  in_tree.rs    sources of volumes of plugins that were once built in
+//!  inline.rs     disks that pods name themselves
 //!  migrated.rs   the drivers that have taken over from built-in plugins
 //!  latest.rs     a cache, with what was written since laid over it
 //! ```
@@ -17,6 +19,8 @@
 pub mod binding;
 mod claim;
 mod class;
+mod in_tree;
+pub mod inline;
 mod latest;
 pub mod matching;
 pub mod migrated;

@@ -3,60 +3,130 @@
 
 use std::borrow::Cow;
 
-use setpoint::Cached;
+use setpoint::{Cached, Labels};
 
+use crate::in_tree::Moved;
 use crate::volume::{Csi, Volume};
 
 /// Plugins and their drivers.
 const MOVED: [(&str, &str); 7] = [
-    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
-    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
-    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
-    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
-    ("kubernetes.io/azure-file", "file.csi.azure.com"),
-    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
-    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+    (EBS, "ebs.csi.aws.com"),
+    (GCE, "pd.csi.storage.gke.io"),
+    (CINDER, "cinder.csi.openstack.org"),
+    (AZURE_DISK, "disk.csi.azure.com"),
+    (AZURE_FILE, "file.csi.azure.com"),
+    (VSPHERE, "csi.vsphere.vmware.com"),
+    (PORTWORX, "pxd.portworx.com"),
 ];
+
+pub(crate) const EBS: &str = "kubernetes.io/aws-ebs";
+pub(crate) const GCE: &str = "kubernetes.io/gce-pd";
+pub(crate) const CINDER: &str = "kubernetes.io/cinder";
+pub(crate) const AZURE_DISK: &str = "kubernetes.io/azure-disk";
+pub(crate) const AZURE_FILE: &str = "kubernetes.io/azure-file";
+pub(crate) const VSPHERE: &str = "kubernetes.io/vsphere-volume";
+pub(crate) const PORTWORX: &str = "kubernetes.io/portworx-volume";
+
+/// On a volume: the resource group of a share in Azure.
+const RESOURCE_GROUP: &str = "kubernetes.io/azure-file-resource-group";
 
 /// The driver that does what a plugin did, if it has moved out.
 pub fn driver_of(plugin: &str) -> Option<&'static str> {
     MOVED.iter().find(|(moved, _)| *moved == plugin).map(|(_, driver)| *driver)
 }
 
-/// What a driver knows a volume by: the volume's own word, or what became of the word of a plugin of old.
+/// What a driver knows a volume by: the volume's own word, or what became of the word of a plugin of old. Nothing,
+/// if that cannot be told.
 pub fn behind_driver(volume: &Cached<Volume>) -> Option<Cow<'_, Csi>> {
     if let Some(csi) = &volume.spec.csi {
         return Some(Cow::Borrowed(csi));
     }
-    let driver = driver_of(volume.moved_plugin()?)?;
-    let spec = &volume.spec;
-    let handle: Box<str> = if let Some(moved) = &spec.aws_elastic_block_store {
-        // `aws://zone/vol-1`
-        moved.id.rsplit('/').next()?.into()
-    } else if let Some(moved) = &spec.gce_persistent_disk {
-        disk_of(volume, &moved.id).into()
-    } else {
-        let others = [&spec.cinder, &spec.azure_disk, &spec.vsphere_volume, &spec.portworx_volume];
-        others.into_iter().flatten().next()?.id.clone()
+    let (plugin, source) = volume.moved()?;
+    let claim = volume.spec.claim_ref.as_ref();
+    let around = Around {
+        zones: zones_of(&volume.meta().labels),
+        resource_group: volume.metadata.get(RESOURCE_GROUP).unwrap_or_default(),
+        name: volume.key().name(),
+        secret_namespace: match &source.secret_namespace {
+            Some(namespace) => namespace,
+            None => claim.map(|claim| &*claim.namespace).unwrap_or_default(),
+        },
     };
-    Some(Cow::Owned(Csi { driver: driver.into(), volume_handle: handle }))
+    translated(plugin, source, &around).map(Cow::Owned)
 }
 
-/// A disk by the zone that labels name, or by the region of several zones.
-fn disk_of(volume: &Cached<Volume>, name: &str) -> String {
-    let labels = &volume.meta().labels;
-    let zones = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-    let zones = zones.into_iter().find_map(|label| labels.get(label)).unwrap_or_default();
-    let mut all = zones.split("__").filter(|zone| !zone.is_empty());
-    match (all.next(), all.next()) {
-        (Some(zone), None) => format!("projects/UNSPECIFIED/zones/{zone}/disks/{name}"),
-        // `europe-west1-b` is in `europe-west1`.
-        (Some(zone), Some(_)) => {
-            let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
-            format!("projects/UNSPECIFIED/regions/{region}/disks/{name}")
-        }
-        (None, _) => format!("projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{name}"),
+/// What the handle of a volume depends on besides its source.
+pub(crate) struct Around<'a> {
+    pub(crate) zones: &'a str,
+    pub(crate) resource_group: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) secret_namespace: &'a str,
+}
+
+/// What a driver knows a source of old by.
+pub(crate) fn translated(plugin: &str, source: &Moved, around: &Around<'_>) -> Option<Csi> {
+    let volume_handle = match plugin {
+        EBS => ebs_volume(&source.id)?.into(),
+        GCE => gce_disk(&source.id, around.zones)?.into(),
+        AZURE_DISK if !is_managed(source) => return None,
+        AZURE_FILE => azure_share(source, around)?.into(),
+        _ => source.id.clone(),
+    };
+    Some(Csi { driver: driver_of(plugin)?.into(), volume_handle })
+}
+
+/// `aws://zone/vol-1`, or just the end of it.
+fn ebs_volume(id: &str) -> Option<&str> {
+    let Some(place) = id.strip_prefix("aws://") else { return Some(id) };
+    let volume = place.split_once('/').map_or("", |(_, path)| path).trim_matches('/');
+    (volume.starts_with("vol-") && !volume.contains('/')).then_some(volume)
+}
+
+fn zones_of(labels: &Labels) -> &str {
+    let mut zones = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"]
+        .into_iter()
+        .filter_map(|label| labels.get(label));
+    zones.find(|zones| !zones.is_empty()).unwrap_or_default()
+}
+
+/// A disk by its zone, or by the region of several zones.
+fn gce_disk(name: &str, zones: &str) -> Option<String> {
+    let all: Vec<&str> = zones.split("__").collect();
+    Some(match &all[..] {
+        [""] => format!("projects/UNSPECIFIED/zones/UNSPECIFIED/disks/{name}"),
+        [zone] => format!("projects/UNSPECIFIED/zones/{zone}/disks/{name}"),
+        several => format!("projects/UNSPECIFIED/regions/{}/disks/{name}", region_of(several)?),
+    })
+}
+
+/// `europe-west1-b` is in `europe-west1`; zones of one disk are all in one region.
+fn region_of<'a>(zones: &[&'a str]) -> Option<&'a str> {
+    let of_zone = |zone: &&'a str| {
+        (zone.split('-').count() == 3).then(|| zone.rsplit_once('-').map(|(region, _)| region)).flatten()
+    };
+    let regions: Vec<&str> = zones.iter().map(of_zone).collect::<Option<_>>()?;
+    let first = *regions.first()?;
+    regions.iter().all(|region| *region == first).then_some(first)
+}
+
+/// The driver has taken over managed disks alone.
+fn is_managed(source: &Moved) -> bool {
+    source.kind.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("managed"))
+}
+
+fn azure_share(source: &Moved, around: &Around<'_>) -> Option<String> {
+    if around.secret_namespace.is_empty() {
+        return None;
     }
+    let (group, name, namespace) = (around.resource_group, around.name, around.secret_namespace);
+    let account = account_of(&source.secret_name);
+    Some(format!("{group}#{account}#{}#{name}#{namespace}", source.share_name))
+}
+
+/// `azure-storage-account-NAME-secret` is the secret of an account; any other name stands for itself.
+fn account_of(secret: &str) -> &str {
+    let account = secret.split_once("azure-storage-account-").and_then(|(_, rest)| rest.rsplit_once("-secret"));
+    account.map(|(name, _)| name).filter(|name| !name.is_empty()).unwrap_or(secret)
 }
 
 #[cfg(test)]
@@ -66,40 +136,67 @@ mod tests {
 
     use super::*;
 
+    #[track_caller]
+    fn check(metadata: Value, spec: Value, expected: Option<(&str, &str)>) {
+        let mut text = json!({"metadata": metadata, "spec": spec});
+        text["metadata"]["name"] = json!("v");
+        let object = Object::from_json(text.to_string().into()).expect("a volume");
+        let volume = Cached::<Volume>::new(object).expect("a volume");
+        let known = behind_driver(&volume).map(|csi| (csi.driver.to_string(), csi.volume_handle.to_string()));
+        let expected = expected.map(|(driver, handle)| (driver.to_owned(), handle.to_owned()));
+        assert_eq!(known, expected, "{text}");
+    }
+
+    fn none() -> Value {
+        json!({})
+    }
+
     #[test]
     fn a_volume_of_old_is_known_to_the_driver_that_took_over() {
-        let check = |labels: Value, spec: Value, expected: Option<(&str, &str)>| {
-            let text = json!({"metadata": {"name": "v", "labels": labels}, "spec": spec});
-            let object = Object::from_json(text.to_string().into()).expect("a volume");
-            let volume = Cached::<Volume>::new(object).expect("a volume");
-            let known =
-                behind_driver(&volume).map(|csi| (csi.driver.to_string(), csi.volume_handle.to_string()));
-            let expected = expected.map(|(driver, handle)| (driver.to_owned(), handle.to_owned()));
-            assert_eq!(known, expected, "{text}");
-        };
-        let none = || json!({});
         check(none(), json!({"csi": {"driver": "d", "volumeHandle": "h"}}), Some(("d", "h")));
         check(none(), json!({"hostPath": {"path": "/x"}}), None);
-        let aws = json!({"awsElasticBlockStore": {"volumeID": "aws://us-east-1a/vol-1"}});
-        check(none(), aws, Some(("ebs.csi.aws.com", "vol-1")));
+        let aws = |id: &str| json!({"awsElasticBlockStore": {"volumeID": id}});
+        check(none(), aws("aws://us-east-1a/vol-1"), Some(("ebs.csi.aws.com", "vol-1")));
+        check(none(), aws("aws:///vol-1"), Some(("ebs.csi.aws.com", "vol-1")));
+        check(none(), aws("vol-1"), Some(("ebs.csi.aws.com", "vol-1")));
+        check(none(), aws("aws://us-east-1a/disk"), None);
         check(none(), json!({"cinder": {"volumeID": "c"}}), Some(("cinder.csi.openstack.org", "c")));
-        check(
-            none(),
-            json!({"azureDisk": {"diskName": "n", "diskURI": "u"}}),
-            Some(("disk.csi.azure.com", "u")),
-        );
-        check(
-            none(),
-            json!({"vsphereVolume": {"volumePath": "[x] y"}}),
-            Some(("csi.vsphere.vmware.com", "[x] y")),
-        );
+        let vsphere = json!({"vsphereVolume": {"volumePath": "[x] y"}});
+        check(none(), vsphere, Some(("csi.vsphere.vmware.com", "[x] y")));
         check(none(), json!({"portworxVolume": {"volumeID": "p"}}), Some(("pxd.portworx.com", "p")));
+    }
+
+    #[test]
+    fn disks_are_in_a_zone_or_in_the_region_of_several() {
         let gce = || json!({"gcePersistentDisk": {"pdName": "d"}});
         let disk = |place: &str| format!("projects/UNSPECIFIED/{place}/disks/d");
         let driver = "pd.csi.storage.gke.io";
+        let (new, old) = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone");
         check(none(), gce(), Some((driver, &disk("zones/UNSPECIFIED"))));
-        check(json!({"topology.kubernetes.io/zone": "z-1-a"}), gce(), Some((driver, &disk("zones/z-1-a"))));
-        let two = json!({"failure-domain.beta.kubernetes.io/zone": "z-1-a__z-1-b"});
-        check(two, gce(), Some((driver, &disk("regions/z-1"))));
+        check(json!({"labels": {new: "z-1-a"}}), gce(), Some((driver, &disk("zones/z-1-a"))));
+        check(json!({"labels": {new: "z-1-a", old: "z-1-b"}}), gce(), Some((driver, &disk("zones/z-1-b"))));
+        check(json!({"labels": {old: "z-1-a__z-1-b"}}), gce(), Some((driver, &disk("regions/z-1"))));
+        check(json!({"labels": {old: "z-1-a__z-2-b"}}), gce(), None);
+        check(json!({"labels": {old: "z-1-a__z"}}), gce(), None);
+    }
+
+    #[test]
+    fn azure_has_managed_disks_and_shares_of_accounts() {
+        let disk = |kind: Value| json!({"azureDisk": {"diskName": "n", "diskURI": "u", "kind": kind}});
+        for kind in [Value::Null, json!("Managed"), json!("managed")] {
+            check(none(), disk(kind), Some(("disk.csi.azure.com", "u")));
+        }
+        check(none(), disk(json!("Shared")), None);
+        let share = |secret: &str, namespace: Value| {
+            json!({"azureFile": {"secretName": secret, "shareName": "s", "secretNamespace": namespace}})
+        };
+        let of_account = share("azure-storage-account-acc-secret", json!("ns"));
+        check(none(), of_account, Some(("file.csi.azure.com", "#acc#s#v#ns")));
+        let group = json!({"annotations": {"kubernetes.io/azure-file-resource-group": "rg"}});
+        check(group, share("plain", json!("ns")), Some(("file.csi.azure.com", "rg#plain#s#v#ns")));
+        check(none(), share("plain", Value::Null), None);
+        let mut claimed = share("plain", Value::Null);
+        claimed["claimRef"] = json!({"namespace": "team", "name": "c"});
+        check(none(), claimed, Some(("file.csi.azure.com", "#plain#s#v#team")));
     }
 }

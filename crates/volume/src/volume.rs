@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use setpoint::indexer::{IndexFn, Indexer};
 use setpoint::{Cached, Informer, Key, Labels};
 use setpoint_placement::NodeSelector;
 use setpoint_quantity::Quantity;
 
+use crate::in_tree::{FibreChannel, Iscsi, Moved};
+use crate::migrated::{AZURE_DISK, AZURE_FILE, CINDER, EBS, GCE, PORTWORX, VSPHERE};
 use crate::{Amounts, Annotated, BETA_CLASS, Claim, storage};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -35,21 +36,15 @@ pub struct VolumeSpec {
     pub host_path: Option<HostPath>,
     pub nfs: Option<Nfs>,
     pub csi: Option<Csi>,
-    pub(crate) aws_elastic_block_store: Option<Moved>,
-    pub(crate) gce_persistent_disk: Option<Moved>,
-    pub(crate) cinder: Option<Moved>,
-    pub(crate) azure_disk: Option<Moved>,
-    azure_file: Option<IgnoredAny>,
-    pub(crate) vsphere_volume: Option<Moved>,
-    pub(crate) portworx_volume: Option<Moved>,
-}
-
-/// The source of a volume that a driver has taken over: what it is called there. Each has one of these.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Moved {
-    #[serde(rename = "volumeID", alias = "diskURI", alias = "pdName", alias = "volumePath")]
-    pub(crate) id: Box<str>,
+    pub iscsi: Option<Box<Iscsi>>,
+    pub fc: Option<Box<FibreChannel>>,
+    aws_elastic_block_store: Option<Box<Moved>>,
+    gce_persistent_disk: Option<Box<Moved>>,
+    cinder: Option<Box<Moved>>,
+    azure_disk: Option<Box<Moved>>,
+    azure_file: Option<Box<Moved>>,
+    vsphere_volume: Option<Box<Moved>>,
+    portworx_volume: Option<Box<Moved>>,
 }
 
 /// The claim that a volume is for; without a uid it is reserved, not bound.
@@ -80,7 +75,7 @@ pub struct Nfs {
     pub path: String,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Csi {
     pub driver: Box<str>,
@@ -110,17 +105,22 @@ impl Volume {
 
     /// The plugin of old that its source belongs to, if that has moved out.
     pub fn moved_plugin(&self) -> Option<&'static str> {
+        self.moved().map(|(plugin, _)| plugin)
+    }
+
+    /// Its source, if a driver has taken that over from a plugin of old.
+    pub(crate) fn moved(&self) -> Option<(&'static str, &Moved)> {
         let spec = &self.spec;
         let sources = [
-            (spec.aws_elastic_block_store.is_some(), "kubernetes.io/aws-ebs"),
-            (spec.gce_persistent_disk.is_some(), "kubernetes.io/gce-pd"),
-            (spec.cinder.is_some(), "kubernetes.io/cinder"),
-            (spec.azure_disk.is_some(), "kubernetes.io/azure-disk"),
-            (spec.azure_file.is_some(), "kubernetes.io/azure-file"),
-            (spec.vsphere_volume.is_some(), "kubernetes.io/vsphere-volume"),
-            (spec.portworx_volume.is_some(), "kubernetes.io/portworx-volume"),
+            (EBS, &spec.aws_elastic_block_store),
+            (GCE, &spec.gce_persistent_disk),
+            (CINDER, &spec.cinder),
+            (AZURE_DISK, &spec.azure_disk),
+            (AZURE_FILE, &spec.azure_file),
+            (VSPHERE, &spec.vsphere_volume),
+            (PORTWORX, &spec.portworx_volume),
         ];
-        sources.into_iter().find(|(is, _)| *is).map(|(_, plugin)| plugin)
+        sources.into_iter().find_map(|(plugin, source)| Some((plugin, source.as_deref()?)))
     }
 
     /// Whether several nodes may have it at once: where nobody says, its driver decides.

@@ -1,0 +1,86 @@
+//! Sources of volumes that were once served by plugins of Kubernetes itself, as volumes and pods name them.
+
+use serde::Deserialize;
+
+/// A source that a driver has taken over. Each kind of source has some of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Moved {
+    /// What it is called where it is kept.
+    #[serde(rename = "volumeID", alias = "diskURI", alias = "pdName", alias = "volumePath")]
+    pub(crate) id: Box<str>,
+    pub(crate) read_only: bool,
+    pub(crate) fs_type: Box<str>,
+    pub(crate) partition: i64,
+    /// Of disks in Azure: whether it is managed.
+    pub(crate) kind: Option<Box<str>>,
+    pub(crate) caching_mode: Option<Box<str>>,
+    /// Of files in Azure.
+    pub(crate) share_name: Box<str>,
+    pub(crate) secret_name: Box<str>,
+    pub(crate) secret_namespace: Option<Box<str>>,
+    pub(crate) storage_policy_name: Box<str>,
+}
+
+/// A disk that nodes reach over the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Iscsi {
+    target_portal: Box<str>,
+    iqn: Box<str>,
+    lun: i64,
+}
+
+/// A disk that nodes reach over a fibre.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct FibreChannel {
+    #[serde(rename = "targetWWNs")]
+    targets: Option<Vec<Box<str>>>,
+    lun: Option<i64>,
+    #[serde(rename = "wwids")]
+    ids: Option<Vec<Box<str>>>,
+}
+
+impl Iscsi {
+    /// The name by which nodes and controllers know it.
+    pub fn unique_name(&self) -> String {
+        format!("kubernetes.io/iscsi/{}:{}:{}", self.target_portal, self.iqn, self.lun)
+    }
+}
+
+impl FibreChannel {
+    /// The name by which nodes and controllers know it; none, if it says too little.
+    pub fn unique_name(&self) -> Option<String> {
+        let list = |names: &Option<Vec<Box<str>>>| names.as_deref().unwrap_or_default().join(" ");
+        match (&self.targets, self.lun, &self.ids) {
+            (Some(targets), Some(lun), _) if !targets.is_empty() => {
+                Some(format!("kubernetes.io/fc/[{}]:{lun}", list(&self.targets)))
+            }
+            (.., Some(ids)) if !ids.is_empty() => Some(format!("kubernetes.io/fc/[{}]", list(&self.ids))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn disks_on_the_network_are_known_by_where_they_are() {
+        let iscsi: Iscsi =
+            serde_json::from_value(json!({"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2025-01.x", "lun": 3}))
+                .expect("a source");
+        assert_eq!(iscsi.unique_name(), "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2025-01.x:3");
+        let check = |source: Value, expected: Option<&str>| {
+            let read: FibreChannel = serde_json::from_value(source.clone()).expect("a source");
+            assert_eq!(read.unique_name().as_deref(), expected, "{source}");
+        };
+        check(json!({"targetWWNs": ["a", "b"], "lun": 2}), Some("kubernetes.io/fc/[a b]:2"));
+        check(json!({"wwids": ["c"]}), Some("kubernetes.io/fc/[c]"));
+        check(json!({"targetWWNs": ["a"]}), None);
+    }
+}

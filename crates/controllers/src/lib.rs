@@ -4,6 +4,7 @@
 //!  registry.rs   the one list: names, what each watches and writes, how it is built
 //!  flags.rs      what can be set on the command line
 //!  gates.rs      which features are on
+//!  figures.rs    what is counted when somebody asks
 //!  accounts.rs   in whose name each acts
 //!  absent.rs     those that are known by name and do not run
 //!  workload/     what controllers that keep replicas share
@@ -69,6 +70,7 @@ mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
 mod ephemeral_volume;
+mod figures;
 pub mod flags;
 mod garbage_collector;
 pub mod gates;

@@ -1,11 +1,13 @@
 //! Attach and detach: volumes are attached to the nodes whose pods use them, and to no others.
 //!
-//! Owns: the VolumeAttachments of pods' volumes, and `status.volumesAttached` of nodes.
+//! Owns: the VolumeAttachments of pods' volumes, disks that pods name themselves included, and `status.volumesAttached` of nodes.
 //! Watches: pods, claims, volumes, nodes, VolumeAttachments, CSIDrivers.
 //! Writes: VolumeAttachments (create, delete), node status (patch), events.
+//! Counts: `attachdetach_controller_total_volumes`, `storage_count_attachable_volumes_in_use`,
+//! `attach_detach_controller_attachdetach_controller_forced_detaches`.
 //!
 //! ```text
-//!  pods, claims, volumes ─► a volume's key ─► observe.rs ─► plan.rs  attach, detach, wait        (pure)
+//!  pods, claims, volumes ─► a disk's key (disk.rs) ─► observe.rs ─► plan.rs  attach, detach, wait  (pure)
 //!  attachments           ─► a node's key   ─► what the node is told to have attached
 //!  reconcile.rs  carries both out
 //! ```
@@ -16,6 +18,8 @@
 //!   the node is out of service, or has been unhealthy for six minutes;
 //! - only nodes that ask for it are served: `volumes.kubernetes.io/controller-managed-attach-detach`.
 
+mod disk;
+mod figures;
 mod memory;
 mod observe;
 mod plan;
@@ -28,6 +32,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint_volume::inline::{index_by_disk, translated_disks};
 use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{Claim, PodVolumes, Volume, claim_keys, index_by_claim};
 
@@ -37,6 +42,7 @@ use self::reconcile::{Attacher, Nodes, Volumes};
 use self::view::{Attachment, Driver, Node};
 use crate::flags::{Flag, duration, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::workload::on_node::node_of;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-attach-detach-controller",
@@ -102,6 +108,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let attachments = context.informers.of::<Attachment>();
     let drivers = context.informers.of::<Driver>();
     index_by_claim(&pods);
+    index_by_disk(&pods);
     observe::index_attachments(&attachments);
     let limiter = limiter::eager(&context.runtime.clock);
     let by_volume = Queue::with_rate_limiter("volume_attachments", &context.runtime, limiter);
@@ -111,8 +118,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let (wake, lister) = (by_volume.clone(), claims.lister::<Claim>());
     pods.add_handler(move |event: &Event| {
         if is_on_node(event) {
-            let keys = event.states().flat_map(claim_keys);
-            keys.filter_map(|claim| volume_of(&lister, &claim)).for_each(|volume| wake.add(volume));
+            event.states().flat_map(|pod| disks_of(pod, &lister)).for_each(|disk| wake.add(disk));
         }
     });
     let wake = by_volume.clone();
@@ -129,33 +135,40 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
         if let Ok(attachment) = event.object().view::<Attachment>() {
             node_queue.add(Key::cluster(&*attachment.spec.node_name));
-            attachment.volume().into_iter().for_each(|volume| volume_queue.add(volume));
+            attachment.disk().into_iter().for_each(|disk| volume_queue.add(disk));
         }
     });
     nodes.add_handler(on_node(by_volume.clone(), by_node.clone(), context));
-    let (wake, lister) = (by_volume.clone(), volumes.lister::<Volume>());
+    let (wake, lister, users) =
+        (by_volume.clone(), volumes.lister::<Volume>(), pods.lister::<PodVolumes>());
     drivers.add_handler(move |event: &Event| {
+        let is_its = |driver: &str| driver == event.object().key().name();
         for volume in lister.list(None).unwrap_or_default() {
-            if behind_driver(&volume).is_some_and(|csi| &*csi.driver == event.object().key().name()) {
+            if behind_driver(&volume).is_some_and(|csi| is_its(&csi.driver)) {
                 wake.add(volume.key().clone());
             }
         }
+        let inline = users.objects().list(None).into_iter().flat_map(|pod| translated_disks(&pod));
+        let inline = inline.filter(|disk| is_its(&disk.csi.driver));
+        inline.for_each(|disk| wake.add(Key::cluster(disk.csi.unique_name())));
     });
 
-    let caches = Caches {
+    let caches = Arc::new(Caches {
         pods: pods.lister(),
         claims: claims.lister(),
         volumes: volumes.lister(),
         nodes: nodes.lister(),
         attachments: attachments.lister(),
         drivers: drivers.lister(),
-    };
+    });
+    figures::show(&context.metrics, &caches);
     let attacher = Arc::new(Attacher {
         client: context.client.clone(),
         clock: context.runtime.clock.clone(),
         recorder: context.recorder(COMPONENT),
         by_node: by_node.clone(),
         caches,
+        metrics: context.metrics.clone(),
         memory,
         by_force: options.force_detach,
     });
@@ -170,7 +183,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
 /// Whether a pod has, or had, a node: before that it needs no volume.
 fn is_on_node(event: &Event) -> bool {
-    event.states().any(|pod| setpoint_volume::claims_of(pod).is_some_and(|pod| pod.node().is_some()))
+    event.states().any(|pod| node_of(pod).is_some())
+}
+
+/// The disks that a pod uses, through claims or by itself.
+fn disks_of(pod: &Object, claims: &Lister<Claim>) -> Vec<Key> {
+    let claimed = claim_keys(pod).filter_map(|claim| volume_of(claims, &claim));
+    claimed.chain(translated_disks(pod).map(|disk| Key::cluster(disk.csi.unique_name()))).collect()
 }
 
 fn volume_of(claims: &Lister<Claim>, claim: &Key) -> Option<Key> {
@@ -206,14 +225,14 @@ fn on_node(
         }
         by_node.add(event.object().key().clone());
         for attachment in observe::attachments_on(&attachments, name).unwrap_or_default() {
-            attachment.volume().into_iter().for_each(|volume| by_volume.add(volume));
+            attachment.disk().into_iter().for_each(|disk| by_volume.add(disk));
         }
         let served = |node: &Object| node.view::<Node>().is_ok_and(Node::is_served);
         let was_served = event.old().is_some_and(served);
         if served(event.object()) && !was_served {
             let pods = pods.pods(name).unwrap_or_default();
-            let used = pods.iter().flat_map(|pod| claim_keys(pod.object()));
-            used.filter_map(|claim| volume_of(&claims, &claim)).for_each(|volume| by_volume.add(volume));
+            let used = pods.iter().flat_map(|pod| disks_of(pod.object(), &claims));
+            used.for_each(|disk| by_volume.add(disk));
         }
     }
 }

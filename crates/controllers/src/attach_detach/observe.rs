@@ -6,14 +6,15 @@ use std::sync::Arc;
 use setpoint::indexer::IndexFn;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Informer, Key, Lister};
-use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{Claim, Csi, PODS_BY_CLAIM, PodVolumes, Volume, is_over};
+use setpoint_volume::inline::{PODS_BY_DISK, translated_disks};
+use setpoint_volume::{Claim, ClaimRef, Csi, PODS_BY_CLAIM, PodVolumes, Volume, is_over};
 use sha2::{Digest, Sha256};
 
+use super::disk::Disk;
 use super::view::{Attachment, Driver, Node};
 
-/// Attachments by the volume they attach.
-const BY_VOLUME: &str = "volume";
+/// Attachments by the disk they attach.
+const BY_DISK: &str = "disk";
 /// Attachments by the node they attach to.
 const BY_NODE: &str = "node";
 
@@ -38,14 +39,14 @@ pub(super) struct Site {
 pub(super) type Sites = BTreeMap<Box<str>, Site>;
 
 pub(super) fn index_attachments(attachments: &Informer) {
-    let by_volume: IndexFn = Arc::new(|attachment| {
-        let volume = attachment.view::<Attachment>().ok().and_then(Attachment::volume);
-        volume.into_iter().map(|volume| volume.name().to_owned()).collect()
+    let by_disk: IndexFn = Arc::new(|attachment| {
+        let disk = attachment.view::<Attachment>().ok().and_then(Attachment::disk);
+        disk.into_iter().map(|disk| disk.name().to_owned()).collect()
     });
     let by_node: IndexFn = Arc::new(|attachment| {
         attachment.view::<Attachment>().ok().map(|one| one.spec.node_name.to_string()).into_iter().collect()
     });
-    attachments.add_index(BY_VOLUME, by_volume);
+    attachments.add_index(BY_DISK, by_disk);
     attachments.add_index(BY_NODE, by_node);
 }
 
@@ -64,19 +65,33 @@ pub(super) fn attachment_name(csi: &Csi, node: &str) -> String {
 }
 
 impl Caches {
-    /// Where a volume is wanted or attached; nothing of one that no driver attaches.
-    pub(super) fn sites(&self, volume: &Cached<Volume>) -> Result<Sites, DecodeError> {
+    /// The disk of a key; nothing of one that no driver attaches.
+    pub(super) fn disk(&self, key: &Key) -> Result<Option<Disk>, DecodeError> {
+        if let Some(volume) = self.volumes.get(key)? {
+            return Ok(Disk::of_volume(&volume));
+        }
+        for pod in self.pods.indexed(PODS_BY_DISK, key.name())? {
+            let named = translated_disks(pod.object()).find(|disk| disk.csi.unique_name() == key.name());
+            if let Some(disk) = named {
+                return Ok(Some(Disk::of_pods(disk)));
+            }
+        }
+        let attached = self.attachments.indexed(BY_DISK, key.name())?;
+        Ok(attached.iter().find_map(|attachment| attachment.inline()).map(Disk::left))
+    }
+
+    /// Where a disk is wanted or attached.
+    pub(super) fn sites(&self, disk: &Disk) -> Result<Sites, DecodeError> {
         let mut sites = Sites::new();
-        let Some(csi) = behind_driver(volume) else { return Ok(sites) };
-        for attachment in self.attachments.indexed(BY_VOLUME, volume.key().name())? {
+        for attachment in self.attachments.indexed(BY_DISK, disk.key.name())? {
             let node = attachment.spec.node_name.clone();
-            if *attachment.key().name() == *attachment_name(&csi, &node) {
+            if *attachment.key().name() == *attachment_name(&disk.csi, &node) {
                 sites.entry(node).or_default().attachment = Some(attachment);
             }
         }
-        let driver = self.drivers.get(&Key::cluster(&*csi.driver))?;
+        let driver = self.drivers.get(&Key::cluster(&*disk.csi.driver))?;
         if driver.is_none_or(|driver| driver.attaches()) {
-            for pod in self.pods_of(volume)? {
+            for pod in self.pods_of(disk)? {
                 if let Some(node) = pod.node() {
                     sites.entry(node.into()).or_default().pods.push(pod.clone());
                 }
@@ -93,20 +108,28 @@ impl Caches {
         Ok(sites)
     }
 
+    /// The pods that use a disk and have not ended.
+    fn pods_of(&self, disk: &Disk) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
+        let mut pods = match &disk.claim {
+            Some(reference) => self.pods_through(disk, reference)?,
+            None if disk.is_inline => self.pods.indexed(PODS_BY_DISK, disk.key.name())?,
+            None => Vec::new(),
+        };
+        pods.retain(|pod| !is_over(pod));
+        Ok(pods)
+    }
+
     /// The pods that use a volume through the claim it is bound to.
-    fn pods_of(&self, volume: &Cached<Volume>) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
-        let Some(reference) = &volume.spec.claim_ref else { return Ok(Vec::new()) };
+    fn pods_through(&self, disk: &Disk, reference: &ClaimRef) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
         let claim = self.claims.get(&reference.key())?;
         let bound = claim.is_some_and(|claim| {
             claim.meta().uid == reference.uid
                 && &*claim.status.phase == "Bound"
-                && *claim.spec.volume_name == *volume.key().name()
+                && *claim.spec.volume_name == *disk.key.name()
         });
         if !bound {
             return Ok(Vec::new());
         }
-        let mut pods = self.pods.indexed(PODS_BY_CLAIM, &reference.key().to_string())?;
-        pods.retain(|pod| !is_over(pod));
-        Ok(pods)
+        self.pods.indexed(PODS_BY_CLAIM, &reference.key().to_string())
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use setpoint::Cached;
-use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{PodVolumes, Volume};
+use setpoint_volume::PodVolumes;
 
+use super::disk::Disk;
 use super::observe::{Site, Sites};
 
 /// A node that is unhealthy for so long does not unmount any more.
@@ -17,8 +17,8 @@ const UNMOUNT_WITHIN: Duration = Duration::from_secs(6 * 60);
 pub(super) struct Plan {
     /// Nodes to attach to.
     pub(super) attach: Vec<Box<str>>,
-    /// Nodes to detach from, and whether the node is to be asked first.
-    pub(super) detach: Vec<(Box<str>, bool)>,
+    /// Nodes to detach from, and why the node is not to be asked first, if it is not.
+    pub(super) detach: Vec<(Box<str>, Option<&'static str>)>,
     /// Nodes that wait for another one to let go.
     pub(super) blocked: BTreeSet<Box<str>>,
     /// Nodes that are to let go.
@@ -30,14 +30,14 @@ pub(super) struct Plan {
 /// `since` says since when a volume is to leave a node, `by_force` whether one that does not let go in time is
 /// made to.
 pub(super) fn plan(
-    volume: &Cached<Volume>,
+    disk: &Disk,
     sites: &Sites,
     mut since: impl FnMut(&str) -> Timestamp,
     by_force: bool,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    let name = behind_driver(volume).map(|csi| csi.unique_name()).unwrap_or_default();
+    let name = disk.csi.unique_name();
     for (node, site) in sites {
         let attached = site.attachment.as_ref().filter(|_| site.pods.is_empty());
         let Some(attachment) = attached else { continue };
@@ -46,13 +46,13 @@ pub(super) fn plan(
             continue;
         }
         match may_detach(site, &name, since(node), by_force, now) {
-            May::Now { ask } => plan.detach.push((node.clone(), ask)),
+            May::Now { force } => plan.detach.push((node.clone(), force)),
             May::After(time) => plan.look_again = Some(plan.look_again.map_or(time, |least| least.min(time))),
         }
     }
     let mut holders = sites.values().filter(|site| site.attachment.is_some()).count();
     for (node, _) in sites.iter().filter(|(_, site)| site.attachment.is_none()) {
-        if holders > 0 && !volume.can_be_shared() {
+        if holders > 0 && !disk.can_be_shared {
             plan.blocked.insert(node.clone());
         } else {
             plan.attach.push(node.clone());
@@ -64,7 +64,7 @@ pub(super) fn plan(
 
 /// When a node is to let go of a volume.
 enum May {
-    Now { ask: bool },
+    Now { force: Option<&'static str> },
     After(Duration),
 }
 
@@ -81,7 +81,12 @@ fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: bool, now: 
         let left = UNMOUNT_WITHIN.saturating_sub(waited) + Duration::from_secs(1);
         return May::After(left);
     }
-    May::Now { ask: !(too_long || out_of_service) }
+    let force = match (too_long, out_of_service) {
+        (true, _) => Some("timeout"),
+        (false, true) => Some("out-of-service"),
+        (false, false) => None,
+    };
+    May::Now { force }
 }
 
 /// What pods are told whose node waits for another one to let go of the volume.
@@ -116,9 +121,10 @@ mod tests {
 
     const NAME: &str = "kubernetes.io/csi/d^h";
 
-    fn volume(modes: &[&str]) -> Cached<Volume> {
+    fn disk(modes: &[&str]) -> Disk {
         let csi = json!({"driver": "d", "volumeHandle": "h"});
-        cached(json!({"metadata": {"name": "v"}, "spec": {"csi": csi, "accessModes": modes}}))
+        let spec = json!({"csi": csi, "accessModes": modes});
+        Disk::of_volume(&cached(json!({"metadata": {"name": "v"}, "spec": spec}))).expect("of a driver")
     }
 
     fn site(wanted: bool, attached: Option<Value>, node: Option<(bool, bool, bool)>) -> Site {
@@ -147,10 +153,10 @@ mod tests {
         let names = ["a", "b", "c"];
         let sites: Sites =
             names.iter().zip(sites).map(|(name, site)| ((*name).into(), site.clone())).collect();
-        let plan = plan(&volume(modes), &sites, |_| at(0), true, at(waited));
+        let plan = plan(&disk(modes), &sites, |_| at(0), true, at(waited));
         assert_eq!(plan.attach, attach.iter().map(|node| Box::from(*node)).collect::<Vec<_>>());
-        let detach: Vec<(Box<str>, bool)> = detach.iter().map(|(node, ask)| ((*node).into(), *ask)).collect();
-        assert_eq!(plan.detach, detach);
+        let asked = plan.detach.iter().map(|(node, force)| (&**node, force.is_none())).collect::<Vec<_>>();
+        assert_eq!(asked, detach);
         plan
     }
 

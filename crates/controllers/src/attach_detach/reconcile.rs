@@ -5,13 +5,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Optional, Part, Patch};
+use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, Clock, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder,
 };
-use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{PodVolumes, Volume};
+use setpoint_volume::PodVolumes;
 
+use super::disk::Disk;
+use super::figures;
 use super::memory::Memory;
 use super::observe::{Caches, Site, Sites, attachment_name, attachments_on};
 use super::plan::{blocked_message, plan};
@@ -22,7 +24,8 @@ pub(super) struct Attacher {
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
     pub(super) by_node: Queue<Key>,
-    pub(super) caches: Caches,
+    pub(super) caches: Arc<Caches>,
+    pub(super) metrics: Metrics,
     pub(super) memory: Arc<Mutex<Memory>>,
     /// Whether a node that does not let go in time is made to.
     pub(super) by_force: bool,
@@ -36,8 +39,8 @@ impl Reconciler for Volumes {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        match self.0.caches.volumes.get(key)? {
-            Some(volume) => self.0.settle(&volume).await,
+        match self.0.caches.disk(key)? {
+            Some(disk) => self.0.settle(&disk).await,
             None => Ok(Outcome::Settled),
         }
     }
@@ -53,99 +56,95 @@ impl Reconciler for Nodes {
 }
 
 impl Attacher {
-    async fn settle(&self, volume: &Cached<Volume>) -> Result<Outcome, ReconcileError> {
-        let sites = self.caches.sites(volume)?;
+    async fn settle(&self, disk: &Disk) -> Result<Outcome, ReconcileError> {
+        let sites = self.caches.sites(disk)?;
         let now = self.clock.now();
         let plan = {
             let mut memory = self.memory.lock();
-            let since = |node: &str| memory.leaving_since(volume.key(), node, now);
-            let plan = plan(volume, &sites, since, self.by_force, now);
-            memory.keep(volume.key(), &plan.leaving, &plan.blocked);
+            let since = |node: &str| memory.leaving_since(&disk.key, node, now);
+            let plan = plan(disk, &sites, since, self.by_force, now);
+            memory.keep(&disk.key, &plan.leaving, &plan.blocked);
             plan
         };
-        for (node, ask) in &plan.detach {
+        for (node, force) in &plan.detach {
             if let Some(attachment) = sites.get(node).and_then(|site| site.attachment.as_ref()) {
-                self.detach(volume, attachment, node, *ask).await?;
+                self.detach(disk, attachment, node, *force).await?;
             }
         }
         for node in &plan.attach {
-            self.attach(volume, node).await?;
+            self.attach(disk, node).await?;
         }
         for node in &plan.blocked {
-            self.tell_blocked(volume, node, &sites);
+            self.tell_blocked(disk, node, &sites);
         }
-        sites.values().for_each(|site| self.tell_failure(volume, site));
+        sites.values().for_each(|site| self.tell_failure(disk, site));
         Ok(plan.look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 
-    async fn attach(&self, volume: &Cached<Volume>, node: &str) -> Result<(), ReconcileError> {
-        let Some(csi) = behind_driver(volume) else { return Ok(()) };
+    async fn attach(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
         let body = json!({
             "apiVersion": "storage.k8s.io/v1",
             "kind": "VolumeAttachment",
-            "metadata": {"name": attachment_name(&csi, node)},
+            "metadata": {"name": attachment_name(&disk.csi, node)},
             "spec": {
-                "attacher": csi.driver, "nodeName": node,
-                "source": {"persistentVolumeName": volume.key().name()},
+                "attacher": disk.csi.driver, "nodeName": node, "source": disk.source,
             },
         });
         match self.client.create(&Kind::of::<Attachment>(), None, &body).await {
             // The cache has yet to show it.
             Err(error) if error.is_already_exists() => Ok(()),
-            created => created.map(drop).attempting(format!("attach volume {} to node {node}", volume.key())),
+            created => created.map(drop).attempting(format!("attach volume {} to node {node}", disk.name)),
         }
     }
 
     /// The node is told first, then asked whether it still uses the volume, unless it cannot be waited for.
     async fn detach(
         &self,
-        volume: &Cached<Volume>,
+        disk: &Disk,
         attachment: &Cached<Attachment>,
         node: &str,
-        ask: bool,
+        force: Option<&str>,
     ) -> Result<(), ReconcileError> {
         let key = Key::cluster(node);
         self.memory.lock().detach(attachment.key());
         self.report(&key).await?;
-        if ask && self.still_uses(volume, &key).await? {
+        if force.is_none() && self.still_uses(disk, &key).await? {
             self.memory.lock().forget(attachment.key());
             self.by_node.add(key);
             return Err(ReconcileError::retry(format!(
                 "detach volume {} from node {node}, which still uses it",
-                volume.key()
+                disk.name
             )));
         }
         let delete = Delete::of_uid(attachment.meta().uid.to_string());
         let deleted =
             self.client.delete(&Kind::of::<Attachment>(), attachment.key(), &delete).await.optional();
-        deleted.map(drop).attempting(format!("detach volume {} from node {node}", volume.key()))
+        if let Some(reason) = force.filter(|_| deleted.is_ok()) {
+            figures::count_force(&self.metrics, reason);
+        }
+        deleted.map(drop).attempting(format!("detach volume {} from node {node}", disk.name))
     }
 
     /// Whether the node says, past the cache, that it has the volume in use.
-    async fn still_uses(&self, volume: &Cached<Volume>, node: &Key) -> Result<bool, ReconcileError> {
-        let Some(csi) = behind_driver(volume) else { return Ok(false) };
+    async fn still_uses(&self, disk: &Disk, node: &Key) -> Result<bool, ReconcileError> {
         let fresh = self.client.get(&Kind::of::<Node>(), node).await.optional();
         let fresh = fresh.attempting(format!("ask node {node} what it uses"))?;
         let fresh = fresh.map(Cached::<Node>::new).transpose()?;
-        Ok(fresh.is_some_and(|node| node.uses(&csi.unique_name())))
+        Ok(fresh.is_some_and(|node| node.uses(&disk.csi.unique_name())))
     }
 
     /// Tells a node what is attached to it, if it has been told something else.
     async fn report(&self, key: &Key) -> Result<(), ReconcileError> {
         let attachments = attachments_on(&self.caches.attachments, key.name())?;
         let Some(node) = self.caches.nodes.get(key)?.filter(|node| node.is_served()) else { return Ok(()) };
-        let mut attached: Vec<(Box<str>, Cached<Volume>)> = Vec::new();
+        let mut attached: Vec<(String, Disk)> = Vec::new();
         for attachment in &attachments {
             let stays = attachment.status.attached && !attachment.meta().is_being_deleted();
             if !stays || self.memory.lock().is_detaching(attachment.key()) {
                 continue;
             }
-            let volume = attachment.volume().map(|volume| self.caches.volumes.get(&volume)).transpose()?;
-            if let Some(volume) = volume.flatten()
-                && let Some(csi) = behind_driver(&volume)
-            {
-                attached.push((csi.unique_name().into(), volume.clone()));
-            }
+            let disk = attachment.disk().map(|disk| self.caches.disk(&disk)).transpose()?;
+            attached.extend(disk.flatten().map(|disk| (disk.csi.unique_name(), disk)));
         }
         attached.sort_by(|one, other| one.0.cmp(&other.0));
         let names: Vec<&str> = attached.iter().map(|(name, _)| &**name).collect();
@@ -155,9 +154,9 @@ impl Attacher {
             return Ok(());
         }
         self.tell_node(&node, &names).await?;
-        for (name, volume) in &attached {
+        for (name, disk) in &attached {
             if !told.contains(&&**name) {
-                self.tell_attached(volume, key.name())?;
+                self.tell_attached(disk, key.name())?;
             }
         }
         Ok(())
@@ -173,33 +172,33 @@ impl Attacher {
         patched.map(drop).attempting(format!("tell node {} what is attached to it", node.key()))
     }
 
-    fn tell_attached(&self, volume: &Cached<Volume>, node: &str) -> Result<(), ReconcileError> {
-        let sites = self.caches.sites(volume)?;
-        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.key().name());
+    fn tell_attached(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
+        let sites = self.caches.sites(disk)?;
+        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
             self.tell_pod(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
         }
         Ok(())
     }
 
-    fn tell_blocked(&self, volume: &Cached<Volume>, node: &str, sites: &Sites) {
-        if !self.memory.lock().is_news(volume.key(), node) {
+    fn tell_blocked(&self, disk: &Disk, node: &str, sites: &Sites) {
+        if !self.memory.lock().is_news(&disk.key, node) {
             return;
         }
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
-            let message = blocked_message(volume.key().name(), pod, node, sites);
+            let message = blocked_message(&disk.name, pod, node, sites);
             self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
         }
     }
 
     /// What the driver says of an attachment that it could not make.
-    fn tell_failure(&self, volume: &Cached<Volume>, site: &Site) {
+    fn tell_failure(&self, disk: &Disk, site: &Site) {
         let Some(attachment) = site.attachment.as_ref().filter(|one| !one.status.attached) else { return };
         let Some(error) = &attachment.status.attach_error else { return };
         if !self.memory.lock().fails_anew(attachment.key(), &error.message) {
             return;
         }
-        let name = volume.key().name();
+        let name = &disk.name;
         for pod in &site.pods {
             let message = format!("AttachVolume.Attach failed for volume {name:?} : {}", error.message);
             self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);

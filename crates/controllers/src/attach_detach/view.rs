@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use setpoint::Key;
-use setpoint_volume::Annotated;
+use setpoint_volume::{Annotated, Csi};
 
 /// By which a node asks to be served.
 const SERVED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -107,6 +107,7 @@ setpoint::view!(Attachment of k8s_openapi::api::storage::v1::VolumeAttachment);
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct AttachmentSpec {
+    pub(super) attacher: Box<str>,
     pub(super) node_name: Box<str>,
     source: Source,
 }
@@ -115,6 +116,14 @@ pub(super) struct AttachmentSpec {
 #[serde(rename_all = "camelCase", default)]
 struct Source {
     persistent_volume_name: Option<Box<str>>,
+    inline_volume_spec: Option<Box<InlineSpec>>,
+}
+
+/// The volume of an attachment that is nowhere but in pods.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct InlineSpec {
+    csi: Option<Csi>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -131,9 +140,15 @@ pub(super) struct AttachError {
 }
 
 impl Attachment {
-    /// The volume that it attaches.
-    pub(super) fn volume(&self) -> Option<Key> {
-        self.spec.source.persistent_volume_name.as_deref().map(Key::cluster)
+    /// The disk that it attaches.
+    pub(super) fn disk(&self) -> Option<Key> {
+        let named = self.spec.source.persistent_volume_name.as_deref().map(Key::cluster);
+        named.or_else(|| self.inline().map(Csi::unique_name).map(Key::cluster))
+    }
+
+    /// What a driver knows the disk by, if pods name it themselves.
+    pub(super) fn inline(&self) -> Option<&Csi> {
+        self.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns: no object; it records events.
 //! Watches: Pods, PersistentVolumeClaims, PersistentVolumes, CSIDrivers.
 //! Writes: events.
+//! Counts: `selinux_warning_controller_selinux_volume_conflict`.
 //!
 //! ```text
 //!  label.rs      which label a pod wants a volume to have, and which conflict  (pure)
@@ -12,9 +13,10 @@
 //!
 //! What always holds:
 //! - both pods of a conflict are told once, when it comes to be; a pod of another namespace is not named;
-//! - volumes that cannot be mounted with a label do not conflict: those of drivers that do not say so, and, unless
-//!   the feature `SELinuxMount` is on, those that more than one pod may use;
-//! - volumes of drivers count; those that nodes attach without one do not.
+//! - volumes that cannot be mounted with a label are relabelled, whoever uses them: those of drivers that do not say
+//!   that they can, or all, if the feature `SELinuxMountReadWriteOncePod` is off;
+//! - volumes of drivers count, with those of plugins of old that drivers have taken over, and disks that nodes reach
+//!   over the network, which can always be mounted with a label; all others are not looked at.
 
 mod label;
 mod reconcile;
@@ -26,10 +28,12 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint_volume::inline::inline_disks;
 use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, Volume, claims_of, index_by_claim};
 
 use self::reconcile::Warner;
 use self::users::Users;
+use crate::figures;
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -79,7 +83,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
     let changed = queue.clone();
     pods.add_handler(move |event: &Event| {
-        if event.states().any(|pod| claims_of(pod).is_some()) {
+        if event.states().any(|pod| claims_of(pod).is_some() || !inline_disks(pod).is_empty()) {
             changed.add(event.object().key().clone());
         }
     });
@@ -100,13 +104,22 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
     });
 
+    let known = users.clone();
+    let (name, help) = (
+        "selinux_warning_controller_selinux_volume_conflict",
+        "Conflict between two Pods using the same volume",
+    );
+    figures::show(&context.metrics, name, help, move || {
+        known.lock().conflicts().into_iter().map(|labels| (labels.into(), 1)).collect()
+    });
+
     let warner = Warner {
         recorder: context.recorder(COMPONENT),
         pods: pods.lister(),
         claims: claims.lister(),
         volumes: volumes.lister(),
         drivers: drivers.lister(),
-        any_access_mode: options.gates.on("SELinuxMount"),
+        mounts_with_labels: options.gates.on("SELinuxMountReadWriteOncePod"),
         users,
     };
     let controller = Controller::new(ENTRY.name, queue, warner).workers(options.workers(&ENTRY)).persistent();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Recorder};
-use setpoint_volume::{Claim, PodVolume, PodVolumes, Volume};
+use setpoint_volume::inline::{InlineDisk, inline_disks};
+use setpoint_volume::migrated::behind_driver;
+use setpoint_volume::{Claim, Csi, PodVolume, PodVolumes, Volume};
 
 use super::Driver;
 use super::label::{Labelled, SeveralLabels};
@@ -17,8 +19,8 @@ pub(super) struct Warner {
     pub(super) claims: Lister<Claim>,
     pub(super) volumes: Lister<Volume>,
     pub(super) drivers: Lister<Driver>,
-    /// Whether volumes that several pods may use are mounted with labels too.
-    pub(super) any_access_mode: bool,
+    /// Whether anything is mounted with labels at all.
+    pub(super) mounts_with_labels: bool,
     pub(super) users: Arc<Mutex<Users>>,
 }
 
@@ -34,49 +36,99 @@ impl Reconciler for Warner {
     }
 }
 
+/// What is behind a volume of a pod.
+struct Behind {
+    /// The name that it is known by, whoever uses it.
+    name: String,
+    /// The driver that mounts it; nodes do so themselves where there is none.
+    driver: Option<Box<str>>,
+}
+
+impl Behind {
+    fn driver(csi: &Csi) -> Self {
+        Self { name: csi.unique_name(), driver: Some(csi.driver.clone()) }
+    }
+
+    fn network(name: String) -> Self {
+        Self { name, driver: None }
+    }
+
+    fn volume(volume: &Cached<Volume>) -> Option<Self> {
+        let spec = &volume.spec;
+        if let Some(csi) = behind_driver(volume) {
+            return Some(Self::driver(&csi));
+        }
+        let name = match (&spec.iscsi, &spec.fc) {
+            (Some(iscsi), _) => iscsi.unique_name(),
+            (None, Some(fibre)) => fibre.unique_name()?,
+            (None, None) => return None,
+        };
+        Some(Self::network(name))
+    }
+}
+
 impl Warner {
     fn look_at(&self, pod: &Cached<PodVolumes>) -> Result<(), DecodeError> {
         let labelled: Labelled = pod.object().decode()?;
-        for volume in pod.volumes() {
-            // What is not bound yet is looked at when it is.
-            let Some(behind) = self.behind(pod, volume)? else { continue };
-            let Some(csi) = &behind.spec.csi else { continue };
-            let can_be_mounted = self.can_be_mounted(&behind, &csi.driver)?;
-            match labelled.of_volume(&volume.name, can_be_mounted) {
+        for (volume, behind) in self.volumes_of(pod)? {
+            let can_be_mounted = self.can_be_mounted(&behind)?;
+            match labelled.of_volume(&volume, can_be_mounted) {
                 Ok(Some(used)) => {
-                    let conflicts = self.users.lock().add(&csi.unique_name(), pod.key(), used);
+                    let conflicts = self.users.lock().add(&behind.name, pod.key(), used);
                     for conflict in conflicts {
                         let told = self.pods.objects().get(&conflict.pod);
                         told.iter().for_each(|pod| self.tell(pod, conflict.reason, &conflict.message));
                     }
                 }
-                Ok(None) => {}
-                Err(SeveralLabels) => self.tell_of_several(pod.object(), &volume.name),
+                Err(SeveralLabels) if self.mounts_with_labels => self.tell_of_several(pod.object(), &volume),
+                Ok(None) | Err(SeveralLabels) => {}
             }
         }
         Ok(())
     }
 
+    /// The volumes of a pod that count, each by what the pod calls it. What is not bound yet is looked at when it is.
+    fn volumes_of(&self, pod: &Cached<PodVolumes>) -> Result<Vec<(Box<str>, Behind)>, DecodeError> {
+        let mut found = Vec::new();
+        for volume in pod.volumes() {
+            let bound = self.bound_to(pod, volume)?;
+            let behind = bound.as_ref().and_then(Behind::volume);
+            found.extend(behind.map(|behind| (volume.name.clone(), behind)));
+        }
+        found.extend(inline_disks(pod.object()).into_iter().map(|inline| {
+            let behind = match inline.disk {
+                InlineDisk::OfDriver(disk) => Behind::driver(&disk.csi),
+                InlineDisk::OnNetwork(name) => Behind::network(name),
+            };
+            (inline.name, behind)
+        }));
+        Ok(found)
+    }
+
     /// The volume that is bound to the claim of a pod's volume.
-    fn behind(
+    fn bound_to(
         &self,
         pod: &Cached<PodVolumes>,
         volume: &PodVolume,
     ) -> Result<Option<Cached<Volume>>, DecodeError> {
         let Some(claim) = volume.claim_name(pod.key().name()) else { return Ok(None) };
         let Some(claim) = self.claims.get(&pod.key().sibling(claim))? else { return Ok(None) };
-        match &*claim.spec.volume_name {
-            "" => Ok(None),
-            name => self.volumes.get(&Key::cluster(name)),
+        if &*claim.status.phase != "Bound" || claim.spec.volume_name.is_empty() {
+            return Ok(None);
         }
+        let bound = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
+        let is_its = |volume: &Cached<Volume>| {
+            volume.spec.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.meta().uid)
+        };
+        Ok(bound.filter(is_its))
     }
 
-    /// Whether a volume can be mounted with a label: its driver says so, and one pod at a time uses it.
-    fn can_be_mounted(&self, volume: &Volume, driver: &str) -> Result<bool, DecodeError> {
-        let driver = self.drivers.get(&Key::cluster(driver))?;
-        let one_pod = matches!(volume.access_modes(), [mode] if &**mode == "ReadWriteOncePod");
+    /// Whether a volume can be mounted with a label: its driver says so, or nodes mount it.
+    fn can_be_mounted(&self, behind: &Behind) -> Result<bool, DecodeError> {
+        let Some(driver) = &behind.driver else { return Ok(self.mounts_with_labels) };
+        let driver = self.drivers.get(&Key::cluster(&**driver))?;
         let says = driver.is_some_and(|driver| driver.spec.mounts_with_label == Some(true));
-        Ok(says && (one_pod || self.any_access_mode))
+        Ok(says && self.mounts_with_labels)
     }
 
     fn tell(&self, pod: &Object, reason: &str, message: &str) {

@@ -59,12 +59,47 @@ impl Users {
         });
     }
 
+    /// All conflicts there are: of which property, and between whom.
+    pub(super) fn conflicts(&self) -> Vec<[(&'static str, String); 7]> {
+        let mut found = Vec::new();
+        for pods in self.volumes.values() {
+            for (pod, used) in pods {
+                for (other, theirs) in pods.iter().filter(|(other, _)| *other != pod) {
+                    if theirs.policy != used.policy {
+                        found.push(labels("SELinuxChangePolicy", (pod, &used.policy), (other, &theirs.policy)));
+                    }
+                    if conflict(&theirs.label, &used.label) {
+                        found.push(labels("SELinuxLabel", (pod, &used.label), (other, &theirs.label)));
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// The pods that use volumes of a driver.
     pub(super) fn of_driver(&self, driver: &str) -> Vec<Key> {
         let prefix = format!("kubernetes.io/csi/{driver}^");
         let volumes = self.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
         volumes.flat_map(|(_, pods)| pods.keys().cloned()).collect()
     }
+}
+
+fn labels(
+    property: &str,
+    (pod, value): (&Key, &str),
+    (other, theirs): (&Key, &str),
+) -> [(&'static str, String); 7] {
+    let namespace = |key: &Key| key.namespace().unwrap_or_default().to_owned();
+    [
+        ("property", property.to_owned()),
+        ("pod1_namespace", namespace(pod)),
+        ("pod1_name", pod.name().to_owned()),
+        ("pod1_value", value.to_owned()),
+        ("pod2_namespace", namespace(other)),
+        ("pod2_name", other.name().to_owned()),
+        ("pod2_value", theirs.to_owned()),
+    ]
 }
 
 fn both(property: &str, reason: &'static str, one: (&Key, &str), other: (&Key, &str)) -> [Conflict; 2] {
@@ -115,6 +150,10 @@ mod tests {
                         SELinuxLabel \":::s0\". If both pods land on the same node, only one of them may access the volume.";
         assert_eq!(told[0].message, expected);
         assert_eq!(users.add(volume, &b, used(":::s1", "MountOption")), []);
+        let shown = users.conflicts();
+        assert_eq!(shown.len(), 2, "seen from both sides");
+        let values: Vec<&str> = shown[0].iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(values, ["SELinuxLabel", "ns", "a", ":::s0", "ns", "b", ":::s1"]);
         users.forget(&a);
         let told = users.add(volume, &far, used("", "Recursive"));
         assert_eq!(told.len(), 4);

@@ -22,6 +22,9 @@ pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
         let samples = family.values.iter().map(|(labels, histogram)| (labels.clone(), histogram));
         families.add_histograms(name, family.help, samples);
     }
+    for (name, family) in &*sources.bare_counters.lock() {
+        families.add(name, family.help, "counter", family.samples());
+    }
     families.into_text() + &text::of_registry(registry)
 }
 

@@ -58,6 +58,7 @@ struct Sources {
     gauges: Mutex<BTreeMap<&'static str, Family>>,
     counters: Mutex<BTreeMap<&'static str, Family>>,
     histograms: Mutex<BTreeMap<&'static str, Distribution>>,
+    bare_counters: Mutex<BTreeMap<&'static str, Family>>,
 }
 
 /// The values of one name by their labels.
@@ -147,6 +148,17 @@ impl Metrics {
         let family = histograms.entry(name).or_insert_with(|| Distribution { help, values: BTreeMap::new() });
         let histogram = family.values.entry(owned(labels)).or_insert_with(|| Histogram::new(bounds));
         histogram.observe_value(value, 1);
+    }
+
+    /// Adds to a count whose name is not to end with `_total`: some of Kubernetes' own do not.
+    pub fn count_bare(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        more: u64,
+    ) {
+        *entry(&mut self.shared.sources.bare_counters.lock(), name, help, labels) += more as f64;
     }
 
     /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]).

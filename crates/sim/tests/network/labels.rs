@@ -9,7 +9,7 @@ use setpoint_sim::{Fault, Scenario, World, check_faults};
 
 use crate::land::{create, found, parts, survives, until_all};
 
-const WARNER: &str = "selinux-warning-controller";
+const CONTROLLERS: [&str; 2] = ["selinux-warning-controller", "persistentvolume-binder"];
 
 async fn labelled(world: &World, name: &str, level: &str) {
     let mounts = json!([{"name": "v", "mountPath": "/v"}]);
@@ -33,7 +33,7 @@ fn conflict(world: &World) -> LocalBoxFuture<'_, ()> {
         let spec = json!({"accessModes": ["ReadWriteOncePod"], "volumeName": "v", "storageClassName": "",
             "resources": {"requests": {"storage": "1Gi"}}});
         create(world, "PersistentVolumeClaim", "c", json!({"spec": spec})).await;
-        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"],
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"], "storageClassName": "",
             "csi": {"driver": "d.example", "volumeHandle": "h"}, "claimRef": {"namespace": "default", "name": "c"}});
         create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
         labelled(world, "other", "s0:c3,c4").await;
@@ -46,18 +46,18 @@ fn conflict(world: &World) -> LocalBoxFuture<'_, ()> {
 
 #[test]
 fn conflicts_of_labels_are_told_whatever_is_seen_late_or_not_at_all() {
-    survives("labels", &[WARNER], conflict);
+    survives("labels", &CONTROLLERS, conflict);
 }
 
 /// It makes no writes that a crash could come before or after, so it dies wherever it waits.
 #[test]
 fn conflicts_of_labels_are_told_wherever_the_manager_dies() {
     let script = conflict;
-    let steps = World::simulate(1, parts(&[WARNER]), Vec::new(), async |world| {
+    let steps = World::simulate(1, parts(&CONTROLLERS), Vec::new(), async |world| {
         script(world).await;
         world.faults().steps()
     });
-    let scenario = Scenario { name: "labels", parts: parts(&[WARNER]), script, always: |_| Ok(()) };
+    let scenario = Scenario { name: "labels", parts: parts(&CONTROLLERS), script, always: |_| Ok(()) };
     let plans = (0..steps).map(|step| vec![Fault::Kill { step }]);
     check_faults(&scenario, 1, plans).unwrap_or_else(|failure| panic!("{failure:?}"));
 }

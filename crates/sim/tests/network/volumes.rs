@@ -255,6 +255,40 @@ fn attached_volumes_survive_them_and_are_never_on_two_nodes() {
     survives_within("attached volumes", parts, attached, one_node_at_a_time);
 }
 
+/// A disk that pods name themselves follows them, as its driver knows it.
+fn attached_inline(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        create(world, "ServiceAccount", "default", json!({})).await;
+        for node in ["m", "n"] {
+            let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+            create(world, "Node", node, json!({"metadata": {"annotations": annotations}})).await;
+            let volumes = json!([{"name": "d", "awsElasticBlockStore": {"volumeID": "aws://z/vol-1"}}]);
+            let containers = json!([{"name": "c", "image": "i"}]);
+            let spec = json!({"nodeName": node, "containers": containers, "volumes": volumes});
+            create(world, "Pod", node, json!({"spec": spec})).await;
+            until_all(world, "VolumeAttachment", |all| all.len() == 1 && all[0]["spec"]["nodeName"] == node)
+                .await;
+            let attachment = list(world, "VolumeAttachment").await[0].clone();
+            let csi = &attachment["spec"]["source"]["inlineVolumeSpec"]["csi"];
+            assert_eq!((&csi["driver"], &csi["volumeHandle"]), (&json!("ebs.csi.aws.com"), &json!("vol-1")));
+            let name = attachment["metadata"]["name"].as_str().expect("a name").to_owned();
+            patch(world, "VolumeAttachment", &name, Part::Status, json!({"status": {"attached": true}}))
+                .await;
+            let told = json!([{"name": "kubernetes.io/csi/ebs.csi.aws.com^vol-1", "devicePath": ""}]);
+            until(world, "Node", node, |node| node["status"]["volumesAttached"] == told).await;
+            delete(world, "Pod", node).await;
+            gone(world, "VolumeAttachment", &name).await;
+            until(world, "Node", node, |node| node["status"]["volumesAttached"].is_null()).await;
+        }
+    }
+    .boxed_local()
+}
+
+#[test]
+fn disks_that_pods_name_themselves_are_attached_and_never_to_two_nodes() {
+    survives_within("attached disks", parts(&["attachdetach"]), attached_inline, one_node_at_a_time);
+}
+
 /// A node that does not answer keeps its volume for six minutes, one that is out of service not at all.
 #[test]
 fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {

@@ -1,0 +1,136 @@
+//! What is counted about attached volumes, under the names by which Kubernetes does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use setpoint::Key;
+use setpoint::metrics::Metrics;
+use setpoint::object::DecodeError;
+use setpoint_volume::inline::{InlineDisk, inline_disks};
+use setpoint_volume::migrated::behind_driver;
+use setpoint_volume::{Csi, PodVolumes, Volume, is_over};
+
+use super::observe::Caches;
+use crate::figures::{self, Counts, Labels};
+
+/// Shows the volumes that pods use, and those that are or are to be attached.
+pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
+    let (used, all) = (caches.clone(), caches.clone());
+    let help = "Measure number of volumes in use";
+    figures::show(metrics, "storage_count_attachable_volumes_in_use", help, move || {
+        used.in_use().unwrap_or_default()
+    });
+    let help = "Number of volumes in A/D Controller";
+    figures::show(metrics, "attachdetach_controller_total_volumes", help, move || {
+        all.totals().unwrap_or_default()
+    });
+}
+
+/// A volume was taken from a node that was not asked.
+pub(super) fn count_force(metrics: &Metrics, reason: &str) {
+    let name = "attach_detach_controller_attachdetach_controller_forced_detaches";
+    let help = "Number of times the A/D Controller performed a forced detach";
+    metrics.count_bare(name, help, &[("reason", reason)], 1);
+}
+
+/// A disk that a pod uses: what it is called, the plugin that is asked for it, and its driver.
+struct Used {
+    name: String,
+    plugin: String,
+    driver: Option<Box<str>>,
+}
+
+impl Used {
+    fn of_driver(csi: &Csi) -> Self {
+        Self {
+            name: csi.unique_name(),
+            plugin: plugin_of(&csi.driver),
+            driver: Some(csi.driver.clone()),
+        }
+    }
+
+    fn on_network(name: String) -> Self {
+        // `kubernetes.io/iscsi/…`
+        let plugin = name.splitn(3, '/').take(2).collect::<Vec<_>>().join("/");
+        Self { name, plugin, driver: None }
+    }
+
+    fn volume(volume: &setpoint::Cached<Volume>) -> Option<Self> {
+        if let Some(csi) = behind_driver(volume) {
+            return Some(Self::of_driver(&csi));
+        }
+        let fibre = || volume.spec.fc.as_ref()?.unique_name();
+        volume.spec.iscsi.as_ref().map(|iscsi| iscsi.unique_name()).or_else(fibre).map(Self::on_network)
+    }
+}
+
+fn plugin_of(driver: &str) -> String {
+    format!("kubernetes.io/csi:{driver}")
+}
+
+impl Caches {
+    /// The disks that a pod uses.
+    fn used_by(&self, pod: &setpoint::Cached<PodVolumes>) -> Result<Vec<Used>, DecodeError> {
+        let mut used = Vec::new();
+        for volume in pod.volumes() {
+            let Some(claim) = volume.claim_name(pod.key().name()) else { continue };
+            let Some(claim) = self.claims.get(&pod.key().sibling(claim))? else { continue };
+            if &*claim.status.phase == "Bound" {
+                let volume = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
+                used.extend(volume.as_ref().and_then(Used::volume));
+            }
+        }
+        used.extend(inline_disks(pod.object()).into_iter().map(|inline| match inline.disk {
+            InlineDisk::OfDriver(disk) => Used::of_driver(&disk.csi),
+            InlineDisk::OnNetwork(name) => Used::on_network(name),
+        }));
+        Ok(used)
+    }
+
+    /// The volumes that pods use, by node and plugin.
+    fn in_use(&self) -> Result<Counts, DecodeError> {
+        let mut counts = Counts::new();
+        for pod in self.pods.list(None)? {
+            let Some(node) = pod.node() else { continue };
+            for used in self.used_by(&pod)? {
+                let labels: Labels = vec![("node", node.to_owned()), ("volume_plugin", used.plugin)];
+                *counts.entry(labels).or_default() += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The volumes that are to be attached and those that are, by plugin.
+    fn totals(&self) -> Result<Counts, DecodeError> {
+        let mut wanted = BTreeSet::new();
+        for pod in self.pods.list(None)? {
+            let node = pod.node().filter(|_| !is_over(&pod));
+            let Some(node) = node else { continue };
+            if !self.nodes.get(&Key::cluster(node))?.is_some_and(|node| node.is_served()) {
+                continue;
+            }
+            for used in self.used_by(&pod)? {
+                if self.attaches(used.driver.as_deref())? {
+                    wanted.insert((node.to_owned(), used.name, used.plugin));
+                }
+            }
+        }
+        let labels = |plugin: String, state: &str| -> Labels {
+            vec![("plugin_name", plugin), ("state", state.to_owned())]
+        };
+        let mut counts =
+            figures::count(wanted.into_iter().map(|(_, _, plugin)| labels(plugin, "desired_state_of_world")));
+        let attached = self.attachments.list(None)?;
+        let attached = attached.iter().filter(|attachment| attachment.status.attached);
+        let attached = attached.map(|one| labels(plugin_of(&one.spec.attacher), "actual_state_of_world"));
+        counts.extend(figures::count(attached));
+        Ok(counts)
+    }
+
+    /// Whether a driver attaches its volumes; without one nodes find them by themselves.
+    fn attaches(&self, driver: Option<&str>) -> Result<bool, DecodeError> {
+        let Some(driver) = driver else { return Ok(false) };
+        let driver = self.drivers.get(&Key::cluster(driver))?;
+        Ok(driver.is_none_or(|driver| driver.attaches()))
+    }
+}

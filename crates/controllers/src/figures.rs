@@ -1,0 +1,88 @@
+//! Figures that are counted when somebody asks, under the names by which Kubernetes does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use setpoint::metrics::Metrics;
+
+pub(crate) type Labels = Vec<(&'static str, String)>;
+pub(crate) type Counts = BTreeMap<Labels, i64>;
+
+/// 1 ms, then twice as much, fourteen times.
+pub(crate) const SYNC_SECONDS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
+];
+
+/// How often each of these labels is there.
+pub(crate) fn count(labels: impl Iterator<Item = Labels>) -> Counts {
+    let mut counts = Counts::new();
+    labels.for_each(|labels| *counts.entry(labels).or_default() += 1);
+    counts
+}
+
+/// Shows a gauge that is counted whenever somebody asks for it.
+pub(crate) fn show(
+    metrics: &Metrics,
+    name: &'static str,
+    help: &'static str,
+    count: impl Fn() -> Counts + Send + Sync + 'static,
+) {
+    let counted = Counted { name, help, count: Box::new(count) };
+    metrics.register(|registry| registry.register_collector(Box::new(counted)));
+}
+
+/// Shows counts under a name; nothing, where nothing is counted.
+pub(crate) fn encode(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counts: Counts,
+) -> fmt::Result {
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, count) in counts {
+        family.encode_family(&labels)?.encode_gauge(&count)?;
+    }
+    Ok(())
+}
+
+struct Counted {
+    name: &'static str,
+    help: &'static str,
+    count: Box<dyn Fn() -> Counts + Send + Sync>,
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counted").field(&self.name).finish()
+    }
+}
+
+impl Collector for Counted {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        encode(&mut encoder, self.name, self.help, (self.count)())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_shown_as_it_is_then() {
+        let metrics = Metrics::new();
+        let seen = std::sync::Arc::new(parking_lot::Mutex::new(Vec::<&str>::new()));
+        let counted = seen.clone();
+        show(&metrics, "animals", "What was seen.", move || {
+            count(counted.lock().iter().map(|name| vec![("name", (*name).to_owned())]))
+        });
+        assert!(!metrics.encode().contains("animals"));
+        seen.lock().extend(["cat", "dog", "cat"]);
+        assert!(metrics.encode().contains("animals{name=\"cat\"} 2\n"), "{}", metrics.encode());
+    }
+}

@@ -3,6 +3,7 @@
 //! Owns: the ClusterTrustBundles of the signer `kubernetes.io/kube-apiserver-serving`.
 //! Watches: ClusterTrustBundles.
 //! Writes: creates, updates and deletes those of the signer.
+//! Counts: `clustertrustbundle_publisher_*`.
 //!
 //! What always holds:
 //! - there is one bundle of the signer, named after what it holds;
@@ -11,15 +12,17 @@
 use serde::Deserialize;
 use serde_json::json;
 use setpoint::client::{Delete, Optional, Part};
+use setpoint::metrics::Metrics;
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Cached, Client, Clock, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
     Reconciler, Runnable,
 };
 use sha2::{Digest, Sha256};
 
 use super::GROUP;
+use crate::figures::SYNC_SECONDS;
 use crate::registry::{Access, EVENTS, Entry, Options};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -53,6 +56,8 @@ setpoint::view!(Bundle of k8s_openapi::api::certificates::v1beta1::ClusterTrustB
 
 struct Publisher {
     client: Client,
+    clock: Clock,
+    metrics: Metrics,
     bundles: Lister<Bundle>,
     authority: String,
 }
@@ -75,7 +80,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             changed.add(wanted.clone());
         }
     });
-    let publisher = Publisher { client: context.client.clone(), bundles: bundles.lister(), authority };
+    let publisher = Publisher {
+        client: context.client.clone(),
+        clock: context.runtime.clock.clone(),
+        metrics: context.metrics.clone(),
+        bundles: bundles.lister(),
+        authority,
+    };
     vec![Box::new(Controller::new(ENTRY.name, queue, publisher).persistent().waits_for(&bundles))]
 }
 
@@ -91,6 +102,24 @@ impl Reconciler for Publisher {
 
     /// The key is that of the bundle that is right.
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let start = self.clock.instant();
+        let published = self.publish(key).await;
+        let code = published.as_ref().map_or_else(|error| error.code().unwrap_or(500), |()| 200);
+        let (code, took) = (code.to_string(), self.clock.instant() - start);
+        let labels = [("code", code.as_str())];
+        let help = "Number of syncs that occurred in cluster trust bundle publisher.";
+        self.metrics.count("clustertrustbundle_publisher_sync", help, &labels, 1);
+        let (name, help) = (
+            "clustertrustbundle_publisher_sync_duration_seconds",
+            "The time it took to sync a cluster trust bundle.",
+        );
+        self.metrics.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
+        published.map(|()| Outcome::Settled)
+    }
+}
+
+impl Publisher {
+    async fn publish(&self, key: &Key) -> Result<(), ReconcileError> {
         match self.bundles.get(key)? {
             None => self.create(key).await?,
             Some(bundle) if bundle.spec.trust_bundle != self.authority => self.correct(&bundle).await?,
@@ -101,11 +130,9 @@ impl Reconciler for Publisher {
                 self.remove(&other).await?;
             }
         }
-        Ok(Outcome::Settled)
+        Ok(())
     }
-}
 
-impl Publisher {
     async fn create(&self, key: &Key) -> Result<(), ReconcileError> {
         let kind = Kind::of::<Bundle>();
         let body = json!({

@@ -3,6 +3,7 @@
 //! Owns: no object; it ends pods.
 //! Watches: Pods, ResourceClaims, ResourceSlices, DeviceTaintRules, DeviceClasses.
 //! Writes: Pod status (patch), deletes pods.
+//! Counts: `device_taint_eviction_controller_*`.
 //!
 //! ```text
 //!  view.rs       claims and slices as they are read
@@ -100,6 +101,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(ENTRY.name),
         of_rules: context.recorder("resource_slice_tracker"),
         caches,
+        metrics: context.metrics.clone(),
         due,
     };
     let controller =

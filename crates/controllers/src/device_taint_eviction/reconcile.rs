@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
 use setpoint::{
     Cached, Client, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder,
@@ -40,6 +41,7 @@ pub(super) struct Evictor {
     /// What is wrong with a rule is told in the name of who applies them.
     pub(super) of_rules: Recorder,
     pub(super) caches: Caches,
+    pub(super) metrics: Metrics,
     pub(super) due: Arc<Mutex<Due>>,
 }
 
@@ -69,9 +71,14 @@ impl Reconciler for Evictor {
         self.tell(&pod, "Marking for deletion");
         EVICTING.end(&self.client, &self.clock, key, &pod.meta().uid).await?;
         self.due.lock().remove(key);
+        self.count_deletion(time);
         Ok(Outcome::Settled)
     }
 }
+
+/// 5 ms to 4 minutes.
+const DELETION_SECONDS: &[f64] =
+    &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
 
 fn left(time: Timestamp, now: Timestamp) -> Option<Duration> {
     Duration::try_from(time.duration_since(now)).ok().filter(|left| !left.is_zero())
@@ -81,6 +88,18 @@ impl Evictor {
     fn tell(&self, pod: &Cached<Pod>, what: &str) {
         let (kind, reason) = (Kind::of::<Pod>(), "DeviceTaintManagerEviction");
         self.recorder.event(&kind, pod.object(), EventType::Normal, reason, what);
+    }
+
+    fn count_deletion(&self, due: Timestamp) {
+        let help = "Total number of Pods deleted by DeviceTaintEvictionController since its start.";
+        self.metrics.count("device_taint_eviction_controller_pod_deletions", help, &[], 1);
+        let (name, help) = (
+            "device_taint_eviction_controller_pod_deletion_duration_seconds",
+            "Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion \
+             via DeviceTaintEvictionController.",
+        );
+        let late = self.clock.now().duration_since(due).as_secs_f64();
+        self.metrics.observe(name, help, DELETION_SECONDS, &[], late);
     }
 
     fn tell_of_rule(&self, rule: &Cached<Rule>, why: String) {

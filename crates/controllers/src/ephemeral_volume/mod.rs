@@ -3,6 +3,7 @@
 //! Owns: the claims of pods' ephemeral volumes.
 //! Watches: pods, claims.
 //! Writes: claims (create), events.
+//! Counts: `ephemeral_volume_controller_*`.
 //!
 //! What always holds: a claim of the right name that was not made for the pod is never used for it: the pod
 //! waits, and says so.
@@ -10,6 +11,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use setpoint::owner::controller_ref;
+use setpoint::metrics::Metrics;
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
@@ -66,6 +68,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(COMPONENT),
         pods: pods.lister(),
         claims: claims.lister(),
+        metrics: context.metrics.clone(),
     };
     let controller = Controller::new(ENTRY.name, queue, maker).workers(options.workers(&ENTRY));
     vec![Box::new(controller.persistent().waits_for(&pods).waits_for(&claims))]
@@ -115,6 +118,7 @@ struct ClaimMaker {
     recorder: Recorder,
     pods: Lister<PodVolumes>,
     claims: Lister<Claim>,
+    metrics: Metrics,
 }
 
 impl Reconciler for ClaimMaker {
@@ -149,6 +153,8 @@ impl ClaimMaker {
             None => {
                 let body = claim_body(pod, &name, template);
                 let created = self.client.create(&Kind::of::<Claim>(), pod.key().namespace(), &body).await;
+                self.count("ephemeral_volume_controller_create", 1);
+                self.count("ephemeral_volume_controller_create_failures", u64::from(created.is_err()));
                 created.map(drop).attempting(format!("create PVC {name}"))
             }
         };
@@ -158,6 +164,12 @@ impl ClaimMaker {
             self.recorder.event(&kind, pod.object(), EventType::Warning, "FailedBinding", message);
         }
         failed
+    }
+}
+
+impl ClaimMaker {
+    fn count(&self, name: &'static str, more: u64) {
+        self.metrics.count(name, "Number of PersistentVolumeClaim creation requests", &[], more);
     }
 }
 

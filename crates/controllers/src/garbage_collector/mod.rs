@@ -4,6 +4,7 @@
 //! that do not exist.
 //! Watches: every resource there is that can be listed, watched and deleted, but for events.
 //! Writes: deletes dependents; patches owner references and finalizers.
+//! Counts: `garbagecollector_controller_resources_sync_error_total`.
 //!
 //! ```text
 //!  monitors.rs   discovery → an informer for each kind → the graph

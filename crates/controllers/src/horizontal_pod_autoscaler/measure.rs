@@ -50,6 +50,15 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
+const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
+
+impl Failure {
+    /// Whether the autoscaler itself is wrong.
+    pub(super) fn is_of_spec(&self) -> bool {
+        self.reason == UNKNOWN_TYPE
+    }
+}
+
 impl Gauge {
     pub(super) async fn read(&self, spec: &MetricSpec, subject: &Subject<'_>) -> Result<Reading, Failure> {
         match spec.r#type.as_str() {
@@ -97,7 +106,7 @@ impl Gauge {
             }),
             other => {
                 let cause = format!("unknown metric source type {other:?}");
-                Err(Failure { reason: "InvalidMetricSourceType", message: cause.clone(), cause })
+                Err(Failure { reason: UNKNOWN_TYPE, message: cause.clone(), cause })
             }
         }
     }

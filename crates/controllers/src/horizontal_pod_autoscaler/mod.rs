@@ -3,6 +3,7 @@
 //! Owns: `spec.replicas` of the targets of autoscalers, through their scale; `status` of autoscalers.
 //! Watches: HorizontalPodAutoscalers, Pods.
 //! Writes: the scale of any kind (update), HorizontalPodAutoscaler status (update).
+//! Counts: `horizontal_pod_autoscaler_controller_*`.
 //!
 //! ```text
 //!  settings.rs   what can be set for all of them
@@ -12,6 +13,7 @@
 //!  behavior.rs   how fast that number may be followed                         (pure)
 //!  history.rs    what was recommended and done lately                         (pure)
 //!  status.rs     conditions                                                   (pure)
+//!  figures.rs    what is counted of all that
 //!  measure.rs    one metric of an autoscaler: ask, and calculate
 //!  reconcile.rs  look at the target, measure, scale, tell
 //! ```
@@ -24,6 +26,7 @@
 //! - what is about to be done is told before it is done, so that a successor knows of it.
 
 mod behavior;
+mod figures;
 mod history;
 mod measure;
 mod metrics;
@@ -39,6 +42,7 @@ use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
 use setpoint::{Context, Controller, Event, Queue, Runnable};
 
+use self::figures::Figures;
 use self::measure::Gauge;
 use self::metrics::MetricsApi;
 use self::reconcile::Autoscaler;
@@ -96,6 +100,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         served: Served::new(context),
         hpas: hpas.lister(),
         gauge,
+        figures: Figures(context.metrics.clone()),
         settings,
         own_tolerances: options.gates.on("HPAConfigurableTolerance"),
         memory: Default::default(),

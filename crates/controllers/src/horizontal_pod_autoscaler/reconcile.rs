@@ -14,11 +14,12 @@ use setpoint::{
 };
 
 use super::behavior::{Bounds, decide};
+use super::figures::{Action, Figures, Trouble};
 use super::history::History;
-use super::measure::{Gauge, Subject};
+use super::measure::{Failure, Gauge, Reading, Subject};
 use super::settings::{Settings, Tolerances};
 use super::status::{ABLE, ACTIVE, LIMITED};
-use super::view::{Hpa, HpaStatus, ObjectRef};
+use super::view::{Hpa, HpaStatus, MetricSpec, ObjectRef};
 use crate::served::Served;
 use crate::workload::condition::whole_seconds;
 
@@ -32,6 +33,7 @@ pub(super) struct Autoscaler {
     pub(super) served: Served,
     pub(super) hpas: Lister<Hpa>,
     pub(super) gauge: Gauge,
+    pub(super) figures: Figures,
     pub(super) settings: Settings,
     /// Whether autoscalers may say themselves how far from their targets they tolerate.
     pub(super) own_tolerances: bool,
@@ -81,16 +83,29 @@ impl Reconciler for Autoscaler {
             self.memory.lock().remove(key);
             return Ok(Outcome::Settled);
         };
-        let mut status = hpa.status.clone();
-        let scaled = self.scale_target(&hpa, &mut status).await;
-        self.write(&hpa, &status).await?;
-        scaled.map(|()| Outcome::CheckAfter(self.settings.period))
+        let (start, mut action) = (self.clock.instant(), Action::None);
+        let looked = self.look_at(&hpa, &mut action).await;
+        let trouble = if looked.is_ok() { Trouble::None } else { Trouble::Internal };
+        self.figures.reconciled(action, trouble, self.clock.instant() - start);
+        looked.map(|()| Outcome::CheckAfter(self.settings.period))
     }
 }
 
 impl Autoscaler {
+    async fn look_at(&self, hpa: &Cached<Hpa>, action: &mut Action) -> Result<(), ReconcileError> {
+        let mut status = hpa.status.clone();
+        let scaled = self.scale_target(hpa, &mut status, action).await;
+        self.write(hpa, &status).await?;
+        scaled
+    }
+
     /// Brings the target to what it should be; what there is to say about it is put into the status.
-    async fn scale_target(&self, hpa: &Cached<Hpa>, status: &mut HpaStatus) -> Result<(), ReconcileError> {
+    async fn scale_target(
+        &self,
+        hpa: &Cached<Hpa>,
+        status: &mut HpaStatus,
+        action: &mut Action,
+    ) -> Result<(), ReconcileError> {
         let target = &hpa.spec.scale_target_ref;
         let reference =
             format!("{}/{}/{}", target.kind, hpa.key().namespace().unwrap_or_default(), target.name);
@@ -125,6 +140,7 @@ impl Autoscaler {
         status.current_metrics = resolve.statuses;
         if resolve.replicas != current {
             self.rescale(hpa, &mut scale, status, resolve.replicas, &resolve.reason).await?;
+            *action = Action::from(current, resolve.replicas);
         }
         status.desired_replicas = resolve.replicas;
         resolve.failure.map_or(Ok(()), |failure| Err(ReconcileError::retry(failure)))
@@ -196,7 +212,7 @@ impl Autoscaler {
         let mut measured = Measured { replicas: 0, by: String::new(), statuses: Vec::new(), failure: None };
         let (mut failures, mut first) = (0, None);
         for spec in &hpa.spec.metrics {
-            match self.gauge.read(spec, &subject).await {
+            match self.read(hpa, spec, &subject).await {
                 Ok(reading) => {
                     measured.statuses.push(reading.status);
                     if measured.replicas == 0 || reading.replicas > measured.replicas {
@@ -230,6 +246,24 @@ impl Autoscaler {
             format!("the HPA was able to successfully calculate a replica count from {}", measured.by);
         status.tell(ACTIVE, true, "ValidMetricFound", message, now);
         Ok(measured)
+    }
+
+    /// Reads a metric, and counts what came of it.
+    async fn read(
+        &self,
+        hpa: &Cached<Hpa>,
+        spec: &MetricSpec,
+        subject: &Subject<'_>,
+    ) -> Result<Reading, Failure> {
+        let start = self.clock.instant();
+        let read = self.gauge.read(spec, subject).await;
+        let (action, trouble) = match &read {
+            Ok(reading) => (Action::from(hpa.status.current_replicas, reading.replicas), Trouble::None),
+            Err(failure) if failure.is_of_spec() => (Action::None, Trouble::Spec),
+            Err(_) => (Action::None, Trouble::Internal),
+        };
+        self.figures.computed(&spec.r#type, action, trouble, self.clock.instant() - start);
+        read
     }
 
     /// What the target selects: pods that no other autoscaler's target selects too.

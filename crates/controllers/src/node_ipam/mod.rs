@@ -3,6 +3,7 @@
 //! Owns: `podCIDR` and `podCIDRs` of nodes, where nobody else has set them.
 //! Watches: Nodes.
 //! Writes: Nodes (patch).
+//! Counts: `node_ipam_controller_*`.
 //!
 //! ```text
 //!  ranges.rs     the ranges of the cluster, and what of them is given away    (pure)
@@ -65,12 +66,19 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let limiter = limiter::eager(&context.runtime.clock);
     let queue = Queue::with_rate_limiter("cidrallocator_node", &context.runtime, limiter);
     let ledger = Arc::new(Mutex::new(Ledger::new(ranges)));
-    let (changed, given) = (queue.clone(), ledger.clone());
+    let (changed, given, metrics) = (queue.clone(), ledger.clone(), context.metrics.clone());
     nodes.add_handler(move |event: &Event| {
         let node = event.object();
         let taken = node.view::<Node>().map(|node| node.spec.pod_cidrs.as_slice()).unwrap_or_default();
         match event {
-            Event::Deleted { .. } => given.lock().release(node.key().name(), taken),
+            Event::Deleted { .. } => {
+                let standing = {
+                    let mut ledger = given.lock();
+                    ledger.release(node.key().name(), taken);
+                    ledger.standing()
+                };
+                standing.iter().for_each(|range| reconcile::show(&metrics, range));
+            }
             _ => {
                 // Noted here, so that all is noted before the first range is given.
                 given.lock().occupy(node.key().name(), taken);

@@ -117,12 +117,31 @@ struct Pool {
     /// The numbers of the parts that are taken: at most one per node, and those of services.
     used: BTreeSet<u64>,
     next: u64,
+    tally: Tally,
+}
+
+/// What was done with the parts of a range.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) given: u64,
+    pub(super) released: u64,
+    /// For each part that was looked for: how many were taken that were looked at before it.
+    pub(super) tries: Vec<u64>,
+}
+
+/// How things stand with a range of the cluster.
+pub(super) struct Standing {
+    pub(super) range: String,
+    pub(super) parts: u64,
+    pub(super) used: u64,
+    /// What was done since it was last asked for.
+    pub(super) since: Tally,
 }
 
 impl Ledger {
     pub(super) fn new(ranges: &NodeRanges) -> Self {
         let pool = |(range, size): &(Prefix, u32)| {
-            let mut pool = Pool { range: *range, size: *size, used: BTreeSet::new(), next: 0 };
+            let mut pool = Pool { range: *range, size: *size, used: BTreeSet::new(), next: 0, tally: Tally::default() };
             ranges.services.iter().for_each(|service| pool.occupy(service));
             pool
         };
@@ -169,10 +188,15 @@ impl Ledger {
         Some(taken)
     }
 
-    /// How much of each range of the cluster is given away: 0 to 1.
-    pub(super) fn usage(&self) -> Vec<(String, f64)> {
-        let of = |pool: &Pool| (pool.range.to_string(), pool.used.len() as f64 / pool.parts() as f64);
-        self.pools.iter().map(of).collect()
+    /// How things stand with each range of the cluster, and what was done since the last time.
+    pub(super) fn standing(&mut self) -> Vec<Standing> {
+        let of = |pool: &mut Pool| Standing {
+            range: pool.range.to_string(),
+            parts: pool.parts(),
+            used: pool.used.len() as u64,
+            since: std::mem::take(&mut pool.tally),
+        };
+        self.pools.iter_mut().map(of).collect()
     }
 }
 
@@ -195,12 +219,14 @@ impl Pool {
     }
 
     fn occupy(&mut self, range: &Prefix) {
-        self.used.extend(self.touched(range).into_iter().flatten());
+        for number in self.touched(range).into_iter().flatten() {
+            self.tally.given += u64::from(self.used.insert(number));
+        }
     }
 
     fn release(&mut self, range: &Prefix) {
         for number in self.touched(range).into_iter().flatten() {
-            self.used.remove(&number);
+            self.tally.released += u64::from(self.used.remove(&number));
         }
     }
 
@@ -211,7 +237,10 @@ impl Pool {
     }
 
     fn take(&mut self, number: u64) -> Prefix {
-        self.used.insert(number);
+        let tries = (number + self.parts() - self.next) % self.parts();
+        // Asked for after every part that is given: bounded by what happens in between.
+        self.tally.tries.push(tries);
+        self.tally.given += u64::from(self.used.insert(number));
         self.next = (number + 1) % self.parts();
         self.range.part(number, self.size)
     }
@@ -236,7 +265,11 @@ mod tests {
         assert_eq!(give("d"), None);
         ledger.release("b", &["10.0.2.0/24".into()]);
         assert_eq!(ledger.allocate("d").unwrap(), ["10.0.2.0/24"]);
-        assert_eq!(ledger.usage(), [("10.0.0.0/22".to_owned(), 1.0)]);
+        let standing = ledger.standing().remove(0);
+        assert_eq!((&*standing.range, standing.parts, standing.used), ("10.0.0.0/22", 4, 4));
+        // The part of the services counts, as in v1.34.
+        assert_eq!(standing.since, Tally { given: 5, released: 1, tries: vec![0, 1, 0, 2] });
+        assert_eq!(ledger.standing()[0].since, Tally::default());
     }
 
     #[test]
@@ -247,7 +280,7 @@ mod tests {
         // Somebody else gave b another range: what was meant for it is free.
         ledger.occupy("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
         ledger.release("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
-        assert_eq!(ledger.usage()[0].1, 1.0 / 256.0);
+        assert_eq!(ledger.standing()[0].used, 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::Node;
-use super::ranges::Ledger;
+use super::ranges::{Ledger, Standing};
 
 pub(super) struct Allocator {
     pub(super) client: Client,
@@ -49,6 +49,28 @@ impl Reconciler for Allocator {
     }
 }
 
+/// 1, then five times as much, four times.
+const TRIES: &[f64] = &[1.0, 5.0, 25.0, 125.0, 625.0];
+
+/// Shows how things stand with a range, under the names by which Kubernetes does.
+pub(super) fn show(metrics: &Metrics, standing: &Standing) {
+    let labels = [("clusterCIDR", standing.range.as_str())];
+    let help = "Maximum number of CIDRs that can be allocated.";
+    metrics.set_gauge("node_ipam_controller_cirdset_max_cidrs", help, &labels, standing.parts as f64);
+    let help = "Gauge measuring percentage of allocated CIDRs.";
+    let used = standing.used as f64 / standing.parts as f64;
+    metrics.set_gauge("node_ipam_controller_cidrset_usage_cidrs", help, &labels, used);
+    let since = &standing.since;
+    let help = "Counter measuring total number of CIDR allocations.";
+    metrics.count("node_ipam_controller_cidrset_cidrs_allocations", help, &labels, since.given);
+    let help = "Counter measuring total number of CIDR releases.";
+    metrics.count("node_ipam_controller_cidrset_cidrs_releases", help, &labels, since.released);
+    let name = "node_ipam_controller_cidrset_allocation_tries_per_request";
+    for tries in &since.tries {
+        metrics.observe(name, "Number of endpoints added on each Service sync", TRIES, &labels, *tries as f64);
+    }
+}
+
 impl Allocator {
     async fn give(&self, node: &Cached<Node>, ranges: &[String]) -> Result<(), ReconcileError> {
         let body = json!({
@@ -65,11 +87,8 @@ impl Allocator {
     }
 
     fn show_usage(&self) {
-        let help = "Gauge measuring percentage of allocated CIDRs.";
-        for (range, used) in self.ledger.lock().usage() {
-            let labels = [("clusterCIDR", range.as_str())];
-            self.metrics.set_gauge("node_ipam_controller_cidrset_usage_cidrs", help, &labels, used);
-        }
+        let standing = self.ledger.lock().standing();
+        standing.iter().for_each(|range| show(&self.metrics, range));
     }
 
     fn tell(&self, node: &Cached<Node>, reason: &str) {

@@ -1,21 +1,19 @@
 //! How many volumes and claims there are, and how many of them are bound: counted when somebody asks.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
+use setpoint::metrics::Metrics;
 use setpoint::{Cached, Lister};
 use setpoint_volume::{Claim, Volume};
+
+use crate::figures::{self, Counts, count};
 
 pub(super) struct Figures {
     pub(super) volumes: Lister<Volume>,
     pub(super) claims: Lister<Claim>,
 }
-
-type Labels = Vec<(&'static str, String)>;
-type Counts = BTreeMap<Labels, i64>;
 
 impl fmt::Debug for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,22 +53,24 @@ impl Collector for Figures {
             ),
         ];
         for (name, help, counts) in families {
-            if counts.is_empty() {
-                continue;
-            }
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, count) in counts {
-                family.encode_family(&labels)?.encode_gauge(&count)?;
-            }
+            figures::encode(&mut encoder, name, help, counts)?;
         }
         Ok(())
     }
 }
 
-fn count(labels: impl Iterator<Item = Labels>) -> Counts {
-    let mut counts = Counts::new();
-    labels.for_each(|labels| *counts.entry(labels).or_default() += 1);
-    counts
+/// A claim without a class was given the one that is the default now.
+pub(super) fn count_class(metrics: &Metrics, succeeded: bool) {
+    let help = "Total number of retroactive StorageClass assignments to persistent volume claim";
+    metrics.count("retroactive_storageclass", help, &[], 1);
+    let help = "Total number of failed retroactive StorageClass assignments to persistent volume claim";
+    metrics.count("retroactive_storageclass_errors", help, &[], u64::from(!succeeded));
+}
+
+/// What was to be done with a volume failed.
+pub(super) fn count_failure(metrics: &Metrics, plugin: &str, operation: &str) {
+    let labels = [("plugin_name", plugin), ("operation_name", operation)];
+    metrics.count_bare("volume_operation_total_errors", "Total volume operation errors", &labels, 1);
 }
 
 fn totals(volumes: &[Cached<Volume>]) -> Counts {
@@ -87,7 +87,10 @@ fn plugin(volume: &Volume) -> String {
         (Some(csi), _, _) => format!("kubernetes.io/csi:{}", csi.driver),
         (None, Some(_), _) => "kubernetes.io/host-path".to_owned(),
         (None, None, Some(_)) => "kubernetes.io/nfs".to_owned(),
-        (None, None, None) => volume.moved_plugin().unwrap_or("N/A").to_owned(),
+        (None, None, None) if spec.iscsi.is_some() => "kubernetes.io/iscsi".to_owned(),
+        (None, None, None) if spec.fc.is_some() => "kubernetes.io/fc".to_owned(),
+        // The only plugin of old that is still there beside its driver.
+        (None, None, None) => volume.moved_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned(),
     }
 }
 
@@ -114,6 +117,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::figures::Labels;
     use crate::workload::fixtures::cached;
 
     #[test]

@@ -4,6 +4,7 @@
 //! phases of both, the request to provisioners (annotations), volumes that it makes itself (host paths).
 //! Watches: claims, volumes, classes, pods, nodes.
 //! Writes: claims and volumes (update), their status (update), volumes and recycler pods (create, delete), events.
+//! Counts: `pv_collector_*`, `retroactive_storageclass_*`, `volume_operation_total_errors`.
 //!
 //! ```text
 //!  claims ──► observe.rs ─► claim.rs   bind, wait, ask for a class or a volume, give up      (pure)
@@ -212,6 +213,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         settings: options.volume_binder,
         claim_queue: claim_queue.clone(),
         caches,
+        metrics: context.metrics.clone(),
     });
     let informers = [&claims, &volumes, &classes, &pods, &nodes];
     let claim_controller =

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint::client::{Delete, Optional, Part};
+use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, Edit, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder, View, finalizer,
 };
-use setpoint_volume::{Claim, Latest, PodVolumes, SELECTED_NODE, Volume, binding};
+use setpoint_volume::{Claim, Latest, PROVISIONED_BY, PodVolumes, SELECTED_NODE, Volume, binding};
 
 use super::Settings;
 use super::claim::{self, Told};
+use super::figures;
 use super::observe::Caches;
 use super::provision::{self, HOST_PATH, Provision};
 use super::reclaim::{self, Reclaim, reclaim};
@@ -25,6 +27,7 @@ pub(super) struct Binder {
     pub(super) settings: Settings,
     pub(super) claim_queue: Queue<Key>,
     pub(super) caches: Caches,
+    pub(super) metrics: Metrics,
 }
 
 pub(super) struct Claims(pub(super) Arc<Binder>);
@@ -78,8 +81,9 @@ impl Binder {
             }
             claim::Plan::AssignClass(class) => {
                 let edit = Edit::of(claim.object()).set(&["spec", "storageClassName"], &class);
-                self.write_claim(claim, Some(edit), Part::Main, "give a class to a claim").await?;
-                Ok(Outcome::Settled)
+                let given = self.write_claim(claim, Some(edit), Part::Main, "give a class to a claim").await;
+                figures::count_class(&self.metrics, given.is_ok());
+                given.map(|_| Outcome::Settled)
             }
             claim::Plan::Provision(how) => {
                 self.provision(claim, how).await?;
@@ -161,6 +165,7 @@ impl Binder {
                     self.write_claim(&claim, Some(edit), Part::Main, "have another node chosen").await?;
                 }
                 self.tell_about_claim(&claim, Some(&failure.told));
+                figures::count_failure(&self.metrics, HOST_PATH, "provision");
                 return Ok(());
             }
         };
@@ -238,7 +243,11 @@ impl Binder {
         let again = Outcome::CheckAfter(self.settings.sync_period);
         match reclaim(&volume) {
             Reclaim::Nothing => return Ok(Outcome::Settled),
-            Reclaim::Fails(told) => self.fail(&volume, &told).await?,
+            Reclaim::Fails(told) => {
+                let maker = volume.metadata.get(PROVISIONED_BY).unwrap_or("N/A");
+                figures::count_failure(&self.metrics, maker, "delete");
+                self.fail(&volume, &told).await?;
+            }
             Reclaim::Recycle => return self.recycle(&volume).await.map(|outcome| outcome.and(again)),
             Reclaim::Delete => self.delete(&volume).await?,
         }

@@ -3,6 +3,7 @@
 //! Owns: claims made from templates, the names of those claims in pod statuses, the consumers of claims.
 //! Watches: Pods, ResourceClaims, ResourceClaimTemplates.
 //! Writes: ResourceClaims (create, update, delete), ResourceClaim status (update), Pod status (server-side apply).
+//! Counts: `resourceclaim_controller_*`.
 //!
 //! ```text
 //!  view.rs    pods, claims and templates as they are read
@@ -24,12 +25,14 @@ mod wake;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
 use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Key, Outcome, Queue, ReconcileError, Reconciler, Runnable};
+use setpoint::{Context, Controller, Informer, Key, Outcome, Queue, ReconcileError, Reconciler, Runnable};
 
 use self::claim::Claims;
 use self::pod::Pods;
 use self::view::{Claim, Pod, Template};
+use crate::figures;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use setpoint::own_writes::OwnWrites;
 
@@ -80,6 +83,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let limiter = limiter::eager(&context.runtime.clock);
     let queue = Queue::with_rate_limiter("resource_claim", &context.runtime, limiter);
     wake::on_changes(&queue, &pods, &claims);
+    show_claims(context, &claims);
     let reconciler = Both {
         pods: Pods {
             client: context.client.clone(),
@@ -92,6 +96,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
                 prioritized_lists: options.gates.on("DRAPrioritizedList"),
             },
             own: Arc::new(OwnWrites::new(&claims)),
+            metrics: context.metrics.clone(),
         },
         claims: Claims { client: context.client.clone(), pods: pods.lister(), claims: claims.lister() },
     };
@@ -102,6 +107,22 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         .waits_for(&claims)
         .waits_for(&templates);
     vec![Box::new(controller)]
+}
+
+/// How many claims there are.
+fn show_claims(context: &Context, claims: &Informer) {
+    let claims = claims.lister::<Claim>();
+    let name = "resourceclaim_controller_resource_claims";
+    let help = "Number of ResourceClaims, categorized by allocation status and admin access";
+    figures::show(&context.metrics, name, help, move || {
+        let all = claims.objects().list(None);
+        figures::count(all.iter().filter_map(|claim| {
+            let claim: Value = claim.decode().ok()?;
+            let allocated = claim["status"]["allocation"].is_object();
+            let admin = pod::asks_for_admin(&claim["spec"]);
+            Some(vec![("allocated", allocated.to_string()), ("admin_access", admin.to_string())])
+        }))
+    });
 }
 
 struct Both {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use setpoint::client::{Optional, Part, Patch};
+use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
     Cached, Client, Edit, EventType, Key, Kind, Lister, ReconcileError, Recorder, owner::controller_ref,
@@ -28,6 +29,7 @@ pub(super) struct Pods {
     /// Claims that were made and that the cache may not show yet, by their pod.
     pub(super) own: Arc<OwnWrites<Key>>,
     pub(super) features: Features,
+    pub(super) metrics: Metrics,
 }
 
 /// What templates may ask for.
@@ -120,9 +122,20 @@ impl Pods {
         let kind = Kind::of::<Claim>();
         let body = claim_of_template(pod, request, &found);
         let created = self.client.create(&kind, pod.key().namespace(), &body).await;
+        self.count(created.is_ok(), asks_for_admin(&body["spec"]));
         let created = created.attempting("create ResourceClaim ")?;
         self.own.wrote(pod.key(), &created);
         Ok(Some(created.key().name().to_owned()))
+    }
+
+    fn count(&self, succeeded: bool, admin: bool) {
+        let labels = [
+            ("status", if succeeded { "success" } else { "failure" }),
+            ("admin_access", if admin { "true" } else { "false" }),
+        ];
+        let help =
+            "Number of ResourceClaims creation requests, categorized by creation status and admin access";
+        self.metrics.count("resourceclaim_controller_creates", help, &labels, 1);
     }
 
     /// Writes down which claims were made, beside those that are known.
@@ -173,6 +186,12 @@ impl Pods {
         let updated = self.client.update(&Kind::of::<Claim>(), claim.key(), Part::Status, &edit).await;
         updated.map(drop).attempting(format!("reserve claim {} for pod", claim.key()))
     }
+}
+
+/// Whether some request asks for access as an administrator.
+pub(super) fn asks_for_admin(spec: &Value) -> bool {
+    let mut requests = spec["devices"]["requests"].as_array().into_iter().flatten();
+    requests.any(|request| request["exactly"]["adminAccess"] == true)
 }
 
 fn claim_of_template(pod: &Cached<Pod>, request: &Request, template: &Template) -> Value {

@@ -1,0 +1,87 @@
+//! What is counted about autoscalers, under the names by which Kubernetes does.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use setpoint::metrics::Metrics;
+
+use crate::figures::SYNC_SECONDS;
+
+pub(super) struct Figures(pub(super) Metrics);
+
+/// What was done, or would be if one metric alone counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Action {
+    #[default]
+    None,
+    ScaleUp,
+    ScaleDown,
+}
+
+/// What went wrong: the autoscaler itself, or anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    None,
+    Spec,
+    Internal,
+}
+
+impl Action {
+    pub(super) fn from(current: i32, wanted: i32) -> Self {
+        match wanted.cmp(&current) {
+            Ordering::Less => Self::ScaleDown,
+            Ordering::Equal => Self::None,
+            Ordering::Greater => Self::ScaleUp,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ScaleUp => "scale_up",
+            Self::ScaleDown => "scale_down",
+        }
+    }
+}
+
+impl Trouble {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Spec => "spec",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl Figures {
+    /// An autoscaler was looked at.
+    pub(super) fn reconciled(&self, action: Action, trouble: Trouble, took: Duration) {
+        let labels = [("action", action.name()), ("error", trouble.name())];
+        let help = "Number of reconciliations of HPA controller. The label 'action' should be either 'scale_down', \
+                    'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. Note \
+                    that if both spec and internal errors happen during a reconciliation, the first one to occur is \
+                    reported in `error` label.";
+        self.0.count("horizontal_pod_autoscaler_controller_reconciliations", help, &labels, 1);
+        let help = "The time(seconds) that the HPA controller takes to reconcile once. The label 'action' should be \
+                    either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', \
+                    'internal', or 'none'. Note that if both spec and internal errors happen during a reconciliation, \
+                    the first one to occur is reported in `error` label.";
+        let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
+        self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
+    }
+
+    /// A metric of an autoscaler was read.
+    pub(super) fn computed(&self, metric: &str, action: Action, trouble: Trouble, took: Duration) {
+        let labels = [("action", action.name()), ("error", trouble.name()), ("metric_type", metric)];
+        let help = "Number of metric computations. The label 'action' should be either 'scale_down', 'scale_up', or \
+                    'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. The label \
+                    'metric_type' corresponds to HPA.spec.metrics[*].type";
+        self.0.count("horizontal_pod_autoscaler_controller_metric_computation", help, &labels, 1);
+        let help = "The time(seconds) that the HPA controller takes to calculate one metric. The label 'action' should \
+                    be either 'scale_down', 'scale_up', or 'none'. The label 'error' should be either 'spec', \
+                    'internal', or 'none'. The label 'metric_type' corresponds to HPA.spec.metrics[*].type";
+        let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
+        self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
+    }
+}

@@ -120,6 +120,7 @@ pub struct Server {
     pub registry: Live,
     pub(crate) authenticator: Authenticator,
     pub(crate) token_signer: Option<TokenSigner>,
+    pub(crate) features: Features,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn Plugin>>,
     /// Kinds whose objects hold something of the server's (addresses, ports).
@@ -144,6 +145,7 @@ impl ApiServer {
             registry: Live::new(registry),
             authenticator: config.authenticator,
             token_signer: config.token_signer,
+            features: config.features.clone(),
             authorizer: config.authorizer,
             admission: config.admission,
             reserves,

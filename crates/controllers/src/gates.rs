@@ -19,6 +19,7 @@ const COMPONENT: &str = "kube";
 /// What gates change here, besides starting the controllers that need them.
 pub const EFFECTS: &[(&str, &str)] = &[
     ("APIServerIdentity", "starts the garbage collector of storage versions"),
+    ("ClearingNominatedNodeNameAfterBinding", "forgets the node that a pod was meant for once it is bound"),
     ("ClusterTrustBundle", "serves ClusterTrustBundles, and publishes the API server's"),
     (
         "DRADeviceTaints",
@@ -43,10 +44,16 @@ pub const EFFECTS: &[(&str, &str)] = &[
         "PreferSameTrafficDistribution",
         "keeps traffic in the same zone or on the same node where services ask for it",
     ),
+    ("RelaxedServiceNameValidation", "lets names of Services begin with digits"),
     ("SELinuxChangePolicy", "lets the controller that warns of SELinux labels run"),
-    ("SELinuxMount", "warns of conflicting SELinux labels on volumes of any access mode"),
+    ("SELinuxMountReadWriteOncePod", "warns of conflicting SELinux labels of volumes"),
     ("StorageVersionAPI", "serves StorageVersions, and removes those of API servers that are gone"),
     ("StorageVersionMigrator", "serves StorageVersionMigrations, and carries them out"),
+    (
+        "TokenRequestServiceAccountUIDValidation",
+        "refuses tokens to those who ask for them for another account of the same name",
+    ),
+    ("VolumeAttributesClass", "keeps classes of volume attributes that are in use"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

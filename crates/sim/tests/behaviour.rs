@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
@@ -452,23 +452,84 @@ fn an_autoscaler_may_have_no_replicas_where_the_feature_is_on() {
 }
 
 #[test]
+fn the_node_that_a_pod_was_meant_for_is_forgotten_when_it_is_bound_where_the_feature_is_on() {
+    for (on, expected) in [(false, Some("n")), (true, None)] {
+        let cluster = TestCluster::new().feature("ClearingNominatedNodeNameAfterBinding", on);
+        cluster.run(async |cluster| {
+            account(cluster).await;
+            cluster.create(pod("p", json!({}), json!({}))).await;
+            tell(cluster, "p", json!({"nominatedNodeName": "n"})).await;
+            let pods: Api<Pod> = Api::namespaced(cluster.kube(), "default");
+            let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+            let bound: Value =
+                pods.create_subresource("binding", "p", &Default::default(), &binding).await.expect("bound");
+            assert_eq!(bound["status"], "Success");
+            let status = pods.get("p").await.expect("a pod").status.expect("a status");
+            assert_eq!(status.nominated_node_name.as_deref(), expected);
+        });
+    }
+}
+
+#[test]
+fn services_may_have_names_that_begin_with_digits_where_the_feature_is_on() {
+    for on in [false, true] {
+        TestCluster::new().feature("RelaxedServiceNameValidation", on).run(async |cluster| {
+            let services: Api<Service> = Api::namespaced(cluster.kube(), "default");
+            let service = json!({"metadata": {"name": "1st"}, "spec": {"ports": [{"port": 80}]}});
+            let service = serde_json::from_value(service).expect("a service");
+            assert_eq!(services.create(&Default::default(), &service).await.is_ok(), on);
+        });
+    }
+}
+
+#[test]
+fn tokens_of_another_account_of_the_same_name_are_refused_unless_the_feature_is_off() {
+    for on in [true, false] {
+        let cluster = TestCluster::new().feature("TokenRequestServiceAccountUIDValidation", on);
+        cluster.run(async |cluster| {
+            account(cluster).await;
+            let accounts: Api<ServiceAccount> = Api::namespaced(cluster.kube(), "default");
+            let request = json!({"metadata": {"uid": "of-another"}, "spec": {"audiences": ["a"]}});
+            let made: Result<Value, _> =
+                accounts.create_subresource("token", "default", &Default::default(), &request).await;
+            let is_conflict = made.is_err_and(|error| error.to_string().contains("does not match the UID"));
+            assert_eq!(is_conflict, on);
+        });
+    }
+}
+
+#[test]
 fn pods_that_want_a_volume_labelled_differently_are_told() {
-    TestCluster::new().controllers(&["selinux-warning-controller"]).run(async |cluster| {
+    TestCluster::new().controllers(&["selinux-warning-controller", "persistentvolume-binder"]).run(async |cluster| {
         account(cluster).await;
         let driver = json!({"seLinuxMount": true, "attachRequired": false});
         cluster.create(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "d.example"},
             "spec": driver})).await;
         let volume = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"],
-            "csi": {"driver": "d.example", "volumeHandle": "h"}, "claimRef": {"namespace": "default", "name": "c"}});
+            "csi": {"driver": "d.example", "volumeHandle": "h"}, "claimRef": {"namespace": "default", "name": "c"}, "storageClassName": ""});
         cluster.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": volume})).await;
         let claim = json!({"accessModes": ["ReadWriteOncePod"], "volumeName": "v", "storageClassName": "",
             "resources": {"requests": {"storage": "1Gi"}}});
         cluster.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": "c", "namespace": "default"}, "spec": claim})).await;
-        for (name, level) in [("one", "s0:c1,c2"), ("other", "s0:c3,c4")] {
+        let driver = json!({"seLinuxMount": true});
+        cluster.create(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
+            "metadata": {"name": "ebs.csi.aws.com"}, "spec": driver})).await;
+        let claimed = || json!({"persistentVolumeClaim": {"claimName": "c"}});
+        let network = || json!({"iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2025-01.example:x", "lun": 1}});
+        let moved = || json!({"awsElasticBlockStore": {"volumeID": "vol-1"}});
+        let relabelled = || json!({"hostPath": {"path": "/x"}});
+        let pods = [
+            ("one", "s0:c1,c2", claimed()), ("other", "s0:c3,c4", claimed()),
+            ("near", "s0:c1,c2", network()), ("far", "s0:c3,c4", network()),
+            ("old", "s0:c1,c2", moved()), ("older", "s0:c3,c4", moved()),
+            ("here", "s0:c1,c2", relabelled()), ("there", "s0:c3,c4", relabelled()),
+        ];
+        for (name, level, mut volume) in pods {
             let mounts = json!([{"name": "v", "mountPath": "/v"}]);
             let containers = json!([{"name": "c", "image": "i", "volumeMounts": mounts}]);
-            let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+            volume["name"] = json!("v");
+            let volumes = json!([volume]);
             let context = json!({"seLinuxOptions": {"level": level}});
             cluster.create(pod(name, json!({}), json!({"containers": containers, "volumes": volumes,
                 "securityContext": context}))).await;
@@ -481,7 +542,7 @@ fn pods_that_want_a_volume_labelled_differently_are_told() {
             .filter_map(|event| event.involved_object.name.clone())
             .collect();
         told.sort();
-        assert_eq!(told, ["one", "other"]);
+        assert_eq!(told, ["far", "near", "old", "older", "one", "other"]);
     });
 }
 

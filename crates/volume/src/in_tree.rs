@@ -71,9 +71,10 @@ mod tests {
 
     #[test]
     fn disks_on_the_network_are_known_by_where_they_are() {
-        let iscsi: Iscsi =
-            serde_json::from_value(json!({"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2025-01.x", "lun": 3}))
-                .expect("a source");
+        let iscsi: Iscsi = serde_json::from_value(
+            json!({"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2025-01.x", "lun": 3}),
+        )
+        .expect("a source");
         assert_eq!(iscsi.unique_name(), "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2025-01.x:3");
         let check = |source: Value, expected: Option<&str>| {
             let read: FibreChannel = serde_json::from_value(source.clone()).expect("a source");

@@ -11,9 +11,7 @@ use setpoint::indexer::IndexFn;
 use setpoint::{Informer, Object};
 
 use crate::in_tree::{FibreChannel, Iscsi, Moved};
-use crate::migrated::{
-    AZURE_DISK, AZURE_FILE, Around, CINDER, EBS, GCE, PORTWORX, VSPHERE, translated,
-};
+use crate::migrated::{AZURE_DISK, AZURE_FILE, Around, CINDER, EBS, GCE, PORTWORX, VSPHERE, translated};
 use crate::volume::Csi;
 
 /// The fields of sources that are looked for.
@@ -93,9 +91,7 @@ pub fn inline_disks(pod: &Object) -> Vec<Inline> {
     let Ok(decoded) = pod.decode::<Pod>() else { return Vec::new() };
     let namespace = pod.key().namespace().unwrap_or_default();
     let volumes = decoded.spec.volumes.unwrap_or_default().into_iter();
-    volumes
-        .filter_map(|volume| Some(Inline { disk: volume.disk(namespace)?, name: volume.name }))
-        .collect()
+    volumes.filter_map(|volume| Some(Inline { disk: volume.disk(namespace)?, name: volume.name })).collect()
 }
 
 /// The disks of drivers that a pod names itself.
@@ -191,7 +187,11 @@ fn attributes_of(plugin: &str, source: &Moved) -> Map<String, Value> {
         GCE => put("partition", &source.partition.to_string()),
         AZURE_DISK => {
             put("kind", "Managed");
-            source.caching_mode.iter().filter(|mode| !mode.is_empty()).for_each(|mode| put("cachingMode", mode));
+            source
+                .caching_mode
+                .iter()
+                .filter(|mode| !mode.is_empty())
+                .for_each(|mode| put("cachingMode", mode));
             if !source.fs_type.is_empty() {
                 put("fsType", &source.fs_type);
             }

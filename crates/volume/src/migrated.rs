@@ -125,7 +125,8 @@ fn azure_share(source: &Moved, around: &Around<'_>) -> Option<String> {
 
 /// `azure-storage-account-NAME-secret` is the secret of an account; any other name stands for itself.
 fn account_of(secret: &str) -> &str {
-    let account = secret.split_once("azure-storage-account-").and_then(|(_, rest)| rest.rsplit_once("-secret"));
+    let account =
+        secret.split_once("azure-storage-account-").and_then(|(_, rest)| rest.rsplit_once("-secret"));
     account.map(|(name, _)| name).filter(|name| !name.is_empty()).unwrap_or(secret)
 }
 
@@ -187,9 +188,7 @@ mod tests {
             check(none(), disk(kind), Some(("disk.csi.azure.com", "u")));
         }
         check(none(), disk(json!("Shared")), None);
-        let share = |secret: &str, namespace: Value| {
-            json!({"azureFile": {"secretName": secret, "shareName": "s", "secretNamespace": namespace}})
-        };
+        let share = |secret: &str, namespace: Value| json!({"azureFile": {"secretName": secret, "shareName": "s", "secretNamespace": namespace}});
         let of_account = share("azure-storage-account-acc-secret", json!("ns"));
         check(none(), of_account, Some(("file.csi.azure.com", "#acc#s#v#ns")));
         let group = json!({"annotations": {"kubernetes.io/azure-file-resource-group": "rg"}});

@@ -97,7 +97,7 @@ fn always(features: &Features) -> Vec<Kind> {
         replicationcontroller::kind(),
         resourcequota::kind(),
         secret::kind(),
-        service::kind(),
+        service::kind(features),
         serviceaccount::kind(),
         controllerrevision::kind(),
         daemonset::kind(),

@@ -67,6 +67,9 @@ async fn assign(call: &Call<'_>, name: &str, binding: &Value, options: &WriteOpt
         let mut pod = call.served.decode(&record)?;
         check_preconditions(call, name, binding, &pod)?;
         bind(&mut pod, binding).map_err(|why| refuse(name, why))?;
+        if call.server.features.has("ClearingNominatedNodeNameAfterBinding") {
+            pod.object_mut("status").unset("nominatedNodeName");
+        }
         SCHEDULED.set(&mut pod, call.now);
         match update::store(call, options, pod, &record).await? {
             Ok(_) => return Ok(()),
@@ -108,7 +111,6 @@ fn bind(pod: &mut Value, binding: &Value) -> Result<(), String> {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     pod.object_mut("spec").set("nodeName", binding.at("target").text("name"));
-    pod.object_mut("status").unset("nominatedNodeName");
     for (key, value) in metadata::of(binding).map("annotations").into_iter().flatten() {
         pod.object_mut("metadata").object_mut("annotations").set(key, value.clone());
     }

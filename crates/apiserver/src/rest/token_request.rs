@@ -68,7 +68,8 @@ fn check_place(call: &Call<'_>, name: &str, request: &Value) -> Result<(), Statu
 fn default(call: &Call<'_>, request: &mut Value, name: &str, uid: &str) -> Result<(), Status> {
     let meta = request.object_mut("metadata");
     let found = meta.text("uid");
-    if !found.is_empty() && found != uid {
+    let strict = call.server.features.has("TokenRequestServiceAccountUIDValidation");
+    if strict && !found.is_empty() && found != uid {
         let why = format!(
             "the UID in the token request ({found}) does not match the UID of the service account ({uid})"
         );

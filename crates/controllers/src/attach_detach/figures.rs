@@ -42,11 +42,7 @@ struct Used {
 
 impl Used {
     fn of_driver(csi: &Csi) -> Self {
-        Self {
-            name: csi.unique_name(),
-            plugin: plugin_of(&csi.driver),
-            driver: Some(csi.driver.clone()),
-        }
+        Self { name: csi.unique_name(), plugin: plugin_of(&csi.driver), driver: Some(csi.driver.clone()) }
     }
 
     fn on_network(name: String) -> Self {

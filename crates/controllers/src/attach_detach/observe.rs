@@ -120,7 +120,11 @@ impl Caches {
     }
 
     /// The pods that use a volume through the claim it is bound to.
-    fn pods_through(&self, disk: &Disk, reference: &ClaimRef) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
+    fn pods_through(
+        &self,
+        disk: &Disk,
+        reference: &ClaimRef,
+    ) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
         let claim = self.claims.get(&reference.key())?;
         let bound = claim.is_some_and(|claim| {
             claim.meta().uid == reference.uid

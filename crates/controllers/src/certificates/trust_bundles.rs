@@ -16,8 +16,8 @@ use setpoint::metrics::Metrics;
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable,
+    Cached, Client, Clock, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue,
+    ReconcileError, Reconciler, Runnable,
 };
 use sha2::{Digest, Sha256};
 

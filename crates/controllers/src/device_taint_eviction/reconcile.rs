@@ -77,8 +77,7 @@ impl Reconciler for Evictor {
 }
 
 /// 5 ms to 4 minutes.
-const DELETION_SECONDS: &[f64] =
-    &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
+const DELETION_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
 
 fn left(time: Timestamp, now: Timestamp) -> Option<Duration> {
     Duration::try_from(time.duration_since(now)).ok().filter(|left| !left.is_zero())

@@ -10,8 +10,8 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use setpoint::owner::controller_ref;
 use setpoint::metrics::Metrics;
+use setpoint::owner::controller_ref;
 use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{

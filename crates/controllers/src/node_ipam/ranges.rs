@@ -141,7 +141,8 @@ pub(super) struct Standing {
 impl Ledger {
     pub(super) fn new(ranges: &NodeRanges) -> Self {
         let pool = |(range, size): &(Prefix, u32)| {
-            let mut pool = Pool { range: *range, size: *size, used: BTreeSet::new(), next: 0, tally: Tally::default() };
+            let mut pool =
+                Pool { range: *range, size: *size, used: BTreeSet::new(), next: 0, tally: Tally::default() };
             ranges.services.iter().for_each(|service| pool.occupy(service));
             pool
         };

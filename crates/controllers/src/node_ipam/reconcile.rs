@@ -67,7 +67,13 @@ pub(super) fn show(metrics: &Metrics, standing: &Standing) {
     metrics.count("node_ipam_controller_cidrset_cidrs_releases", help, &labels, since.released);
     let name = "node_ipam_controller_cidrset_allocation_tries_per_request";
     for tries in &since.tries {
-        metrics.observe(name, "Number of endpoints added on each Service sync", TRIES, &labels, *tries as f64);
+        metrics.observe(
+            name,
+            "Number of endpoints added on each Service sync",
+            TRIES,
+            &labels,
+            *tries as f64,
+        );
     }
 }
 

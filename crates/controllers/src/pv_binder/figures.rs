@@ -90,7 +90,9 @@ fn plugin(volume: &Volume) -> String {
         (None, None, None) if spec.iscsi.is_some() => "kubernetes.io/iscsi".to_owned(),
         (None, None, None) if spec.fc.is_some() => "kubernetes.io/fc".to_owned(),
         // The only plugin of old that is still there beside its driver.
-        (None, None, None) => volume.moved_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned(),
+        (None, None, None) => {
+            volume.moved_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned()
+        }
     }
 }
 

@@ -66,7 +66,11 @@ impl Users {
             for (pod, used) in pods {
                 for (other, theirs) in pods.iter().filter(|(other, _)| *other != pod) {
                     if theirs.policy != used.policy {
-                        found.push(labels("SELinuxChangePolicy", (pod, &used.policy), (other, &theirs.policy)));
+                        found.push(labels(
+                            "SELinuxChangePolicy",
+                            (pod, &used.policy),
+                            (other, &theirs.policy),
+                        ));
                     }
                     if conflict(&theirs.label, &used.label) {
                         found.push(labels("SELinuxLabel", (pod, &used.label), (other, &theirs.label)));

@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "volumeattributesclass-protection-controller",
     aliases: &[],
     on_by_default: true,
-    gates: &[],
+    gates: &["VolumeAttributesClass"],
     summary: "keeps classes of volume attributes that claims or volumes have",
     watches: &[
         Access::watch("storage.k8s.io", "volumeattributesclasses"),

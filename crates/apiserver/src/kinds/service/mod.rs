@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{CORE, entry, metadata, selector};
+use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Subresource};
@@ -14,7 +15,7 @@ mod ips;
 mod transition;
 mod validation;
 
-pub fn kind() -> Kind {
+pub fn kind(features: &Features) -> Kind {
     Kind {
         short_names: vec!["svc".into()],
         categories: vec!["all".into()],
@@ -27,11 +28,19 @@ pub fn kind() -> Kind {
             },
             FieldSelector { path: "spec.type", value: |service| service.at("spec").text("type").to_owned() },
         ],
-        ..entry(&CORE, "Service", "services", Service)
+        ..entry(
+            &CORE,
+            "Service",
+            "services",
+            Service { any_label: features.has("RelaxedServiceNameValidation") },
+        )
     }
 }
 
-struct Service;
+struct Service {
+    /// Whether names may begin with a digit.
+    any_label: bool,
+}
 
 impl Strategy for Service {
     fn returns_deleted(&self) -> bool {
@@ -103,7 +112,7 @@ impl Strategy for Service {
     }
 
     fn names(&self) -> NameRule {
-        NameRule::Label1035
+        if self.any_label { NameRule::Label } else { NameRule::Label1035 }
     }
 
     fn create_on_update(&self) -> bool {
@@ -220,9 +229,11 @@ fn shown_selector(service: &Value) -> Value {
 mod tests {
     use super::*;
 
+    const PLAIN: Service = Service { any_label: false };
+
     fn check(spec: Value, expected: Value) {
         let mut service = json!({"spec": spec});
-        Service.default(&mut service);
+        PLAIN.default(&mut service);
         assert_eq!(service["spec"], expected);
     }
 
@@ -297,7 +308,7 @@ mod tests {
             (json!({"trafficDistribution": "X"}), &["NotSupported spec.trafficDistribution"]),
         ];
         for (spec, expected) in rows {
-            check::create(&Service, service(spec), expected);
+            check::create(&PLAIN, service(spec), expected);
         }
     }
 
@@ -326,7 +337,7 @@ mod tests {
             ),
         ];
         for (spec, expected) in rows {
-            check::create(&Service, service(spec), expected);
+            check::create(&PLAIN, service(spec), expected);
         }
     }
 
@@ -334,18 +345,18 @@ mod tests {
     fn the_first_address_stays() {
         use crate::kinds::check;
         let at = |ip: &str| service(json!({"clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"]}));
-        check::update(&Service, at("10.0.0.2"), &at("10.0.0.1"), &["Invalid spec.clusterIPs[0]"]);
+        check::update(&PLAIN, at("10.0.0.2"), &at("10.0.0.1"), &["Invalid spec.clusterIPs[0]"]);
         check::update(
-            &Service,
+            &PLAIN,
             service(json!({})),
             &at("10.0.0.1"),
             &["Invalid spec.clusterIPs[0]", "Invalid spec.ipFamilies[0]"],
         );
         let dual = service(json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"],
             "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}));
-        check::update(&Service, dual.clone(), &at("10.0.0.1"), &[]);
+        check::update(&PLAIN, dual.clone(), &at("10.0.0.1"), &[]);
         check::update(
-            &Service,
+            &PLAIN,
             at("10.0.0.1"),
             &dual,
             &["Invalid spec.ipFamilyPolicy", "Invalid spec.ipFamilyPolicy"],
@@ -357,7 +368,7 @@ mod tests {
         use crate::kinds::check;
         let status = |of: &str, ingress: Value| {
             let service = json!({"spec": {"type": of}, "status": {"loadBalancer": {"ingress": ingress}}});
-            check::shown(&Service.validate_status_update(&service, &json!({})))
+            check::shown(&PLAIN.validate_status_update(&service, &json!({})))
         };
         let path = "status.loadBalancer.ingress";
         assert_eq!(status("ClusterIP", json!([{"ip": "1.2.3.4"}])), [format!("Forbidden {path}")]);

@@ -1,6 +1,6 @@
 //! Whether the server is well: `/livez`, `/readyz`, `/healthz`, and what it measures.
 
-use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
 use crate::body::Body;
@@ -31,6 +31,7 @@ pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> 
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 

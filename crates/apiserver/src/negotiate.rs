@@ -160,10 +160,11 @@ pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Sta
     Err(Status::no_representation(if is_list { LIST_TYPES } else { OBJECT_TYPES }))
 }
 
-/// How a refusal is to be written.
+/// How a refusal is to be written. It is never a table.
 pub(crate) fn of_refusal(headers: &HeaderMap) -> Encoding {
     let wanted = clauses(headers);
-    let known = wanted.iter().find_map(|clause| clause.encoding(false));
+    let whole = wanted.iter().filter(|clause| clause.shape() == Some((Shape::Object, false)));
+    let known = whole.filter_map(|clause| clause.encoding(false)).next();
     known.unwrap_or(Encoding::Json { pretty: false })
 }
 

@@ -165,12 +165,14 @@ fn forms(served: &Served, subresource: Option<Subresource>) -> Forms {
     Forms { objects_in_protobuf: served.kind.custom.is_none(), tables: is_of_object && is_stored }
 }
 
-/// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside.
+/// The kind of a path. One of the cluster is not found in a namespace, nor an object of a namespace outside;
+/// all that can be done with custom objects outside is to list them.
 fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<Served>> {
     let served = registry.resource(&target.group, &target.version, &target.resource)?;
     let is_namespace_itself = target.group.is_empty() && target.resource == "namespaces";
+    let lists = matches!(target.verb, Some(Verb::List | Verb::Watch));
     let fits = match (served.kind.is_namespaced(), &target.namespace) {
-        (true, None) => target.name.is_none(),
+        (true, None) => target.name.is_none() && (lists || served.kind.custom.is_none()),
         (false, Some(_)) => is_namespace_itself,
         _ => true,
     };

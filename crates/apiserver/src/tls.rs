@@ -6,6 +6,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -174,6 +176,26 @@ impl ServerTls {
 
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     rustls_pemfile::certs(&mut pem.as_bytes()).collect::<Result<_, _>>().map_err(TlsError::Pem)
+}
+
+/// What is wrong with authorities that somebody is to be believed by, as base64 of PEM. None may be given.
+pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
+    let pem = STANDARD.decode(bundle).unwrap_or_default();
+    if pem.is_empty() {
+        return None;
+    }
+    let blocks: Vec<_> = rustls_pemfile::certs(&mut pem.as_slice()).filter_map(Result::ok).collect();
+    let problems: Vec<_> = blocks
+        .iter()
+        .filter_map(|block| x509_parser::parse_x509_certificate(block).err())
+        .map(|why| format!("failed to parse certificate: {why}"))
+        .collect();
+    let why = match problems.as_slice() {
+        [] if blocks.is_empty() => "unable to parse bytes as PEM block",
+        [first, ..] if problems.len() == blocks.len() => first,
+        _ => return None,
+    };
+    Some(format!("unable to load root certificates: {why}"))
 }
 
 /// The user of a verified client certificate: its common name, with its organizations for groups.

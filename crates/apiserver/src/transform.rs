@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::json::JsonMut;
+use crate::json::{Json, JsonMut};
 use crate::negotiate::Output;
 use crate::query::Query;
 use crate::registry::Served;
 use crate::status::Status;
+use crate::table::Column;
 
 /// How much of each object a row carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +110,41 @@ pub(crate) fn table(
     objects.sort_by_key(|object| served.kind.strategy.row_rank(object));
     let rows: Vec<Value> =
         objects.into_iter().map(|object| row(served, output, options, object, now)).collect();
-    let columns = if options.without_columns { Value::Null } else { columns(served) };
+    table_of(output, options, list, columns(served), rows)
+}
+
+/// A table with one row for the scale of an object. Those of custom resources have the columns of their kind.
+pub(crate) fn scale_table(
+    served: &Served,
+    output: Output,
+    options: &TableOptions,
+    scale: Value,
+    now: Timestamp,
+) -> Value {
+    let list = list_metadata(crate::metadata::of(&scale).text("resourceVersion"), None, None);
+    if served.kind.custom.is_some() {
+        return table(served, output, options, list, vec![scale], now);
+    }
+    let cells = SCALE_COLUMNS.iter().map(|column| (column.cell)(&scale, now)).collect();
+    let columns = SCALE_COLUMNS.iter().map(definition).collect();
+    table_of(output, options, list, columns, vec![row_of(output, options, cells, Vec::new(), scale)])
+}
+
+static SCALE_COLUMNS: [Column; 4] = [
+    Column { format: "", ..Column::name() },
+    Column::integer("Desired", "replicas is the desired number of instances for the scaled object.", |scale, _| {
+        scale.at("spec").count("replicas").into()
+    }),
+    Column::integer(
+        "Available",
+        "replicas is the actual number of observed instances of the scaled object.",
+        |scale, _| scale.at("status").count("replicas").into(),
+    ),
+    Column::age(),
+];
+
+fn table_of(output: Output, options: &TableOptions, list: Value, columns: Value, rows: Vec<Value>) -> Value {
+    let columns = if options.without_columns { Value::Null } else { columns };
     json!({
         "kind": "Table",
         "apiVersion": output.meta_version(),
@@ -120,15 +155,7 @@ pub(crate) fn table(
 }
 
 fn columns(served: &Served) -> Value {
-    let definitions = served.kind.columns.iter().filter(|column| column.is_announced()).map(|column| {
-        json!({
-            "name": column.name,
-            "type": column.data_type,
-            "format": column.format,
-            "description": column.description,
-            "priority": column.priority,
-        })
-    });
+    let definitions = served.kind.columns.iter().filter(|column| column.is_announced()).map(definition);
     let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns).map(|column| {
         json!({
             "name": column.name,
@@ -141,11 +168,31 @@ fn columns(served: &Served) -> Value {
     definitions.chain(custom).collect()
 }
 
+fn definition(column: &Column) -> Value {
+    json!({
+        "name": column.name,
+        "type": column.data_type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
+    })
+}
+
 fn row(served: &Served, output: Output, options: &TableOptions, object: Value, now: Timestamp) -> Value {
     let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns);
     let cells = served.kind.columns.iter().map(|column| (column.cell)(&object, now));
     let cells: Vec<Value> = cells.chain(custom.map(|column| column.cell(&object, now))).collect();
     let conditions = served.kind.strategy.row_conditions(&object);
+    row_of(output, options, cells, conditions, object)
+}
+
+fn row_of(
+    output: Output,
+    options: &TableOptions,
+    cells: Vec<Value>,
+    conditions: Vec<Value>,
+    object: Value,
+) -> Value {
     let mut row = json!({ "cells": cells });
     if !conditions.is_empty() {
         row.set("conditions", conditions);

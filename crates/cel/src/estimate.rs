@@ -275,10 +275,10 @@ impl Coster<'_> {
         }
     }
 
-    /// How large what a path leads to can be.
+    /// How large what a path leads to can be. Whatever else has a name, such as a type, is taken for `self`.
     fn declared_size(&self, path: &[String]) -> Option<Span> {
         let (first, rest) = path.split_first()?;
-        let mut at: &Declared = self.variables.get(first)?;
+        let mut at: &Declared = self.variables.get(first).or_else(|| self.variables.get("self"))?;
         for step in rest {
             at = match step.as_str() {
                 ITEMS | VALUES => at.element.as_deref()?,

@@ -138,6 +138,7 @@ fn costs_are_those_of_v1_34() {
     for (text, estimated, actual) in [
         ("true", 0, 0),
         ("self.count > 2", 3, 3),
+        ("type(self.count) == int", 4, 4),
         ("self.name.startsWith('web')", 3, 3),
         ("[1, 2, 3].all(x, x > 0)", 10 + 3 * 5 + 1, 10 + 3 * 5 + 1),
         ("self.tags.all(t, true)", 2 + 10 * 3 + 1, 2 + 2 * 3 + 1),

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{Operation, Plugin, Review};
+use super::{Operation, Plugin, Review, node_pods, node_tokens};
 use crate::auth::node::node_of;
 use crate::json::Json;
 use crate::kind::Subresource;
@@ -12,7 +12,6 @@ use crate::status::Status;
 
 pub struct NodeRestriction;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const KUBERNETES: [&str; 2] = ["kubernetes.io", "k8s.io"];
 /// Labels of Kubernetes' own that a node may give itself.
 const NODE_LABELS: [&str; 14] = [
@@ -75,7 +74,9 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
     };
     let verdict = match (kind.group.as_str(), kind.plural.as_str()) {
         ("", "nodes") => judge_node(node, name, review, object, old),
-        ("", "pods") => return judge_pod(node, review, object, old).await,
+        ("", "pods") => return node_pods::judge(node, review, object, old).await,
+        ("", "serviceaccounts") => return node_tokens::judge(node, review, object).await,
+        ("resource.k8s.io", "resourceslices") => judge_slice(node, review, object, old),
         ("", "persistentvolumeclaims") if review.subresource != Some(Subresource::Status) => {
             Err("may only update PVC status".into())
         }
@@ -91,6 +92,24 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
         _ => Ok(()),
     };
     verdict.map_err(|why: String| review.forbidden(object, why))
+}
+
+/// A node tells of its own devices. What else it does with slices depends on which there are.
+fn judge_slice(
+    node: &str,
+    review: &Review<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), String> {
+    let (slice, what) = match review.operation {
+        Operation::Create => (object, "create"),
+        Operation::Delete => (old, "delete"),
+        _ => return Ok(()),
+    };
+    match slice.is_some_and(|slice| slice.at("spec").text("nodeName") == node) {
+        true => Ok(()),
+        false => Err(format!("can only {what} ResourceSlice with the same NodeName as the requesting node")),
+    }
 }
 
 fn judge_node(
@@ -147,102 +166,9 @@ fn is_forbidden(label: &str) -> bool {
     KUBERNETES.iter().any(|domain| below(domain)) && !is_reported
 }
 
-async fn judge_pod(
-    node: &str,
-    review: &Review<'_>,
-    object: Option<&Value>,
-    old: Option<&Value>,
-) -> Result<(), Status> {
-    let refuse = |why: String| Err(review.forbidden(object.or(old), why));
-    let on_node = |pod: Option<&Value>| pod.is_some_and(|pod| pod.at("spec").text("nodeName") == node);
-    match (review.operation, review.subresource) {
-        (Operation::Create, None) => {
-            let pod = object.unwrap_or(&Value::Null);
-            match mirror_problem(node, pod) {
-                Some(why) => refuse(why),
-                None => judge_owner(node, review, pod).await,
-            }
-        }
-        (Operation::Delete, None) if on_node(old) => Ok(()),
-        (Operation::Delete, None) => {
-            refuse(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
-        }
-        (Operation::Update, Some(Subresource::Status)) if !on_node(old) => refuse(format!(
-            "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
-        )),
-        (Operation::Update, Some(Subresource::Status)) => {
-            let labels = |pod: Option<&Value>| pod.map(|pod| metadata::of(pod).at("labels").clone());
-            match labels(object) == labels(old) {
-                true => Ok(()),
-                false => refuse(format!("node {node:?} cannot update labels through pod status")),
-            }
-        }
-        (Operation::Create, Some(Subresource::Eviction)) => {
-            let pod = review.find_in("", "pods", review.namespace, &review.name).await?;
-            match on_node(pod.as_ref()) {
-                true => Ok(()),
-                false => refuse(format!("node {node} can only evict pods with spec.nodeName set to itself")),
-            }
-        }
-        (Operation::Update, None) => refuse(format!(
-            "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
-        )),
-        (_, Some(subresource)) => {
-            let name = subresource.name();
-            refuse(format!("unexpected pod subresource {name:?}, only 'status' and 'eviction' are allowed"))
-        }
-    }
-}
-
-/// Why a pod is not one that a node may create: a mirror of what it runs anyway, owned by it.
-fn mirror_problem(node: &str, pod: &Value) -> Option<String> {
-    let meta = metadata::of(pod);
-    if !meta.at("annotations").has(MIRROR) {
-        let why =
-            format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods");
-        return Some(why);
-    }
-    if pod.at("spec").text("nodeName") != node {
-        return Some(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
-    }
-    let own = |owner: &Value| {
-        owner.text("apiVersion") == "v1" && owner.text("kind") == "Node" && owner.text("name") == node
-    };
-    match meta.list("ownerReferences") {
-        [owner] if !own(owner) => {
-            Some(format!("node {node:?} can only create pods with an owner reference set to itself"))
-        }
-        [owner] if !owner.flag("controller") => Some(format!(
-            "node {node:?} can only create pods with a controller owner reference set to itself"
-        )),
-        [owner] if owner.flag("blockOwnerDeletion") => {
-            Some(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"))
-        }
-        [_] => None,
-        [] => Some(format!("node {node:?} can only create pods with an owner reference set to itself")),
-        _ => Some(format!("node {node:?} can only create pods with a single owner reference set to itself")),
-    }
-}
-
-async fn judge_owner(node: &str, review: &Review<'_>, pod: &Value) -> Result<(), Status> {
-    let owner = metadata::of(pod).list("ownerReferences").first().map_or("", |owner| owner.text("uid"));
-    let Some(found) = review.find("", "nodes", node).await? else {
-        return Err(Status::not_found(crate::status::Named { group: "", resource: "nodes" }, node));
-    };
-    let uid = metadata::of(&found).text("uid");
-    match owner == uid {
-        true => Ok(()),
-        false => {
-            let why = format!("node {node} UID mismatch: expected {owner} got {uid}");
-            Err(review.forbidden(Some(pod), why))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_node_reports_what_it_is_and_not_what_it_is_for() {
@@ -258,19 +184,5 @@ mod tests {
         ] {
             assert_eq!(is_forbidden(label), forbidden, "{label}");
         }
-    }
-
-    #[test]
-    fn a_node_creates_only_mirrors_that_it_owns() {
-        let mut pod = json!({"metadata": {}, "spec": {"nodeName": "n"}});
-        let problem = |pod: &Value| mirror_problem("n", pod).unwrap_or_default();
-        assert!(problem(&pod).contains("can only create mirror pods"));
-        pod["metadata"]["annotations"] = json!({MIRROR: "x"});
-        assert!(problem(&pod).contains("an owner reference set to itself"));
-        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "controller": true});
-        pod["metadata"]["ownerReferences"] = json!([owner]);
-        assert_eq!(problem(&pod), "");
-        pod["spec"]["nodeName"] = "other".into();
-        assert!(problem(&pod).contains("spec.nodeName set to itself"));
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Operation, Plugin, Review};
 use crate::json::{Json, JsonMut};
+use crate::kinds::pod::references::MIRROR;
 use crate::metadata;
 use crate::status::Status;
 
@@ -17,7 +18,6 @@ const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_VOLUME: &str = "kube-api-access-";
 /// An hour and a few seconds: the token is renewed long before, and clients that never read it again get by.
 const TOKEN_SECONDS: u64 = 3607;
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// A controller creates the default account of a new namespace, so it is waited for.

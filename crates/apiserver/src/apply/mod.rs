@@ -66,8 +66,7 @@ impl Resets {
         }
         match subresource {
             None if kind.has(Subresource::Status) => Self::new(&[&["status"]]),
-            Some(Subresource::Status) if kind.custom.is_some() => Self::new(&[&["spec"]]),
-            Some(Subresource::Status) => Self::new(&[&["spec"], &["metadata", "labels"]]),
+            Some(Subresource::Status) => Self::new(&[&["spec"]]),
             _ => Self::default(),
         }
     }

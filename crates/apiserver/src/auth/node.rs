@@ -12,6 +12,7 @@ use super::authorize::{Attributes, Authorizer, Decision, Held};
 use super::rbac::{Rbac, RoleRef, Rule};
 use super::{User, bootstrap};
 use crate::json::Json;
+use crate::kinds::pod::references::{self, MIRROR};
 use crate::request::ResourceTarget;
 
 /// Nodes by what they are, everybody by their roles.
@@ -37,6 +38,8 @@ enum Verdict {
     Deny(String),
     /// Allowed if a pod on the node refers to this.
     IfReferred(Referred),
+    /// Allowed if a pod on the node refers to the claim that the volume is bound to.
+    IfVolumeReferred,
     /// Allowed if the object is this node's own by `spec.nodeName`.
     IfOnNode,
     /// Whatever the rules for all nodes say.
@@ -49,6 +52,7 @@ enum Referred {
     Secret,
     ConfigMap,
     Claim,
+    DeviceClaim,
     Account,
 }
 
@@ -68,9 +72,15 @@ fn judge(node: &str, verb: &str, target: &ResourceTarget) -> Verdict {
             ("", _) => deny("can only get individual resources of this type"),
             _ => deny("cannot get subresource"),
         },
-        ("", "persistentvolumes") | ("resource.k8s.io", "resourceclaims") => {
-            Verdict::Deny(no_relationship(node))
+        ("", "persistentvolumes") | ("resource.k8s.io", "resourceclaims") if verb != "get" => {
+            deny("can only get individual resources of this type")
         }
+        ("", "persistentvolumes") | ("resource.k8s.io", "resourceclaims") if !part.is_empty() => {
+            deny("cannot get subresource")
+        }
+        ("", "persistentvolumes") => Verdict::IfVolumeReferred,
+        ("resource.k8s.io", "resourceclaims") => named(name, Referred::DeviceClaim),
+        ("resource.k8s.io", "resourceslices") => slice(node, verb, part, target),
         ("storage.k8s.io", "volumeattachments") if verb == "get" && part.is_empty() => Verdict::IfOnNode,
         ("storage.k8s.io", "volumeattachments") => deny("can only get individual resources of this type"),
         ("", "serviceaccounts") => match (verb, part) {
@@ -152,6 +162,24 @@ fn pod(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     }
 }
 
+/// Whose devices a new slice may tell of is for admission to say.
+fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
+    match verb {
+        _ if !part.is_empty() => deny("cannot authorize ResourceSlice subresources"),
+        "create" => Verdict::Allow,
+        "get" | "update" | "patch" | "delete" => Verdict::IfOnNode,
+        "list" | "watch" | "deletecollection" if target.selects("spec.nodeName") == Some(node) => {
+            Verdict::Allow
+        }
+        "list" | "watch" | "deletecollection" => {
+            deny("can only list/watch/deletecollection resourceslices with nodeName field selector")
+        }
+        _ => deny(
+            "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
+        ),
+    }
+}
+
 fn no_relationship(node: &str) -> String {
     format!("no relationship found between node '{node}' and this object")
 }
@@ -170,7 +198,19 @@ impl NodesAndRoles {
         let is_allowed = match (verdict, attributes.resource) {
             (Verdict::Allow, _) => true,
             (Verdict::Deny(reason), _) => return Decision::Deny { reason },
-            (Verdict::IfReferred(referred), Some(target)) => self.is_referred(node, referred, target).await,
+            (Verdict::IfReferred(referred), Some(target)) => {
+                let namespace = target.namespace.as_deref().unwrap_or_default();
+                let name = target.named().unwrap_or_default();
+                self.is_referred(node, referred, namespace, name).await
+                    || referred == Referred::Secret && self.is_for_volume(node, namespace, name).await
+            }
+            (Verdict::IfVolumeReferred, Some(target)) => {
+                let volumes = Resource::new("persistentvolumes");
+                match self.read(&volumes, target.named().unwrap_or_default()).await {
+                    Some(volume) => self.is_volume_referred(node, &volume).await,
+                    None => false,
+                }
+            }
             (Verdict::IfOnNode, Some(target)) => self.is_on_node(node, target).await,
             _ => {
                 let by_rules = self.rules.iter().any(|rule| rule.allows(attributes));
@@ -181,17 +221,39 @@ impl NodesAndRoles {
     }
 
     /// Whether a pod on the node refers to this.
-    async fn is_referred(&self, node: &str, referred: Referred, target: &ResourceTarget) -> bool {
-        let (namespace, name) = (target.namespace.as_deref().unwrap_or_default(), target.named());
+    async fn is_referred(&self, node: &str, referred: Referred, namespace: &str, name: &str) -> bool {
         let pods = Resource::new("pods").under(format!("{namespace}/"));
         let Ok(page) = self.store.list(&pods, ListOptions::default()).await else { return false };
         // Most pods are on other nodes; the bytes tell so without reading them.
         let mentioning = page.records.iter().filter(|record| mentions(&record.value, node));
-        mentioning.filter_map(|record| serde_json::from_slice::<Value>(&record.value).ok()).any(|pod| {
-            let spec = pod.at("spec");
-            spec.text("nodeName") == node
-                && refers(spec, pod.at("metadata").text("name"), referred, name.unwrap_or_default())
-        })
+        mentioning
+            .filter_map(|record| serde_json::from_slice::<Value>(&record.value).ok())
+            .any(|pod| pod.at("spec").text("nodeName") == node && refers(&pod, referred, name))
+    }
+
+    async fn is_volume_referred(&self, node: &str, volume: &Value) -> bool {
+        match claim_of(volume) {
+            Some((namespace, claim)) => self.is_referred(node, Referred::Claim, namespace, claim).await,
+            None => false,
+        }
+    }
+
+    /// Whether a volume of a pod on the node is mounted with this secret.
+    async fn is_for_volume(&self, node: &str, namespace: &str, name: &str) -> bool {
+        let all = Resource::new("persistentvolumes").all();
+        let Ok(page) = self.store.list(&all, ListOptions::default()).await else { return false };
+        for record in page.records.iter().filter(|record| mentions(&record.value, name)) {
+            let Ok(volume) = serde_json::from_slice::<Value>(&record.value) else { continue };
+            if needs_secret(&volume, namespace, name) && self.is_volume_referred(node, &volume).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn read(&self, resource: &Resource, path: &str) -> Option<Value> {
+        let found = self.store.get(&resource.key(path.to_owned()), None).await;
+        found.ok().flatten().and_then(|record| serde_json::from_slice(&record.value).ok())
     }
 
     async fn is_on_node(&self, node: &str, target: &ResourceTarget) -> bool {
@@ -202,9 +264,7 @@ impl NodesAndRoles {
         let name = target.named().unwrap_or_default();
         let path =
             target.namespace.as_ref().map_or(name.to_owned(), |namespace| format!("{namespace}/{name}"));
-        let found = self.store.get(&Resource::new(stored_as).key(path), None).await;
-        let object =
-            found.ok().flatten().and_then(|record| serde_json::from_slice::<Value>(&record.value).ok());
+        let object = self.read(&Resource::new(stored_as), &path).await;
         object.is_some_and(|object| object.at("spec").text("nodeName") == node)
     }
 }
@@ -213,37 +273,42 @@ fn mentions(bytes: &[u8], word: &str) -> bool {
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
 }
 
-/// Whether the spec of a pod refers to something of this name.
-fn refers(spec: &Value, pod: &str, referred: Referred, name: &str) -> bool {
+/// Whether a pod refers to something of this name. Mirrors of what a node runs anyway are of its own making.
+fn refers(pod: &Value, referred: Referred, name: &str) -> bool {
+    let spec = pod.at("spec");
+    if pod.at("metadata").at("annotations").has(MIRROR) {
+        return false;
+    }
     match referred {
         Referred::Account => spec.text("serviceAccountName") == name,
-        Referred::Claim => spec.list("volumes").iter().any(|volume| {
-            let ephemeral = volume.has("ephemeral") && format!("{pod}-{}", volume.text("name")) == name;
-            volume.at("persistentVolumeClaim").text("claimName") == name || ephemeral
-        }),
-        Referred::Secret => {
-            spec.list("imagePullSecrets").iter().any(|secret| secret.text("name") == name)
-                || mentions_by(
-                    spec,
-                    &["secret", "secretRef", "secretKeyRef", "nodePublishSecretRef", "azureFile"],
-                    name,
-                )
-        }
-        Referred::ConfigMap => mentions_by(spec, &["configMap", "configMapRef", "configMapKeyRef"], name),
+        Referred::Claim => references::claims(pod).iter().any(|claim| claim == name),
+        Referred::DeviceClaim => references::device_claims(pod).contains(&name),
+        Referred::Secret => references::secrets(spec).contains(&name),
+        Referred::ConfigMap => references::config_maps(spec).contains(&name),
     }
 }
 
-/// Whether under one of these fields, however deep, something of this name is referred to.
-fn mentions_by(value: &Value, fields: &[&str], name: &str) -> bool {
-    match value {
-        Value::Array(items) => items.iter().any(|item| mentions_by(item, fields, name)),
-        Value::Object(entries) => entries.iter().any(|(field, value)| {
-            let is_it = fields.contains(&field.as_str())
-                && (value.text("name") == name || value.text("secretName") == name);
-            is_it || mentions_by(value, fields, name)
-        }),
-        _ => false,
-    }
+/// The claim that a volume is bound to: namespace and name.
+fn claim_of(volume: &Value) -> Option<(&str, &str)> {
+    let claim = volume.at("spec").at("claimRef");
+    claim.is_object().then(|| (claim.text("namespace"), claim.text("name")))
+}
+
+/// Whether a node needs a secret to mount a volume.
+fn needs_secret(volume: &Value, namespace: &str, name: &str) -> bool {
+    const REFERENCES: [&str; 4] =
+        ["secretRef", "nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
+    let of_claim = claim_of(volume).map_or("", |(namespace, _)| namespace);
+    let is_it = |found: &Value, in_namespace: &str, called: &str| {
+        let place = found.text(in_namespace);
+        let place = if place.is_empty() { of_claim } else { place };
+        found.text(called) == name && place == namespace
+    };
+    let sources = volume.at("spec").as_object().into_iter().flatten();
+    sources.map(|(_, source)| source).any(|source| {
+        is_it(source, "secretNamespace", "secretName")
+            || REFERENCES.iter().any(|field| is_it(source.at(field), "namespace", "name"))
+    })
 }
 
 impl Authorizer for NodesAndRoles {
@@ -278,28 +343,27 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_refers_to_what_it_mounts_reads_and_runs_as() {
-        let spec = json!({
-            "serviceAccountName": "robot",
-            "imagePullSecrets": [{"name": "registry"}],
-            "volumes": [
-                {"name": "a", "secret": {"secretName": "s1"}},
-                {"name": "b", "projected": {"sources": [{"secret": {"name": "s2"}}, {"configMap": {"name": "c1"}}]}},
-                {"name": "c", "persistentVolumeClaim": {"claimName": "v1"}},
-                {"name": "d", "ephemeral": {}},
-            ],
-            "containers": [{
-                "env": [{"valueFrom": {"secretKeyRef": {"name": "s3"}}}],
-                "envFrom": [{"configMapRef": {"name": "c2"}}],
-            }],
-        });
-        let refers = |referred, name: &str| refers(&spec, "p", referred, name);
-        for name in ["registry", "s1", "s2", "s3"] {
-            assert!(refers(Referred::Secret, name), "{name}");
-        }
-        assert!(refers(Referred::ConfigMap, "c1") && refers(Referred::ConfigMap, "c2"));
-        assert!(refers(Referred::Claim, "v1") && refers(Referred::Claim, "p-d"));
-        assert!(refers(Referred::Account, "robot"));
-        assert!(!refers(Referred::Secret, "c1") && !refers(Referred::ConfigMap, "s1"));
+    fn a_volume_needs_the_secrets_that_its_node_shows() {
+        let volume = |source: Value| {
+            let mut spec = json!({"claimRef": {"namespace": "ns", "name": "c"}});
+            spec["source"] = source;
+            json!({ "spec": spec })
+        };
+        let own = volume(json!({"secretRef": {"name": "s"}}));
+        assert!(needs_secret(&own, "ns", "s") && !needs_secret(&own, "other", "s"));
+        let other = volume(json!({"nodeStageSecretRef": {"name": "s", "namespace": "other"}}));
+        assert!(needs_secret(&other, "other", "s") && !needs_secret(&other, "ns", "s"));
+        let azure = volume(json!({"secretName": "s"}));
+        assert!(needs_secret(&azure, "ns", "s"));
+        let controllers = volume(json!({"controllerPublishSecretRef": {"name": "s", "namespace": "ns"}}));
+        assert!(!needs_secret(&controllers, "ns", "s"));
+    }
+
+    #[test]
+    fn a_mirror_of_a_pod_gives_its_node_no_rights() {
+        let mut pod = json!({"metadata": {}, "spec": {"serviceAccountName": "robot"}});
+        assert!(refers(&pod, Referred::Account, "robot"));
+        pod["metadata"]["annotations"] = json!({MIRROR: "x"});
+        assert!(!refers(&pod, Referred::Account, "robot"));
     }
 }

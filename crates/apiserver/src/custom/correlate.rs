@@ -20,3 +20,54 @@ pub(super) fn item<'v>(list: &Props, item: &Value, old: Option<&'v Value>) -> Op
     let wanted = keys(item);
     old?.as_array()?.iter().find(|candidate| keys(candidate) == wanted)
 }
+
+/// Whether a value is the old one, as far as the schema can tell: lists that are maps may be in another order,
+/// and fields that the schema does not name have no old value to be compared with.
+pub(super) fn is_same(schema: &Props, new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(fields), Value::Object(before)) => {
+            let is_kept = |(name, value): (&String, &Value)| {
+                let old = before.get(name).zip(schema.field(name));
+                old.is_some_and(|(old, schema)| is_same(schema, value, old))
+            };
+            fields.len() == before.len() && fields.iter().all(is_kept)
+        }
+        (Value::Array(items), Value::Array(before)) => {
+            let Some(below) = schema.item().filter(|_| schema.list_type.as_deref() == Some("map")) else {
+                return new == old;
+            };
+            let is_kept = |value: &Value| {
+                item(schema, value, Some(old)).is_some_and(|old| is_same(below, value, old))
+            };
+            items.len() == before.len() && items.iter().all(is_kept)
+        }
+        _ => new == old,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_the_same_depends_on_the_schema() {
+        let schema = Props::parse(&json!({"properties": {
+            "m": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                  "items": {"properties": {"k": {"type": "string"}, "v": {"type": "string"}}}},
+            "l": {"items": {"type": "string"}},
+            "any": {"x-kubernetes-preserve-unknown-fields": true},
+        }}));
+        let schema = schema.unwrap();
+        let check = |new: Value, old: Value, expected| {
+            assert_eq!(is_same(&schema, &new, &old), expected, "{new} after {old}");
+        };
+        check(json!({"m": [{"k": "a"}, {"k": "b"}]}), json!({"m": [{"k": "b"}, {"k": "a"}]}), true);
+        check(json!({"m": [{"k": "a", "v": "1"}]}), json!({"m": [{"k": "a"}]}), false);
+        check(json!({"m": [{"k": "a"}]}), json!({"m": [{"k": "b"}]}), false);
+        check(json!({"l": ["a", "b"]}), json!({"l": ["b", "a"]}), false);
+        check(json!({"l": ["a"]}), json!({"l": ["a"]}), true);
+        check(json!({"any": {"x": 1}}), json!({"any": {"x": 1}}), false);
+        check(json!({"any": 1}), json!({"any": 1}), true);
+    }
+}

@@ -2,10 +2,19 @@
 
 use serde_json::Value;
 
+use super::meta::{self, Malformed};
 use super::props::Props;
 
-/// Fills in what is absent, or null where no null is allowed, and has a default.
-pub(super) fn fill(value: &mut Value, schema: &Props) {
+/// Fills in what is absent of an object, or null where no null is allowed, and has a default.
+pub(super) fn fill(object: &mut Value, schema: &Props) {
+    fill_value(object, schema);
+    if schema.has_embedded_defaults {
+        // A default may hold metadata that no object can have. What is malformed is dropped: it cannot fail.
+        let _ = meta::settle_embedded(object, schema, Malformed::Dropped);
+    }
+}
+
+fn fill_value(value: &mut Value, schema: &Props) {
     match value {
         Value::Object(fields) => {
             for (name, property) in &schema.properties {
@@ -17,7 +26,7 @@ pub(super) fn fill(value: &mut Value, schema: &Props) {
             }
             for (name, value) in fields {
                 match schema.properties.get(name) {
-                    Some(property) => fill(value, property),
+                    Some(property) => fill_value(value, property),
                     None => fill_one(value, schema.additional()),
                 }
             }
@@ -30,7 +39,7 @@ pub(super) fn fill(value: &mut Value, schema: &Props) {
 fn fill_one(value: &mut Value, schema: Option<&Props>) {
     let Some(schema) = schema else { return };
     replace_null(value, schema);
-    fill(value, schema);
+    fill_value(value, schema);
 }
 
 fn replace_null(value: &mut Value, schema: &Props) {
@@ -54,5 +63,25 @@ mod tests {
         let mut object = json!({"n": null, "m": null, "l": [{}]});
         fill(&mut object, &schema.unwrap());
         assert_eq!(object, json!({"a": {"b": 1}, "n": null, "m": "d", "l": [{"c": true}]}));
+    }
+
+    #[test]
+    fn defaults_give_embedded_resources_no_metadata_that_there_is_not() {
+        let name = json!({"properties": {"name": {"default": "a"}, "unknown": {"default": "b"}}});
+        let embedded = |metadata: Value| {
+            json!({"x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}})
+        };
+        let whole = json!({"x-kubernetes-embedded-resource": true,
+            "default": {"kind": "A", "metadata": {"name": "a", "unknown": "b"}}});
+        let schema = json!({"properties": {
+            "fields": embedded(name), "whole": whole,
+            "metadata": embedded(json!({"default": {"name": "a", "unknown": "b"}}))}});
+        let mut object = json!({"fields": {"metadata": {}}, "metadata": {}});
+        fill(&mut object, &Props::parse(&schema).unwrap().for_objects());
+        let (a, kind) = (json!({"name": "a"}), json!("A"));
+        assert_eq!(
+            object,
+            json!({"fields": {"metadata": a}, "metadata": {"metadata": a}, "whole": {"kind": kind, "metadata": a}})
+        );
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn of(definition: &Value, closing: &CancellationToken) -> Vec<Kind> {
     let api_version = |version: &Value| format!("{group}/{}", version.text("name"));
     let schema = |version: &Value| {
         let schema = version.at("schema").at("openAPIV3Schema");
-        Arc::new(Props::parse(schema).unwrap_or_default())
+        Arc::new(Props::parse(schema).unwrap_or_default().for_objects())
     };
     let all = spec.list("versions");
     let schemas: BTreeMap<_, _> = all.iter().map(|version| (api_version(version), schema(version))).collect();

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::json::{Json, JsonMut};
-use crate::metadata;
+use crate::{metadata, tls};
 
 /// A condition of a definition.
 pub(crate) struct Condition<'a> {
@@ -52,16 +52,21 @@ pub(super) fn settled(definition: &Value, others: &[&Value], now: Timestamp) -> 
     let mut settled = definition.clone();
     accept_names(&mut settled, others, now);
     if is_true(&settled, "NamesAccepted") && !is_true(&settled, "Established") {
-        let established = Condition {
-            kind: "Established",
-            status: "True",
-            reason: "InitialNamesAccepted",
-            message: "the initial names have been accepted",
+        let (status, reason, message) = match has_valid_bundle(&settled) {
+            true => ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+            false => ("False", "InvalidCABundle", "The conversion webhook CABundle is invalid"),
         };
+        let established = Condition { kind: "Established", status, reason, message };
         set_condition(&mut settled, &established, now);
     }
     note_approval(&mut settled, now);
     settled
+}
+
+/// Whether there are authorities to believe the conversion webhook by, if any are given.
+pub(crate) fn has_valid_bundle(definition: &Value) -> bool {
+    let webhook = definition.at("spec").at("conversion").at("webhook");
+    tls::bundle_problem(webhook.at("clientConfig").text("caBundle")).is_none()
 }
 
 /// The names that definitions of a group have been given.
@@ -217,6 +222,20 @@ mod tests {
     fn definition(plural: &str, short: &str) -> Value {
         let names = json!({"plural": plural, "singular": "x", "kind": plural, "listKind": format!("{plural}List"), "shortNames": [short]});
         json!({"metadata": {"name": plural}, "spec": {"group": "e.com", "names": names}, "status": {}})
+    }
+
+    #[test]
+    fn a_definition_is_not_served_while_nobody_could_believe_its_webhook() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut definition = definition("foos", "f");
+        definition["spec"]["conversion"] = json!({"webhook": {"clientConfig": {"caBundle": "Cg=="}}});
+        let unsettled = settled(&definition, &[], now);
+        let established = condition(&unsettled, "Established").unwrap();
+        assert_eq!((established.text("status"), established.text("reason")), ("False", "InvalidCABundle"));
+        assert_eq!(settled(&unsettled, &[], now), unsettled, "nothing is left to do");
+        let mut mended = unsettled;
+        mended["spec"]["conversion"]["webhook"]["clientConfig"].unset("caBundle");
+        assert!(is_true(&settled(&mended, &[], now), "Established"));
     }
 
     #[test]

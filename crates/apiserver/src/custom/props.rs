@@ -65,6 +65,9 @@ pub struct Props {
     pub map_type: Option<String>,
     #[serde(rename = "x-kubernetes-validations")]
     pub validations: Vec<Rule>,
+    /// Some defaults may be of metadata of embedded resources. Known of whole schemas that objects are read by.
+    #[serde(skip)]
+    pub has_embedded_defaults: bool,
 }
 
 /// What `items` says: one schema for all items, or one for each of the first.
@@ -159,6 +162,12 @@ impl Props {
             .chain(self.pattern_properties.values())
             .chain(self.additional_items.as_ref().and_then(OrBool::schema))
             .chain(self.definitions.values())
+    }
+
+    /// The same for reading objects by.
+    pub fn for_objects(mut self) -> Self {
+        self.has_embedded_defaults = self.has_defaults() && self.any(&mut |props| props.embedded_resource);
+        self
     }
 
     /// Whether it gives something a default.

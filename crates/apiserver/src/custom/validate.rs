@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::formats;
+use super::{correlate, formats};
 use super::props::{Items, OrBool, Props};
 use crate::field::{Errors, FieldError, Reason};
 use crate::pattern;
@@ -62,7 +62,7 @@ impl Validation<'_> {
         } else {
             self.checks(path, value, old, schema, &mut found);
         }
-        if old == Some(value) {
+        if old.is_some_and(|old| correlate::is_same(schema, value, old)) {
             found.errors.clear();
         }
         found
@@ -290,7 +290,7 @@ impl Validation<'_> {
         match &schema.items {
             Some(Items::One(item)) => {
                 for (index, value) in items.iter().enumerate() {
-                    let old = super::correlate::item(schema, value, old);
+                    let old = correlate::item(schema, value, old);
                     found.merge(self.value(&format!("{path}[{index}]"), value, old, item));
                 }
             }
@@ -340,7 +340,7 @@ impl Validation<'_> {
             let below = format!("{path}.{name}");
             match &schema.additional_properties {
                 Some(OrBool::Schema(additional)) => {
-                    let old = super::correlate::field(name, old);
+                    let old = correlate::field(name, old);
                     found.merge(self.value(&below, value, old, additional));
                 }
                 Some(OrBool::Bool(false)) => {
@@ -355,7 +355,7 @@ impl Validation<'_> {
             let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             // A change of version is none that can be seen.
             let is_type = path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion");
-            let old = if is_type { None } else { super::correlate::field(name, old) };
+            let old = if is_type { None } else { correlate::field(name, old) };
             found.merge(self.value(&below, value, old, property));
         }
         for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {

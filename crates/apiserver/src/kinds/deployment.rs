@@ -58,6 +58,10 @@ impl Deployment {
 }
 
 impl Strategy for Deployment {
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        (subresource == Some(Subresource::Status)).then_some(&[&["spec"], &["metadata", "labels"]])
+    }
+
     fn default(&self, deployment: &mut Value) {
         let spec = deployment.object_mut("spec");
         spec.or_insert("replicas", 1);

@@ -1,7 +1,7 @@
 //! OpenAPI version 2 as protobuf, which is how kubectl reads it where a kind is in no document of version 3.
 //!
 //! The messages are those of gnostic. Whatever has no field of its own there (defaults, extensions) goes as
-//! text: JSON is YAML.
+//! YAML.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -198,7 +198,8 @@ fn texts(into: &mut Vec<u8>, at: u64, value: &Value) {
 }
 
 fn any(into: &mut Vec<u8>, value: &Value) {
-    put_bytes(into, 2, format!("{value}\n").as_bytes());
+    let text = serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value}\n"));
+    put_bytes(into, 2, text.as_bytes());
 }
 
 fn security(into: &mut Vec<u8>, definitions: &Value) {
@@ -236,5 +237,12 @@ mod tests {
         assert_eq!(properties, expected);
         assert!(rest.starts_with(b"\x9a\x01\x01a\xb2\x01\x08\x0a\x06object\xfa\x01"), "{rest:?}");
         assert!(rest.ends_with(b"\x12\x05\x12\x03[]\n"), "{rest:?}");
+    }
+
+    #[test]
+    fn what_has_no_field_of_its_own_is_yaml() {
+        let mut written = Vec::new();
+        any(&mut written, &json!([{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]));
+        assert_eq!(&written[2..], b"- fieldPath: spec.color\n- fieldPath: spec.size\n");
     }
 }

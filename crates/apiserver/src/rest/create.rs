@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Write};
 
-use super::{Call, Outcome, ownership, respond};
+use super::{Call, Outcome, ownership, respond, size};
 use crate::admission::{Operation, Review};
 use crate::body::Body;
 use crate::decode;
@@ -136,9 +136,10 @@ async fn insert_named(
             None => Ok(Outcome::Unstored(object)),
         };
     }
+    let payload = size::encode(call, &mut object)?;
     reservation.record(call.server, &object).await?;
     let ttl = strategy.time_to_live(&object, call.now);
-    let change = Change::Put { payload: call.served.encode(&object), ttl };
+    let change = Change::Put { payload, ttl };
     let write = Write { key, expect: Expect::Absent, change };
     match call.server.store.commit(write).await {
         Ok(record) => {

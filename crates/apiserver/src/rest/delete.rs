@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::facts::Facts;
 use crate::json::{Json, JsonMut};
+use crate::kind::Subresource;
 use crate::metadata::{self, FOREGROUND, ORPHAN};
 use crate::options::{DeleteOptions, Propagation};
 use crate::registry::Served;
@@ -104,7 +105,8 @@ async fn attempt(
     check_preconditions(call, name, &old, options)?;
     let mut object = old.clone();
     let plan = plan(call.served, &mut object, options, call.now);
-    if plan != Plan::Leave {
+    // Who evicts has been reviewed for that.
+    if plan != Plan::Leave && call.subresource != Some(Subresource::Eviction) {
         let review = Review::new(call, Operation::Delete, name.to_string(), options.dry_run);
         review.check(None, Some(&old)).await?;
     }

@@ -261,18 +261,19 @@ struct Start {
 
 impl Start {
     fn of(options: &ListOptions) -> Result<Self, Status> {
-        let named = parse_revision(&options.resource_version).map_err(bad_list_revision)?;
+        let version = options.resource_version.as_str();
         if !options.continue_token.is_empty() {
-            if named.is_some_and(|revision| revision > 0) {
+            let token = Token::decode(&options.continue_token)
+                .map_err(|why| Status::bad_request(format!("invalid continue token: {why}")))?;
+            if !matches!(version, "" | "0") {
                 return Err(Status::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::decode(&options.continue_token)
-                .map_err(|why| Status::bad_request(format!("invalid continue token: {why}")))?;
             let at = (token.revision >= 0).then_some(token.revision as Revision);
             return Ok(Self { at, after: Some(token.start), before: token.before, not_older_than: None });
         }
+        let named = parse_revision(version).map_err(bad_list_revision)?;
         let is_exact = match options.version_match {
             Some(VersionMatch::Exact) => true,
             Some(VersionMatch::NotOlderThan) => false,

@@ -17,6 +17,7 @@ mod pod_condition;
 pub(crate) mod respond;
 pub(crate) mod review;
 pub(crate) mod scale;
+mod size;
 pub(crate) mod token_request;
 pub(crate) mod update;
 pub(crate) mod watch;

@@ -13,11 +13,13 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kinds::selector;
 use crate::metadata;
+use crate::negotiate::Shape;
 use crate::options::{OptionsOf, WriteOptions};
 use crate::patch::PatchKind;
 use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 use crate::strategy::NameRule;
+use crate::transform::{self, TableOptions};
 
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
@@ -36,7 +38,18 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
             paths.written
         )));
     }
-    Ok(respond::foreign(call, StatusCode::OK, scale_of(call, &object)?))
+    answer(call, &object)
+}
+
+/// The scale of an object in the shape that the client asked for.
+fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>, Status> {
+    let scale = scale_of(call, object)?;
+    if call.output.shape != Shape::Table {
+        return Ok(respond::foreign(call, StatusCode::OK, scale));
+    }
+    let options = TableOptions::parse(call.query)?;
+    let table = transform::scale_table(call.served, call.output, &options, scale, call.now);
+    Ok(respond::document(StatusCode::OK, call.output, &table))
 }
 
 pub(crate) async fn update(call: &Call<'_>) -> Result<Response<Body>, Status> {
@@ -90,7 +103,7 @@ async fn apply(
         Outcome::Stored(record) => call.served.decode(&record)?,
         Outcome::Unstored(object) => object,
     };
-    Ok(respond::foreign(call, StatusCode::OK, scale_of(call, &object)?))
+    answer(call, &object)
 }
 
 /// Where a custom kind keeps its replicas.

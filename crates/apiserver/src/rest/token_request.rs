@@ -33,12 +33,12 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
         Target::built_in(TOKEN_REQUEST).ok_or_else(|| Status::internal("no schema of TokenRequest"))?;
     let mut request = decode::document(call, &target, options.field_validation)?;
     let name = call.name()?;
+    let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
+    review.mutate(&mut request, None).await?;
     check_place(call, name, &request)?;
     let account = call.record().await?;
     let account_uid = Facts::of(&account, call.served).uid.to_string();
     default(call, &mut request, name, &account_uid)?;
-    let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
-    review.mutate(&mut request, None).await?;
     check(&request)?;
     review.check(Some(&request), None).await?;
     let bound = bound(call, name, account_uid, request.at("spec").at("boundObjectRef")).await?;

@@ -6,15 +6,17 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Write};
 
-use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, ownership, respond};
+use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, ownership, respond, size};
 use crate::admission::{Operation, Review};
+use crate::auth::{Attributes, Decision};
 use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::kind::Subresource;
+use crate::kind::{Subresource, Verb};
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
+use crate::request::ResourceTarget;
 use crate::services::Reservation;
 use crate::status::{Named, Status};
 use crate::strategy::NameRule;
@@ -133,6 +135,7 @@ async fn create_absent(
     if let Some(uid) = maker.uid() {
         return Err(uid_mismatch(call, name, uid, "", 0));
     }
+    authorize_create(call, name).await?;
     let mut object = maker.make(None)?;
     object.object_mut("metadata").unset("resourceVersion");
     if !maker.is_apply() {
@@ -141,6 +144,25 @@ async fn create_absent(
     let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
     review.mutate(&mut object, None).await?;
     create::insert(call, object, options).await
+}
+
+/// Who may change an object may not therefore make it.
+async fn authorize_create(call: &Call<'_>, name: &str) -> Result<(), Status> {
+    let kind = &call.served.kind;
+    let target = ResourceTarget {
+        verb: Some(Verb::Create),
+        group: kind.group.to_string(),
+        version: kind.version.to_string(),
+        namespace: call.namespace.map(Into::into),
+        resource: kind.plural.to_string(),
+        name: Some(name.into()),
+        ..ResourceTarget::default()
+    };
+    let attributes = Attributes { user: call.user, verb: "create", path: "", resource: Some(&target) };
+    match call.server.authorizer.authorize(&attributes).await {
+        Decision::Allow { .. } => Ok(()),
+        Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
+    }
 }
 
 fn uid_mismatch(call: &Call<'_>, name: &str, wanted: &str, found: &str, revision: u64) -> Status {
@@ -298,10 +320,10 @@ async fn remove(
 pub(crate) async fn store(
     call: &Call<'_>,
     options: &WriteOptions,
-    new: Value,
+    mut new: Value,
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
-    let payload = call.served.encode(&new);
+    let payload = size::encode(call, &mut new)?;
     if record.holds(&payload) {
         return Ok(Ok(Outcome::Stored(record.clone())));
     }

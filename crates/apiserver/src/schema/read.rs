@@ -137,6 +137,15 @@ impl<'t> Reader<'_, 't> {
         }
     }
 
+    /// An empty list says nothing, except that an object has no managers any more: then it says what one empty
+    /// entry does.
+    fn empty_list(&self, item: TypeId) -> Value {
+        match self.findings.table.shape(item) {
+            Shape::Struct(of) if of.name.ends_with(".ManagedFieldsEntry") => Value::Array(vec![Value::Object(Map::new())]),
+            _ => Value::Null,
+        }
+    }
+
     fn object<'de, A: MapAccess<'de>>(self, fields: &'t Struct, mut document: A) -> Result<Value, A::Error> {
         let mut found = Fields::new(fields);
         while let Some(key) = document.next_key_seed(KeyReader(fields))? {
@@ -290,7 +299,8 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             match document.next_element_seed(reader)? {
                 Some(Value::Null) => items.push(zero_item(self.findings.table, list.item)),
                 Some(item) => items.push(item),
-                None => return Ok(if items.is_empty() { Value::Null } else { Value::Array(items) }),
+                None if items.is_empty() => return Ok(self.empty_list(list.item)),
+                None => return Ok(Value::Array(items)),
             }
         }
     }

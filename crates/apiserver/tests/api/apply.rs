@@ -66,8 +66,22 @@ async fn other_writes_are_noted_by_their_manager_or_user_agent() {
     assert_eq!(owners(&created.await.created()), ["mytool"]);
     let patched = api.merge(&format!("{MAP}?fieldManager=other"), json!({"data": {"b": "2"}})).await.ok();
     assert_eq!(owners(&patched), ["mytool", "other"]);
-    let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": [{}]}})).await.ok();
-    assert_eq!(owners(&forgotten), [""; 0]);
+    for nobody in [json!([{}]), json!([])] {
+        apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await.ok();
+        let forgotten = api.merge(MAP, json!({"metadata": {"managedFields": nobody}})).await.ok();
+        assert_eq!(owners(&forgotten), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_are_forgotten_where_an_object_would_become_too_large_with_them() {
+    let api = Api::start().await;
+    let data: serde_json::Map<String, Value> =
+        (0..3500).map(|index| (format!("{index:0>240}"), json!("A"))).collect();
+    let created = api.post("/api/v1/namespaces/default/configmaps", map(json!(data))).await.created();
+    assert_eq!(owners(&created), [""; 0]);
+    let refused = apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await;
+    assert_eq!((refused.code, refused.body["message"].as_str()), (500, Some("etcdserver: request is too large")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,6 +93,20 @@ async fn what_the_control_plane_makes_is_not_kept_track_of_until_somebody_applie
     api.user = admin;
     let applied = apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await.ok();
     assert_eq!(owners(&applied), ["m", "before-first-apply"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_can_be_applied_through_the_status_of_most_kinds() {
+    let api = Api::start().await;
+    api.default_service_account().await;
+    let pods = "/api/v1/namespaces/default/pods/a";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    apply(&api, pods, "fieldManager=m1", &pod).await.created();
+    let labels = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"b": "two"}}});
+    let labelled = apply(&api, &format!("{pods}/status"), "fieldManager=m2", labels).await.ok();
+    assert_eq!(labelled["metadata"]["labels"], json!({"b": "two"}));
+    assert_eq!(owners(&labelled), ["m1", "m2"]);
 }
 
 #[tokio::test(start_paused = true)]

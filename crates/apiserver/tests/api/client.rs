@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
+use setpoint_apiserver::admission::plugins;
 use setpoint_apiserver::{ApiServer, Body, Config, TokenSigner, User};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
@@ -45,6 +46,17 @@ impl Api {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let with_key = |config: Config| Config { token_signer: Some(signer), ..config.with_roles() };
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, with_key).await
+    }
+
+    /// The same with all that holds nodes back.
+    pub(crate) async fn start_with_nodes_held_back() -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
+        let held_back = |config: Config| {
+            let admission = plugins(&["NodeRestriction".into()], &[]).unwrap();
+            Config { token_signer: Some(signer), admission, ..config.with_roles() }
+        };
+        Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, held_back).await
     }
 
     /// The same with Services of both IP families.

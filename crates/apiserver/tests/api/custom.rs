@@ -150,6 +150,41 @@ async fn a_status_and_a_scale_have_endpoints_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_of_namespaces_are_only_listed_outside_of_them() {
+    let api = with(definition(open())).await;
+    let all = "/apis/e.com/v1/foos";
+    assert_eq!(api.get(all).await.code, 200);
+    for answer in [api.post(all, foo("a", json!({}))).await, api.delete(all).await] {
+        assert_eq!((answer.code, answer.text.as_str()), (404, "404 page not found\n"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_wrong_may_stay_only_where_the_schema_can_tell_that_it_is_the_same() {
+    let items = json!({"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"]});
+    let list = |most: i64| {
+        json!({"type": "object", "properties": {"l": {"type": "array", "maxItems": most, "items": items.clone(),
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}}})
+    };
+    let api = with(definition(list(3))).await;
+    let object = |keys: [&str; 3]| {
+        json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": "a"}, "l": keys.map(|k| json!({"k": k}))})
+    };
+    api.post(FOOS, object(["a", "b", "c"])).await.created();
+    let schema = "/spec/versions/0/schema/openAPIV3Schema";
+    let patch = json!([{"op": "replace", "path": schema, "value": list(2)}]);
+    api.patch("json", &format!("{DEFINITIONS}/foos.e.com"), patch).await.ok();
+    let reordered = api.merge(&format!("{FOOS}/a"), object(["c", "b", "a"])).await;
+    assert_eq!(reordered.ok()["l"][0]["k"], "c");
+    assert_eq!(api.merge(&format!("{FOOS}/a"), object(["c", "b", "d"])).await.code, 422);
+
+    let patch = json!([{"op": "replace", "path": schema, "value": {
+        "type": "object", "properties": {"apiVersion": {"type": "string", "pattern": "^other$"}}}}]);
+    api.patch("json", &format!("{DEFINITIONS}/foos.e.com"), patch).await.ok();
+    assert_eq!(api.merge(&format!("{FOOS}/a"), json!({"x": 1})).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
 async fn columns_show_what_their_paths_find() {
     let mut shown = definition(open());
     shown["spec"]["versions"][0]["additionalPrinterColumns"] = json!([

@@ -173,6 +173,30 @@ async fn a_table_has_a_row_for_each_object() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_scale_of_an_object_has_a_table_too() {
+    let api = Api::start().await;
+    let deployment = json!({"metadata": {"name": "a"}, "spec": {
+        "replicas": 2, "selector": {"matchLabels": {"app": "a"}},
+        "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    api.post(deployments, deployment).await.created();
+    let table = api.get_as(TABLE, &format!("{deployments}/a/scale")).await.ok();
+    let columns: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 2, 0, "0s"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_no_table_and_is_read_whatever_else_was_asked_for() {
+    let api = Api::start().await;
+    let refused = api.get_as("application/yaml;as=Table;v=v1;g=meta.k8s.io", &format!("{MAPS}/none")).await;
+    assert_eq!((refused.code, refused.content_type.as_str()), (404, "application/json"));
+    let refused = api.get_as(&format!("{TABLE},application/yaml"), &format!("{MAPS}/none")).await;
+    assert_eq!((refused.code, refused.content_type.as_str()), (404, "application/yaml"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn metadata_can_be_had_by_itself() {
     let api = Api::start().await;
     let map = api.config_map("a", json!({"x": "y"})).await;

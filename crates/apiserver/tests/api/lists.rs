@@ -77,6 +77,13 @@ async fn pages_show_one_moment() {
     assert_eq!(names(&first), ["a", "b"]);
     assert_eq!(first["metadata"]["remainingItemCount"], 3);
     let token = first["metadata"]["continue"].as_str().unwrap();
+    for (query, why) in [
+        ("continue=bogus&resourceVersion=1", "continue key is not valid"),
+        (&format!("continue={token}&resourceVersion=1"), "resource version is not allowed when using continue"),
+    ] {
+        let refused = api.get(&format!("{MAPS}?{query}")).await;
+        assert!(refused.code == 400 && refused.text.contains(why), "{query}: {}", refused.text);
+    }
 
     api.delete(&format!("{MAPS}/d")).await.ok();
     api.config_map("cc", json!({})).await;

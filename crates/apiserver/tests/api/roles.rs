@@ -54,6 +54,37 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_may_change_an_object_may_not_therefore_make_it() {
+    let world = World::start().await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+    let both = |verbs: &[&str]| {
+        json!([{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": verbs}])
+    };
+    let apply = async |user: &str| {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}).to_string();
+        let request = http::Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("{MAPS}/a?fieldManager=m"))
+            .header("content-type", "application/apply-patch+yaml")
+            .body(map.into())
+            .unwrap();
+        let user = User::authenticated(user, "", Vec::new());
+        Answer::read(world.0.server.handle(user, request).await).await
+    };
+    let replace = async |user: &str| {
+        world.ask(user, Method::PUT, leases, json!({"metadata": {"name": "a"}, "spec": {}})).await
+    };
+    world.grant("ann", both(&["patch", "update"])).await;
+    let message = "configmaps \"a\" is forbidden: User \"ann\" cannot create resource \"configmaps\" in API group \"\" in \
+                   the namespace \"default\"";
+    assert_eq!(apply("ann").await.refusal(), (403, "Forbidden", message));
+    assert_eq!(replace("ann").await.code, 403);
+    world.grant("bob", both(&["patch", "update", "create"])).await;
+    assert_eq!((apply("bob").await.code, replace("bob").await.code), (201, 201));
+    assert_eq!(apply("ann").await.code, 200, "it is there now");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_user_may_do_what_their_roles_say_and_no_more() {
     let world = World::start().await;
     assert_eq!(world.get("ann", MAPS).await, 403);

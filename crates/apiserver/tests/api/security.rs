@@ -181,3 +181,83 @@ async fn a_node_reads_what_its_own_pods_refer_to() {
         assert_eq!(answer.code, code, "{node} {path}: {}", answer.text);
     }
 }
+
+fn as_node(api: &mut Api, node: &str) {
+    api.user = User::authenticated(format!("system:node:{node}"), "", vec!["system:nodes".into()]);
+}
+
+/// What a pod's claim is bound to, and what that is mounted with, is for the pod's node too.
+#[tokio::test(start_paused = true)]
+async fn a_node_reads_the_volumes_and_devices_of_its_pods() {
+    let mut api = Api::start_with_roles().await;
+    api.default_service_account().await;
+    let core = "/api/v1/namespaces/default";
+    let source = json!({"driver": "d", "volumeHandle": "h", "nodePublishSecretRef": {"name": "key", "namespace": "default"}});
+    let volume = json!({"metadata": {"name": "v"}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": source,
+        "claimRef": {"namespace": "default", "name": "c"}}});
+    api.post("/api/v1/persistentvolumes", volume).await.created();
+    api.post(&format!("{core}/secrets"), json!({"metadata": {"name": "key"}})).await.created();
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"}});
+    pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]);
+    pod["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "r"}]);
+    api.post(&format!("{core}/pods"), pod).await.created();
+    for (node, path, code) in [
+        ("n1", "/api/v1/persistentvolumes/v".into(), 200),
+        ("n2", "/api/v1/persistentvolumes/v".into(), 403),
+        ("n1", "/api/v1/persistentvolumes".into(), 403),
+        ("n1", format!("{core}/secrets/key"), 200),
+        ("n2", format!("{core}/secrets/key"), 403),
+        ("n1", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/r".into(), 404),
+        ("n2", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/r".into(), 403),
+    ] {
+        as_node(&mut api, node);
+        let answer = api.get(&path).await;
+        assert_eq!(answer.code, code, "{node} {path}: {}", answer.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_evicts_its_own_pods() {
+    let mut api = Api::start_with_nodes_held_back().await;
+    api.default_service_account().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"}});
+    api.post(pods, pod).await.created();
+    let eviction = |name: &str| {
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 0}})
+    };
+    for (node, pod, code) in [("n2", "p", 403), ("n2", "none", 404), ("n1", "p", 201), ("n1", "p", 404)] {
+        as_node(&mut api, node);
+        let answer = api.post(&format!("{pods}/{pod}/eviction"), eviction(pod)).await;
+        assert_eq!(answer.code, code, "{node} {pod}: {}", answer.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_gets_tokens_for_its_pods_and_what_they_talk_to() {
+    let mut api = Api::start_with_nodes_held_back().await;
+    api.default_service_account().await;
+    let core = "/api/v1/namespaces/default";
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"}});
+    pod["spec"]["volumes"] = json!([{"name": "t", "projected": {"sources": [
+        {"serviceAccountToken": {"audience": "vault", "path": "t"}}, {"serviceAccountToken": {"path": "u"}}]}}]);
+    let uid = api.post(&format!("{core}/pods"), pod).await.created()["metadata"]["uid"].clone();
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid});
+    let request = |audiences: Value, bound: Value| json!({"spec": {"audiences": audiences, "boundObjectRef": bound}});
+    let mut recreated = bound.clone();
+    recreated["uid"] = "other".into();
+    for (node, request, code, why) in [
+        ("n1", request(json!([]), bound.clone()), 201, ""),
+        ("n1", request(json!(["vault"]), bound.clone()), 201, ""),
+        ("n1", request(json!([]), Value::Null), 403, "not bound to a pod"),
+        ("n1", request(json!([]), recreated), 403, "does not match the UID in record"),
+        ("n1", request(json!(["a", "b"]), bound.clone()), 403, "0 or 1 audiences"),
+        ("n1", request(json!(["bank"]), bound.clone()), 403, "audience \\\"bank\\\" not found in pod spec volume"),
+        ("n2", request(json!([]), bound), 403, "no relationship found"),
+    ] {
+        as_node(&mut api, node);
+        let answer = api.post(&format!("{core}/serviceaccounts/default/token"), request.clone()).await;
+        assert!(answer.code == code && answer.text.contains(why), "{node} {request}: {}", answer.text);
+    }
+}

@@ -14,6 +14,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, Context, Edit, Key, Kind, OwnerRef, ReconcileError, Rng};
 
 use super::address::Family;
+use super::figures::Figures;
 use super::slice::{Endpoint, Port, Slice};
 use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, until_answered};
 use setpoint::own_writes::OwnWrites;
@@ -82,11 +83,13 @@ pub(crate) struct SliceHands {
     rng: Rng,
     kind: Kind,
     writes: Arc<OwnWrites<Key>>,
+    figures: Arc<Figures>,
 }
 
 impl SliceHands {
-    pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>) -> Self {
+    pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>, figures: Arc<Figures>) -> Self {
         Self {
+            figures,
             client: context.client.clone(),
             rng: context.runtime.rng.clone(),
             kind: Kind::of::<Slice>(),
@@ -147,7 +150,10 @@ impl SliceHands {
             created => created,
         };
         match created {
-            Ok(created) => self.writes.wrote(owner.key, &created),
+            Ok(created) => {
+                self.writes.wrote(owner.key, &created);
+                self.figures.wrote("create");
+            }
             Err(error) if namespace_is_terminating(&error) => return Ok(false),
             Err(error) => {
                 let attempted = format!("failed to create EndpointSlice for Service {}", owner.key);
@@ -174,6 +180,7 @@ impl SliceHands {
         let updated =
             updated.attempting(format!("failed to update {name} EndpointSlice for Service {}", owner.key))?;
         self.writes.wrote(owner.key, &updated);
+        self.figures.wrote("update");
         Ok(())
     }
 
@@ -183,6 +190,7 @@ impl SliceHands {
         let name = slice.key().name();
         deleted.attempting(format!("failed to delete {name} EndpointSlice for Service {owner}"))?;
         self.writes.deleted(owner, uid);
+        self.figures.wrote("delete");
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
+//!  figures.rs    what is counted
 //!  node.rs       the facts of a node: its zone, how much it can do
 //!  plan.rs       from pods to the slices of one address family                (pure)
 //!  packing.rs    which endpoint goes to which slice                           (pure)
@@ -21,6 +22,7 @@
 //! - a service without endpoints has one empty slice for each address family;
 //! - a slice that belongs to another service of the same name is not rewritten, it goes.
 
+mod figures;
 mod hints;
 mod node;
 mod packing;
@@ -43,6 +45,7 @@ use self::reconcile::{SliceKeeper, ZoneWatcher};
 use self::topology::Topology;
 use crate::discovery::backend::Backend;
 use crate::discovery::changes::SliceHands;
+use crate::discovery::figures::Figures;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
@@ -110,6 +113,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&slices));
     let topology = Arc::new(Topology::default());
+    let figures =
+        Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_slice));
 
     services.add_handler(enqueue_self(&queue));
     let batch = options.endpoints.slices_batch;
@@ -134,7 +139,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: pods.lister(),
         nodes: nodes.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone()),
+        hands: SliceHands::new(context, writes.clone(), figures.clone()),
+        metrics: context.metrics.clone(),
+        figures,
+        distributions: Default::default(),
         triggers: Default::default(),
         topology,
         writes,

@@ -1,21 +1,25 @@
 //! Observe, plan, apply.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
+use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
 use setpoint::owner::controller_ref;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Recorder};
 
-use super::MANAGER;
 use super::hints::share_out;
 use super::node::{self, Node};
 use super::plan::{LeftOut, Sketch, Zones, plan};
 use super::topology::Topology;
+use super::{MANAGER, figures};
 use super::traffic::{Close, keep_close, remove_hints};
 use crate::discovery::address::Family;
 use crate::discovery::backend::Backend;
 use crate::discovery::changes::{Changes, SliceHands, SliceOwner};
+use crate::discovery::figures::Figures;
 use crate::discovery::membership::selected_pods;
 use crate::discovery::service::Service;
 use crate::discovery::slice::{Slice, is_owned_by};
@@ -35,6 +39,10 @@ pub(super) struct SliceKeeper {
     pub(super) nodes: Lister<Node>,
     pub(super) slices: Lister<Slice>,
     pub(super) hands: SliceHands,
+    pub(super) metrics: Metrics,
+    pub(super) figures: Arc<Figures>,
+    /// Where services want their traffic to go.
+    pub(super) distributions: Mutex<BTreeMap<Key, String>>,
     pub(super) triggers: TriggerTimes,
     pub(super) topology: Arc<Topology>,
     pub(super) writes: Arc<OwnWrites<Key>>,
@@ -67,9 +75,14 @@ impl Reconciler for SliceKeeper {
         }
         self.pace.looked(key);
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
-        let Some(slices) = slices else { return Ok(Outcome::Requeue) };
+        let Some(slices) = slices else {
+            self.count_sync("stale");
+            return Ok(Outcome::Requeue);
+        };
+        self.note_distribution(key, service.spec.traffic_distribution.as_deref());
         let observed = self.observe(service, slices)?;
         let result = self.reconcile_families(&observed).await;
+        self.count_sync(if result.is_ok() { "success" } else { "error" });
         if let Err(error) = &result {
             let message = format!("Error updating Endpoint Slices for Service {key}: {}", error.report());
             self.tell(&observed.service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
@@ -84,6 +97,39 @@ impl SliceKeeper {
         self.writes.forget(key);
         self.topology.forget(key);
         self.pace.forget(key);
+        self.figures.forget(key);
+        self.note_distribution(key, None);
+    }
+
+    fn count_sync(&self, result: &str) {
+        let (name, help) = figures::SYNCS;
+        self.metrics.count_as(name, help, &[("result", result)], 1);
+    }
+
+    fn note_distribution(&self, key: &Key, distribution: Option<&str>) {
+        let mut distributions = self.distributions.lock();
+        let before = match distribution {
+            Some(wanted) => distributions.insert(key.clone(), wanted.to_owned()),
+            None => distributions.remove(key),
+        };
+        if before.as_deref() == distribution {
+            return;
+        }
+        for changed in before.as_deref().into_iter().chain(distribution) {
+            let count = distributions.values().filter(|other| *other == changed).count();
+            let (name, help) = figures::BY_DISTRIBUTION;
+            self.metrics.set_gauge(name, help, &[("traffic_distribution", changed)], count as f64);
+        }
+    }
+
+    fn count_changes(&self, observed: &Observed, changes: &Changes) {
+        let service = &observed.service;
+        let topology = if asks_for_hints(service) { "Auto" } else { "Disabled" };
+        let distribution = service.spec.traffic_distribution.as_deref().unwrap_or_default();
+        let labels = [("topology", topology), ("traffic_distribution", distribution)];
+        let count = changes.create.len() + changes.update.len() + changes.delete.len();
+        let (name, help) = figures::CHANGED;
+        self.metrics.observe(name, help, figures::DEFAULT_BOUNDS, &labels, count as f64);
     }
 
     fn observe(&self, service: Cached<Service>, slices: Vec<Cached<Slice>>) -> Result<Observed, DecodeError> {
@@ -140,7 +186,11 @@ impl SliceKeeper {
             reference: controller_ref(&Kind::of::<Service>(), service.meta()),
             being_deleted: service.meta().is_being_deleted(),
         };
+        self.figures.planned(service.key(), Some(family), &plan.changes);
         let applied = self.hands.apply(&owner, &plan.changes).await;
+        if applied.is_ok() {
+            self.count_changes(observed, &plan.changes);
+        }
         let complete = plan.left_out.iter().try_for_each(|left_out| Err(unknown_node(service, left_out)));
         complete.and(applied)
     }

@@ -5,6 +5,7 @@
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
+//!  figures.rs    what is counted
 //!  plan.rs       from Endpoints to slices                                     (pure)
 //!  reconcile.rs  observe, plan, apply
 //! ```
@@ -14,6 +15,7 @@
 //! - at most 1000 addresses of a subset are mirrored, or as many as is set;
 //! - slices are not looked at again before the cache shows what was last written for them.
 
+mod figures;
 mod plan;
 mod reconcile;
 
@@ -25,6 +27,7 @@ use setpoint::{Context, Controller, Event, Object, Queue, Runnable};
 use self::plan::is_to_be_mirrored;
 use self::reconcile::Mirror;
 use crate::discovery::changes::SliceHands;
+use crate::discovery::figures::Figures;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
@@ -83,6 +86,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let retries = slow_retries(&context.runtime.clock, LONGEST_RETRY);
     let queue = Queue::with_rate_limiter("endpoint_slice_mirroring", &context.runtime, retries);
     let writes = Arc::new(OwnWrites::new(&slices));
+    let figures =
+        Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_subset));
 
     let changed = queue.clone();
     endpoints.add_handler(move |event: &Event| {
@@ -113,7 +118,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         endpoints: endpoints.lister(),
         services: services.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone()),
+        hands: SliceHands::new(context, writes.clone(), figures.clone()),
+        clock: context.runtime.clock.clone(),
+        metrics: context.metrics.clone(),
+        figures,
         writes,
         most: options.endpoints.most_in_subset,
     };

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use setpoint::object::DecodeError;
 use setpoint::owner::controller_ref;
-use setpoint::{Cached, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
+use setpoint::metrics::Metrics;
+use setpoint::{Cached, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
-use super::MANAGER;
 use super::plan::{Plan, is_to_be_mirrored, plan};
+use super::{MANAGER, figures};
 use crate::discovery::changes::{SliceHands, SliceOwner};
+use crate::discovery::figures::{Figures, HOW_MANY};
 use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
@@ -21,6 +23,9 @@ pub(super) struct Mirror {
     pub(super) services: Lister<Service>,
     pub(super) slices: Lister<Slice>,
     pub(super) hands: SliceHands,
+    pub(super) clock: Clock,
+    pub(super) metrics: Metrics,
+    pub(super) figures: Arc<Figures>,
     pub(super) writes: Arc<OwnWrites<Key>>,
     /// At most so many addresses of a subset are mirrored.
     pub(super) most: usize,
@@ -31,11 +36,25 @@ impl Reconciler for Mirror {
 
     /// The key is that of Endpoints and of their service.
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        let began = self.clock.instant();
+        let result = self.mirror(key).await;
+        let (name, help) = figures::DURATION;
+        let took = (self.clock.instant() - began).as_secs_f64();
+        self.metrics.observe(name, help, figures::SECONDS, &[], took);
+        result
+    }
+}
+
+impl Mirror {
+    async fn mirror(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(endpoints) = self.mirrored(key)? else { return self.clean_up(key).await };
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
         let plan = plan(&endpoints, slices, self.most);
         self.tell(&endpoints, &plan);
+        self.figures.planned(key, None, &plan.changes);
+        let (name, help) = figures::SKIPPED;
+        self.metrics.observe(name, help, HOW_MANY, &[], plan.skipped as f64);
         let owner = SliceOwner {
             key,
             reference: controller_ref(&Kind::of::<Endpoints>(), endpoints.meta()),
@@ -44,9 +63,7 @@ impl Reconciler for Mirror {
         self.hands.apply(&owner, &plan.changes).await?;
         Ok(Outcome::Settled)
     }
-}
 
-impl Mirror {
     /// The Endpoints of this name, if they are to be mirrored: their service has to be there, and must
     /// not find its endpoints itself.
     fn mirrored(&self, key: &Key) -> Result<Option<Cached<Endpoints>>, DecodeError> {
@@ -57,6 +74,7 @@ impl Mirror {
 
     async fn clean_up(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         self.writes.forget(key);
+        self.figures.forget(key);
         for slice in slices_of(&self.slices, key, MANAGER)? {
             self.hands.delete(key, &slice).await?;
         }

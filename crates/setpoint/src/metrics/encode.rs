@@ -18,6 +18,9 @@ pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
     for (name, family) in &*sources.counters.lock() {
         families.add(&format!("{name}_total"), family.help, "counter", family.samples());
     }
+    for (name, family) in &*sources.plain_counters.lock() {
+        families.add(name, family.help, "counter", family.samples());
+    }
     for (name, family) in &*sources.histograms.lock() {
         let samples = family.values.iter().map(|(labels, histogram)| (labels.clone(), histogram));
         families.add_histograms(name, family.help, samples);

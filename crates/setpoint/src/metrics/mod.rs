@@ -57,6 +57,8 @@ struct Sources {
     informers: Mutex<Vec<Weak<dyn InformerStats>>>,
     gauges: Mutex<BTreeMap<&'static str, Family>>,
     counters: Mutex<BTreeMap<&'static str, Family>>,
+    /// Counts whose names do not say that they are some.
+    plain_counters: Mutex<BTreeMap<&'static str, Family>>,
     histograms: Mutex<BTreeMap<&'static str, Distribution>>,
     bare_counters: Mutex<BTreeMap<&'static str, Family>>,
 }
@@ -127,6 +129,17 @@ impl Metrics {
     /// Adds to a count; `name` is without its `_total`.
     pub fn count(&self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], more: u64) {
         *entry(&mut self.shared.sources.counters.lock(), name, help, labels) += more as f64;
+    }
+
+    /// The same for a name that has no `_total`, as some of Kubernetes' have none.
+    pub fn count_as(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        more: u64,
+    ) {
+        *entry(&mut self.shared.sources.plain_counters.lock(), name, help, labels) += more as f64;
     }
 
     /// Counts a value of a histogram, whose upper bounds ascend and are the same for all of one name.

@@ -99,7 +99,7 @@ impl Strategy for ValidatingAdmissionPolicy {
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         Some(match subresource {
             None => &[&["status"]],
-            Some(_) => &[&["spec"]],
+            Some(_) => &[&["spec"], &["metadata"]],
         })
     }
 

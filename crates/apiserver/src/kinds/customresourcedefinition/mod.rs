@@ -18,7 +18,7 @@ use crate::kind::{Kind, Scope, Subresource};
 use crate::metadata;
 use crate::schema::decode::normalize;
 use crate::schema::{FieldValidation, Schema};
-use crate::strategy::{Strategy, restore_all_but_status};
+use crate::strategy::Strategy;
 
 pub fn kind() -> Kind {
     Kind {
@@ -33,6 +33,10 @@ pub fn kind() -> Kind {
 struct Definition;
 
 impl Strategy for Definition {
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        (subresource == Some(Subresource::Status)).then_some(&[&["spec"], &["metadata"]])
+    }
+
     fn default(&self, definition: &mut Value) {
         for version in definition.object_mut("spec").list_mut("versions") {
             if let Some(schema) = version.at_mut("schema").and_then(|schema| schema.at_mut("openAPIV3Schema"))
@@ -69,8 +73,9 @@ impl Strategy for Definition {
         validation::update(new, old)
     }
 
+    /// Unlike everywhere else, metadata may change here as well.
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        restore_all_but_status(new, old);
+        new.restore("spec", old);
     }
 
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {

@@ -4,12 +4,13 @@ use serde_json::Value;
 
 use super::schema::{self, Checks};
 use super::written::{Parts, Spec, Version};
-use crate::custom::names::{APPROVED, Approval, approval, is_protected, is_true};
+use crate::custom::names::{APPROVED, Approval, approval, has_valid_bundle, is_protected, is_true};
 use crate::custom::props::Props;
 use crate::field::{Errors, Path, Reason};
 use crate::json::Json;
 use crate::metadata;
 use crate::names;
+use crate::tls::bundle_problem;
 use crate::validation::{self, IMMUTABLE};
 
 /// A version may have this many selectable fields.
@@ -46,7 +47,23 @@ pub(super) fn update(new: &Value, old: &Value) -> Errors {
     immutable("group", &path, spec, old_spec);
     immutable("plural", &names, spec.at("names"), old_spec.at("names"));
     check_rest(new, Some(old), &mut errors);
+    check_bundle(new, old, &mut errors);
     errors
+}
+
+/// What a definition that is served is converted by stays believable.
+fn check_bundle(new: &Value, old: &Value, errors: &mut Errors) {
+    let may_be_invalid = !is_true(old, "Established") || !has_valid_bundle(old);
+    let conversion = new.at("spec").at("conversion");
+    if may_be_invalid || conversion.text("strategy") != "Webhook" {
+        return;
+    }
+    let bundle = conversion.at("webhook").at("clientConfig").text("caBundle");
+    if let Some(why) = bundle_problem(bundle) {
+        let path = Path::root("spec");
+        let path = path.child("conversion");
+        errors.invalid(&path.child("webhookClientConfig").child("caBundle"), bundle, why);
+    }
 }
 
 pub(super) fn status(definition: &Value) -> Errors {

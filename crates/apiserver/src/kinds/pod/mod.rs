@@ -18,6 +18,7 @@ mod defaults;
 mod disabled;
 mod overlaps;
 pub mod qos;
+pub(crate) mod references;
 mod strategy;
 pub mod template;
 #[cfg(test)]

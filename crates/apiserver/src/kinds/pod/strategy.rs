@@ -13,6 +13,14 @@ use crate::strategy::{NameRule, Strategy};
 pub(super) struct Pod;
 
 impl Strategy for Pod {
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        (subresource == Some(Subresource::Status)).then_some(&[
+            &["spec"],
+            &["metadata", "deletionTimestamp"],
+            &["metadata", "ownerReferences"],
+        ])
+    }
+
     fn returns_deleted(&self) -> bool {
         true
     }

@@ -51,6 +51,10 @@ const ERRORS: [&str; 2] = ["attachError", "detachError"];
 struct VolumeAttachment;
 
 impl Strategy for VolumeAttachment {
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        (subresource == Some(Subresource::Status)).then_some(&[&["spec"], &["metadata"]])
+    }
+
     fn prepare_for_create(&self, attachment: &mut Value) {
         attachment.set("status", json!({"attached": false}));
     }

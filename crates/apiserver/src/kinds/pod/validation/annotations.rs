@@ -5,10 +5,9 @@ use serde_json::{Map, Value};
 use super::{Rules, each_container, scheduling};
 use crate::field::{Errors, Path};
 use crate::json::Json;
+pub(in crate::kinds) use crate::kinds::pod::references::MIRROR;
 use crate::validation::paths;
 
-/// On pods that a kubelet runs from a file of its own.
-pub(in crate::kinds) const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(in crate::kinds::pod) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";

@@ -1,0 +1,226 @@
+//! What is counted of slices and of what is written to them, under v1.34's names.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use setpoint::Key;
+use setpoint::metrics::Metrics;
+
+use super::address::Family;
+use super::changes::Changes;
+use super::slice::{Endpoint, EndpointKey, PortsKey, ports_key};
+
+/// What one controller calls its figures.
+pub(crate) struct Names {
+    pub(crate) added: Figure,
+    /// Not everybody counts those.
+    pub(crate) updated: Option<Figure>,
+    pub(crate) removed: Figure,
+    pub(crate) endpoints: Figure,
+    pub(crate) slices: Figure,
+    pub(crate) wanted: Figure,
+    pub(crate) changes: Figure,
+}
+
+/// A name, and what it stands for.
+pub(crate) type Figure = (&'static str, &'static str);
+
+/// From 2 on twice as many, fifteen times.
+pub(crate) const HOW_MANY: &[f64] = &[
+    2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0,
+];
+
+pub(crate) struct Figures {
+    metrics: Metrics,
+    names: &'static Names,
+    /// The most endpoints in a slice.
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// A family by itself, where its slices are planned by themselves.
+    by_owner: BTreeMap<(Key, Option<Family>), Packed>,
+    total: Packed,
+}
+
+/// How the endpoints of an owner are packed.
+#[derive(Clone, Copy, Default)]
+struct Packed {
+    endpoints: usize,
+    slices: usize,
+    /// How many slices there would be if each were full.
+    wanted: usize,
+}
+
+impl Figures {
+    pub(crate) fn new(metrics: &Metrics, names: &'static Names, most: usize) -> Self {
+        Self { metrics: metrics.clone(), names, most: most.max(1), kept: Mutex::default() }
+    }
+
+    /// A slice was written.
+    pub(crate) fn wrote(&self, operation: &str) {
+        let (name, help) = self.names.changes;
+        self.metrics.count_as(name, help, &[("operation", operation)], 1);
+    }
+
+    /// The slices of an owner are to become these: those of a family, or all.
+    pub(crate) fn planned(&self, owner: &Key, family: Option<Family>, changes: &Changes) {
+        let moved = Moved::of(changes);
+        let observe = |(name, help): Figure, count: usize| {
+            self.metrics.observe(name, help, HOW_MANY, &[], count as f64);
+        };
+        observe(self.names.added, moved.added);
+        observe(self.names.removed, moved.removed);
+        if let Some(updated) = self.names.updated {
+            observe(updated, moved.updated);
+        }
+        let packed = Packed::of(changes, self.most);
+        let mut kept = self.kept.lock();
+        let before = kept.by_owner.insert((owner.clone(), family), packed).unwrap_or_default();
+        kept.total = kept.total.plus(packed).minus(before);
+        self.show(&kept.total);
+    }
+
+    /// An owner is gone.
+    pub(crate) fn forget(&self, owner: &Key) {
+        let mut kept = self.kept.lock();
+        for family in [None, Some(Family::IPv4), Some(Family::IPv6)] {
+            if let Some(before) = kept.by_owner.remove(&(owner.clone(), family)) {
+                kept.total = kept.total.minus(before);
+                self.show(&kept.total);
+            }
+        }
+    }
+
+    fn show(&self, total: &Packed) {
+        for ((name, help), value) in [
+            (self.names.endpoints, total.endpoints),
+            (self.names.slices, total.slices),
+            (self.names.wanted, total.wanted),
+        ] {
+            self.metrics.set_gauge(name, help, &[], value as f64);
+        }
+    }
+}
+
+impl Packed {
+    fn of(changes: &Changes, most: usize) -> Self {
+        let drafts = changes.create.iter().chain(&changes.update);
+        let drafts = drafts
+            .map(|draft| ((Some(draft.family), ports_key(draft.ports.clone())), draft.endpoints.len()));
+        let kept = changes.unchanged.iter();
+        let kept = kept.map(|slice| ((slice.address_type, slice.ports_key()), slice.endpoints.len()));
+        let mut by_ports: BTreeMap<(Option<Family>, PortsKey), usize> = BTreeMap::new();
+        let mut slices = 0;
+        for (ports, endpoints) in drafts.chain(kept) {
+            slices += 1;
+            *by_ports.entry(ports).or_default() += endpoints;
+        }
+        let wanted = by_ports.values().map(|endpoints| endpoints.div_ceil(most)).sum::<usize>();
+        Self { endpoints: by_ports.values().sum(), slices, wanted: wanted.max(1) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            endpoints: self.endpoints + other.endpoints,
+            slices: self.slices + other.slices,
+            wanted: self.wanted + other.wanted,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            endpoints: self.endpoints.saturating_sub(other.endpoints),
+            slices: self.slices.saturating_sub(other.slices),
+            wanted: self.wanted.saturating_sub(other.wanted),
+        }
+    }
+}
+
+/// How many endpoints come, change and go.
+#[derive(Default)]
+struct Moved {
+    added: usize,
+    updated: usize,
+    removed: usize,
+}
+
+impl Moved {
+    fn of(changes: &Changes) -> Self {
+        let origins = changes.update.iter().filter_map(|draft| draft.origin.as_ref());
+        let before = origins.chain(&changes.delete).flat_map(|slice| &slice.endpoints);
+        let mut before: BTreeMap<EndpointKey, &Endpoint> =
+            before.map(|endpoint| (endpoint.key(), endpoint)).collect();
+        let mut moved = Self::default();
+        for endpoint in changes.create.iter().chain(&changes.update).flat_map(|draft| &draft.endpoints) {
+            match before.remove(&endpoint.key()) {
+                None => moved.added += 1,
+                Some(old) => moved.updated += usize::from(!old.same_state(endpoint)),
+            }
+        }
+        moved.removed = before.len();
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use setpoint::Cached;
+
+    use super::*;
+    use crate::discovery::changes::Draft;
+    use crate::discovery::slice::Slice;
+    use crate::workload::fixtures::cached;
+
+    const NAMES: Names = Names {
+        added: ("added", ""),
+        updated: Some(("updated", "")),
+        removed: ("removed", ""),
+        endpoints: ("endpoints", ""),
+        slices: ("slices", ""),
+        wanted: ("wanted", ""),
+        changes: ("changes", ""),
+    };
+
+    fn slice(name: &str, ips: &[&str]) -> Cached<Slice> {
+        let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        cached(json!({"metadata": {"name": name, "namespace": "ns", "uid": name},
+            "addressType": "IPv4", "endpoints": endpoints}))
+    }
+
+    fn draft(origin: Option<Cached<Slice>>, ips: &[&str]) -> Draft {
+        let like = slice("like", ips);
+        Draft {
+            origin,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            family: Family::IPv4,
+            ports: Vec::new(),
+            endpoints: like.endpoints.clone(),
+        }
+    }
+
+    #[test]
+    fn endpoints_and_slices_are_counted_as_they_come_and_go() {
+        let metrics = Metrics::new();
+        let figures = Figures::new(&metrics, &NAMES, 2);
+        let owner = Key::namespaced("ns", "s");
+        let changes = Changes { create: vec![draft(None, &["10.0.0.1", "10.0.0.2", "10.0.0.3"])], ..Changes::default() };
+        figures.planned(&owner, None, &changes);
+        figures.wrote("create");
+        let shows = |lines: &[&str]| {
+            let text = metrics.encode();
+            lines.iter().for_each(|line| assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}"));
+        };
+        shows(&["endpoints 3", "slices 1", "wanted 2", "added_sum 3", "removed_sum 0", "changes{operation=\"create\"} 1"]);
+        let old = slice("a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+        let changes = Changes { update: vec![draft(Some(old), &["10.0.0.3", "10.0.0.4"])], ..Changes::default() };
+        figures.planned(&owner, None, &changes);
+        shows(&["endpoints 2", "slices 1", "wanted 1", "added_sum 4", "updated_sum 0", "removed_sum 2", "added_count 2"]);
+        figures.forget(&owner);
+        shows(&["endpoints 0", "slices 0", "wanted 0"]);
+    }
+}

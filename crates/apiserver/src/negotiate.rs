@@ -228,18 +228,40 @@ pub(crate) enum Input {
 }
 
 pub(crate) fn input(headers: &HeaderMap) -> Result<Input, Status> {
-    match media_type(headers) {
-        "" | "application/json" => Ok(Input::Json),
-        "application/yaml" => Ok(Input::Yaml),
-        "application/vnd.kubernetes.protobuf" => Ok(Input::Protobuf),
-        _ => Err(Status::unsupported_media_type(OBJECT_TYPES)),
+    let media_type = media_type(headers).to_ascii_lowercase();
+    match media_type.as_str() {
+        _ if !has_proper_parameters(content_type(headers)) => {}
+        "" | "application/json" => return Ok(Input::Json),
+        "application/yaml" => return Ok(Input::Yaml),
+        "application/vnd.kubernetes.protobuf" => return Ok(Input::Protobuf),
+        _ => {}
     }
+    Err(Status::unsupported_media_type(OBJECT_TYPES))
 }
 
 /// The content type without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
-    let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    header.split(';').next().unwrap_or("").trim()
+    content_type(headers).split(';').next().unwrap_or("").trim()
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+/// Whether each parameter has a name of its own and a value. Quoted ones may hold anything.
+fn has_proper_parameters(content_type: &str) -> bool {
+    if content_type.contains('"') {
+        return true;
+    }
+    let rest = content_type.trim_end().trim_end_matches(';');
+    let names: Vec<_> = rest.split(';').skip(1).map(|parameter| parameter.trim().split_once('=')).collect();
+    names.iter().enumerate().all(|(at, named)| {
+        let repeats = |(name, _): &(&str, &str)| {
+            names[..at].iter().flatten().any(|(earlier, _)| earlier.eq_ignore_ascii_case(name))
+        };
+        let is_word = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace);
+        named.is_some_and(|named| is_word(named.0) && is_word(named.1) && !repeats(&named))
+    })
 }
 
 #[cfg(test)]
@@ -269,6 +291,24 @@ mod tests {
             ("application/json;as=Nope;v=v1;g=meta.k8s.io", Err(406)),
         ] {
             assert_eq!(accept(header, Forms::ALL), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn a_body_has_a_type_whose_parameters_make_sense() {
+        for (header, expected) in [
+            ("application/json", Some(Input::Json)),
+            ("Application/JSON; charset=utf-8", Some(Input::Json)),
+            ("application/yaml;", Some(Input::Yaml)),
+            ("application/json; charset=\"utf-8; x\"", Some(Input::Json)),
+            ("application/json; charset", None),
+            ("application/json; charset=", None),
+            ("application/json; a=b; A=c", None),
+            ("text/plain", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, header.parse().unwrap());
+            assert_eq!(input(&headers).ok(), expected, "{header}");
         }
     }
 

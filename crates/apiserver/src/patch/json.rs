@@ -57,6 +57,7 @@ impl Operations {
             .map(|(index, item)| Operation::parse(index, item, &mut problems))
             .collect::<Result<_, _>>()
             .map_err(bad)?;
+        problems.sort_by_key(|problem| operation_of(problem));
         let problems = problems.into_iter().map(|problem| format!("json patch {problem}")).collect();
         Ok(Self { operations, problems })
     }
@@ -69,6 +70,12 @@ impl Operations {
         }
         Ok(document)
     }
+}
+
+/// The index of the operation that a problem is about.
+fn operation_of(problem: &str) -> Option<usize> {
+    let (_, rest) = problem.split_once("\"[")?;
+    rest.split_once(']')?.0.parse().ok()
 }
 
 fn wrong_type(found: &Value, place: &str) -> String {

@@ -1,8 +1,13 @@
 //! YAML bodies, as JSON values.
 
-use serde::Deserialize;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, Options};
+use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
 
 /// The first document of a text. Fails with the reason that it is none.
 pub(crate) fn to_value(body: &[u8]) -> Result<Value, String> {
@@ -13,14 +18,97 @@ pub(crate) fn to_value(body: &[u8]) -> Result<Value, String> {
 /// How the errors of a strict reader begin; warnings leave it out.
 pub(crate) const UNMARSHAL: &str = "yaml: unmarshal errors:\n  ";
 
-/// What a strict reader says of keys that occur twice in one mapping.
+/// What a strict reader says of keys that occur twice in one mapping: all of it at once.
 pub(crate) fn duplicate_keys(body: &[u8]) -> Vec<String> {
-    match parse(body, DuplicateKeyPolicy::Error) {
-        Err(serde_saphyr::Error::DuplicateMappingKey { key, location }) => {
-            let key = key.unwrap_or_default();
-            vec![format!("{UNMARSHAL}line {}: key {key:?} already set in map", location.line())]
+    if let Ok(_) | Err(serde_saphyr::Error::MultipleDocuments { .. }) = parse(body, DuplicateKeyPolicy::Error) {
+        return Vec::new();
+    }
+    let found = RefCell::default();
+    // What is no document at all has been found out before.
+    let options = options(DuplicateKeyPolicy::LastWins);
+    let _ = serde_saphyr::with_deserializer_from_slice_with_options(body, options, |document| {
+        Repeated { found: &found }.deserialize(document)
+    });
+    let mut found: Vec<(u64, String)> = found.into_inner();
+    found.sort();
+    let lines: Vec<String> =
+        found.iter().map(|(line, key)| format!("line {line}: key {key:?} already set in map")).collect();
+    if lines.is_empty() { Vec::new() } else { vec![format!("{UNMARSHAL}{}", lines.join("\n  "))] }
+}
+
+/// The same one by one, as clients are warned of it. Other problems stay what they are.
+pub(crate) fn warnings(problem: &str) -> impl Iterator<Item = &str> {
+    problem.strip_prefix(UNMARSHAL).unwrap_or(problem).split("\n  ")
+}
+
+/// Looks for keys that occur twice, and where.
+#[derive(Clone, Copy)]
+struct Repeated<'f> {
+    found: &'f RefCell<Vec<(u64, String)>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Repeated<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<(), D::Error> {
+        document.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Repeated<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut document: A) -> Result<(), A::Error> {
+        let mut keys = BTreeSet::new();
+        while let Some(key) = document.next_key::<Spanned<String>>()? {
+            let line = key.referenced.line();
+            if !keys.insert(key.value.clone()) {
+                self.found.borrow_mut().push((line, key.value));
+            }
+            document.next_value_seed(self)?;
         }
-        _ => Vec::new(),
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut document: A) -> Result<(), A::Error> {
+        while document.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, document: D) -> Result<(), D::Error> {
+        self.deserialize(document)
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
     }
 }
 
@@ -41,4 +129,20 @@ fn parse(body: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, serde_sap
 /// The default budget bounds aliases, anchors, depth and nodes; a body itself is bounded by the server.
 fn options(duplicates: DuplicateKeyPolicy) -> Options {
     serde_saphyr::options! { duplicate_keys: duplicates, with_snippet: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_occurs_twice_is_told_of_with_its_line() {
+        let body = b"a: 1\nb:\n  c: 1\n  c: {d: 1, d: 2}\na: 2\nl:\n- x: 1\n  x: 2\n";
+        let problems = duplicate_keys(body);
+        let lines = ["line 4: key \"c\"", "line 4: key \"d\"", "line 5: key \"a\"", "line 8: key \"x\""];
+        let lines = lines.map(|line| format!("{line} already set in map"));
+        assert_eq!(problems, [format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))]);
+        assert!(warnings(&problems[0]).eq(lines.iter().map(String::as_str)));
+        assert!(duplicate_keys(b"a: 1\nb: [a, a]\n").is_empty());
+    }
 }

@@ -132,9 +132,11 @@ pub(crate) fn scale_table(
 
 static SCALE_COLUMNS: [Column; 4] = [
     Column { format: "", ..Column::name() },
-    Column::integer("Desired", "replicas is the desired number of instances for the scaled object.", |scale, _| {
-        scale.at("spec").count("replicas").into()
-    }),
+    Column::integer(
+        "Desired",
+        "replicas is the desired number of instances for the scaled object.",
+        |scale, _| scale.at("spec").count("replicas").into(),
+    ),
     Column::integer(
         "Available",
         "replicas is the actual number of observed instances of the scaled object.",

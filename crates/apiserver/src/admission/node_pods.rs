@@ -189,13 +189,21 @@ mod tests {
 
     #[test]
     fn what_is_mirrored_refers_to_nothing() {
-        let check = |spec: Value, expected: Option<&str>| assert_eq!(referred_kind(&spec).as_deref(), expected, "{spec}");
-        check(json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "projected": {"sources": [{"downwardAPI": {}}]}}]}), None);
+        let check = |spec: Value, expected: Option<&str>| {
+            assert_eq!(referred_kind(&spec).as_deref(), expected, "{spec}")
+        };
+        check(
+            json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "projected": {"sources": [{"downwardAPI": {}}]}}]}),
+            None,
+        );
         check(json!({"serviceAccountName": "a"}), Some("serviceaccounts"));
         check(json!({"imagePullSecrets": [{"name": "a"}]}), Some("secrets"));
         check(json!({"containers": [{"envFrom": [{"configMapRef": {"name": "a"}}]}]}), Some("configmaps"));
         check(json!({"resourceClaims": [{"name": "a"}]}), Some("resourceclaims"));
-        check(json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}]}), Some("persistentvolumeclaims"));
+        check(
+            json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "c"}}]}),
+            Some("persistentvolumeclaims"),
+        );
         let projected = json!({"projected": {"sources": [{"serviceAccountToken": {}}]}});
         check(json!({"volumes": [projected]}), Some("serviceaccounts (via projected volumes)"));
     }

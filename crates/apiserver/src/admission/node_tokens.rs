@@ -62,7 +62,8 @@ async fn judge_audience(
         }
     }
     if !missing.is_empty() {
-        let what = if let [only] = missing.as_slice() { only.clone() } else { format!("[{}]", missing.join(", ")) };
+        let what =
+            if let [only] = missing.as_slice() { only.clone() } else { format!("[{}]", missing.join(", ")) };
         return refuse(format!("error validating audience {audience:?}: {what}"));
     }
     if may_request(review, audience).await {

@@ -36,9 +36,8 @@ pub(super) fn is_same(schema: &Props, new: &Value, old: &Value) -> bool {
             let Some(below) = schema.item().filter(|_| schema.list_type.as_deref() == Some("map")) else {
                 return new == old;
             };
-            let is_kept = |value: &Value| {
-                item(schema, value, Some(old)).is_some_and(|old| is_same(below, value, old))
-            };
+            let is_kept =
+                |value: &Value| item(schema, value, Some(old)).is_some_and(|old| is_same(below, value, old));
             items.len() == before.len() && items.iter().all(is_kept)
         }
         _ => new == old,

@@ -68,9 +68,7 @@ mod tests {
     #[test]
     fn defaults_give_embedded_resources_no_metadata_that_there_is_not() {
         let name = json!({"properties": {"name": {"default": "a"}, "unknown": {"default": "b"}}});
-        let embedded = |metadata: Value| {
-            json!({"x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}})
-        };
+        let embedded = |metadata: Value| json!({"x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}});
         let whole = json!({"x-kubernetes-embedded-resource": true,
             "default": {"kind": "A", "metadata": {"name": "a", "unknown": "b"}}});
         let schema = json!({"properties": {

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{correlate, formats};
 use super::props::{Items, OrBool, Props};
+use super::{correlate, formats};
 use crate::field::{Errors, FieldError, Reason};
 use crate::pattern;
 

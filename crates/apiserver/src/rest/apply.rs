@@ -95,7 +95,9 @@ fn check_duplicates(call: &Call<'_>, validation: FieldValidation) -> Result<(), 
     }
     for duplicate in yaml::duplicate_keys(call.body) {
         if validation == FieldValidation::Strict {
-            return Err(Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {duplicate}")));
+            return Err(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {duplicate}"
+            )));
         }
         yaml::warnings(&duplicate).for_each(|line| call.warnings.add(line));
     }

@@ -230,7 +230,8 @@ impl Scaled<'_> {
             let why = format!("the spec replicas field {:?} cannot be empty", paths.written);
             return Err(Status::bad_request(why));
         }
-        let mut errors = metadata::validate(scale, true, NameRule::Subdomain);
+        let mut errors =
+            metadata::validate(scale, self.call.served.kind.is_namespaced(), NameRule::Subdomain);
         let replicas = scale.at("spec").count("replicas");
         if replicas < 0 {
             let path = Path::root("spec");

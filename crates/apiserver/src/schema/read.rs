@@ -141,7 +141,9 @@ impl<'t> Reader<'_, 't> {
     /// entry does.
     fn empty_list(&self, item: TypeId) -> Value {
         match self.findings.table.shape(item) {
-            Shape::Struct(of) if of.name.ends_with(".ManagedFieldsEntry") => Value::Array(vec![Value::Object(Map::new())]),
+            Shape::Struct(of) if of.name.ends_with(".ManagedFieldsEntry") => {
+                Value::Array(vec![Value::Object(Map::new())])
+            }
             _ => Value::Null,
         }
     }

@@ -20,7 +20,8 @@ pub(crate) const UNMARSHAL: &str = "yaml: unmarshal errors:\n  ";
 
 /// What a strict reader says of keys that occur twice in one mapping: all of it at once.
 pub(crate) fn duplicate_keys(body: &[u8]) -> Vec<String> {
-    if let Ok(_) | Err(serde_saphyr::Error::MultipleDocuments { .. }) = parse(body, DuplicateKeyPolicy::Error) {
+    if let Ok(_) | Err(serde_saphyr::Error::MultipleDocuments { .. }) = parse(body, DuplicateKeyPolicy::Error)
+    {
         return Vec::new();
     }
     let found = RefCell::default();

@@ -81,7 +81,10 @@ async fn owners_are_forgotten_where_an_object_would_become_too_large_with_them()
     let created = api.post("/api/v1/namespaces/default/configmaps", map(json!(data))).await.created();
     assert_eq!(owners(&created), [""; 0]);
     let refused = apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await;
-    assert_eq!((refused.code, refused.body["message"].as_str()), (500, Some("etcdserver: request is too large")));
+    assert_eq!(
+        (refused.code, refused.body["message"].as_str()),
+        (500, Some("etcdserver: request is too large"))
+    );
 }
 
 #[tokio::test(start_paused = true)]

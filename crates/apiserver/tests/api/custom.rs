@@ -150,6 +150,18 @@ async fn a_status_and_a_scale_have_endpoints_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_of_the_cluster_are_scaled_too() {
+    let mut scaled = definition(open());
+    scaled["spec"]["scope"] = "Cluster".into();
+    scaled["spec"]["versions"][0]["subresources"] =
+        json!({"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}});
+    let api = with(scaled).await;
+    api.post("/apis/e.com/v1/foos", foo("a", json!({"n": 1}))).await.created();
+    let scale = api.merge("/apis/e.com/v1/foos/a/scale", json!({"spec": {"replicas": 4}})).await.ok();
+    assert_eq!(scale["spec"]["replicas"], 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn objects_of_namespaces_are_only_listed_outside_of_them() {
     let api = with(definition(open())).await;
     let all = "/apis/e.com/v1/foos";
@@ -167,9 +179,7 @@ async fn what_was_wrong_may_stay_only_where_the_schema_can_tell_that_it_is_the_s
             "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}}})
     };
     let api = with(definition(list(3))).await;
-    let object = |keys: [&str; 3]| {
-        json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": "a"}, "l": keys.map(|k| json!({"k": k}))})
-    };
+    let object = |keys: [&str; 3]| json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": "a"}, "l": keys.map(|k| json!({"k": k}))});
     api.post(FOOS, object(["a", "b", "c"])).await.created();
     let schema = "/spec/versions/0/schema/openAPIV3Schema";
     let patch = json!([{"op": "replace", "path": schema, "value": list(2)}]);

@@ -79,7 +79,10 @@ async fn pages_show_one_moment() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     for (query, why) in [
         ("continue=bogus&resourceVersion=1", "continue key is not valid"),
-        (&format!("continue={token}&resourceVersion=1"), "resource version is not allowed when using continue"),
+        (
+            &format!("continue={token}&resourceVersion=1"),
+            "resource version is not allowed when using continue",
+        ),
     ] {
         let refused = api.get(&format!("{MAPS}?{query}")).await;
         assert!(refused.code == 400 && refused.text.contains(why), "{query}: {}", refused.text);

@@ -57,9 +57,7 @@ impl World {
 async fn who_may_change_an_object_may_not_therefore_make_it() {
     let world = World::start().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
-    let both = |verbs: &[&str]| {
-        json!([{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": verbs}])
-    };
+    let both = |verbs: &[&str]| json!([{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": verbs}]);
     let apply = async |user: &str| {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}).to_string();
         let request = http::Request::builder()

@@ -224,9 +224,7 @@ async fn a_node_evicts_its_own_pods() {
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"}});
     api.post(pods, pod).await.created();
-    let eviction = |name: &str| {
-        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 0}})
-    };
+    let eviction = |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": {"gracePeriodSeconds": 0}});
     for (node, pod, code) in [("n2", "p", 403), ("n2", "none", 404), ("n1", "p", 201), ("n1", "p", 404)] {
         as_node(&mut api, node);
         let answer = api.post(&format!("{pods}/{pod}/eviction"), eviction(pod)).await;
@@ -244,7 +242,8 @@ async fn a_node_gets_tokens_for_its_pods_and_what_they_talk_to() {
         {"serviceAccountToken": {"audience": "vault", "path": "t"}}, {"serviceAccountToken": {"path": "u"}}]}}]);
     let uid = api.post(&format!("{core}/pods"), pod).await.created()["metadata"]["uid"].clone();
     let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid});
-    let request = |audiences: Value, bound: Value| json!({"spec": {"audiences": audiences, "boundObjectRef": bound}});
+    let request =
+        |audiences: Value, bound: Value| json!({"spec": {"audiences": audiences, "boundObjectRef": bound}});
     let mut recreated = bound.clone();
     recreated["uid"] = "other".into();
     for (node, request, code, why) in [
@@ -253,7 +252,12 @@ async fn a_node_gets_tokens_for_its_pods_and_what_they_talk_to() {
         ("n1", request(json!([]), Value::Null), 403, "not bound to a pod"),
         ("n1", request(json!([]), recreated), 403, "does not match the UID in record"),
         ("n1", request(json!(["a", "b"]), bound.clone()), 403, "0 or 1 audiences"),
-        ("n1", request(json!(["bank"]), bound.clone()), 403, "audience \\\"bank\\\" not found in pod spec volume"),
+        (
+            "n1",
+            request(json!(["bank"]), bound.clone()),
+            403,
+            "audience \\\"bank\\\" not found in pod spec volume",
+        ),
         ("n2", request(json!([]), bound), 403, "no relationship found"),
     ] {
         as_node(&mut api, node);

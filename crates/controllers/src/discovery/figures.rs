@@ -26,9 +26,8 @@ pub(crate) struct Names {
 pub(crate) type Figure = (&'static str, &'static str);
 
 /// From 2 on twice as many, fifteen times.
-pub(crate) const HOW_MANY: &[f64] = &[
-    2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0,
-];
+pub(crate) const HOW_MANY: &[f64] =
+    &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0];
 
 pub(crate) struct Figures {
     metrics: Metrics,
@@ -108,8 +107,8 @@ impl Figures {
 impl Packed {
     fn of(changes: &Changes, most: usize) -> Self {
         let drafts = changes.create.iter().chain(&changes.update);
-        let drafts = drafts
-            .map(|draft| ((Some(draft.family), ports_key(draft.ports.clone())), draft.endpoints.len()));
+        let drafts =
+            drafts.map(|draft| ((Some(draft.family), ports_key(draft.ports.clone())), draft.endpoints.len()));
         let kept = changes.unchanged.iter();
         let kept = kept.map(|slice| ((slice.address_type, slice.ports_key()), slice.endpoints.len()));
         let mut by_ports: BTreeMap<(Option<Family>, PortsKey), usize> = BTreeMap::new();
@@ -208,18 +207,37 @@ mod tests {
         let metrics = Metrics::new();
         let figures = Figures::new(&metrics, &NAMES, 2);
         let owner = Key::namespaced("ns", "s");
-        let changes = Changes { create: vec![draft(None, &["10.0.0.1", "10.0.0.2", "10.0.0.3"])], ..Changes::default() };
+        let changes = Changes {
+            create: vec![draft(None, &["10.0.0.1", "10.0.0.2", "10.0.0.3"])],
+            ..Changes::default()
+        };
         figures.planned(&owner, None, &changes);
         figures.wrote("create");
         let shows = |lines: &[&str]| {
             let text = metrics.encode();
             lines.iter().for_each(|line| assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}"));
         };
-        shows(&["endpoints 3", "slices 1", "wanted 2", "added_sum 3", "removed_sum 0", "changes{operation=\"create\"} 1"]);
+        shows(&[
+            "endpoints 3",
+            "slices 1",
+            "wanted 2",
+            "added_sum 3",
+            "removed_sum 0",
+            "changes{operation=\"create\"} 1",
+        ]);
         let old = slice("a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
-        let changes = Changes { update: vec![draft(Some(old), &["10.0.0.3", "10.0.0.4"])], ..Changes::default() };
+        let changes =
+            Changes { update: vec![draft(Some(old), &["10.0.0.3", "10.0.0.4"])], ..Changes::default() };
         figures.planned(&owner, None, &changes);
-        shows(&["endpoints 2", "slices 1", "wanted 1", "added_sum 4", "updated_sum 0", "removed_sum 2", "added_count 2"]);
+        shows(&[
+            "endpoints 2",
+            "slices 1",
+            "wanted 1",
+            "added_sum 4",
+            "updated_sum 0",
+            "removed_sum 2",
+            "added_count 2",
+        ]);
         figures.forget(&owner);
         shows(&["endpoints 0", "slices 0", "wanted 0"]);
     }

@@ -29,8 +29,7 @@ pub(super) const CHANGED: (&str, &str) = (
 );
 
 /// The bounds of whoever names none.
-pub(super) const DEFAULT_BOUNDS: &[f64] =
-    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+pub(super) const DEFAULT_BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 pub(super) const BY_DISTRIBUTION: (&str, &str) = (
     "endpoint_slice_controller_services_count_by_traffic_distribution",

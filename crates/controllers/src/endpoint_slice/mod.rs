@@ -113,8 +113,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&slices));
     let topology = Arc::new(Topology::default());
-    let figures =
-        Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_slice));
+    let figures = Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_slice));
 
     services.add_handler(enqueue_self(&queue));
     let batch = options.endpoints.slices_batch;

@@ -29,10 +29,8 @@ pub(super) const SKIPPED: (&str, &str) = (
     "Number of addresses skipped on each Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset",
 );
 
-pub(super) const DURATION: (&str, &str) = (
-    "endpoint_slice_mirroring_controller_endpoints_sync_duration",
-    "Duration of syncEndpoints() in seconds",
-);
+pub(super) const DURATION: (&str, &str) =
+    ("endpoint_slice_mirroring_controller_endpoints_sync_duration", "Duration of syncEndpoints() in seconds");
 
 /// From a millisecond on twice as many, fifteen times.
 pub(super) const SECONDS: &[f64] = &[

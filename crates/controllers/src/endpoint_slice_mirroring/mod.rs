@@ -86,8 +86,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let retries = slow_retries(&context.runtime.clock, LONGEST_RETRY);
     let queue = Queue::with_rate_limiter("endpoint_slice_mirroring", &context.runtime, retries);
     let writes = Arc::new(OwnWrites::new(&slices));
-    let figures =
-        Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_subset));
+    let figures = Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_subset));
 
     let changed = queue.clone();
     endpoints.add_handler(move |event: &Event| {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
 use setpoint::owner::controller_ref;
-use setpoint::metrics::Metrics;
 use setpoint::{Cached, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::plan::{Plan, is_to_be_mirrored, plan};

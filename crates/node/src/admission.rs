@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use setpoint::Labels;
 use setpoint_placement::{
-    Amount, NO_EXECUTE, NodeAffinity, Port, Requests, Taint, Toleration, demand_of, untolerated,
+    Amount, AsAWhole, NO_EXECUTE, NodeAffinity, Port, Requests, Taint, Toleration, demand_of, untolerated,
 };
 
 /// What is read of a pod to find out what it needs of its node.
@@ -24,6 +24,8 @@ struct Spec {
     containers: Vec<Container>,
     init_containers: Vec<Container>,
     overhead: Requests,
+    /// What the pod asks for as a whole.
+    resources: Requirements,
     node_selector: BTreeMap<String, String>,
     affinity: Affinity,
     tolerations: Vec<Toleration>,
@@ -114,10 +116,11 @@ fn misplaced(pod: &Needs, host: &Host<'_>) -> Option<(&'static str, &'static str
 }
 
 impl Needs {
-    fn demand(&self) -> Amount {
-        let Spec { containers, init_containers, overhead, .. } = &self.spec;
+    pub(crate) fn demand(&self) -> Amount {
+        let Spec { containers, init_containers, overhead, resources, .. } = &self.spec;
         let requests = |container: &Container| container.resources.requests.amount.clone();
-        demand_of(containers, init_containers, &overhead.amount, Container::is_sidecar, requests)
+        let whole = AsAWhole { requests: &resources.requests, overhead: &overhead.amount };
+        demand_of(containers, init_containers, whole, Container::is_sidecar, requests)
     }
 
     fn host_ports(&self) -> impl Iterator<Item = &Port> {

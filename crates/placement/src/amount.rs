@@ -84,8 +84,20 @@ impl Amount {
         self.combine(other, |mine, theirs| mine.saturating_sub(theirs));
     }
 
-    fn raise_to(&mut self, other: &Self) {
+    /// The larger of both, resource by resource.
+    pub fn raise_to(&mut self, other: &Self) {
         self.combine(other, i64::max);
+    }
+
+    /// Whether there is any of a resource that is wanted.
+    pub fn has_any_of(&self, wanted: &Self) -> bool {
+        let extended = |(name, amount): (&String, &i64)| {
+            *amount > 0 && self.extended.get(name).is_some_and(|mine| *mine > 0)
+        };
+        self.cpu > 0 && wanted.cpu > 0
+            || self.memory > 0 && wanted.memory > 0
+            || self.ephemeral_storage > 0 && wanted.ephemeral_storage > 0
+            || wanted.extended.iter().any(extended)
     }
 
     fn combine(&mut self, other: &Self, with: impl Fn(i64, i64) -> i64) {
@@ -106,12 +118,37 @@ fn in_units(name: &str, quantity: &Value) -> i64 {
     if name == "cpu" { quantity.milli_value() } else { quantity.value() }
 }
 
+/// What a pod says about itself as a whole, beside its containers.
+#[derive(Clone, Copy, Debug)]
+pub struct AsAWhole<'a> {
+    /// What is asked for instead of what the containers ask for together: cpu, memory and huge pages.
+    pub requests: &'a Requests,
+    /// What its runtime class takes on top.
+    pub overhead: &'a Amount,
+}
+
+impl AsAWhole<'_> {
+    /// Huge pages are the only resources beyond the built-in ones that can be asked for as a whole.
+    fn replace(self, total: &mut Amount) {
+        let Requests { amount, names_cpu, names_memory } = self.requests;
+        if *names_cpu {
+            total.cpu = amount.cpu;
+        }
+        if *names_memory {
+            total.memory = amount.memory;
+        }
+        for (name, pages) in amount.extended.iter().filter(|(name, _)| name.starts_with("hugepages-")) {
+            total.extended.insert(name.clone(), *pages);
+        }
+    }
+}
+
 /// What a pod asks of its node: the larger of what its containers need together and what any step of
-/// its initialization needs, sidecars counted from their start, plus the overhead of its runtime class.
+/// its initialization needs, sidecars counted from their start, unless the pod says otherwise as a whole.
 pub fn demand_of<C>(
     containers: &[C],
     init_containers: &[C],
-    overhead: &Amount,
+    whole: AsAWhole<'_>,
     is_sidecar: impl Fn(&C) -> bool,
     of: impl Fn(&C) -> Amount,
 ) -> Amount {
@@ -133,7 +170,8 @@ pub fn demand_of<C>(
     }
     total.add(&sidecars);
     total.raise_to(&initialization);
-    total.add(overhead);
+    whole.replace(&mut total);
+    total.add(whole.overhead);
     total.pods = 1;
     total
 }

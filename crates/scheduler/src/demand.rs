@@ -1,36 +1,73 @@
 //! What a pod asks of its node. Pure.
 
-use setpoint_placement::{Amount, demand_of};
+use setpoint_placement::{Amount, AsAWhole, demand_of};
 
-use crate::view::{Container, PodSpec};
+use crate::view::{Container, PodView, RESIZE_PENDING};
 
 /// What scoring assumes for a container that asks for nothing, so that such pods spread too.
 const DEFAULT_CPU: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
 /// What a pod asks of its node.
-pub(crate) fn demand(spec: &PodSpec) -> Amount {
-    demand_with(spec, |container| container.resources.requests.amount.clone())
+pub(crate) fn demand(pod: &PodView) -> Amount {
+    demand_with(pod, |container| asked(pod, container))
 }
 
-/// The same with a floor for cpu and memory, as scoring sees it.
-pub(crate) fn demand_for_scoring(spec: &PodSpec) -> Amount {
-    demand_with(spec, |container| {
+/// The same with a floor for cpu and memory, as scoring sees it. What the pod asks for as a whole needs none.
+pub(crate) fn demand_for_scoring(pod: &PodView) -> Amount {
+    let whole = &pod.spec.resources.requests;
+    let (cpu, memory) = match whole.names_cpu || whole.names_memory || !whole.amount.extended.is_empty() {
+        false => (DEFAULT_CPU, DEFAULT_MEMORY),
+        true => {
+            let named = |names: fn(&Container) -> bool| {
+                pod.spec.containers.iter().chain(&pod.spec.init_containers).any(names)
+            };
+            let cpu = whole.names_cpu || named(|container| container.resources.requests.names_cpu);
+            let memory = whole.names_memory || named(|container| container.resources.requests.names_memory);
+            (if cpu { 0 } else { DEFAULT_CPU }, if memory { 0 } else { DEFAULT_MEMORY })
+        }
+    };
+    demand_with(pod, |container| {
         let requests = &container.resources.requests;
-        let mut amount = requests.amount.clone();
+        let mut amount = asked(pod, container);
         if !requests.names_cpu {
-            amount.cpu = DEFAULT_CPU;
+            amount.cpu = cpu;
         }
         if !requests.names_memory {
-            amount.memory = DEFAULT_MEMORY;
+            amount.memory = memory;
         }
         amount
     })
 }
 
-fn demand_with(spec: &PodSpec, of: impl Fn(&Container) -> Amount) -> Amount {
+/// What a container takes: while it is resized the larger of what it asks for and what it has, unless it cannot
+/// get what it asks for.
+fn asked(pod: &PodView, container: &Container) -> Amount {
+    let wanted = || container.resources.requests.amount.clone();
+    let resized = &pod.status.container_statuses.0;
+    let resized = resized.iter().chain(&pod.status.init_container_statuses.0);
+    let Some(has) = resized.filter(|status| status.name == container.name).find_map(|status| {
+        let resources = status.resources.as_ref()?;
+        let mut has = resources.requests.amount.clone();
+        has.raise_to(&status.allocated_resources.amount);
+        Some(has)
+    }) else {
+        return wanted();
+    };
+    let infeasible = |pod: &PodView| {
+        let mut conditions = pod.status.conditions.iter();
+        conditions.any(|one| one.condition_type == RESIZE_PENDING && one.reason == "Infeasible")
+    };
+    let mut amount = if infeasible(pod) { Amount::default() } else { wanted() };
+    amount.raise_to(&has);
+    amount
+}
+
+fn demand_with(pod: &PodView, of: impl Fn(&Container) -> Amount) -> Amount {
+    let spec = &pod.spec;
     let is_sidecar = |container: &Container| container.restart_policy == "Always";
-    demand_of(&spec.containers, &spec.init_containers, &spec.overhead.amount, is_sidecar, of)
+    let whole = AsAWhole { requests: &spec.resources.requests, overhead: &spec.overhead.amount };
+    demand_of(&spec.containers, &spec.init_containers, whole, is_sidecar, of)
 }
 
 #[cfg(test)]
@@ -41,8 +78,8 @@ mod tests {
     #[test]
     fn a_pod_asks_for_the_larger_of_running_and_initializing() {
         let check = |spec: serde_json::Value, cpu: i64| {
-            let spec: PodSpec = serde_json::from_value(spec).expect("a spec");
-            assert_eq!(demand(&spec).cpu, cpu, "{spec:?}");
+            let pod: PodView = serde_json::from_value(json!({"spec": spec})).expect("a pod");
+            assert_eq!(demand(&pod).cpu, cpu, "{pod:?}");
         };
         let c = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
         let sidecar = |cpu: &str| json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
@@ -52,5 +89,38 @@ mod tests {
         check(json!({"containers": [c("3")], "initContainers": [sidecar("1"), c("2")]}), 4000);
         check(json!({"containers": [c("1")], "overhead": {"cpu": "250m"}}), 1250);
         check(json!({"containers": [{}]}), 0);
+        let whole = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        check(json!({"containers": [c("1")], "resources": whole("2"), "overhead": {"cpu": "1"}}), 3000);
+        check(json!({"containers": [c("1")], "resources": {"requests": {"memory": "1"}}}), 1000);
+    }
+
+    #[test]
+    fn a_container_takes_the_larger_of_what_it_has_and_what_it_asks_for() {
+        let check = |asks: &str, has: &str, allocated: &str, reason: &str, expected: i64| {
+            let status = json!({"name": "c", "resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": allocated}});
+            let pod: PodView = serde_json::from_value(json!({
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": asks}}}]},
+                "status": {"containerStatuses": [{"name": "other", "ready": true}, status],
+                           "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}]},
+            }))
+            .expect("a pod");
+            assert_eq!(demand(&pod).cpu, expected, "{asks} {has} {allocated} {reason}");
+        };
+        check("1", "1", "1", "", 1000);
+        check("1", "2", "1", "", 2000);
+        check("1", "1", "2", "", 2000);
+        check("4", "1", "1", "Deferred", 4000);
+        check("4", "1", "1", "Infeasible", 1000);
+    }
+
+    #[test]
+    fn scoring_assumes_something_where_nothing_is_asked_for() {
+        let check = |spec: serde_json::Value, cpu: i64| {
+            let pod: PodView = serde_json::from_value(json!({"spec": spec})).expect("a pod");
+            assert_eq!(demand_for_scoring(&pod).cpu, cpu, "{pod:?}");
+        };
+        check(json!({"containers": [{}, {}]}), 200);
+        check(json!({"containers": [{}, {}], "resources": {"requests": {"cpu": "1"}}}), 1000);
+        check(json!({"containers": [{}], "resources": {"requests": {"memory": "1"}}}), 100);
     }
 }

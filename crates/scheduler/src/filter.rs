@@ -159,7 +159,7 @@ impl<'a> Needs<'a> {
         let refusal = contradiction.or(volumes.as_ref().err().cloned()).or(devices.as_ref().err().cloned());
         Self {
             pod,
-            demand: demand(&pod.spec),
+            demand: demand(pod),
             ports: pod.spec.host_ports().collect(),
             named,
             spread: Spread::required_by(pod, ledger),

@@ -213,6 +213,10 @@ impl Weights<'_> {
 fn between_extremes(values: Vec<i64>) -> Vec<i64> {
     let (least, most) =
         (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
-    let scaled = |value: i64| if most == least { 0 } else { (value - least) * 100 / (most - least) };
+    // As v1.34 computes it: 29 of 100 are 28.
+    let scaled = |value: i64| match most - least {
+        0 => 0,
+        all => (100.0 * ((value - least) as f64 / all as f64)) as i64,
+    };
     values.into_iter().map(scaled).collect()
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use setpoint::{Labels, Object};
 use setpoint_placement::{Amount, Port};
 
+use crate::alike::Alike;
 use crate::demand::{demand, demand_for_scoring};
 use crate::devices::InUse;
 use crate::view::{NodeSpec, NodeView, Pod, PodView};
@@ -46,9 +47,6 @@ pub(crate) struct Held {
     amount_for_scoring: Amount,
 }
 
-/// How many of certain pods are on a node, by its name.
-pub(crate) type OnNodes = BTreeMap<String, usize>;
-
 /// A pod for which room is being made on a node.
 pub(crate) struct Nominee {
     pub(crate) node: String,
@@ -61,9 +59,8 @@ pub(crate) struct Ledger {
     nodes: BTreeMap<String, NodeInfo>,
     /// The node of every pod that has one, by uid.
     places: BTreeMap<Box<str>, String>,
-    /// How many pods of each controller stay on which nodes, for spreading replicas: by the controller's uid,
-    /// so that one asks about the few nodes that have any, however many others there are.
-    replicas: BTreeMap<Box<str>, OnNodes>,
+    /// The pods that stay on nodes, by their labels, for spreading them.
+    pub(crate) alike: Alike,
     /// By uid. Bounded by the pods that wait for their victims to go.
     nominees: BTreeMap<Box<str>, Nominee>,
     /// On how many nodes each image is.
@@ -89,11 +86,6 @@ impl Ledger {
     pub(crate) fn affine_nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         let any = self.affine > 0;
         self.nodes().take_while(move |_| any).filter(|node| node.affine > 0)
-    }
-
-    /// Where the pods of a controller are.
-    pub(crate) fn replicas(&self, owner: &str) -> Option<&OnNodes> {
-        self.replicas.get(owner)
     }
 
     /// On how many nodes an image is.
@@ -138,30 +130,44 @@ impl Ledger {
         }
     }
 
-    /// Takes account of a pod that the cache shows: on its node, waiting for room, or no longer there.
-    pub(crate) fn put_pod(&mut self, pod: &Pod) {
+    /// Takes account of a pod that the cache shows: on its node, waiting for room, or no longer there. Returns what
+    /// a pod that stays where it is has let go of.
+    pub(crate) fn put_pod(&mut self, pod: &Pod) -> Option<Amount> {
         let uid = &pod.meta().uid;
         if pod.is_finished() {
             self.remove_pod(uid);
         } else if pod.spec.node_name.is_empty() {
             self.put_nomination(pod);
         } else if self.places.get(uid) == Some(&pod.spec.node_name) {
-            self.refresh(pod);
+            return self.refresh(pod);
         } else {
             self.remove_pod(uid);
             self.assume(pod, &pod.spec.node_name);
         }
+        None
     }
 
-    /// Follows a change of a pod that stays where it is.
-    fn refresh(&mut self, pod: &Pod) {
-        let Some(node) = self.nodes.get_mut(&pod.spec.node_name) else { return };
-        let Some(held) = node.pods.get_mut(&pod.meta().uid) else { return };
-        let leaves = pod.meta().is_being_deleted() && !held.pod.meta().is_being_deleted();
-        held.pod = pod.clone();
-        if let Some(owner) = pod.meta().controller().filter(|_| leaves) {
-            forget_replica(&mut self.replicas, &owner.uid, &pod.spec.node_name);
+    /// Follows a change of a pod that stays where it is; returns what it takes less of than before.
+    fn refresh(&mut self, pod: &Pod) -> Option<Amount> {
+        let node = self.nodes.get_mut(&pod.spec.node_name)?;
+        let held = node.pods.get_mut(&pod.meta().uid)?;
+        let before = std::mem::replace(held, Held::new(pod.clone()));
+        let resized = before.amount != held.amount;
+        if resized || before.amount_for_scoring != held.amount_for_scoring {
+            node.room.subtract(&before);
+            node.room.add(held);
         }
+        let freed = resized.then(|| {
+            let mut freed = before.amount.clone();
+            freed.subtract(&held.amount);
+            freed
+        });
+        let (before, after) = (before.pod.meta(), pod.meta());
+        if before.labels != after.labels || before.is_being_deleted() != after.is_being_deleted() {
+            self.alike.leave(before, &pod.spec.node_name);
+            self.alike.stay(after, &pod.spec.node_name);
+        }
+        freed
     }
 
     fn put_nomination(&mut self, pod: &Pod) {
@@ -202,10 +208,7 @@ impl Ledger {
         let node = self.nodes.entry(node_name.to_owned()).or_default();
         let held = Held::new(pod.clone());
         node.room.add(&held);
-        if let Some(owner) = pod.meta().controller().filter(|_| !pod.meta().is_being_deleted()) {
-            let replicas = self.replicas.entry(owner.uid.clone()).or_default();
-            *replicas.entry(node_name.to_owned()).or_default() += 1;
-        }
+        self.alike.stay(pod.meta(), node_name);
         let affine = usize::from(pod.spec.is_affine());
         node.affine += affine;
         self.affine += affine;
@@ -213,18 +216,15 @@ impl Ledger {
         self.places.insert(pod.meta().uid.clone(), node_name.to_owned());
     }
 
-    /// Takes a pod off its node; true if that made room.
+    /// Takes a pod off its node; true if that made room, and be it what was kept for it.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> bool {
-        self.nominees.remove(uid);
-        let Some(place) = self.places.remove(uid) else { return false };
+        let was_awaited = self.nominees.remove(uid).is_some();
+        let Some(place) = self.places.remove(uid) else { return was_awaited };
         if let Some(node) = self.nodes.get_mut(&place)
             && let Some(held) = node.pods.remove(uid)
         {
             node.room.subtract(&held);
-            if let Some(owner) = held.pod.meta().controller().filter(|_| !held.pod.meta().is_being_deleted())
-            {
-                forget_replica(&mut self.replicas, &owner.uid, &place);
-            }
+            self.alike.leave(held.pod.meta(), &place);
             let affine = usize::from(held.pod.spec.is_affine());
             node.affine -= affine;
             self.affine -= affine;
@@ -240,17 +240,8 @@ impl Ledger {
     }
 }
 
-fn forget_replica(replicas: &mut BTreeMap<Box<str>, OnNodes>, owner: &str, node: &str) {
-    if let Some(on_nodes) = replicas.get_mut(owner) {
-        decrement(on_nodes, node);
-        if on_nodes.is_empty() {
-            replicas.remove(owner);
-        }
-    }
-}
-
 /// Counts down, and out.
-fn decrement<K: Ord + std::borrow::Borrow<str>>(counts: &mut BTreeMap<K, usize>, key: &str) {
+pub(crate) fn decrement<K: Ord + std::borrow::Borrow<str>>(counts: &mut BTreeMap<K, usize>, key: &str) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
@@ -261,7 +252,7 @@ fn decrement<K: Ord + std::borrow::Borrow<str>>(counts: &mut BTreeMap<K, usize>,
 
 impl Held {
     pub(crate) fn new(pod: Pod) -> Self {
-        let (amount, amount_for_scoring) = (demand(&pod.spec), demand_for_scoring(&pod.spec));
+        let (amount, amount_for_scoring) = (demand(&pod), demand_for_scoring(&pod));
         Self { pod, amount, amount_for_scoring }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  pods, nodes ──► ledger.rs     what every node holds and has left, assumed bindings included
+//!                     │  alike.rs where pods with the same labels are
 //!                     │
 //!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs     which nodes can take the pod
 //!               │                 │    │       └─► spread.rs, interpod.rs   by where other pods are
@@ -14,8 +15,8 @@
 //!               └─► parked.rs   pods that fit nowhere, until something changes that could help
 //! ```
 //!
-//! Watches pods, nodes, and what volumes and devices depend on, and reads namespaces, Services and disruption
-//! budgets; writes bindings, what volumes are bound to, what devices claims have and which pods use them, the
+//! Watches pods, nodes, and what volumes and devices depend on, and reads namespaces, Services, the
+//! controllers of replicas and disruption budgets; writes bindings, what volumes are bound to, what devices claims have and which pods use them, the
 //! `PodScheduled` condition and the nominated node of pods that fit nowhere, the end of those that have to make
 //! room, and events. What always holds:
 //! - a decision is made under one lock and assumed at once, so two pods never take the same room;
@@ -24,6 +25,7 @@
 //!   kept it off a node, or five minutes have passed;
 //! - what nobody asks for costs nothing: without affinity or spread constraints no pod looks at others.
 
+mod alike;
 mod decide;
 mod demand;
 mod devices;

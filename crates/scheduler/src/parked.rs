@@ -55,6 +55,12 @@ pub(crate) enum Change<'a> {
     NodeGone,
     PodGone(&'a Pod),
     PodThere(&'a Pod),
+    /// A pod that stays has other labels than these now.
+    PodWas(&'a Pod),
+    /// A pod takes so much less of its node than before; less than nothing of what it takes more of.
+    PodResized {
+        freed: &'a Amount,
+    },
     Claim(&'a Key),
     /// A volume, a class, or what a driver says.
     Storage,
@@ -187,7 +193,8 @@ impl Change<'_> {
             Self::PodGone(_) => {
                 &[Check::Resources, Check::Ports, Check::VolumeUse, Check::Spread, Check::PodAffinity]
             }
-            Self::PodThere(_) => &[Check::Spread, Check::PodAffinity],
+            Self::PodThere(_) | Self::PodWas(_) => &[Check::Spread, Check::PodAffinity],
+            Self::PodResized { .. } => &[Check::Resources],
             Self::Claim(_) | Self::Storage => &[Check::Volumes, Check::VolumeUse],
             Self::DeviceClaim { .. } | Self::Devices => &[Check::Devices],
         }
@@ -215,8 +222,11 @@ impl Blocked<'_> {
                 self.blocked.contains(Check::Resources)
                     || self.blocked.contains(Check::Ports) && self.wants_port_of(gone)
                     || self.blocked.contains(Check::VolumeUse)
-                    || self.is_spread_with(gone)
-                    || self.blocked.contains(Check::PodAffinity) && self.had_rule_with(gone, surroundings)
+                    || self.is_freed_by(gone, surroundings)
+            }
+            Change::PodWas(before) => self.is_freed_by(before, surroundings),
+            Change::PodResized { freed } => {
+                self.blocked.contains(Check::Resources) && freed.has_any_of(&demand(self.pod))
             }
             Change::Claim(claim) => self.is_blocked_by_volumes() && self.uses(claim),
             Change::Storage => self.is_blocked_by_volumes(),
@@ -235,7 +245,7 @@ impl Blocked<'_> {
 
     fn is_helped_by_node(&self, node: &NodeInfo, what: NodeChange) -> bool {
         let spec = &self.pod.spec;
-        let fits_empty = || shortage(&demand(spec), &node.allocatable, &Amount::default()).is_none();
+        let fits_empty = || shortage(&demand(self.pod), &node.allocatable, &Amount::default()).is_none();
         let has_keys = || {
             let mut constraints = spec.topology_spread_constraints.iter();
             constraints.all(|constraint| node.labels.contains_key(&constraint.topology_key))
@@ -248,7 +258,7 @@ impl Blocked<'_> {
             Check::NodeAffinity => what.labels && may_be_on(spec, node),
             Check::Ports => what.added,
             Check::Resources => what.resources && fits_empty(),
-            Check::Spread => (what.labels || what.taints) && has_keys(),
+            Check::Spread => what.labels || what.taints && has_keys(),
             Check::PodAffinity => what.labels,
             Check::VolumeUse => what.added,
             Check::Volumes => what.labels,
@@ -274,6 +284,12 @@ impl Blocked<'_> {
         self.blocked.contains(Check::Spread)
             && other.meta().namespace == self.pod.meta().namespace
             && constraints.any(|constraint| constraint.selects(self.pod.meta(), &other.meta().labels))
+    }
+
+    /// Whether it helps that a pod is no longer there, or no longer like this.
+    fn is_freed_by(&self, other: &Pod, surroundings: &Surroundings) -> bool {
+        self.is_spread_with(other)
+            || self.blocked.contains(Check::PodAffinity) && self.had_rule_with(other, surroundings)
     }
 
     fn had_rule_with(&self, gone: &Pod, surroundings: &Surroundings) -> bool {
@@ -401,6 +417,48 @@ mod tests {
         check(Check::PodAffinity, rule("podAntiAffinity"), json!({}), true, true);
         check(Check::PodAffinity, rule("podAntiAffinity"), json!({}), false, false);
         check(Check::Taints, json!({}), json!({}), true, false);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_loses_labels_wakes_whom_that_could_help() {
+        let check = |kind: &str, labels: Value, expected: bool| {
+            let clock = clock();
+            let term = json!({"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"});
+            let spec =
+                json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+            let before = pod("other", labels.clone(), json!({}));
+            let woken = parked(spec, Check::PodAffinity, &clock).woken_by(
+                &Change::PodWas(&before),
+                &nothing_else(),
+                clock.instant(),
+            );
+            assert_eq!(!woken.is_empty(), expected, "{kind} {labels}");
+        };
+        check("podAntiAffinity", json!({"app": "db"}), true);
+        check("podAntiAffinity", json!({"app": "web"}), false);
+        check("podAffinity", json!({"app": "db"}), false);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_shrinks_wakes_whom_its_room_could_help() {
+        let check = |before: &str, after: &str, expected: bool| {
+            let (clock, mut ledger) = (clock(), Ledger::default());
+            let there = |memory: &str| {
+                let requests = json!({"cpu": "1", "memory": memory});
+                let spec = json!({"nodeName": "n", "containers": [{"resources": {"requests": requests}}]});
+                pod("there", json!({}), spec)
+            };
+            ledger.put_pod(&there(before));
+            let freed = ledger.put_pod(&there(after)).unwrap_or_default();
+            let wants = json!({"containers": [{"resources": {"requests": {"memory": "1Gi"}}}]});
+            let mut parked = parked(wants, Check::Resources, &clock);
+            let woken =
+                parked.woken_by(&Change::PodResized { freed: &freed }, &nothing_else(), clock.instant());
+            assert_eq!(!woken.is_empty(), expected, "{before} to {after}");
+        };
+        check("2Gi", "1Gi", true);
+        check("1Gi", "1Gi", false);
+        check("1Gi", "2Gi", false);
     }
 
     #[test]

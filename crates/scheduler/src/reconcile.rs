@@ -194,7 +194,9 @@ impl Desk {
         if pod.is_finished() {
             return self.gone(state, &pod);
         }
-        state.ledger.put_pod(&pod);
+        if let Some(freed) = state.ledger.put_pod(&pod) {
+            self.wake(state, &Change::PodResized { freed: &freed });
+        }
         if let Some(before) = lost_promise(event, &pod) {
             self.wake(state, &Change::PodGone(&before));
         }
@@ -207,8 +209,23 @@ impl Desk {
                 state.parked.refresh(pod.object());
             }
         } else if state.preparing.remove(&pod.meta().uid).is_none() && state.parked.minds_company() {
-            self.wake(state, &Change::PodThere(&pod));
+            self.company_changed(state, event, &pod);
         }
+    }
+
+    /// A pod has come to a node, or one that is there is like others now.
+    fn company_changed(&self, state: &mut State, event: &Event, pod: &Pod) {
+        if let Event::Updated { old, new } = event
+            && old.mentions("\"nodeName\"")
+        {
+            if old.meta().labels == new.meta().labels {
+                return;
+            }
+            if let Ok(before) = Cached::new(old.clone()) {
+                self.wake(state, &Change::PodWas(&before));
+            }
+        }
+        self.wake(state, &Change::PodThere(pod));
     }
 
     /// A pod takes no room any more.
@@ -597,7 +614,8 @@ impl Scheduler {
             self.desk.state.lock().ledger.forget_nomination(&displaced.meta().uid);
             self.patch_status(displaced, json!({"nominatedNodeName": null}), "take back its node").await?;
         }
-        for victim in &preemption.victims {
+        // Who is already going need not be told twice.
+        for victim in preemption.victims.iter().filter(|victim| !victim.meta().is_being_deleted()) {
             self.send_away(victim, pod, &preemption.node).await?;
         }
         Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn scores(
 
 /// How much is left with the pod on a node, and, for one that asks for anything, how evenly.
 fn allocation(pod: &Pod, candidates: &[&NodeInfo]) -> Vec<i64> {
-    let (asks, counts) = (demand(&pod.spec), demand_for_scoring(&pod.spec));
+    let (asks, counts) = (demand(pod), demand_for_scoring(pod));
     let best_effort = asks.cpu == 0 && asks.memory == 0;
     let score = |node: &&NodeInfo| {
         let balanced = if best_effort { 0 } else { balance(&asks, &node.room.requested, &node.allocatable) };
@@ -48,8 +48,13 @@ fn allocation(pod: &Pod, candidates: &[&NodeInfo]) -> Vec<i64> {
 }
 
 fn least(asks: &Amount, used: &Amount, has: &Amount) -> i64 {
-    let left = |has: i64, used: i64| if has <= 0 || used > has { 0 } else { (has - used) * MAX / has };
-    (left(has.cpu, used.cpu + asks.cpu) + left(has.memory, used.memory + asks.memory)) / 2
+    // What a node has none of says nothing about it.
+    let left = |has: i64, used: i64| (has > 0).then(|| if used > has { 0 } else { (has - used) * MAX / has });
+    let (cpu, memory) = (left(has.cpu, used.cpu + asks.cpu), left(has.memory, used.memory + asks.memory));
+    match (cpu, memory) {
+        (Some(cpu), Some(memory)) => (cpu + memory) / 2,
+        (one, other) => one.or(other).unwrap_or(0),
+    }
 }
 
 /// 100 when cpu and memory are used in the same proportion; the difference of two fractions is twice
@@ -90,4 +95,24 @@ fn preferred_affinity(pod: &Pod, candidates: &[&NodeInfo]) -> Option<Vec<i64>> {
         candidates.iter().map(|node| affinity.preference(&node.name, &node.labels)).collect();
     let most = weights.iter().copied().max().unwrap_or(0);
     Some(weights.into_iter().map(|weight| if most == 0 { 0 } else { weight * MAX / most }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emptier_and_the_more_evenly_used_the_better() {
+        let amount = |cpu, memory| Amount { cpu, memory, ..Amount::default() };
+        let check = |asks: Amount, used: Amount, has: Amount, expected: (i64, i64)| {
+            assert_eq!((least(&asks, &used, &has), balance(&asks, &used, &has)), expected, "{has:?}");
+        };
+        check(amount(0, 0), amount(0, 0), amount(4000, 10000), (100, 100));
+        check(amount(3000, 5000), amount(0, 0), amount(4000, 10000), (37, 87));
+        check(amount(3000, 5000), amount(0, 0), amount(6000, 10000), (50, 100));
+        check(amount(3000, 5000), amount(3000, 5000), amount(10000, 20000), (45, 95));
+        check(amount(6000, 0), amount(0, 0), amount(4000, 10000), (50, 50));
+        check(amount(1000, 0), amount(0, 0), amount(4000, 0), (75, 100));
+        check(amount(0, 0), amount(0, 0), amount(0, 0), (0, 100));
+    }
 }

@@ -1,13 +1,15 @@
 //! How evenly pods are spread over domains: zones, nodes, whatever a label names. Pure.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use setpoint::{LabelSelector, Labels, Metadata};
 use setpoint_placement::untolerated;
 
+use crate::alike::OnNodes;
 use crate::filter::{Check, Obstacle, REPELLING, may_be_on};
-use crate::ledger::{Ledger, NodeInfo, OnNodes};
-use crate::surroundings::{Surroundings, has_all};
+use crate::ledger::{Ledger, NodeInfo};
+use crate::surroundings::Surroundings;
 use crate::view::{Pod, SpreadConstraint};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -41,12 +43,12 @@ impl<'a> Spread<'a> {
         if spread.constraints.is_empty() {
             return None;
         }
-        for node in ledger.nodes().filter(|node| spread.has_all_keys(node)).collect::<Vec<_>>() {
-            for counted in &mut spread.constraints {
-                counted.count_node(pod, node);
-            }
+        let nodes: Vec<&NodeInfo> = ledger.nodes().filter(|node| spread.has_all_keys(node)).collect();
+        for counted in &mut spread.constraints {
+            let kin = Kin::selected_by(counted.constraint, pod, ledger);
+            nodes.iter().for_each(|node| counted.count_node(pod, node, &kin));
+            counted.find_least();
         }
-        spread.constraints.iter_mut().for_each(Counted::find_least);
         Some(spread)
     }
 
@@ -76,10 +78,10 @@ impl<'a> Spread<'a> {
 }
 
 impl Counted<'_> {
-    fn count_node(&mut self, pod: &Pod, node: &NodeInfo) {
+    fn count_node(&mut self, pod: &Pod, node: &NodeInfo, kin: &Kin<'_>) {
         if self.constraint.covers(pod, node) {
             let domain = node.labels.get(&self.constraint.topology_key).unwrap_or_default();
-            *self.by_domain.entry(domain.into()).or_default() += self.constraint.count_on(pod, node);
+            *self.by_domain.entry(domain.into()).or_default() += kin.on(&node.name);
         }
     }
 
@@ -125,12 +127,63 @@ impl SpreadConstraint {
             && self.match_label_keys.iter().all(|key| same(key))
     }
 
-    fn count_on(&self, pod: &Pod, node: &NodeInfo) -> i64 {
-        let everything = self.label_selector.as_ref().is_some_and(LabelSelector::is_empty);
-        if everything && self.match_label_keys.is_empty() {
-            return 0;
+    /// The same as selectors; none, if nobody is to be counted.
+    fn selectors(&self, of: &Metadata) -> Vec<LabelSelector> {
+        let Some(selector) = &self.label_selector else { return Vec::new() };
+        let keys = self.match_label_keys.iter();
+        let same = keys.filter_map(|key| Some((&**key, of.labels.get(key)?)));
+        let same = LabelSelector { match_labels: same.collect(), ..LabelSelector::default() };
+        [selector.clone(), same].into_iter().filter(|selector| !selector.is_empty()).collect()
+    }
+}
+
+/// Where the pods are that one is to be spread together with.
+enum Kin<'a> {
+    /// As they are counted all the time.
+    Known(Vec<&'a OnNodes>),
+    /// As they had to be counted.
+    Counted(OnNodes),
+}
+
+impl<'a> Kin<'a> {
+    fn selected_by(constraint: &SpreadConstraint, pod: &Pod, ledger: &'a Ledger) -> Self {
+        Self::of(&constraint.selectors(pod.meta()), pod, ledger)
+    }
+
+    /// The pods of a pod's namespace that all of these match; nobody, if there are none.
+    fn of(selectors: &[LabelSelector], pod: &Pod, ledger: &'a Ledger) -> Self {
+        if selectors.is_empty() {
+            return Self::Known(Vec::new());
         }
-        staying(pod, node).filter(|labels| self.selects(pod.meta(), labels)).count() as i64
+        let namespace = pod.meta().namespace.as_deref().unwrap_or_default();
+        let selected = |labels: &&Labels| selectors.iter().all(|selector| selector.matches(labels));
+        ledger.alike.selected(namespace, selectors).map_or_else(
+            || {
+                let counts = ledger
+                    .nodes()
+                    .map(|node| (node.name.clone(), staying(pod, node).filter(selected).count()));
+                Self::Counted(counts.collect())
+            },
+            Self::Known,
+        )
+    }
+
+    fn on(&self, node: &str) -> i64 {
+        let count = |on_nodes: &OnNodes| on_nodes.get(node).copied().unwrap_or(0) as i64;
+        match self {
+            Self::Known(groups) => groups.iter().map(|group| count(group)).sum(),
+            Self::Counted(on_nodes) => count(on_nodes),
+        }
+    }
+
+    /// The nodes that have any, and how many; a node may come more than once.
+    fn places(&self) -> impl Iterator<Item = (&str, i64)> {
+        let (known, counted) = match self {
+            Self::Known(groups) => (&groups[..], None),
+            Self::Counted(on_nodes) => (&[][..], Some(on_nodes)),
+        };
+        let all = known.iter().copied().chain(counted);
+        all.flat_map(|on_nodes| on_nodes.iter().map(|(node, count)| (node.as_str(), *count as i64)))
     }
 }
 
@@ -145,49 +198,14 @@ fn staying<'a>(pod: &'a Pod, node: &'a NodeInfo) -> impl Iterator<Item = &'a Lab
 struct Preference<'a> {
     key: &'a str,
     max_skew: i64,
-    of: Kin<'a>,
-}
-
-/// The pods that one is to be spread together with.
-enum Kin<'a> {
-    /// Those that a constraint of its own selects.
-    Selected(&'a SpreadConstraint),
-    /// Those of its controller, which are counted as they come and go; nowhere yet, if there are none.
-    Replicas(Option<&'a OnNodes>),
-    /// Those of its Services.
-    Served(Vec<Labels>),
+    /// The constraint that says so, if it is the pod's own.
+    constraint: Option<&'a SpreadConstraint>,
+    kin: Rc<Kin<'a>>,
 }
 
 impl Preference<'_> {
-    fn count_on(&self, pod: &Pod, node: &NodeInfo) -> i64 {
-        match &self.of {
-            Kin::Selected(constraint) => constraint.count_on(pod, node),
-            Kin::Replicas(on_nodes) => {
-                on_nodes.and_then(|on_nodes| on_nodes.get(&node.name)).copied().unwrap_or(0) as i64
-            }
-            Kin::Served(selectors) => {
-                let served = |labels: &&Labels| selectors.iter().all(|selector| has_all(labels, selector));
-                staying(pod, node).filter(served).count() as i64
-            }
-        }
-    }
-
     fn covers(&self, pod: &Pod, node: &NodeInfo) -> bool {
-        match &self.of {
-            Kin::Selected(constraint) => constraint.covers(pod, node),
-            _ => may_be_on(&pod.spec, node),
-        }
-    }
-
-    /// The nodes that may have any of these pods.
-    fn nodes<'l>(&'l self, ledger: &'l Ledger) -> Box<dyn Iterator<Item = &'l NodeInfo> + 'l> {
-        match &self.of {
-            Kin::Replicas(on_nodes) => {
-                let names = on_nodes.iter().flat_map(|on_nodes| on_nodes.keys());
-                Box::new(names.filter_map(|name| ledger.node(name)))
-            }
-            _ => Box::new(ledger.nodes()),
-        }
+        self.constraint.map_or_else(|| may_be_on(&pod.spec, node), |own| own.covers(pod, node))
     }
 }
 
@@ -199,7 +217,8 @@ pub(crate) fn scores(
     surroundings: &Surroundings,
 ) -> Option<Vec<i64>> {
     let own = !pod.spec.topology_spread_constraints.is_empty();
-    let preferences = if own { preferences_of(pod) } else { default_preferences(pod, ledger, surroundings) };
+    let preferences =
+        if own { preferences_of(pod, ledger) } else { default_preferences(pod, ledger, surroundings) };
     if preferences.is_empty() {
         return None;
     }
@@ -215,11 +234,11 @@ pub(crate) fn scores(
         if !by_node {
             let counted = candidates.iter().filter(|node| counts_for(node));
             by_domain.extend(counted.map(|node| (node.labels.get(preference.key).unwrap_or_default(), 0)));
-            for node in
-                preference.nodes(ledger).filter(|node| counts_for(node) && preference.covers(pod, node))
-            {
+            for (node, there) in preference.kin.places() {
+                let counted = |node: &&NodeInfo| counts_for(node) && preference.covers(pod, node);
+                let Some(node) = ledger.node(node).filter(counted) else { continue };
                 if let Some(count) = by_domain.get_mut(node.labels.get(preference.key).unwrap_or_default()) {
-                    *count += preference.count_on(pod, node);
+                    *count += there;
                 }
             }
         }
@@ -228,37 +247,35 @@ pub(crate) fn scores(
         let weight = ((domains + 2) as f64).ln();
         for (score, node) in scores.iter_mut().zip(candidates) {
             let (Some(score), Some(domain)) = (score, node.labels.get(preference.key)) else { continue };
-            let count = if by_node { preference.count_on(pod, node) } else { by_domain[domain] };
+            let count = if by_node { preference.kin.on(&node.name) } else { by_domain[domain] };
             *score += count as f64 * weight + (preference.max_skew - 1) as f64;
         }
     }
     Some(fewest_first(&scores.into_iter().map(|score| score.map(|s| s.round() as i64)).collect::<Vec<_>>()))
 }
 
-fn preferences_of(pod: &Pod) -> Vec<Preference<'_>> {
-    let soft = constraints(pod, "ScheduleAnyway");
-    soft.map(|soft| Preference { key: &soft.topology_key, max_skew: soft.max_skew, of: Kin::Selected(soft) })
-        .collect()
+fn preferences_of<'a>(pod: &'a Pod, ledger: &'a Ledger) -> Vec<Preference<'a>> {
+    let soft = constraints(pod, "ScheduleAnyway").map(|soft| Preference {
+        key: &soft.topology_key,
+        max_skew: soft.max_skew,
+        constraint: Some(soft),
+        kin: Rc::new(Kin::selected_by(soft, pod, ledger)),
+    });
+    soft.collect()
 }
 
-/// Replicas of a controller are those that it owns; of pods without one the Services decide.
+/// Pods are spread with those that their Services and their controller select.
 fn default_preferences<'a>(
     pod: &Pod,
     ledger: &'a Ledger,
     surroundings: &Surroundings,
 ) -> Vec<Preference<'a>> {
-    let replicated = |kind: &str| matches!(kind, "ReplicaSet" | "ReplicationController" | "StatefulSet");
-    let owner = pod.meta().controller().filter(|owner| replicated(&owner.kind));
-    let of = |key, max_skew, of| Preference { key, max_skew, of };
-    if let Some(owner) = owner {
-        let on_nodes = ledger.replicas(&owner.uid);
-        return BY_DEFAULT.map(|(key, skew)| of(key, skew, Kin::Replicas(on_nodes))).into();
-    }
-    let served = surroundings.selectors_for(pod);
-    if served.is_empty() {
+    let selectors = surroundings.selectors_for(pod);
+    if selectors.is_empty() {
         return Vec::new();
     }
-    BY_DEFAULT.map(|(key, skew)| of(key, skew, Kin::Served(served.clone()))).into()
+    let kin = Rc::new(Kin::of(&selectors, pod, ledger));
+    BY_DEFAULT.map(|(key, max_skew)| Preference { key, max_skew, constraint: None, kin: kin.clone() }).into()
 }
 
 /// The emptier, the better; what is not scored is worst.

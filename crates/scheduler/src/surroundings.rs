@@ -1,10 +1,13 @@
-//! What else decides where pods go: namespaces, Services, disruption budgets, volumes and devices, as the caches show them.
+//! What else decides where pods go: namespaces, Services and controllers, disruption budgets, volumes and devices, as the caches show them.
 
-use setpoint::{Context, Informer, Key, Labels, Lister};
+use setpoint::object::OwnerRef;
+use setpoint::{Context, Informer, Key, LabelSelector, Labels, Lister};
 
 use crate::Settings;
 use crate::devices::{DeviceCaches, DeviceSources};
-use crate::view::{BudgetView, NamespaceView, Pod, ServiceView};
+use crate::view::{
+    BudgetView, NamespaceView, Pod, ReplicaSetView, ReplicationControllerView, ServiceView, StatefulSetView,
+};
 use crate::volumes::{VolumeCaches, VolumeSources};
 
 /// Reads what is neither pod nor node.
@@ -12,6 +15,9 @@ use crate::volumes::{VolumeCaches, VolumeSources};
 pub(crate) struct Surroundings {
     pub(crate) namespaces: Lister<NamespaceView>,
     pub(crate) services: Lister<ServiceView>,
+    pub(crate) replica_sets: Lister<ReplicaSetView>,
+    pub(crate) stateful_sets: Lister<StatefulSetView>,
+    pub(crate) replication_controllers: Lister<ReplicationControllerView>,
     pub(crate) budgets: Lister<BudgetView>,
     pub(crate) volumes: VolumeCaches,
     pub(crate) devices: DeviceCaches,
@@ -21,6 +27,9 @@ pub(crate) struct Surroundings {
 pub(crate) struct Sources {
     namespaces: Informer,
     services: Informer,
+    replica_sets: Informer,
+    stateful_sets: Informer,
+    replication_controllers: Informer,
     budgets: Informer,
     pub(crate) volumes: VolumeSources,
     pub(crate) devices: DeviceSources,
@@ -31,6 +40,9 @@ impl Sources {
         Self {
             namespaces: context.informers.of::<NamespaceView>(),
             services: context.informers.of::<ServiceView>(),
+            replica_sets: context.informers.of::<ReplicaSetView>(),
+            stateful_sets: context.informers.of::<StatefulSetView>(),
+            replication_controllers: context.informers.of::<ReplicationControllerView>(),
             budgets: context.informers.of::<BudgetView>(),
             volumes: VolumeSources::of(context),
             devices: DeviceSources::of(context, settings.device_taints),
@@ -39,13 +51,17 @@ impl Sources {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Informer> {
         let others = self.volumes.all().into_iter().chain(self.devices.all());
-        [&self.namespaces, &self.services, &self.budgets].into_iter().chain(others)
+        let controllers = [&self.replica_sets, &self.stateful_sets, &self.replication_controllers];
+        [&self.namespaces, &self.services, &self.budgets].into_iter().chain(controllers).chain(others)
     }
 
     pub(crate) fn surroundings(&self) -> Surroundings {
         Surroundings {
             namespaces: self.namespaces.lister(),
             services: self.services.lister(),
+            replica_sets: self.replica_sets.lister(),
+            stateful_sets: self.stateful_sets.lister(),
+            replication_controllers: self.replication_controllers.lister(),
             budgets: self.budgets.lister(),
             volumes: self.volumes.caches(),
             devices: self.devices.caches(),
@@ -60,18 +76,35 @@ impl Surroundings {
         found.map(|object| object.meta().labels.clone()).unwrap_or_default()
     }
 
-    /// What the Services of a pod select by. A Service without a selector stands for no pod.
-    pub(crate) fn selectors_for(&self, pod: &Pod) -> Vec<Labels> {
-        let labels = &pod.meta().labels;
+    /// What the Services that stand for a pod, and the controller that it belongs to, select by: pods that all of it
+    /// matches are its like. What selects everything tells nothing.
+    pub(crate) fn selectors_for(&self, pod: &Pod) -> Vec<LabelSelector> {
         let services = self.services.list(pod.meta().namespace.as_deref()).unwrap_or_default();
-        let selectors = services.iter().filter_map(|service| service.spec.selector.as_ref());
-        selectors.filter(|selector| has_all(labels, selector)).cloned().collect()
+        let by_labels =
+            |labels: &Labels| LabelSelector { match_labels: labels.clone(), ..LabelSelector::default() };
+        // A Service without a selector stands for no pod.
+        let selectors = services.iter().filter_map(|service| service.spec.selector.as_ref()).map(by_labels);
+        let mut selectors: Vec<LabelSelector> =
+            selectors.filter(|selector| selector.matches(&pod.meta().labels)).collect();
+        let controller = pod.meta().controller();
+        selectors
+            .extend(controller.and_then(|owner| self.selector_of(owner, &pod.key().sibling(&*owner.name))));
+        selectors.retain(|selector| !selector.is_empty());
+        selectors
     }
-}
 
-/// Whether labels have all that is selected by.
-pub(crate) fn has_all(labels: &Labels, selector: &Labels) -> bool {
-    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    /// What a controller that keeps replicas selects by.
+    fn selector_of(&self, owner: &OwnerRef, key: &Key) -> Option<LabelSelector> {
+        match (&*owner.api_version, &*owner.kind) {
+            ("apps/v1", "ReplicaSet") => Some(self.replica_sets.get(key).ok()??.spec.selector.clone()),
+            ("apps/v1", "StatefulSet") => Some(self.stateful_sets.get(key).ok()??.spec.selector.clone()),
+            ("v1", "ReplicationController") => {
+                let match_labels = self.replication_controllers.get(key).ok()??.spec.selector.clone();
+                Some(LabelSelector { match_labels, ..LabelSelector::default() })
+            }
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +118,9 @@ impl Surroundings {
         Self {
             namespaces: Lister::fixed(namespaces),
             services: Lister::fixed(services),
+            replica_sets: Lister::fixed([]),
+            stateful_sets: Lister::fixed([]),
+            replication_controllers: Lister::fixed([]),
             budgets: Lister::fixed(budgets),
             volumes: VolumeCaches::fixed(Vec::new(), Vec::new(), Vec::new()),
             devices: DeviceCaches::fixed(Vec::new(), Vec::new(), Vec::new()),

@@ -36,12 +36,15 @@ pub(crate) struct PodSpec {
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
     pub(crate) overhead: Requests,
+    /// What the pod asks for as a whole.
+    pub(crate) resources: Requirements,
     pub(crate) resource_claims: Vec<PodClaim>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Container {
+    pub(crate) name: Box<str>,
     pub(crate) image: String,
     pub(crate) resources: Requirements,
     pub(crate) ports: Vec<Port>,
@@ -110,6 +113,32 @@ pub(crate) struct PodStatus {
     pub(crate) start_time: Option<Timestamp>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) resource_claim_statuses: Vec<PodClaimStatus>,
+    pub(crate) container_statuses: Resized,
+    pub(crate) init_container_statuses: Resized,
+}
+
+/// The condition of a pod that has not got yet what it asks for.
+pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
+
+/// The containers of which the node says what they have: most nodes say so only of those that were resized.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Resized(pub(crate) Vec<ResizedContainer>);
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ResizedContainer {
+    pub(crate) name: Box<str>,
+    pub(crate) resources: Option<Requirements>,
+    pub(crate) allocated_resources: Requests,
+}
+
+impl<'de> Deserialize<'de> for Resized {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut all = Vec::<ResizedContainer>::deserialize(deserializer)?;
+        all.retain(|container| container.resources.is_some());
+        all.shrink_to_fit();
+        Ok(Self(all))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -172,6 +201,43 @@ setpoint::view!(ServiceView of k8s_openapi::api::core::v1::Service);
 #[serde(default)]
 pub(crate) struct ServiceSpec {
     pub(crate) selector: Option<setpoint::Labels>,
+}
+
+/// A controller that keeps replicas: whose they are.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReplicaSetView {
+    pub(crate) spec: Selecting,
+}
+
+setpoint::view!(ReplicaSetView of k8s_openapi::api::apps::v1::ReplicaSet);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StatefulSetView {
+    pub(crate) spec: Selecting,
+}
+
+setpoint::view!(StatefulSetView of k8s_openapi::api::apps::v1::StatefulSet);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Selecting {
+    pub(crate) selector: LabelSelector,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReplicationControllerView {
+    pub(crate) spec: SelectingByLabels,
+}
+
+setpoint::view!(ReplicationControllerView of k8s_openapi::api::core::v1::ReplicationController);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct SelectingByLabels {
+    pub(crate) selector: setpoint::Labels,
 }
 
 /// A disruption budget.

@@ -734,3 +734,77 @@ fn a_volume_of_a_plugin_of_old_is_attached_by_the_driver_that_took_over() {
         assert_eq!(spec.source.persistent_volume_name.as_deref(), Some("v"));
     });
 }
+
+/// A node with four cpus that nobody plays.
+async fn lone_node(cluster: &Running) {
+    let size = json!({"cpu": "4", "memory": "8Gi", "pods": "10"});
+    let metadata = json!({"name": "n", "labels": {"kubernetes.io/hostname": "n"}});
+    let status = json!({"capacity": &size, "allocatable": &size});
+    cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})).await;
+}
+
+/// A pod that wants so many cpus, wherever they are.
+fn hungry(name: &str, cpus: u32, labels: Value, more: Value) -> Value {
+    let resources = json!({"requests": {"cpu": cpus.to_string()}});
+    let mut spec = json!({
+        "containers": [{"name": "c", "image": "i", "resources": resources}],
+        "terminationGracePeriodSeconds": 300, "tolerations": [{"operator": "Exists"}],
+    });
+    merge(&mut spec, more);
+    pod(name, labels, spec)
+}
+
+fn has_node(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+}
+
+fn fits_nowhere(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    conditions.iter().any(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"))
+}
+
+#[test]
+fn room_that_was_kept_for_a_pod_is_free_when_the_pod_goes() {
+    TestCluster::new().controllers(&[]).scheduler().run(async |cluster| {
+        account(cluster).await;
+        lone_node(cluster).await;
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 10});
+        cluster.create(class).await;
+        cluster.create(hungry("victim", 3, json!({}), json!({}))).await;
+        cluster.until(&key("victim"), has_node).await;
+        cluster.create(hungry("high", 3, json!({}), json!({"priorityClassName": "high"}))).await;
+        let promised = |pod: &Pod| {
+            pod.status.as_ref().is_some_and(|status| status.nominated_node_name.as_deref() == Some("n"))
+        };
+        cluster.until(&key("high"), promised).await;
+        cluster.create(hungry("small", 1, json!({}), json!({}))).await;
+        cluster.until(&key("small"), fits_nowhere).await;
+        pods(cluster).delete("high", &DeleteParams::default()).await.expect("a pod");
+        cluster.until(&key("small"), has_node).await;
+    });
+}
+
+#[test]
+fn a_pod_that_waits_gets_its_node_when_another_changes_its_labels_or_its_size() {
+    TestCluster::new().controllers(&[]).scheduler().run(async |cluster| {
+        account(cluster).await;
+        lone_node(cluster).await;
+        cluster.create(hungry("first", 3, json!({"app": "a"}), json!({}))).await;
+        cluster.until(&key("first"), has_node).await;
+        let term =
+            json!({"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"});
+        let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        cluster.create(hungry("apart", 1, json!({}), json!({"affinity": apart}))).await;
+        cluster.until(&key("apart"), fits_nowhere).await;
+        cluster.create(hungry("large", 2, json!({}), json!({}))).await;
+        cluster.until(&key("large"), fits_nowhere).await;
+        let relabel = Patch::Merge(json!({"metadata": {"labels": {"app": "b"}}}));
+        pods(cluster).patch("first", &PatchParams::default(), &relabel).await.expect("a pod");
+        cluster.until(&key("apart"), has_node).await;
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
+        let shrink = Patch::Strategic(json!({"spec": {"containers": [container]}}));
+        let (pods, params) = (pods(cluster), PatchParams::default());
+        pods.patch_subresource("resize", "first", &params, &shrink).await.expect("a pod");
+        cluster.until(&key("large"), has_node).await;
+    });
+}

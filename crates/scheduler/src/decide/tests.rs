@@ -124,21 +124,61 @@ fn an_assumed_pod_takes_its_room_at_once() {
     assert_eq!(one.place(json!({}), wants("1")).expect("it fits"), "a");
 }
 
+/// A cluster of three nodes with a ReplicaSet `r` that selects `app: r`.
+fn with_replica_set() -> Cluster {
+    let mut cluster = Cluster::of_three();
+    let set = object(json!({"metadata": {"name": "r", "namespace": "default"},
+                            "spec": {"selector": {"matchLabels": {"app": "r"}}}}));
+    cluster.surroundings.replica_sets = setpoint::Lister::fixed([set]);
+    cluster
+}
+
+/// Where a new pod of the ReplicaSet goes, and goes there.
+fn place_replica(cluster: &mut Cluster, uid: &str) -> String {
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
+    let metadata = json!({"name": uid, "namespace": "default", "uid": uid, "labels": {"app": "r"}, "ownerReferences": [owner]});
+    let pod = Pod::new(object(json!({"metadata": metadata, "spec": wants("1m")}))).expect("a pod");
+    let Decision::Bind { node } = cluster.decide(&pod) else { panic!("it fits") };
+    cluster.ledger.assume(&pod, &node);
+    node
+}
+
 #[test]
 fn replicas_of_a_controller_are_spread_over_nodes_and_zones() {
-    let mut cluster = Cluster::of_three();
-    let mut chosen = Vec::new();
-    for index in 0..3 {
-        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
-        let pod = json!({"metadata": {"name": "p", "uid": format!("u{index}"), "ownerReferences": [owner]},
-                         "spec": wants("1m")});
-        let pod = Pod::new(object(pod)).expect("a pod");
-        let Decision::Bind { node } = cluster.decide(&pod) else { panic!("it fits") };
-        cluster.ledger.assume(&pod, &node);
-        chosen.push(node);
-    }
+    let mut cluster = with_replica_set();
+    let chosen: Vec<String> = ["a", "b", "c"].iter().map(|uid| place_replica(&mut cluster, uid)).collect();
     assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), 3, "{chosen:?}");
     assert!(chosen[..2].contains(&"n2".to_owned()), "the second goes to the other zone: {chosen:?}");
+}
+
+#[test]
+fn replicas_are_spread_with_all_pods_that_their_controller_selects() {
+    let mut cluster = with_replica_set();
+    for _ in 0..2 {
+        cluster.there("n0", json!({"app": "r"}), wants("1m"));
+        cluster.there("n2", json!({"app": "r"}), wants("1m"));
+    }
+    assert_eq!(place_replica(&mut cluster, "a"), "n1", "whoever the others belong to");
+}
+
+#[test]
+fn a_pod_counts_for_spreading_once_it_has_the_labels_and_while_it_stays() {
+    let mut cluster = with_replica_set();
+    let put = |cluster: &mut Cluster, uid: &str, on: &str, app: &str, deleted: Value| {
+        let metadata = json!({"name": uid, "namespace": "default", "uid": uid, "labels": {"app": app}, "deletionTimestamp": deleted});
+        let pod = json!({"metadata": metadata, "spec": {"nodeName": on}});
+        cluster.ledger.put_pod(&Pod::new(object(pod)).expect("a pod"));
+    };
+    put(&mut cluster, "x", "n2", "other", json!(null));
+    for _ in 0..3 {
+        put(&mut cluster, "x", "n2", "r", json!(null));
+    }
+    put(&mut cluster, "y", "n0", "r", json!(null));
+    put(&mut cluster, "y", "n0", "r", json!("2025-01-01T00:00:00Z"));
+    assert_ne!(place_replica(&mut cluster, "a"), "n2", "the only one that counts is there");
+    assert!(cluster.ledger.remove_pod("x"));
+    assert_eq!(place_replica(&mut cluster, "b"), "n2", "nobody is left there");
 }
 
 #[test]

@@ -79,6 +79,9 @@ struct At {
     /// Of a request with a choice, once it is chosen.
     alternative: Option<usize>,
     device: usize,
+    /// The offers before this one have been tried for the devices before: the same devices in another order would
+    /// lead nowhere either.
+    from: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -188,7 +191,7 @@ impl Search<'_> {
     }
 
     fn take_any(&mut self, at: At, alternative: usize, ask: &Ask<'_>) -> Result<Step, Stop> {
-        for index in 0..self.offers.len() {
+        for index in at.from..self.offers.len() {
             let pool = &self.pools[self.offers[index].pool];
             if let Some(twice) = pool.twice {
                 let name = pool.name;
@@ -200,7 +203,7 @@ impl Search<'_> {
             {
                 continue;
             }
-            let next = self.go_on(At { device: at.device + 1, ..at })?;
+            let next = self.go_on(At { device: at.device + 1, from: index + 1, ..at })?;
             if next == Step::Done {
                 return Ok(next);
             }

@@ -387,3 +387,17 @@ fn devices_with_taints_that_are_not_tolerated_cannot_be_had() {
     world.caches = world.caches.tainted_by(vec![], vec![]);
     assert_eq!(world.obstacles(&pod(&["c"])).expect("it can fit"), [NOT_ALL, NOT_ALL]);
 }
+
+#[test]
+fn the_same_devices_are_not_tried_in_every_order() {
+    let many: Vec<Value> = (0..12).map(|slot| device(&format!("a{slot}"), "a", slot)).collect();
+    let world = World::of(
+        vec![wants(json!({"count": 13}))],
+        vec![
+            slice("m", json!({"nodeName": "m"}), 1, &many),
+            slice("n", json!({"nodeName": "n"}), 1, &many[..2]),
+        ],
+    );
+    let found = world.obstacles(&pod(&["c"])).expect("it is asked about nodes");
+    assert_eq!(found, ["cannot allocate all claims", "cannot allocate all claims"].map(str::to_owned));
+}

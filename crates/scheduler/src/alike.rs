@@ -1,0 +1,205 @@
+//! Which pods are alike, and on which nodes they are: what spreading asks about.
+//!
+//! Pods of one namespace with the same labels are counted together, per node, as they come and go. So to find the
+//! pods that selectors mean costs as much as there are different labels, however many pods have them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use setpoint::{LabelSelector, Labels, Metadata};
+
+use crate::ledger::decrement;
+
+/// Labels that no two pods of a controller have in common: with them every pod would stand for itself alone.
+const OF_ONE_POD: [&str; 3] = [
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "statefulset.kubernetes.io/pod-name",
+];
+
+/// How many of certain pods are on a node, by its name.
+pub(crate) type OnNodes = BTreeMap<String, usize>;
+
+/// The pods that have a node and stay there. Bounded by the number of pods.
+#[derive(Default)]
+pub(crate) struct Alike {
+    by_namespace: BTreeMap<Box<str>, Namespace>,
+    /// The number of the next group.
+    next: usize,
+}
+
+#[derive(Default)]
+struct Namespace {
+    /// Pods with the same labels.
+    groups: BTreeMap<usize, Group>,
+    by_labels: BTreeMap<Labels, usize>,
+    /// The groups that have a label: by key, then value.
+    by_label: BTreeMap<Box<str>, BTreeMap<Box<str>, BTreeSet<usize>>>,
+}
+
+struct Group {
+    labels: Labels,
+    on_nodes: OnNodes,
+}
+
+impl Alike {
+    /// A pod has come to a node; one that is on its way out is not counted.
+    pub(crate) fn stay(&mut self, pod: &Metadata, node: &str) {
+        if pod.is_being_deleted() {
+            return;
+        }
+        let namespace = pod.namespace.as_deref().unwrap_or_default();
+        if !self.by_namespace.contains_key(namespace) {
+            self.by_namespace.insert(namespace.into(), Namespace::default());
+        }
+        let Some(namespace) = self.by_namespace.get_mut(namespace) else { return };
+        let on_nodes = match shared(&pod.labels) {
+            None => namespace.group(&pod.labels, &mut self.next),
+            Some(shared) => namespace.group(&shared, &mut self.next),
+        };
+        match on_nodes.get_mut(node) {
+            Some(count) => *count += 1,
+            None => _ = on_nodes.insert(node.to_owned(), 1),
+        }
+    }
+
+    /// A pod that was counted, or was on its way out, has left a node.
+    pub(crate) fn leave(&mut self, pod: &Metadata, node: &str) {
+        if pod.is_being_deleted() {
+            return;
+        }
+        let name = pod.namespace.as_deref().unwrap_or_default();
+        let Some(namespace) = self.by_namespace.get_mut(name) else { return };
+        let stripped = shared(&pod.labels);
+        namespace.remove(stripped.as_ref().unwrap_or(&pod.labels), node);
+        if namespace.groups.is_empty() {
+            self.by_namespace.remove(name);
+        }
+    }
+
+    /// Where the pods of a namespace are that all of these selectors match. Nothing, if they ask for a label that
+    /// tells alike pods apart: then every pod has to be looked at.
+    pub(crate) fn selected(&self, namespace: &str, selectors: &[LabelSelector]) -> Option<Vec<&OnNodes>> {
+        if selectors.iter().any(asks_for_one) {
+            return None;
+        }
+        let Some(namespace) = self.by_namespace.get(namespace) else { return Some(Vec::new()) };
+        let meant = |group: &&Group| selectors.iter().all(|selector| selector.matches(&group.labels));
+        Some(match namespace.fewest(selectors) {
+            Some(few) => {
+                let few = few.into_iter().flatten().filter_map(|number| namespace.groups.get(number));
+                few.filter(meant).map(|group| &group.on_nodes).collect()
+            }
+            None => namespace.groups.values().filter(meant).map(|group| &group.on_nodes).collect(),
+        })
+    }
+}
+
+impl Namespace {
+    fn group(&mut self, labels: &Labels, next: &mut usize) -> &mut OnNodes {
+        let number = match self.by_labels.get(labels) {
+            Some(number) => *number,
+            None => {
+                *next += 1;
+                self.by_labels.insert(labels.clone(), *next);
+                for (key, value) in labels.iter() {
+                    let values = self.by_label.entry(key.into()).or_default();
+                    values.entry(value.into()).or_default().insert(*next);
+                }
+                *next
+            }
+        };
+        let new = || Group { labels: labels.clone(), on_nodes: OnNodes::new() };
+        &mut self.groups.entry(number).or_insert_with(new).on_nodes
+    }
+
+    fn remove(&mut self, labels: &Labels, node: &str) {
+        let Some(number) = self.by_labels.get(labels).copied() else { return };
+        let Some(group) = self.groups.get_mut(&number) else { return };
+        decrement(&mut group.on_nodes, node);
+        if !group.on_nodes.is_empty() {
+            return;
+        }
+        self.groups.remove(&number);
+        self.by_labels.remove(labels);
+        for (key, value) in labels.iter() {
+            let Some(values) = self.by_label.get_mut(key) else { continue };
+            if let Some(groups) = values.get_mut(value) {
+                groups.remove(&number);
+                if groups.is_empty() {
+                    values.remove(value);
+                }
+            }
+            if values.is_empty() {
+                self.by_label.remove(key);
+            }
+        }
+    }
+
+    /// The groups that have the rarest of the labels that are asked for; nothing, if none is. `Some(None)` if no pod
+    /// has it.
+    fn fewest(&self, selectors: &[LabelSelector]) -> Option<Option<&BTreeSet<usize>>> {
+        let labels = selectors.iter().flat_map(|selector| selector.match_labels.iter());
+        let groups = labels.map(|(key, value)| self.by_label.get(key).and_then(|values| values.get(value)));
+        groups.min_by_key(|groups| groups.map_or(0, BTreeSet::len))
+    }
+}
+
+/// The labels that a pod may have in common with others, if those are not all it has.
+fn shared(labels: &Labels) -> Option<Labels> {
+    let own = |key: &str| OF_ONE_POD.contains(&key);
+    labels.iter().any(|(key, _)| own(key)).then(|| labels.iter().filter(|(key, _)| !own(key)).collect())
+}
+
+fn asks_for_one(selector: &LabelSelector) -> bool {
+    let mut keys = selector.match_labels.iter().map(|(key, _)| key);
+    let mut further = selector.match_expressions.iter().map(|requirement| &*requirement.key);
+    keys.any(|key| OF_ONE_POD.contains(&key)) || further.any(|key| OF_ONE_POD.contains(&key))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use setpoint::Object;
+
+    use super::*;
+
+    fn pod(namespace: &str, labels: Value) -> Object {
+        let metadata = json!({"name": "p", "namespace": namespace, "labels": labels});
+        Object::from_json(json!({"metadata": metadata}).to_string().into()).expect("a pod")
+    }
+
+    fn count(alike: &Alike, selectors: Value) -> Option<usize> {
+        let selectors: Vec<LabelSelector> = serde_json::from_value(selectors).expect("selectors");
+        let found = alike.selected("ns", &selectors)?;
+        Some(found.iter().flat_map(|on_nodes| on_nodes.values()).sum())
+    }
+
+    #[test]
+    fn pods_are_found_by_what_selectors_ask_of_their_labels() {
+        let mut alike = Alike::default();
+        let pods = [
+            (pod("ns", json!({"app": "a", "tier": "web"})), "n0"),
+            (pod("ns", json!({"app": "a", "tier": "db"})), "n1"),
+            (pod("ns", json!({"app": "b", "apps.kubernetes.io/pod-index": "0"})), "n0"),
+            (pod("ns", json!({"app": "b", "apps.kubernetes.io/pod-index": "1"})), "n0"),
+            (pod("other", json!({"app": "a"})), "n0"),
+        ];
+        pods.iter().for_each(|(pod, node)| alike.stay(pod.meta(), node));
+        let check = |alike: &Alike, selectors: Value, expected: Option<usize>| {
+            assert_eq!(count(alike, selectors.clone()), expected, "{selectors}");
+        };
+        let app = |app: &str| json!({"matchLabels": {"app": app}});
+        check(&alike, json!([app("a")]), Some(2));
+        check(&alike, json!([app("b")]), Some(2));
+        check(&alike, json!([app("c")]), Some(0));
+        check(&alike, json!([app("a"), {"matchLabels": {"tier": "db"}}]), Some(1));
+        check(&alike, json!([app("a"), app("b")]), Some(0));
+        let exists = json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]});
+        check(&alike, json!([exists]), Some(2));
+        check(&alike, json!([{"matchLabels": {"apps.kubernetes.io/pod-index": "0"}}]), None);
+        for (pod, node) in &pods {
+            alike.leave(pod.meta(), node);
+        }
+        assert!(alike.by_namespace.is_empty(), "nothing is left of pods that are gone");
+    }
+}

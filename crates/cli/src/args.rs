@@ -58,6 +58,9 @@ pub(crate) struct Up {
     /// How many simulated nodes there are.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(crate) nodes: usize,
+    /// How many zones the simulated nodes are spread over, one after the other.
+    #[arg(long, default_value = "3", value_name = "N")]
+    pub(crate) zones: std::num::NonZeroUsize,
     /// Where the kubeconfig is written.
     #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,

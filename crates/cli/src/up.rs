@@ -54,6 +54,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         controller_options: options(&arguments, &credentials)?,
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
+        zones: arguments.zones.get(),
+        talkative_nodes: true,
         own: Vec::new(),
     };
     if arguments.default_storage_class {

@@ -25,6 +25,10 @@ pub struct Parts {
     pub scheduler: bool,
     /// Simulated nodes; 0 for none.
     pub nodes: usize,
+    /// How many zones the simulated nodes are spread over; 0 for the usual three.
+    pub zones: usize,
+    /// Whether simulated nodes tell by events what goes as it should, too, as kubelets do.
+    pub talkative_nodes: bool,
     /// Controllers that are not of this workspace.
     pub own: Vec<Build>,
 }
@@ -35,6 +39,9 @@ impl Parts {
         setpoint_scheduler::Settings { device_taints: gates.on("DRADeviceTaints") }
     }
 }
+
+/// As many zones as most regions have.
+const USUAL_ZONES: usize = 3;
 
 /// A control plane in this process.
 #[derive(Clone)]
@@ -99,7 +106,13 @@ impl Cluster {
             runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
         }
         if parts.nodes > 0 {
-            let fleet = FleetOptions { nodes: parts.nodes, workers: NODE_WORKERS };
+            let zones = if parts.zones == 0 { USUAL_ZONES } else { parts.zones };
+            let fleet = FleetOptions {
+                nodes: parts.nodes,
+                zones,
+                talkative: parts.talkative_nodes,
+                workers: NODE_WORKERS,
+            };
             runnables.extend(setpoint_node::runnables(&context, fleet));
         }
         runnables.extend(parts.own.iter().flat_map(|build| build(&context)));

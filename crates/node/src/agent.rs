@@ -16,19 +16,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::address::{Addresses, Ranges};
 use crate::admission::{Host, Needs, Rejection, rejection, shortage};
-use crate::container::{CRASH_LOOP, PULL_FAILED, State};
 use crate::fleet::{Fleet, host_ip};
-use crate::lifecycle::{Obstacle, PodNow, Step, next, rejected};
+use crate::lifecycle::{Circumstances, Obstacle, PodNow, Step, next, rejected};
 use crate::outage::{NodeView, Outages};
+use crate::resize::{Resize, Sizes};
 use crate::sources::{self, Found, NeededBy, Source, SourceKind};
 use crate::status::{Place, status_patch};
+use crate::story::{Chatter, Told, told};
 use crate::view::PodView;
 use crate::{program, sub_path};
 
-/// How many simulated nodes there are, and how many of their pods are driven at once.
+/// How many simulated nodes there are, over how many zones they are spread, and how many of their pods are driven at
+/// once.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetOptions {
     pub nodes: usize,
+    pub zones: usize,
+    /// Whether they tell by events what goes as it should, too.
+    pub talkative: bool,
     pub workers: usize,
 }
 
@@ -36,9 +41,12 @@ pub struct FleetOptions {
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(122);
 
+/// A pod that does not get what it asks for asks again after so long.
+const RESIZE_AGAIN: Duration = Duration::from_secs(10);
+
 /// What a manager runs to simulate nodes: the heartbeats and the pods' agent.
 pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnable>> {
-    let fleet = Fleet::new(context.client.clone(), context.runtime.clone(), options.nodes);
+    let fleet = Fleet::new(context.client.clone(), context.runtime.clone(), options);
     let addresses = Arc::new(Mutex::new(Addresses::default()));
     let queue = Queue::new("node", &context.runtime);
     let pods = context.informers.of::<PodView>();
@@ -53,6 +61,7 @@ pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnab
         nodes: nodes.lister(),
         fleet: fleet.clone(),
         addresses,
+        chatter: options.talkative.then(Mutex::default),
     };
     let controller =
         Controller::new("node", queue, agent).workers(options.workers).waits_for(&pods).waits_for(&nodes);
@@ -104,6 +113,8 @@ struct Agent {
     nodes: Lister<NodeView>,
     fleet: Fleet,
     addresses: Arc<Mutex<Addresses>>,
+    /// How much is told of what goes as it should, if anything.
+    chatter: Option<Mutex<Chatter>>,
 }
 
 impl Reconciler for Agent {
@@ -120,7 +131,12 @@ impl Reconciler for Agent {
         }
         let lacking = self.obstacle(&pod).await?;
         let obstacle = lacking.as_ref().map(|(obstacle, _)| obstacle);
-        match next(pod.meta(), &pod, obstacle, self.clock.now()) {
+        let resize = self.resize(&pod)?;
+        let is_refused = matches!(resize, Some((Resize::Refused(_), _)));
+        let circumstances = Circumstances { obstacle, resize: resize.as_ref().map(|(resize, _)| resize) };
+        match next(pod.meta(), &pod, circumstances, self.clock.now()) {
+            Step::Rest if is_refused => Ok(Outcome::CheckAfter(RESIZE_AGAIN)),
+            Step::Wait(left) if is_refused => Ok(Outcome::CheckAfter(left.min(RESIZE_AGAIN))),
             Step::Rest if obstacle.is_some() => Ok(Outcome::CheckAfter(self.patience(&pod))),
             Step::Rest => Ok(Outcome::Settled),
             Step::Wait(left) => Ok(Outcome::CheckAfter(left)),
@@ -128,6 +144,10 @@ impl Reconciler for Agent {
                 for complaint in lacking.iter().flat_map(|(_, complaints)| complaints) {
                     let (reason, message) = complaint;
                     self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, &**message);
+                }
+                if let Some((Resize::Made { .. }, sizes)) = &resize {
+                    let (normal, story) = (EventType::Normal, sizes.story());
+                    self.recorder.event(&pod_kind(), pod.object(), normal, "ResizeCompleted", story);
                 }
                 self.tell(&pod, &next);
                 self.write(&pod, &next, node).await
@@ -156,23 +176,42 @@ impl Agent {
         if !is_new || pod.meta().is_being_deleted() || is_bound && !pod.object().mentions("\"requests\":{") {
             return Ok(None);
         }
-        let name = &*pod.spec.node_name;
-        let Some(node) = self.nodes.get(&Key::cluster(name))? else { return Ok(None) };
+        let Some(node) = self.nodes.get(&Key::cluster(&*pod.spec.node_name))? else { return Ok(None) };
+        let needs = pod.object().decode::<Needs>()?;
+        Ok(match is_bound {
+            true => shortage(&needs, &host(pod, &node, Vec::new())),
+            false => rejection(&needs, &host(pod, &node, self.others_beside(pod)?)),
+        })
+    }
+
+    /// What is on the node of a pod beside the pod.
+    fn others_beside(&self, pod: &Cached<PodView>) -> Result<Vec<Needs>, ReconcileError> {
         let is_there = |other: &&Cached<PodView>| {
             let ended = matches!(other.status.phase.as_str(), "Succeeded" | "Failed");
-            other.spec.node_name == name && !ended && other.status.start_time.is_some()
+            let itself = other.meta().uid == pod.meta().uid;
+            other.spec.node_name == pod.spec.node_name
+                && !ended
+                && !itself
+                && other.status.start_time.is_some()
         };
-        let others = if is_bound { Vec::new() } else { self.pods.list(None)? };
-        let others = others.iter().filter(is_there).map(|other| other.object().decode::<Needs>());
-        let host = Host {
-            name,
-            labels: &node.meta().labels,
-            taints: &node.spec.taints,
-            allocatable: Amount::of(&node.status.allocatable),
-            others: others.collect::<Result<_, _>>()?,
+        let all = self.pods.list(None)?;
+        let others = all.iter().filter(is_there).map(|other| other.object().decode::<Needs>());
+        Ok(others.collect::<Result<_, _>>()?)
+    }
+
+    /// What becomes of a change of what a pod that runs asks for. One that was never changed has what it asks for.
+    fn resize(&self, pod: &Cached<PodView>) -> Result<Option<(Resize, Sizes)>, ReconcileError> {
+        let runs = pod.status.phase == "Running" && !pod.meta().is_being_deleted();
+        let Some(sizes) = Sizes::of(pod.object()).filter(|_| runs && pod.meta().generation > 1) else {
+            return Ok(None);
         };
-        let needs = pod.object().decode::<Needs>()?;
-        Ok(if is_bound { shortage(&needs, &host) } else { rejection(&needs, &host) })
+        if !sizes.differ() {
+            return Ok(None);
+        }
+        let Some(node) = self.nodes.get(&Key::cluster(&*pod.spec.node_name))? else { return Ok(None) };
+        let resize =
+            sizes.resize(&pod.object().decode::<Needs>()?, &host(pod, &node, self.others_beside(pod)?));
+        Ok(resize.map(|resize| (resize, sizes)))
     }
 
     async fn reject(
@@ -238,23 +277,13 @@ impl Agent {
         Ok(source.complaint(pod.key().namespace().unwrap_or_default(), found.as_ref()))
     }
 
-    /// Tells what a kubelet tells about containers that do not come up.
+    /// Tells what has become of the containers, the more important things in any case.
     fn tell(&self, pod: &Cached<PodView>, next: &PodNow) {
-        let containers = pod.spec.init_containers.iter().zip(&next.init);
-        for (container, standing) in containers.chain(pod.spec.containers.iter().zip(&next.main)) {
-            let State::Waiting { reason, message } = &standing.state else { continue };
-            let (reason, message) = match &**reason {
-                CRASH_LOOP => {
-                    let (key, uid) = (pod.key(), &pod.meta().uid);
-                    let (name, namespace) = (key.name(), key.namespace().unwrap_or_default());
-                    let container = &container.name;
-                    let pod = format!("{name}_{namespace}({uid})");
-                    ("BackOff", format!("Back-off restarting failed container {container} in pod {pod}"))
-                }
-                PULL_FAILED => ("Failed", message.to_string()),
-                _ => continue,
-            };
-            self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, message);
+        for Told { event_type, reason, message } in told(pod, next) {
+            let has_room = |chatter: &Mutex<Chatter>| chatter.lock().has_room(self.clock.instant());
+            if event_type == EventType::Warning || self.chatter.as_ref().is_some_and(has_room) {
+                self.recorder.event(&pod_kind(), pod.object(), event_type, reason, message);
+            }
         }
     }
 
@@ -295,6 +324,17 @@ impl Agent {
             Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
             removed => removed.attempting(format!("remove pod {key}")).map(|()| Outcome::Settled),
         }
+    }
+}
+
+/// The node of a pod, and others that are on it.
+fn host<'a>(pod: &'a Cached<PodView>, node: &'a Cached<NodeView>, others: Vec<Needs>) -> Host<'a> {
+    Host {
+        name: &pod.spec.node_name,
+        labels: &node.meta().labels,
+        taints: &node.spec.taints,
+        allocatable: Amount::of(&node.status.allocatable),
+        others,
     }
 }
 

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
+use crate::probes::{Failing, ProbeKind};
 use crate::program::Ending;
-use crate::view::{Container, PodView, Probe};
+use crate::view::{Container, PodView};
 
 /// The annotations, by name. Durations are written `500ms`, `2s`, `1m`, or as plain seconds.
 ///
@@ -29,6 +28,15 @@ pub mod annotation {
     pub const EXIT_CODE: &str = "node.setpoint.dev/exit-code";
     /// How many times the containers exit before they stay up; without it every time.
     pub const EXIT_TIMES: &str = "node.setpoint.dev/exit-times";
+    /// Which probes of the containers fail: `startup`, `liveness`, `readiness`, or several with commas between them.
+    /// One that a container does not have cannot fail.
+    pub const FAILING_PROBES: &str = "node.setpoint.dev/failing-probes";
+    /// How long after the start of a container its probes begin to fail; without it from the start.
+    pub const PROBES_FAIL_AFTER: &str = "node.setpoint.dev/probes-fail-after";
+    /// How long probes fail; without it for good.
+    pub const PROBES_FAIL_FOR: &str = "node.setpoint.dev/probes-fail-for";
+    /// In how many runs of a container its probes fail; without it in every one.
+    pub const PROBES_FAIL_TIMES: &str = "node.setpoint.dev/probes-fail-times";
     /// How much cpu each container uses: a quantity, or a share of its request such as `80%`.
     pub const CPU_USAGE: &str = "node.setpoint.dev/cpu-usage";
     /// How much memory each container uses, in the same way.
@@ -55,10 +63,11 @@ pub(crate) struct PodBehaviour {
 /// How a container behaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behaviour {
-    ready_after: Duration,
-    never_ready: bool,
+    pub(crate) ready_after: Duration,
+    pub(crate) never_ready: bool,
     pub(crate) never_start: bool,
     pub(crate) exits: Option<Exit>,
+    pub(crate) failing: Option<Failing>,
 }
 
 /// When and how containers exit by themselves.
@@ -99,7 +108,20 @@ impl<'a> Said<'a> {
             never_ready: self.is_true(annotation::NEVER_READY),
             never_start: self.is_true(annotation::NEVER_START),
             exits: Exit::of(self),
+            failing: self.failing(),
         }
+    }
+
+    fn failing(&self) -> Option<Failing> {
+        let said = self.text(annotation::FAILING_PROBES)?;
+        let named = |kind: &ProbeKind| said.split(',').any(|one| one.trim() == kind.name());
+        let all = [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness];
+        Some(Failing {
+            kinds: all.into_iter().filter(named).collect(),
+            after: self.duration(annotation::PROBES_FAIL_AFTER).unwrap_or_default(),
+            lasts: self.duration(annotation::PROBES_FAIL_FOR),
+            times: self.text(annotation::PROBES_FAIL_TIMES).and_then(|text| text.parse().ok()),
+        })
     }
 }
 
@@ -157,23 +179,6 @@ impl Behaviour {
     fn or_exits(mut self, ending: Option<Ending>) -> Self {
         self.exits = self.exits.or_else(|| ending.map(Exit::from));
         self
-    }
-
-    /// When a container that runs since then has started up, and when it is ready, if ever. Probes find what they
-    /// look for when they first look, unless they run a command that fails.
-    pub(crate) fn readiness(
-        &self,
-        container: &Container,
-        since: Timestamp,
-    ) -> (Timestamp, Option<Timestamp>) {
-        let delay = |probe: Option<Probe>| {
-            Duration::from_secs(probe.map_or(0, |probe| probe.initial_delay_seconds).into())
-        };
-        let started = since + delay(container.startup_probe);
-        let probed = since + delay(container.readiness_probe);
-        let fails = container.readiness_probe.is_some_and(|probe| probe.is_bound_to_fail);
-        let is_ever_ready = !self.never_ready && !fails;
-        (started, is_ever_ready.then(|| started.max(probed).max(since + self.ready_after)))
     }
 }
 

@@ -5,12 +5,15 @@
 //!     ▲                              │
 //!     └── CrashLoopBackOff ◄─────────┘ not for the first time: after 10 s, doubling to 5 min
 //! ```
+//!
+//! One that fails its startup or liveness probe is killed, and then goes on as one that has exited.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::behaviour::Behaviour;
+use crate::probes::{ProbeKind, Prospects};
 use crate::view::{Container, ContainerStatus, Terminated};
 
 /// How a container stands.
@@ -21,6 +24,8 @@ pub(crate) struct Standing {
     pub(crate) restarts: u32,
     pub(crate) ready: bool,
     pub(crate) started: bool,
+    /// The probe that has just failed.
+    pub(crate) failed: Option<ProbeKind>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(crate) struct Exit {
 pub(crate) const CRASH_LOOP: &str = "CrashLoopBackOff";
 pub(crate) const PULL_FAILED: &str = "ErrImagePull";
 pub(crate) const PULL_BACK_OFF: &str = "ImagePullBackOff";
+/// What a container exits with that is killed.
+pub(crate) const KILLED: i32 = 137;
 
 /// A container that has stayed up for so long starts at the shortest back-off again.
 const STEADY_AFTER: Duration = Duration::from_secs(600);
@@ -109,12 +116,13 @@ impl Standing {
             restarts: status.restart_count,
             ready: status.ready,
             started: status.started,
+            failed: None,
         }
     }
 
     pub(crate) fn waiting(reason: &str, message: &str) -> Self {
         let state = State::Waiting { reason: reason.into(), message: message.into() };
-        Self { state, last: None, restarts: 0, ready: false, started: false }
+        Self { state, last: None, restarts: 0, ready: false, started: false, failed: None }
     }
 
     /// Whether it has ever run.
@@ -148,6 +156,16 @@ impl Standing {
         self
     }
 
+    /// The same, started anew at once.
+    pub(crate) fn anew(mut self, now: Timestamp) -> Self {
+        if let State::Running { since } = self.state {
+            self.last = Some(Exit::killed(since, now));
+            self.restarts += 1;
+            self.state = State::Running { since: now };
+        }
+        self
+    }
+
     /// How it stands now, and when that changes by itself. It may start if it has not.
     pub(crate) fn advanced(self, life: &Life<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
         match &self.state {
@@ -171,24 +189,19 @@ impl Standing {
                 let image = &life.container.image;
                 let due = life.may_start + LEAST_BACK_OFF;
                 if **reason == *PULL_BACK_OFF || **reason == *PULL_FAILED && now >= due {
-                    return (
-                        Self::waiting(PULL_BACK_OFF, &format!("Back-off pulling image {image:?}")),
-                        None,
-                    );
+                    let why = format!("Back-off pulling image {image:?}: {PULL_FAILED}: {}", missing(image));
+                    return (Self::waiting(PULL_BACK_OFF, &why), None);
                 }
-                let why = format!("failed to pull image {image:?}: it is made to be missing");
-                (Self::waiting(PULL_FAILED, &why), Some(due.max(now)))
+                (Self::waiting(PULL_FAILED, &missing(image)), Some(due.max(now)))
             }
             State::Waiting { .. } => (self.run(life, now), None),
         }
     }
 
     fn run(self, life: &Life<'_>, now: Timestamp) -> Self {
-        let mut running = Self { state: State::Running { since: now }, ready: false, started: false, ..self };
-        let (started, ready) = life.behaviour.readiness(life.container, now);
-        running.started = now >= started;
-        running.ready = ready.is_some_and(|ready| now >= ready);
-        running
+        let prospects = Prospects::of(life.container, life.behaviour, now, self.restarts);
+        let (started, ready) = (prospects.is_started(now), prospects.is_ready(now));
+        Self { state: State::Running { since: now }, ready, started, ..self }
     }
 
     fn restarted(
@@ -201,7 +214,7 @@ impl Standing {
         if now < due {
             return (self, Some(due));
         }
-        let again = Self { last: Some(exit), restarts: self.restarts + 1, ..self };
+        let again = Self { last: Some(exit), restarts: self.restarts + 1, failed: None, ..self };
         (again.run(life, now), None)
     }
 
@@ -216,11 +229,17 @@ impl Standing {
             let (code, message) = (exit.code, exit.message.clone());
             return self.exited(Exit { code, message, started: Some(since), finished: now }, life);
         }
-        let (started, ready) = life.behaviour.readiness(life.container, since);
-        self.started = now >= started;
-        self.ready = ready.is_some_and(|ready| now >= ready);
-        let changes = [Some(started), ready, exits.map(|exit| since + exit.after)];
-        (self, changes.into_iter().flatten().filter(|at| *at > now).min())
+        let prospects = Prospects::of(life.container, life.behaviour, since, self.restarts);
+        if let Some((_, probe)) = prospects.killed.filter(|(at, _)| now >= *at) {
+            self.failed = Some(probe);
+            return self.exited(Exit::killed(since, now), life);
+        }
+        let was_ready = self.ready;
+        self.started = prospects.is_started(now);
+        self.ready = prospects.is_ready(now);
+        self.failed = (was_ready && prospects.is_found_unready(now)).then_some(ProbeKind::Readiness);
+        let changes = prospects.changes().chain(exits.map(|exit| since + exit.after));
+        (self, changes.filter(|at| *at > now).min())
     }
 
     /// An exit that is not the first is followed by a wait that can be long, and is told.
@@ -241,6 +260,11 @@ impl Standing {
 }
 
 impl Exit {
+    /// Of a container that was killed.
+    fn killed(since: Timestamp, now: Timestamp) -> Self {
+        Self { code: KILLED, started: Some(since), finished: now, message: Box::default() }
+    }
+
     fn of(terminated: &Terminated) -> Self {
         let finished = terminated.finished_at.unwrap_or(Timestamp::UNIX_EPOCH);
         let message = terminated.message.clone();
@@ -255,6 +279,11 @@ impl Exit {
         let ran = self.started.map(|started| self.finished.duration_since(started));
         ran.and_then(|ran| Duration::try_from(ran).ok()).unwrap_or_default()
     }
+}
+
+/// Why an image cannot be pulled.
+fn missing(image: &str) -> String {
+    format!("failed to pull image {image:?}: it is made to be missing")
 }
 
 /// How long a container that has been restarted so often waits for the next time.
@@ -354,6 +383,34 @@ mod tests {
         assert_eq!((crashed.restarts, crashed.last.as_ref().map(|exit| exit.code)), (4, Some(3)));
         assert_eq!(advanced(crashed.clone(), EXITS, Restarts::Always, 84), crashed);
         assert_eq!(advanced(crashed, EXITS, Restarts::Always, 85).restarts, 5);
+    }
+
+    #[test]
+    fn a_container_that_fails_its_liveness_probe_is_killed_and_restarted() {
+        let said = &[("node.setpoint.dev/failing-probes", "liveness")];
+        let annotations = said.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let behaviour = Behaviour::of_main(&annotations, &Container::default(), None);
+        let probe = crate::view::Probe { period_seconds: 10, failure_threshold: 3, ..Default::default() };
+        let container =
+            Container { name: "c".into(), liveness_probe: Some(Box::new(probe)), ..Container::default() };
+        let life = Life {
+            container: &container,
+            behaviour: &behaviour,
+            restarts: Restarts::Always,
+            may_start: now(),
+            pod: &"p_ns(u)",
+        };
+        let at =
+            |standing: Standing, second: u64| standing.advanced(&life, now() + Duration::from_secs(second));
+        let (runs, change) = at(running(0), 19);
+        assert!(runs.is_running() && runs.ready && change == Some(now() + Duration::from_secs(20)));
+        let (killed, _) = at(runs, 20);
+        assert_eq!(
+            (killed.exit().map(|exit| exit.code), killed.failed),
+            (Some(137), Some(ProbeKind::Liveness))
+        );
+        let (again, _) = at(killed, 21);
+        assert_eq!((again.is_running(), again.restarts, again.failed), (true, 1, None));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
 use setpoint::{Client, ClientError, Key, Kind, Object, Runtime};
 
+use crate::agent::FleetOptions;
 use crate::outage::Outages;
 
 /// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
@@ -24,21 +25,20 @@ const REGISTRATION_RETRY: Duration = Duration::from_secs(1);
 /// The label of nodes that are simulated.
 pub(crate) const SIMULATED: &str = "node.setpoint.dev/simulated";
 
-const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-
 /// The nodes of this process.
 #[derive(Clone)]
 pub(crate) struct Fleet {
     client: Client,
     runtime: Runtime,
     names: Vec<String>,
+    zones: usize,
     outages: Outages,
 }
 
 impl Fleet {
-    pub(crate) fn new(client: Client, runtime: Runtime, count: usize) -> Self {
-        let names = (0..count).map(|index| format!("node-{index}")).collect();
-        Self { client, runtime, names, outages: Outages::default() }
+    pub(crate) fn new(client: Client, runtime: Runtime, options: FleetOptions) -> Self {
+        let names = (0..options.nodes).map(|index| format!("node-{index}")).collect();
+        Self { client, runtime, names, zones: options.zones.max(1), outages: Outages::default() }
     }
 
     /// The nodes that fail.
@@ -94,7 +94,8 @@ impl Fleet {
     async fn register(&self, index: usize, name: &str) -> Result<Box<str>, ClientError> {
         let now = self.runtime.clock.now();
         let node_key = Key::cluster(name);
-        let registered = self.create_or_get(&node_kind(), &node_key, &node(index, name)).await?;
+        let registered =
+            self.create_or_get(&node_kind(), &node_key, &node(name, &zone(index % self.zones))).await?;
         let uid = &registered.meta().uid;
         let status = json!({"metadata": {"uid": uid}, "status": node_status(index, name, now)});
         let patch = Patch::Strategic(status.to_string().into());
@@ -174,7 +175,19 @@ pub(crate) fn host_ip(index: usize) -> String {
     format!("172.20.{}.{}", index / 250 % 250, index % 250 + 1)
 }
 
-fn node(index: usize, name: &str) -> Value {
+/// The name of a zone: a letter, or several where there are more zones than letters.
+fn zone(mut index: usize) -> String {
+    let mut letters = Vec::new();
+    loop {
+        letters.push(char::from(b'a' + (index % 26) as u8));
+        if index < 26 {
+            return format!("zone-{}", letters.iter().rev().collect::<String>());
+        }
+        index = index / 26 - 1;
+    }
+}
+
+fn node(name: &str, zone: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -182,9 +195,11 @@ fn node(index: usize, name: &str) -> Value {
             "kubernetes.io/hostname": name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "beta.kubernetes.io/arch": "amd64",
             SIMULATED: "true",
             "topology.kubernetes.io/region": "local",
-            "topology.kubernetes.io/zone": ZONES[index % ZONES.len()],
+            "topology.kubernetes.io/zone": zone,
         }},
         "spec": {},
     })
@@ -231,4 +246,20 @@ fn second(time: Timestamp) -> String {
 
 fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_name_for_every_zone() {
+        let check = |index, expected: &str| assert_eq!(zone(index), expected);
+        check(0, "zone-a");
+        check(25, "zone-z");
+        check(26, "zone-aa");
+        check(27, "zone-ab");
+        check(701, "zone-zz");
+        check(702, "zone-aaa");
+    }
 }

@@ -10,11 +10,14 @@
 //!  program.rs    pure: what a container's command does, where that can be told
 //!  shell.rs      pure: the scripts that commands are
 //!  admission.rs  pure: whether the node takes a pod that nobody scheduled
+//!  resize.rs     pure: whether containers get what they ask for later on
 //!  sources.rs    pure: what has to be there before a pod starts
 //!  sub_path.rs   pure: where in volumes mounts lead
 //!  lifecycle.rs  pure: where a pod stands and what is next
 //!  container.rs  pure: the same for one container: exits, restarts, back-off
+//!  probes.rs     pure: when its probes find that it is not well
 //!  status.rs     pure: the status a kubelet would write for that
+//!  story.rs      pure: the events a kubelet would write about that
 //!  address.rs    pod addresses
 //!  usage.rs      pure: what pods and nodes use, as the metrics API shows it
 //! ```
@@ -34,10 +37,13 @@ mod fleet;
 mod lifecycle;
 mod offer;
 mod outage;
+mod probes;
 mod program;
+mod resize;
 mod shell;
 mod sources;
 mod status;
+mod story;
 mod sub_path;
 mod usage;
 mod view;

@@ -15,8 +15,9 @@ use jiff::Timestamp;
 use setpoint::Metadata;
 
 use crate::behaviour::{Behaviour, PodBehaviour};
-use crate::container::{Life, Restarts, Standing, State};
+use crate::container::{KILLED, Life, Restarts, Standing, State};
 use crate::program::{self, Ending};
+use crate::resize::{PENDING, Refused, Resize};
 use crate::view::{Container, ContainerStatus, PodView};
 
 /// What the node does about a pod now.
@@ -43,6 +44,16 @@ pub(crate) struct PodNow {
     pub(crate) init: Vec<Standing>,
     pub(crate) main: Vec<Standing>,
     pub(crate) ephemeral: Vec<Standing>,
+    /// Why it does not get what it asks for.
+    pub(crate) refused: Option<Refused>,
+}
+
+/// What is not up to the pod itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) obstacle: Option<&'a Obstacle>,
+    /// What becomes of a change of what it asks for.
+    pub(crate) resize: Option<&'a Resize>,
 }
 
 /// What keeps containers from being created.
@@ -55,7 +66,7 @@ pub(crate) enum Obstacle {
 }
 
 /// What is next for a pod.
-pub(crate) fn next(meta: &Metadata, pod: &PodView, obstacle: Option<&Obstacle>, now: Timestamp) -> Step {
+pub(crate) fn next(meta: &Metadata, pod: &PodView, circumstances: Circumstances<'_>, now: Timestamp) -> Step {
     let finished = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
     let behaviour = PodBehaviour::of(pod);
     match (meta.deletion_timestamp, finished) {
@@ -63,7 +74,7 @@ pub(crate) fn next(meta: &Metadata, pod: &PodView, obstacle: Option<&Obstacle>, 
         (Some(deadline), false) => stop(meta, deadline, pod, &behaviour, now),
         (None, true) => Step::Rest,
         (None, false) => {
-            let (next, change) = live(meta, pod, &behaviour, obstacle, now);
+            let (next, change) = live(meta, pod, &behaviour, circumstances, now);
             let step = match shows(meta, pod, &next) {
                 false => Step::Write(Box::new(next)),
                 true => change.map_or(Step::Rest, |at| wait_or(at, now, || Step::Rest)),
@@ -82,6 +93,7 @@ pub(crate) fn rejected(reason: &str, message: &str) -> PodNow {
         init: Vec::new(),
         main: Vec::new(),
         ephemeral: Vec::new(),
+        refused: None,
     }
 }
 
@@ -118,9 +130,6 @@ fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
     }
 }
 
-/// Killed by the signal that ends a container whose pod has to go.
-const KILLED: i32 = 137;
-
 /// The pod with all its containers stopped.
 fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow {
     let ended = |containers, statuses| {
@@ -134,6 +143,7 @@ fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow
         init: ended(&pod.spec.init_containers, &pod.status.init_container_statuses),
         main: ended(&pod.spec.containers, &pod.status.container_statuses),
         ephemeral: ended(&pod.spec.ephemeral_containers, &pod.status.ephemeral_container_statuses),
+        refused: None,
     }
 }
 
@@ -152,9 +162,10 @@ fn live(
     meta: &Metadata,
     pod: &PodView,
     behaviour: &PodBehaviour,
-    obstacle: Option<&Obstacle>,
+    circumstances: Circumstances<'_>,
     now: Timestamp,
 ) -> (PodNow, Option<Timestamp>) {
+    let Circumstances { obstacle, resize } = circumstances;
     let waits = if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let mut next = PodNow {
         phase: "Pending",
@@ -163,6 +174,7 @@ fn live(
         init: standings(&pod.spec.init_containers, &pod.status.init_container_statuses, waits),
         main: standings(&pod.spec.containers, &pod.status.container_statuses, waits),
         ephemeral: Vec::new(),
+        refused: None,
     };
     let may_start = pod.status.start_time.unwrap_or(now) + behaviour.start_after;
     if may_start > now {
@@ -175,6 +187,11 @@ fn live(
     let mut lives = Lives { meta, pod, obstacle, may_start, now, change: None };
     if lives.initialize(&mut next) {
         lives.run(&mut next);
+    }
+    match resize {
+        Some(Resize::Refused(refused)) => next.refused = Some(refused.clone()),
+        Some(Resize::Made { restarts }) => next.restart(pod, restarts, now),
+        None => {}
     }
     next.phase = phase(pod, &next);
     if matches!(next.phase, "Succeeded" | "Failed") {
@@ -327,9 +344,20 @@ fn shows(meta: &Metadata, pod: &PodView, next: &PodNow) -> bool {
         && same(&next.main, &status.container_statuses)
         && same(&next.ephemeral, &status.ephemeral_container_statuses)
         && pod.is_true("Ready") == next.is_ready(pod)
+        && pod.is_true(PENDING) == next.refused.is_some()
 }
 
 impl PodNow {
+    /// Containers that cannot be resized while they run start anew.
+    fn restart(&mut self, pod: &PodView, names: &[Box<str>], now: Timestamp) {
+        let init = pod.spec.init_containers.iter().zip(&mut self.init);
+        for (container, standing) in init.chain(pod.spec.containers.iter().zip(&mut self.main)) {
+            if names.iter().any(|name| **name == *container.name) {
+                *standing = standing.clone().anew(now);
+            }
+        }
+    }
+
     /// Whether all containers that have to be ready are.
     pub(crate) fn has_ready_containers(&self, pod: &PodView) -> bool {
         let mut sidecars =

@@ -1,12 +1,12 @@
 //! The status a kubelet would write for how a pod stands. Pure.
 
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use setpoint::Cached;
 
 use crate::container::{Exit, Standing, State};
 use crate::lifecycle::PodNow;
+use crate::resize::{PENDING, Refused, Sizes};
 use crate::view::{Container, PodView};
 
 /// Where a pod runs.
@@ -33,14 +33,15 @@ pub(crate) fn status_patch(pod: &Cached<PodView>, next: &PodNow, place: &Place<'
         status["hostIP"] = place.host_ip.into();
         status["hostIPs"] = json!([{"ip": place.host_ip}]);
         status["conditions"] = conditions(pod, next, now);
-        let given = Given::to(pod);
-        status["containerStatuses"] = statuses(&pod.spec.containers, &next.main, &given);
+        let sizes = Sizes::of(pod.object());
+        let sizes = sizes.as_ref().map(|sizes| (sizes, next.refused.is_some()));
+        status["containerStatuses"] = statuses(&pod.spec.containers, &next.main, sizes);
         if !next.init.is_empty() {
-            status["initContainerStatuses"] = statuses(&pod.spec.init_containers, &next.init, &given);
+            status["initContainerStatuses"] = statuses(&pod.spec.init_containers, &next.init, sizes);
         }
         if !next.ephemeral.is_empty() {
             status["ephemeralContainerStatuses"] =
-                statuses(&pod.spec.ephemeral_containers, &next.ephemeral, &given);
+                statuses(&pod.spec.ephemeral_containers, &next.ephemeral, sizes);
         }
         if let Some(first) = place.pod_ips.first() {
             status["podIP"] = first.as_str().into();
@@ -55,54 +56,24 @@ fn second(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// The resources that containers have: what they ask for, at once.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Given {
-    spec: GivenSpec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct GivenSpec {
-    containers: Vec<GivenContainer>,
-    init_containers: Vec<GivenContainer>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct GivenContainer {
-    name: Box<str>,
-    resources: Map<String, Value>,
-}
-
-impl Given {
-    /// Many pods ask for nothing.
-    fn to(pod: &Cached<PodView>) -> Self {
-        match pod.object().mentions("\"resources\":{\"") {
-            true => pod.object().decode().unwrap_or_default(),
-            false => Self::default(),
-        }
-    }
-
-    fn resources(&self, container: &str) -> Map<String, Value> {
-        let mut all = self.spec.containers.iter().chain(&self.spec.init_containers);
-        let own = all.find(|other| *other.name == *container);
-        own.map_or_else(Map::new, |own| own.resources.clone())
-    }
-}
-
 fn conditions(pod: &Cached<PodView>, next: &PodNow, now: Timestamp) -> Value {
     let (initialized, ready) = (initialized(pod, next), containers_ready(pod, next));
     let pod_ready = if ready.is_none() { gates_open(pod) } else { ready.clone() };
-    let conditions = [
+    let mut conditions = vec![
         condition(pod, "PodReadyToStartContainers", (!next.has_network).then(|| ("", String::new())), now),
         condition(pod, "Initialized", initialized, now),
         condition(pod, "Ready", pod_ready, now),
         condition(pod, "ContainersReady", ready, now),
         condition(pod, "PodScheduled", None, now),
     ];
-    Value::Array(conditions.into())
+    if let Some(Refused { reason, message }) = &next.refused {
+        let mut pending = condition(pod, PENDING, None, now);
+        (pending["reason"], pending["message"]) = ((*reason).into(), message.as_str().into());
+        conditions.push(pending);
+    } else if pod.condition(PENDING).is_some() {
+        conditions.push(json!({"$patch": "delete", "type": PENDING}));
+    }
+    conditions.into()
 }
 
 /// Why a condition does not hold: reason and message.
@@ -178,11 +149,11 @@ fn condition(pod: &Cached<PodView>, condition_type: &str, unmet: Unmet, now: Tim
     condition
 }
 
-fn statuses(containers: &[Container], standings: &[Standing], given: &Given) -> Value {
-    containers.iter().zip(standings).map(|(container, standing)| status(container, standing, given)).collect()
+fn statuses(containers: &[Container], standings: &[Standing], sizes: Option<(&Sizes, bool)>) -> Value {
+    containers.iter().zip(standings).map(|(container, standing)| status(container, standing, sizes)).collect()
 }
 
-fn status(container: &Container, standing: &Standing, given: &Given) -> Value {
+fn status(container: &Container, standing: &Standing, sizes: Option<(&Sizes, bool)>) -> Value {
     let created = standing.has_run();
     let mut status = json!({
         "name": container.name,
@@ -199,12 +170,14 @@ fn status(container: &Container, standing: &Standing, given: &Given) -> Value {
     if let Some(exit) = &standing.last {
         status["lastState"] = json!({"terminated": terminated(exit)});
     }
-    if standing.is_running() {
-        let resources = given.resources(&container.name);
+    if created {
+        // What is not given stays what it was.
+        let resources = sizes.and_then(|(sizes, keeps)| sizes.shown(&container.name, keeps));
+        let resources = resources.cloned().unwrap_or_else(|| json!({}));
         if let Some(requests) = resources.get("requests") {
             status["allocatedResources"] = requests.clone();
         }
-        status["resources"] = Value::Object(resources);
+        status["resources"] = resources;
     }
     status
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::program::{Mount, Program, Variable, outcome, script};
 
@@ -44,8 +45,9 @@ pub(crate) struct Container {
     pub(crate) image: String,
     /// `Always` on an init container makes it a sidecar.
     pub(crate) restart_policy: String,
-    pub(crate) startup_probe: Option<Probe>,
-    pub(crate) readiness_probe: Option<Probe>,
+    pub(crate) startup_probe: Option<Box<Probe>>,
+    pub(crate) liveness_probe: Option<Box<Probe>>,
+    pub(crate) readiness_probe: Option<Box<Probe>>,
     /// What it runs, if that might end by itself.
     pub(crate) program: Option<Box<Program>>,
     /// How long what it does before it is stopped takes, as far as that is known.
@@ -58,8 +60,9 @@ struct Declared {
     name: String,
     image: String,
     restart_policy: String,
-    startup_probe: Option<Probe>,
-    readiness_probe: Option<Probe>,
+    startup_probe: Option<Box<Probe>>,
+    liveness_probe: Option<Box<Probe>>,
+    readiness_probe: Option<Box<Probe>>,
     command: Vec<String>,
     args: Vec<String>,
     env: Vec<Variable>,
@@ -97,7 +100,8 @@ impl Hook {
 
 impl From<Declared> for Container {
     fn from(declared: Declared) -> Self {
-        let Declared { name, image, restart_policy, startup_probe, readiness_probe, .. } = declared;
+        let Declared { name, image, restart_policy, startup_probe, liveness_probe, readiness_probe, .. } =
+            declared;
         let is_log_message = &*declared.termination_message_policy == "FallbackToLogsOnError";
         let program = script(declared.command, declared.args).map(|script| Program {
             script,
@@ -107,23 +111,52 @@ impl From<Declared> for Container {
             is_log_message,
         });
         let (program, stops_after) = (program.map(Box::new), declared.lifecycle.pre_stop.takes());
-        Self { name, image, restart_policy, startup_probe, readiness_probe, program, stops_after }
+        Self {
+            name,
+            image,
+            restart_policy,
+            startup_probe,
+            liveness_probe,
+            readiness_probe,
+            program,
+            stops_after,
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(from = "DeclaredProbe")]
 pub(crate) struct Probe {
     pub(crate) initial_delay_seconds: u32,
+    pub(crate) period_seconds: u32,
+    pub(crate) failure_threshold: u32,
+    pub(crate) success_threshold: u32,
+    pub(crate) looks_by: Look,
     /// It runs a command that is known to fail.
     pub(crate) is_bound_to_fail: bool,
+}
+
+/// How a probe looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Look {
+    #[default]
+    Command,
+    Http,
+    Tcp,
+    Grpc,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DeclaredProbe {
     initial_delay_seconds: u32,
+    period_seconds: u32,
+    failure_threshold: u32,
+    success_threshold: u32,
     exec: Option<Exec>,
+    http_get: Option<IgnoredAny>,
+    tcp_socket: Option<IgnoredAny>,
+    grpc: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,9 +172,21 @@ impl Exec {
 }
 
 impl From<DeclaredProbe> for Probe {
-    fn from(DeclaredProbe { initial_delay_seconds, exec }: DeclaredProbe) -> Self {
-        let is_bound_to_fail = exec.and_then(Exec::outcome).is_some_and(|(_, code)| code != 0);
-        Self { initial_delay_seconds, is_bound_to_fail }
+    fn from(declared: DeclaredProbe) -> Self {
+        let looks_by = match &declared {
+            DeclaredProbe { http_get: Some(_), .. } => Look::Http,
+            DeclaredProbe { tcp_socket: Some(_), .. } => Look::Tcp,
+            DeclaredProbe { grpc: Some(_), .. } => Look::Grpc,
+            _ => Look::Command,
+        };
+        Self {
+            initial_delay_seconds: declared.initial_delay_seconds,
+            period_seconds: declared.period_seconds,
+            failure_threshold: declared.failure_threshold,
+            success_threshold: declared.success_threshold,
+            looks_by,
+            is_bound_to_fail: declared.exec.and_then(Exec::outcome).is_some_and(|(_, code)| code != 0),
+        }
     }
 }
 

@@ -13,18 +13,20 @@ struct Watched {
     pod: Value,
     now: Timestamp,
     obstacle: Option<Obstacle>,
+    resize: Option<Resize>,
 }
 
 impl Watched {
     fn new(annotations: Value, spec: Value) -> Self {
         let metadata = json!({"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations});
         let pod = json!({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}});
-        Self { pod, now: NOW.parse().expect("a time"), obstacle: None }
+        Self { pod, now: NOW.parse().expect("a time"), obstacle: None, resize: None }
     }
 
     fn step(&self) -> Step {
         let object = self.object();
-        next(object.meta(), object.view().expect("a pod"), self.obstacle.as_ref(), self.now)
+        let circumstances = Circumstances { obstacle: self.obstacle.as_ref(), resize: self.resize.as_ref() };
+        next(object.meta(), object.view().expect("a pod"), circumstances, self.now)
     }
 
     fn object(&self) -> Object {
@@ -49,7 +51,8 @@ impl Watched {
         let conditions = self.pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let written = patch["conditions"].as_array().cloned().unwrap_or_default();
         let kept = conditions.into_iter().filter(|old| !written.iter().any(|new| new["type"] == old["type"]));
-        patch["conditions"] = kept.chain(written.clone()).collect();
+        let said = written.iter().filter(|new| new["$patch"].is_null()).cloned();
+        patch["conditions"] = kept.chain(said).collect();
         for (field, value) in patch.as_object().into_iter().flatten() {
             self.pod["status"][field] = value.clone();
         }
@@ -313,4 +316,79 @@ fn a_container_to_look_around_with_runs_and_a_resize_is_shown() {
     assert!(status["ephemeralContainerStatuses"][0]["state"]["running"].is_object());
     assert_eq!(status["containerStatuses"][0]["resources"], json!({"requests": {"cpu": "2"}}));
     assert_eq!(status["containerStatuses"][0]["allocatedResources"], json!({"cpu": "2"}));
+}
+
+#[test]
+fn a_container_keeps_what_it_has_until_it_can_get_what_it_asks_for() {
+    let mut spec = one();
+    spec["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    let mut pod = Watched::new(json!({}), spec);
+    pod.settle();
+    let has = |pod: &Watched| pod.pod["status"]["containerStatuses"][0]["allocatedResources"]["cpu"].clone();
+    assert_eq!(has(&pod), "1");
+    pod.pod["metadata"]["generation"] = 2.into();
+    pod.pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+    let refused = Refused { reason: "Deferred", message: "no room".into() };
+    pod.resize = Some(Resize::Refused(refused));
+    assert_eq!(pod.settle(), Step::Rest);
+    assert_eq!((has(&pod), pod.condition("PodResizePending")), ("1".into(), "True Deferred no room".into()));
+    pod.resize = Some(Resize::Made { restarts: Vec::new() });
+    assert_eq!(pod.settle(), Step::Rest);
+    assert_eq!((has(&pod), pod.condition("PodResizePending")), ("3".into(), String::new()));
+    assert_eq!(pod.shown(), "1/1 Running 0 Running");
+}
+
+/// The events of the next step.
+fn told(pod: &Watched) -> Vec<(String, String)> {
+    let Step::Write(next) = pod.step() else { return Vec::new() };
+    let cached = Cached::new(pod.object()).expect("a pod");
+    let told = crate::story::told(&cached, &next);
+    told.into_iter().map(|told| (told.reason.to_owned(), told.message)).collect()
+}
+
+#[test]
+fn what_becomes_of_containers_is_told_in_the_kubelets_words() {
+    let event = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+    let starts = || {
+        [
+            event("Pulled", "Container image \"i\" already present on machine"),
+            event("Created", "Created container: c"),
+            event("Started", "Started container c"),
+        ]
+    };
+    let probe =
+        json!({"httpGet": {"path": "/"}, "periodSeconds": 10, "failureThreshold": 2, "successThreshold": 1});
+    let spec =
+        json!({"containers": [{"name": "c", "image": "i", "readinessProbe": probe, "livenessProbe": probe}]});
+    let mut pod = Watched::new(json!({}), spec);
+    assert_eq!(told(&pod), starts());
+    pod.settle();
+    pod.now += Duration::from_secs(60);
+    let annotate = |pod: &mut Watched, probes: &str| {
+        pod.pod["metadata"]["annotations"] = json!({"node.setpoint.dev/failing-probes": probes});
+    };
+    annotate(&mut pod, "readiness");
+    assert_eq!(
+        told(&pod),
+        [event("Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503")]
+    );
+    pod.settle();
+    assert_eq!(pod.shown(), "0/1 Running 0 Running");
+    annotate(&mut pod, "");
+    pod.settle();
+    assert_eq!(pod.shown(), "1/1 Running 0 Running");
+    annotate(&mut pod, "liveness");
+    let expected = [
+        event("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 503"),
+        event("Killing", "Container c failed liveness probe, will be restarted"),
+    ];
+    assert_eq!(told(&pod), expected);
+    pod.settle();
+    pod.now += Duration::from_secs(1);
+    assert_eq!(told(&pod), starts());
+    pod.settle();
+    assert_eq!(pod.shown(), "1/1 Running 1 Running");
+    pod.pod["metadata"]["deletionTimestamp"] = "2025-01-01T00:01:00Z".into();
+    pod.pod["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    assert_eq!(told(&pod), [event("Killing", "Stopping container c")]);
 }

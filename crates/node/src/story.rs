@@ -1,0 +1,178 @@
+//! What a kubelet tells about the containers of a pod, in its words. Pure.
+//!
+//! What is said about a container follows from how the pod's status shows it and how it is about to show it.
+
+use std::time::Duration;
+
+use setpoint::{Cached, EventType, Instant};
+
+use crate::container::{CRASH_LOOP, PULL_BACK_OFF, PULL_FAILED, Restarts, Standing, State};
+use crate::lifecycle::PodNow;
+use crate::probes::ProbeKind;
+use crate::view::{Container, ContainerStatus, Look, PodView, Probe};
+
+/// An event about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) event_type: EventType,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// How much is told of what goes as it should, by all nodes together: as much as one kubelet may tell. A burst of ten
+/// thousand pods would otherwise be followed by three times as many events, which nobody reads.
+#[derive(Debug)]
+pub(crate) struct Chatter {
+    left: f64,
+    since: Option<Instant>,
+}
+
+/// The kubelet's own figures.
+const EVENTS_PER_SECOND: f64 = 50.0;
+const BURST: f64 = 100.0;
+
+impl Default for Chatter {
+    fn default() -> Self {
+        Self { left: BURST, since: None }
+    }
+}
+
+impl Chatter {
+    /// Whether one more event can be told now.
+    pub(crate) fn has_room(&mut self, now: Instant) -> bool {
+        let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.since = Some(now);
+        self.left = (self.left + passed.as_secs_f64() * EVENTS_PER_SECOND).min(BURST);
+        let has_room = self.left >= 1.0;
+        if has_room {
+            self.left -= 1.0;
+        }
+        has_room
+    }
+}
+
+/// What there is to tell about a pod that is about to stand like this.
+pub(crate) fn told(pod: &Cached<PodView>, next: &PodNow) -> Vec<Told> {
+    let mut told = Vec::new();
+    let policy = Restarts::of(&pod.spec.restart_policy);
+    let (spec, status) = (&pod.spec, &pod.status);
+    let all = [
+        (&spec.init_containers, &status.init_container_statuses, &next.init),
+        (&spec.containers, &status.container_statuses, &next.main),
+        (&spec.ephemeral_containers, &status.ephemeral_container_statuses, &next.ephemeral),
+    ];
+    for (containers, statuses, standings) in all {
+        for (container, standing) in containers.iter().zip(standings) {
+            let before = statuses.iter().find(|status| status.name == container.name);
+            let stops = next.failure.is_some() || pod.meta().is_being_deleted();
+            let restarts = container.is_sidecar() || policy != Restarts::Never;
+            about(container, pod, before, standing, Outlook { stops, restarts }, &mut told);
+        }
+    }
+    if let Some((reason, message)) = &next.failure
+        && &**reason == "DeadlineExceeded"
+    {
+        told.push(normal("DeadlineExceeded", message.to_string()));
+    }
+    told
+}
+
+/// What is to become of a container.
+#[derive(Clone, Copy)]
+struct Outlook {
+    /// Its pod has to go.
+    stops: bool,
+    /// It is started again when it ends.
+    restarts: bool,
+}
+
+fn about(
+    container: &Container,
+    pod: &Cached<PodView>,
+    before: Option<&ContainerStatus>,
+    after: &Standing,
+    outlook: Outlook,
+    told: &mut Vec<Told>,
+) {
+    let (name, image) = (&container.name, &container.image);
+    if let Some(kind) = after.failed {
+        let how = kind.of(container).map_or("", how_it_failed);
+        told.push(warning("Unhealthy", format!("{} probe failed: {how}", kind.title())));
+        if kind != ProbeKind::Readiness {
+            let then = if outlook.restarts { ", will be restarted" } else { "" };
+            told.push(normal("Killing", format!("Container {name} failed {} probe{then}", kind.name())));
+        }
+    }
+    let ran = before.is_some_and(|status| status.state.running.is_some());
+    let anew = before.is_some_and(|status| status.restart_count < after.restarts);
+    if ran && anew && after.is_running() {
+        told.push(normal("Killing", format!("Container {name} resize requires restart")));
+    }
+    let waited_for = |reason: &str| {
+        let waiting = before.and_then(|status| status.state.waiting.as_ref());
+        waiting.is_some_and(|waiting| &*waiting.reason == reason)
+    };
+    match &after.state {
+        State::Running { .. } if !ran || anew => {
+            told.push(normal("Pulled", format!("Container image {image:?} already present on machine")));
+            told.push(normal("Created", format!("Created container: {name}")));
+            told.push(normal("Started", format!("Started container {name}")));
+        }
+        State::Terminated(_) if ran && outlook.stops => {
+            told.push(normal("Killing", format!("Stopping container {name}")));
+        }
+        State::Waiting { reason, .. } if **reason == *CRASH_LOOP && !waited_for(CRASH_LOOP) => {
+            let (key, uid) = (pod.key(), &pod.meta().uid);
+            let pod = format!("{}_{}({uid})", key.name(), key.namespace().unwrap_or_default());
+            let message = format!("Back-off restarting failed container {name} in pod {pod}");
+            told.push(warning("BackOff", message));
+        }
+        State::Waiting { reason, message } if **reason == *PULL_FAILED && !waited_for(PULL_FAILED) => {
+            told.push(normal("Pulling", format!("Pulling image {image:?}")));
+            told.push(warning("Failed", format!("Failed to pull image {image:?}: {message}")));
+            told.push(warning("Failed", format!("Error: {PULL_FAILED}")));
+        }
+        State::Waiting { reason, .. } if **reason == *PULL_BACK_OFF && !waited_for(PULL_BACK_OFF) => {
+            told.push(normal("BackOff", format!("Back-off pulling image {image:?}")));
+            told.push(warning("Failed", format!("Error: {PULL_BACK_OFF}")));
+        }
+        _ => {}
+    }
+}
+
+/// What a probe that looks in this way says when it fails.
+fn how_it_failed(probe: &Probe) -> &'static str {
+    match probe.looks_by {
+        Look::Http => "HTTP probe failed with statuscode: 503",
+        Look::Tcp => "dial tcp: connect: connection refused",
+        Look::Grpc => "service unhealthy (responded with \"NOT_SERVING\")",
+        Look::Command if probe.is_bound_to_fail => "",
+        Look::Command => "it is made to fail",
+    }
+}
+
+fn normal(reason: &'static str, message: String) -> Told {
+    Told { event_type: EventType::Normal, reason, message }
+}
+
+fn warning(reason: &'static str, message: String) -> Told {
+    Told { event_type: EventType::Warning, reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_as_it_should_is_told_within_bounds() {
+        let clock = setpoint::Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
+        let mut chatter = Chatter::default();
+        let mut told =
+            |clock: &setpoint::Clock| (0..1000).filter(|_| chatter.has_room(clock.instant())).count();
+        assert_eq!(told(&clock), 100);
+        clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(told(&clock), 50);
+        clock.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(told(&clock), 100);
+    }
+}

@@ -1,7 +1,8 @@
 //! What a container's command does, where that follows from reading it. Pure.
 //!
-//! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few commands on files, and scripts of them for
-//! `sh -c`. A command that is not known runs until it is stopped: so do servers, and most commands are servers.
+//! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few commands on files, scripts of them for
+//! `sh -c`, and images that are nothing but a shell. A command that is not known runs until it is stopped: so do
+//! servers, and most commands are servers.
 //!
 //! Files outlive a container where a volume is mounted: what one run leaves there the next one finds. A file that a
 //! script asks for is taken to be absent only if the script makes it itself; what else there may be is not known.
@@ -132,6 +133,13 @@ pub(crate) fn script(command: Vec<String>, args: Vec<String>) -> Option<List> {
         [flags, script, ..] if flags == "-c" => parse(script),
         _ => None,
     }
+}
+
+/// What an image runs by itself, if that is known to end: a shell that nobody writes to has nothing to do.
+pub(crate) fn of_image(image: &str) -> Option<List> {
+    let name = base_name(image.split('@').next().unwrap_or(image));
+    let name = name.split(':').next().unwrap_or(name);
+    ["alpine", "busybox", "debian", "ubuntu"].contains(&name).then(List::new)
 }
 
 /// How long a script takes, and what it comes to, that has neither variables nor files.
@@ -475,6 +483,17 @@ mod tests {
     fn arguments_alone_count_if_they_name_a_program() {
         assert_eq!(ends(json!({"args": ["/bin/sh", "-c", "exit 2"]}), 0), "0s 2");
         assert_eq!(ends(json!({"args": ["true"]}), 0), "-");
+    }
+
+    #[test]
+    fn a_shell_that_nobody_writes_to_ends() {
+        let check = |container: Value, expected: &str| {
+            assert_eq!(ends(container.clone(), 0), expected, "{container}");
+        };
+        check(json!({"image": "registry.example.com:5000/a/busybox:1.37@sha256:0"}), "0s 0");
+        check(json!({"image": "busybox", "stdin": true}), "-");
+        check(json!({"image": "busybox", "args": ["httpd", "-f"]}), "-");
+        check(json!({"image": "nginx"}), "-");
     }
 
     #[test]

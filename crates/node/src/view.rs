@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::program::{Mount, Program, Variable, outcome, script};
+use crate::program::{Mount, Program, Variable, of_image, outcome, script};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -70,6 +70,7 @@ struct Declared {
     termination_message_path: Box<str>,
     termination_message_policy: Box<str>,
     lifecycle: Lifecycle,
+    stdin: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -103,7 +104,12 @@ impl From<Declared> for Container {
         let Declared { name, image, restart_policy, startup_probe, liveness_probe, readiness_probe, .. } =
             declared;
         let is_log_message = &*declared.termination_message_policy == "FallbackToLogsOnError";
-        let program = script(declared.command, declared.args).map(|script| Program {
+        let has_words = !declared.command.is_empty() || !declared.args.is_empty();
+        let script = match has_words || declared.stdin {
+            true => script(declared.command, declared.args),
+            false => of_image(&image),
+        };
+        let program = script.map(|script| Program {
             script,
             environment: declared.env,
             mounts: declared.volume_mounts,

@@ -28,6 +28,24 @@ impl Served {
         Ok(object)
     }
 
+    /// An object of this kind as one of another version of it.
+    pub(crate) fn converted(&self, object: &Value, other: &Self) -> Value {
+        let mut object = object.clone();
+        if let (Some(custom), Some(shown)) = (&self.kind.custom, &other.kind.custom) {
+            custom.write(&mut object);
+            shown.read(&mut object);
+            return object;
+        }
+        if let Some(conversion) = &self.kind.conversion {
+            (conversion.to_stored)(&mut object);
+        }
+        if let Some(conversion) = &other.kind.conversion {
+            (conversion.from_stored)(&mut object);
+        }
+        other.name_kind(&mut object);
+        object
+    }
+
     /// An object on its way into the store.
     pub fn encode(&self, object: &Value) -> Payload {
         if let Some(custom) = self.kind.custom.as_ref().filter(|custom| !custom.is_stored_in_this_version()) {

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::field::{Errors, Path, Reason};
+use crate::json::JsonMut;
 use crate::query::Query;
 use crate::schema::FieldValidation;
 use crate::selector::Selection;
@@ -212,6 +213,26 @@ pub(crate) struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     pub propagation: Option<Propagation>,
     pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Adds what is set to the options as others see them.
+    pub(crate) fn write(&self, options: &mut Value) {
+        if let Some(seconds) = self.grace_period_seconds {
+            options.set("gracePeriodSeconds", seconds);
+        }
+        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(value) = value {
+                options.object_mut("preconditions").set(field, value.as_str());
+            }
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            options.set("orphanDependents", orphan);
+        }
+        if let Some(propagation) = &self.propagation {
+            options.set("propagationPolicy", format!("{propagation:?}"));
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

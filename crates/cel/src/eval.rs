@@ -297,7 +297,9 @@ fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
         Val::Map(_) | Val::Domains(_) => Ok(value.at_key(&Key::String(field.into())).is_some()),
         Val::Optional(None) => Ok(false),
         Val::Optional(Some(inner)) => has(inner, field),
-        _ => Err(EvalError::no_overload()),
+        Val::List(_) => Err(EvalError::no_overload()),
+        // Nothing is a part of what has none.
+        _ => Ok(false),
     }
 }
 
@@ -307,7 +309,8 @@ pub(super) fn get(value: &Val, field: &str) -> Evaluated {
             let found = value.at_key(&Key::String(field.into()));
             found.ok_or_else(|| EvalError::Failed(format!("no such key: {field}")))
         }
-        _ => Err(EvalError::no_overload()),
+        Val::List(_) => Err(EvalError::no_overload()),
+        _ => Err(EvalError::Failed(format!("no such key: {field}"))),
     }
 }
 

@@ -52,6 +52,7 @@ fn expressions_hold() {
         "self.count > 2 && self.ratio < 1.0",
         "self.count > 2.5",
         "self.name.startsWith('web') && self.name.matches('^[a-z]+-[0-9]$')",
+        "!has(any.text.x)",
         "has(self.name) && !has(self.labels.y) && self.labels['x'] == '1'",
         "self.tags.all(t, t.size() == 1) && self.tags.exists(t, t == 'b')",
         "self.tags.exists_one(t, t == 'a') && self.tags.map(t, t + '!') == ['a!', 'b!']",
@@ -95,6 +96,7 @@ fn what_has_no_value_says_why() {
     for (text, why) in [
         ("1 / 0 == 1", "division by zero"),
         ("any.nope == 1", "no such key: nope"),
+        ("any.text.x == 1", "no such key: x"),
         ("self.tags[5] == 'x'", "index out of bounds: 5"),
         ("any.text + 1 == 2", "no such overload"),
         ("quantity('x').sign() == 1", "quantities must match the regular expression"),

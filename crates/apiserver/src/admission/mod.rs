@@ -23,7 +23,7 @@ mod taint_nodes;
 mod webhooks;
 
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_store::ListOptions;
 
 pub use certificates::{
@@ -49,9 +49,11 @@ pub use taint_nodes::TaintNodesByCondition;
 pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
 use crate::auth::User;
-use crate::json::Json;
+use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
 use crate::metadata;
+use crate::options::DeleteOptions;
+use crate::query::Query;
 use crate::registry::Served;
 use crate::rest::Call;
 use crate::server::{Server, Warnings};
@@ -73,9 +75,12 @@ pub struct Review<'a> {
     pub operation: Operation,
     pub subresource: Option<Subresource>,
     pub namespace: Option<&'a str>,
+    /// Empty where a whole collection is deleted.
     pub name: String,
     pub dry_run: bool,
     pub warnings: &'a Warnings,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) deletion: Option<&'a DeleteOptions>,
 }
 
 /// One rule of admission. Changes come before validation, checks after it.
@@ -118,7 +123,39 @@ impl<'a> Review<'a> {
             name,
             dry_run,
             warnings: call.warnings,
+            query: call.query,
+            deletion: None,
         }
+    }
+
+    /// The review of a deletion of one object, or of one after the other.
+    pub(crate) fn of_deletion(call: &'a Call<'_>, options: &'a DeleteOptions) -> Self {
+        let name = call.name.unwrap_or_default().to_owned();
+        Self { deletion: Some(options), ..Self::new(call, Operation::Delete, name, options.dry_run) }
+    }
+
+    /// The options of the request, as others are told of them.
+    pub(crate) fn options(&self) -> Value {
+        let kind = match self.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+        };
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        if self.dry_run {
+            options.set("dryRun", json!(["All"]));
+        }
+        match self.deletion {
+            Some(deletion) => deletion.write(&mut options),
+            None => {
+                for field in ["fieldManager", "fieldValidation"] {
+                    if let Some(value) = self.query.get(field).filter(|value| !value.is_empty()) {
+                        options.set(field, value);
+                    }
+                }
+            }
+        }
+        options
     }
 
     /// Whether this is about objects of a core or grouped resource itself, not a part of them.

@@ -5,10 +5,11 @@ use serde_json::Value;
 
 use super::{Operation, Plugin, Review, node_pods, node_tokens};
 use crate::auth::node::node_of;
-use crate::json::Json;
+use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
 use crate::metadata;
 use crate::status::Status;
+use crate::validation::difference;
 
 pub struct NodeRestriction;
 
@@ -80,6 +81,7 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
         ("", "persistentvolumeclaims") if review.subresource != Some(Subresource::Status) => {
             Err("may only update PVC status".into())
         }
+        ("", "persistentvolumeclaims") => judge_claim(node, object, old),
         ("coordination.k8s.io", "leases") if review.namespace != Some("kube-node-lease") => {
             Err("can only access leases in the \"kube-node-lease\" system namespace".into())
         }
@@ -92,6 +94,28 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
         _ => Ok(()),
     };
     verdict.map_err(|why: String| review.forbidden(object, why))
+}
+
+/// A node tells how large its volumes have become.
+fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Result<(), String> {
+    let rest = |claim: Option<&Value>| {
+        let mut claim = claim.cloned().unwrap_or_default();
+        for field in ["resourceVersion", "managedFields"] {
+            claim.object_mut("metadata").unset(field);
+        }
+        for field in ["capacity", "conditions", "allocatedResourceStatuses", "allocatedResources"] {
+            claim.object_mut("status").unset(field);
+        }
+        claim
+    };
+    let (new, old) = (rest(object), rest(old));
+    match new == old {
+        true => Ok(()),
+        false => Err(format!(
+            "node {node:?} is not allowed to update fields other than status.quantity and status.conditions: {}",
+            difference(&old, &new)
+        )),
+    }
 }
 
 /// A node tells of its own devices. What else it does with slices depends on which there are.
@@ -169,6 +193,7 @@ fn is_forbidden(label: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_node_reports_what_it_is_and_not_what_it_is_for() {
@@ -184,5 +209,13 @@ mod tests {
         ] {
             assert_eq!(is_forbidden(label), forbidden, "{label}");
         }
+    }
+
+    #[test]
+    fn a_node_tells_how_large_a_claim_is_and_nothing_else_of_it() {
+        let claim = |status: Value| json!({"metadata": {"name": "c"}, "status": status});
+        let judge = |new: Value| judge_claim("n", Some(&claim(new)), Some(&claim(json!({"phase": "Bound"}))));
+        assert_eq!(judge(json!({"phase": "Bound", "capacity": {"storage": "2Gi"}})), Ok(()));
+        assert!(judge(json!({"phase": "Lost"})).is_err());
     }
 }

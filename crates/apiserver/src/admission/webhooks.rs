@@ -74,10 +74,11 @@ async fn ask(
 fn is_about(webhook: &Value, about: &About<'_>) -> bool {
     let constraints = json!({
         "resourceRules": webhook.at("rules"),
+        "matchPolicy": webhook.at("matchPolicy"),
         "namespaceSelector": webhook.at("namespaceSelector"),
         "objectSelector": webhook.at("objectSelector"),
     });
-    !webhook.list("rules").is_empty() && matching::matches(&constraints, about)
+    !webhook.list("rules").is_empty() && matching::matched(&constraints, about).is_some()
 }
 
 async fn call(webhook: &Value, about: &About<'_>) -> Result<(), Status> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Write};
 
 use super::{ATTEMPTS, Call, MODIFIED, Outcome, respond};
-use crate::admission::{Operation, Review};
+use crate::admission::Review;
 use crate::body::Body;
 use crate::decode;
 use crate::facts::Facts;
@@ -107,7 +107,7 @@ async fn attempt(
     let plan = plan(call.served, &mut object, options, call.now);
     // Who evicts has been reviewed for that.
     if plan != Plan::Leave && call.subresource != Some(Subresource::Eviction) {
-        let review = Review::new(call, Operation::Delete, name.to_string(), options.dry_run);
+        let review = Review::of_deletion(call, options);
         review.check(None, Some(&old)).await?;
     }
     match plan {

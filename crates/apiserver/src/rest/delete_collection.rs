@@ -16,7 +16,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
     for record in &found.records {
         let name = name_of(record).to_string();
         let namespace = Some(namespace_of(record)).filter(|_| call.served.kind.is_namespaced());
-        let one = Call { namespace, name: Some(&name), ..*call };
+        let one = Call { namespace, ..*call };
         delete_one(&one, &name, record.clone(), &options).await?;
     }
     list::answer(call, found)

@@ -150,6 +150,23 @@ async fn a_status_and_a_scale_have_endpoints_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_adds_to_a_version_of_the_servers_own() {
+    let mut own = definition(open());
+    own["metadata"] = json!({"name": "foos.networking.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}});
+    own["spec"]["group"] = "networking.k8s.io".into();
+    let other = json!({"name": "v9", "served": true, "storage": false, "schema": {"openAPIV3Schema": open()}});
+    own["spec"]["versions"].as_array_mut().unwrap().push(other);
+    let api = with(own).await;
+    let served = |list: &Value| {
+        let resources = list["resources"].as_array().unwrap().clone();
+        resources.iter().any(|resource| resource["name"] == "foos")
+    };
+    assert!(!served(&api.get("/apis/networking.k8s.io/v1").await.ok()));
+    assert_eq!(api.get("/apis/networking.k8s.io/v1/foos").await.code, 404);
+    assert!(served(&api.get("/apis/networking.k8s.io/v9").await.ok()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn objects_of_the_cluster_are_scaled_too() {
     let mut scaled = definition(open());
     scaled["spec"]["scope"] = "Cluster".into();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::Api;
+use crate::custom::{DEFINITIONS, definition};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -61,6 +62,63 @@ async fn a_policy_sees_the_change_the_request_and_the_namespace() {
     assert_eq!(api.merge(&path, json!({"data": {"z": "1"}})).await.code, 403);
     api.merge(&path, json!({"metadata": {"labels": {"x": "y"}}})).await.ok();
     assert_eq!(api.delete(&path).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_about_one_version_holds_for_all_of_them() {
+    let validation = json!({"expression": "object.apiVersion != 'e.com/v1' || request.requestKind.version == 'v1'"});
+    let rule = json!({"apiGroups": ["e.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["foos"]});
+    let constraints = |policy: &str| json!({"resourceRules": [rule.clone()], "matchPolicy": policy});
+    let policy = json!({"validations": [validation], "matchConstraints": constraints("Equivalent")});
+    let api = with_policy(policy, json!({})).await;
+    let mut two = definition(json!({"type": "object"}));
+    let other = json!({"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    two["spec"]["versions"].as_array_mut().unwrap().push(other);
+    api.post(DEFINITIONS, two).await.created();
+    let foo = |version: &str| json!({"apiVersion": format!("e.com/{version}"), "kind": "Foo", "metadata": {"generateName": "a"}});
+    let path = |version: &str| format!("/apis/e.com/{version}/namespaces/default/foos");
+    api.post(&path("v1"), foo("v1")).await.created();
+    assert_eq!(api.post(&path("v2"), foo("v2")).await.code, 422);
+    let policies = format!("{GROUP}/validatingadmissionpolicies/p");
+    api.merge(&policies, json!({"spec": {"matchConstraints": constraints("Exact")}})).await.ok();
+    api.post(&path("v2"), foo("v2")).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_noted_has_to_make_sense() {
+    let noted = |expression: &str| json!([{"key": "k", "valueExpression": expression}]);
+    let policy = json!({"auditAnnotations": noted("string(object.data.k)")});
+    let api = with_policy(policy, json!({"validationActions": ["Warn"]})).await;
+    api.post(MAPS, map("a")).await.created();
+    let path = format!("{GROUP}/validatingadmissionpolicies/p");
+    api.merge(&path, json!({"spec": {"auditAnnotations": noted("string(object.data.none)")}})).await.ok();
+    let refused = api.post(MAPS, map("b")).await;
+    let why = "expression 'string(object.data.none)' resulted in error: no such key: none";
+    assert!(refused.code == 422 && refused.text.contains(why), "{}", refused.text);
+    api.merge(&path, json!({"spec": {"failurePolicy": "Ignore"}})).await.ok();
+    api.post(MAPS, map("b")).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_sees_the_options_of_a_request() {
+    let told = "(has(request.options.fieldManager) ? request.options.fieldManager : '')";
+    let validation = json!({
+        "expression": "request.options.kind == 'DeleteOptions' && request.options.gracePeriodSeconds == 5",
+        "messageExpression": format!("request.options.kind + ' ' + request.name + ' ' + {told}"),
+    });
+    let api = with_policy(json!({"validations": [validation]}), json!({})).await;
+    let refused = api.post(&format!("{MAPS}?fieldManager=me"), map("a")).await;
+    assert!(refused.text.contains("denied request: CreateOptions a me"), "{}", refused.text);
+    let path = format!("{GROUP}/validatingadmissionpolicybindings/b");
+    let binding = api.get(&path).await.ok();
+    api.delete(&path).await.ok();
+    api.post(MAPS, map("a")).await.created();
+    let mut again = json!({"metadata": {"name": "b"}});
+    again["spec"] = binding["spec"].clone();
+    api.post(&format!("{GROUP}/validatingadmissionpolicybindings"), again).await.created();
+    let refused = api.delete(MAPS).await;
+    assert!(refused.text.contains("denied request: DeleteOptions  "), "a collection has no name: {}", refused.text);
+    api.delete_with(&format!("{MAPS}/a"), json!({"gracePeriodSeconds": 5})).await.ok();
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,8 @@ const MESSAGE_BYTES: usize = 5 << 10;
 pub(super) struct Decision {
     pub(super) reason: String,
     pub(super) message: String,
+    /// Whatever a binding says is to be done about what does not hold, this refuses.
+    pub(super) always_denies: bool,
 }
 
 pub(super) struct Compiled {
@@ -35,6 +37,8 @@ struct Rules {
     variables: Vec<(Arc<str>, Expression)>,
     conditions: Conditions,
     validations: Vec<Validation>,
+    /// What is to be noted. Nobody reads it here, but it has to make sense.
+    annotations: Vec<Expression>,
 }
 
 /// What must hold for a policy, or a webhook, to be asked at all.
@@ -72,7 +76,7 @@ impl Compiled {
     pub(super) fn failed(&self, why: &str) -> Vec<Decision> {
         match self.ignores_failures {
             true => Vec::new(),
-            false => vec![Decision { reason: String::new(), message: why.to_owned() }],
+            false => vec![Decision { reason: String::new(), message: why.to_owned(), always_denies: false }],
         }
     }
 
@@ -97,6 +101,12 @@ impl Compiled {
                 Err(why) => decisions.extend(self.failed(&why)),
             }
         }
+        for annotation in &rules.annotations {
+            if let Err(why) = annotation.evaluate(&variables, &mut budget) {
+                let failed = self.failed(&why).into_iter();
+                decisions.extend(failed.map(|failed| Decision { always_denies: true, ..failed }));
+            }
+        }
         decisions
     }
 }
@@ -114,6 +124,11 @@ impl Rules {
                 .list("validations")
                 .iter()
                 .map(|validation| Validation::new(validation, &compile))
+                .collect::<Result<_, String>>()?,
+            annotations: spec
+                .list("auditAnnotations")
+                .iter()
+                .map(|annotation| compile(annotation.text("valueExpression")))
                 .collect::<Result<_, String>>()?,
         })
     }
@@ -223,6 +238,7 @@ impl Validation {
         Decision {
             reason: self.reason.clone(),
             message: message.unwrap_or_else(|| format!("failed expression: {text}")),
+            always_denies: false,
         }
     }
 }

@@ -1,25 +1,59 @@
 //! What a policy or a binding is about.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::About;
 use crate::json::Json;
+use crate::kind::Kind;
 use crate::kinds::selector;
 use crate::metadata;
+use crate::registry::Served;
 
-/// Whether constraints (`matchConstraints`, `matchResources`) take in a request.
-pub(in crate::admission) fn matches(constraints: &Value, about: &About<'_>) -> bool {
-    let rules = constraints.list("resourceRules");
-    let is_named = rules.is_empty() || rules.iter().any(|rule| names(rule, about));
-    let is_excluded = constraints.list("excludeResourceRules").iter().any(|rule| names(rule, about));
-    is_named
-        && !is_excluded
+/// As what constraints (`matchConstraints`, `matchResources`) take in a request: as what it is, or as another
+/// version of that.
+pub(in crate::admission) fn matched(constraints: &Value, about: &About<'_>) -> Option<Matched> {
+    let all = |field: &str, kind: &Kind| constraints.list(field).iter().any(|rule| names(rule, kind, about));
+    let kind = &about.review.served.kind;
+    let is_exact = constraints.list("resourceRules").is_empty() || all("resourceRules", kind);
+    let others = match constraints.text("matchPolicy") {
+        "Exact" => Vec::new(),
+        _ if is_exact && constraints.list("excludeResourceRules").is_empty() => Vec::new(),
+        _ => others(about),
+    };
+    let matched = match is_exact {
+        true => Matched::Exactly,
+        false => {
+            Matched::As(others.iter().find(|other| all("resourceRules", &other.kind)).cloned()?)
+        }
+    };
+    let is_excluded = all("excludeResourceRules", kind)
+        || others.iter().any(|other| all("excludeResourceRules", &other.kind));
+    let is_meant = !is_excluded
         && in_namespace(constraints.at("namespaceSelector"), about)
-        && is_selected(constraints.at("objectSelector"), about)
+        && is_selected(constraints.at("objectSelector"), about);
+    is_meant.then_some(matched)
 }
 
-fn names(rule: &Value, about: &About<'_>) -> bool {
+/// As what a request is taken in.
+pub(in crate::admission) enum Matched {
+    Exactly,
+    As(Arc<Served>),
+}
+
+/// The other versions of what a request is about.
+fn others(about: &About<'_>) -> Vec<Arc<Served>> {
     let kind = &about.review.served.kind;
+    let registry = about.review.server.registry.snapshot();
+    let is_other = |other: &&Arc<Served>| {
+        other.kind.stored_as == kind.stored_as
+            && (&other.kind.group, &other.kind.version) != (&kind.group, &kind.version)
+    };
+    registry.all().filter(is_other).cloned().collect()
+}
+
+fn names(rule: &Value, kind: &Kind, about: &About<'_>) -> bool {
     let has = |field: &str, word: &str| rule.list(field).iter().any(|own| own == "*" || own == word);
     let scope = match (rule.text("scope"), kind.is_namespaced()) {
         ("Namespaced", namespaced) => namespaced,

@@ -18,11 +18,14 @@ use setpoint_store::{ListOptions, Record};
 use super::{Operation, Plugin, Review};
 use crate::cel::{Val, Variables};
 use crate::json::Json;
+use crate::kind::Kind;
 use crate::kinds::selector;
 use crate::metadata;
+use crate::registry::Served;
 use crate::status::{Cause, Status};
 pub(super) use compiled::Conditions;
 use compiled::{Compiled, Decision};
+use matching::Matched;
 
 /// Holds what is written to the policies there are.
 #[derive(Default)]
@@ -71,8 +74,12 @@ impl Plugin for ValidatingAdmissionPolicy {
             let mut denials = Vec::new();
             for record in &policies {
                 let policy = self.policy(record);
-                if matching::matches(&policy.constraints, &about) {
-                    self.enforce(&policy, &bindings, &about, &mut denials).await?;
+                match matching::matched(&policy.constraints, &about) {
+                    Some(Matched::Exactly) => self.enforce(&policy, &bindings, &about, &mut denials).await?,
+                    Some(Matched::As(other)) => {
+                        self.enforce(&policy, &bindings, &about.shown_as(&other), &mut denials).await?;
+                    }
+                    None => {}
                 }
             }
             self.forget(&policies);
@@ -125,7 +132,7 @@ impl ValidatingAdmissionPolicy {
         for binding in bindings.iter().filter(|one| one.at("spec").text("policyName") == policy.name) {
             let spec = binding.at("spec");
             let resources = spec.at("matchResources");
-            if !resources.is_null() && !matching::matches(resources, about) {
+            if !resources.is_null() && matching::matched(resources, about).is_none() {
                 continue;
             }
             let decisions = match parameters(policy, spec.at("paramRef"), about).await? {
@@ -151,13 +158,13 @@ fn carry_out(
     let name = metadata::of(binding).text("name");
     let actions = binding.at("spec").list("validationActions");
     for decision in decisions {
-        if actions.iter().any(|action| action == "Warn") {
+        if !decision.always_denies && actions.iter().any(|action| action == "Warn") {
             review.warnings.add(format!(
                 "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{name}': {}",
                 policy.name, decision.message
             ));
         }
-        if actions.iter().any(|action| action == "Deny") {
+        if decision.always_denies || actions.iter().any(|action| action == "Deny") {
             denials.push(Denial {
                 policy: policy.name.clone(),
                 binding: name.to_owned(),
@@ -243,6 +250,8 @@ pub(super) struct About<'a> {
     pub(super) object: Value,
     pub(super) old: Value,
     pub(super) namespace: Value,
+    /// What the objects are shown as, where that is not what the request is about.
+    shown_as: Option<Arc<Served>>,
 }
 
 impl<'a> About<'a> {
@@ -267,7 +276,17 @@ impl<'a> About<'a> {
             Some(namespace) => review.find("", "namespaces", namespace).await?.unwrap_or_default(),
             None => Value::Null,
         };
-        Ok(Self { review, object: whole(object), old: whole(old), namespace })
+        Ok(Self { review, object: whole(object), old: whole(old), namespace, shown_as: None })
+    }
+
+    /// The same with the objects in another version.
+    fn shown_as(&self, other: &Arc<Served>) -> Self {
+        let converted = |object: &Value| match object {
+            Value::Null => Value::Null,
+            object => self.review.served.converted(object, other),
+        };
+        let (object, old) = (converted(&self.object), converted(&self.old));
+        Self { review: self.review, object, old, namespace: self.namespace.clone(), shown_as: Some(other.clone()) }
     }
 
     pub(super) fn operation(&self) -> &'static str {
@@ -297,31 +316,37 @@ impl<'a> About<'a> {
 
     fn request(&self) -> Value {
         let review = self.review;
-        let kind = &review.served.kind;
-        let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-        let resource = json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
+        let described = |kind: &Kind| {
+            let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+            (of_kind, json!({"group": kind.group, "version": kind.version, "resource": kind.plural}))
+        };
+        let (asked_kind, asked_resource) = described(&review.served.kind);
+        let (of_kind, resource) = match &self.shown_as {
+            Some(other) => described(&other.kind),
+            None => (asked_kind.clone(), asked_resource.clone()),
+        };
         let mut user = Map::new();
         user.insert("username".into(), review.user.name.clone().into());
         user.insert("uid".into(), review.user.uid.clone().into());
         user.insert("groups".into(), json!(review.user.groups));
         user.insert("extra".into(), json!(review.user.extra));
-        let object = if self.object.is_null() { &self.old } else { &self.object };
         let name = match review.name.as_str() {
-            "" => metadata::of(object).text("name"),
+            "" => metadata::of(&self.object).text("name"),
             name => name,
         };
         json!({
             "kind": of_kind,
             "resource": resource,
             "subResource": self.part(),
-            "requestKind": of_kind,
-            "requestResource": resource,
+            "requestKind": asked_kind,
+            "requestResource": asked_resource,
             "requestSubResource": self.part(),
             "name": name,
             "namespace": review.namespace.unwrap_or_default(),
             "operation": self.operation(),
             "userInfo": user,
             "dryRun": review.dry_run,
+            "options": review.options(),
         })
     }
 }

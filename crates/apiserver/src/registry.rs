@@ -158,7 +158,8 @@ impl Registry {
     pub(crate) fn with_custom(&self, custom: impl Iterator<Item = Arc<Served>>) -> Self {
         let mut groups: BTreeMap<String, Group> = self.groups.clone();
         // What is the server's own nobody else adds to.
-        for served in custom.filter(|served| self.version(&served.kind.group, &served.kind.version).is_none()) {
+        for served in custom.filter(|served| self.version(&served.kind.group, &served.kind.version).is_none())
+        {
             let kind = &served.kind;
             let group = groups.entry(kind.group.clone()).or_default();
             let at = group.versions.iter().position(|version| version.name == kind.version);

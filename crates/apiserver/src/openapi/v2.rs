@@ -14,6 +14,7 @@ use super::parameters::Parameter;
 use super::schemas::{self, Dialect};
 use super::{custom, pages, routes};
 use crate::registry::Served;
+use crate::schema::Schema;
 
 /// What a document is made of.
 pub(super) struct Source<'a> {
@@ -56,8 +57,9 @@ impl Source<'_> {
                 let kinds = || self.kinds.iter().copied().flatten();
                 shared.schemas.extend(custom::roots(kinds()));
                 schemas::each(Dialect::V2, &shared.schemas, each);
-                for (name, schema) in kinds().flat_map(|served| custom::described(Dialect::V2, &served.kind))
-                {
+                let of_custom = kinds().flat_map(|served| custom::described(Dialect::V2, &served.kind));
+                // A name that is the server's own stays so.
+                for (name, schema) in of_custom.filter(|(name, _)| Schema::built_in(name).is_none()) {
                     each(&name, &schema);
                 }
             }

@@ -150,11 +150,23 @@ async fn a_status_and_a_scale_have_endpoints_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_names_of_the_servers_own_types_stay_its_own() {
+    let mut alike = definition(open());
+    alike["metadata"] = json!({"name": "foos.apps.api.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}});
+    alike["spec"]["group"] = "apps.api.k8s.io".into();
+    alike["spec"]["names"]["kind"] = "Deployment".into();
+    let api = with(alike).await;
+    let document = api.get("/openapi/v2").await;
+    assert_eq!(document.text.matches("\"io.k8s.api.apps.v1.Deployment\":").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_adds_to_a_version_of_the_servers_own() {
     let mut own = definition(open());
     own["metadata"] = json!({"name": "foos.networking.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}});
     own["spec"]["group"] = "networking.k8s.io".into();
-    let other = json!({"name": "v9", "served": true, "storage": false, "schema": {"openAPIV3Schema": open()}});
+    let other =
+        json!({"name": "v9", "served": true, "storage": false, "schema": {"openAPIV3Schema": open()}});
     own["spec"]["versions"].as_array_mut().unwrap().push(other);
     let api = with(own).await;
     let served = |list: &Value| {

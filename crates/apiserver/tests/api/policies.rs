@@ -66,8 +66,10 @@ async fn a_policy_sees_the_change_the_request_and_the_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_about_one_version_holds_for_all_of_them() {
-    let validation = json!({"expression": "object.apiVersion != 'e.com/v1' || request.requestKind.version == 'v1'"});
-    let rule = json!({"apiGroups": ["e.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["foos"]});
+    let validation =
+        json!({"expression": "object.apiVersion != 'e.com/v1' || request.requestKind.version == 'v1'"});
+    let rule =
+        json!({"apiGroups": ["e.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["foos"]});
     let constraints = |policy: &str| json!({"resourceRules": [rule.clone()], "matchPolicy": policy});
     let policy = json!({"validations": [validation], "matchConstraints": constraints("Equivalent")});
     let api = with_policy(policy, json!({})).await;
@@ -103,12 +105,12 @@ async fn what_is_to_be_noted_has_to_make_sense() {
 async fn a_policy_sees_the_options_of_a_request() {
     let told = "(has(request.options.fieldManager) ? request.options.fieldManager : '')";
     let validation = json!({
-        "expression": "request.options.kind == 'DeleteOptions' && request.options.gracePeriodSeconds == 5",
-        "messageExpression": format!("request.options.kind + ' ' + request.name + ' ' + {told}"),
+        "expression": "has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 5",
+        "messageExpression": format!("request.options.kind + ' [' + request.name + '] ' + {told}"),
     });
     let api = with_policy(json!({"validations": [validation]}), json!({})).await;
     let refused = api.post(&format!("{MAPS}?fieldManager=me"), map("a")).await;
-    assert!(refused.text.contains("denied request: CreateOptions a me"), "{}", refused.text);
+    assert!(refused.text.contains("denied request: CreateOptions [a] me"), "{}", refused.text);
     let path = format!("{GROUP}/validatingadmissionpolicybindings/b");
     let binding = api.get(&path).await.ok();
     api.delete(&path).await.ok();
@@ -117,7 +119,11 @@ async fn a_policy_sees_the_options_of_a_request() {
     again["spec"] = binding["spec"].clone();
     api.post(&format!("{GROUP}/validatingadmissionpolicybindings"), again).await.created();
     let refused = api.delete(MAPS).await;
-    assert!(refused.text.contains("denied request: DeleteOptions  "), "a collection has no name: {}", refused.text);
+    assert!(
+        refused.text.contains("denied request: DeleteOptions []"),
+        "a collection has no name: {}",
+        refused.text
+    );
     api.delete_with(&format!("{MAPS}/a"), json!({"gracePeriodSeconds": 5})).await.ok();
 }
 

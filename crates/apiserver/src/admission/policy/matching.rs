@@ -24,9 +24,7 @@ pub(in crate::admission) fn matched(constraints: &Value, about: &About<'_>) -> O
     };
     let matched = match is_exact {
         true => Matched::Exactly,
-        false => {
-            Matched::As(others.iter().find(|other| all("resourceRules", &other.kind)).cloned()?)
-        }
+        false => Matched::As(others.iter().find(|other| all("resourceRules", &other.kind)).cloned()?),
     };
     let is_excluded = all("excludeResourceRules", kind)
         || others.iter().any(|other| all("excludeResourceRules", &other.kind));

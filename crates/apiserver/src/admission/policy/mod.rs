@@ -286,7 +286,13 @@ impl<'a> About<'a> {
             object => self.review.served.converted(object, other),
         };
         let (object, old) = (converted(&self.object), converted(&self.old));
-        Self { review: self.review, object, old, namespace: self.namespace.clone(), shown_as: Some(other.clone()) }
+        Self {
+            review: self.review,
+            object,
+            old,
+            namespace: self.namespace.clone(),
+            shown_as: Some(other.clone()),
+        }
     }
 
     pub(super) fn operation(&self) -> &'static str {

@@ -3,8 +3,9 @@
 //!
 //! Hardly any pod does: a search of the encoded pod says so without decoding it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use setpoint::indexer::IndexFn;
@@ -14,20 +15,12 @@ use crate::in_tree::{FibreChannel, Iscsi, Moved};
 use crate::migrated::{AZURE_DISK, AZURE_FILE, Around, CINDER, EBS, GCE, PORTWORX, VSPHERE, translated};
 use crate::volume::Csi;
 
-/// The fields of sources that are looked for.
-const MENTIONED: [&str; 9] = [
-    "\"awsElasticBlockStore\"",
-    "\"gcePersistentDisk\"",
-    "\"cinder\"",
-    "\"azureDisk\"",
-    "\"azureFile\"",
-    "\"vsphereVolume\"",
-    "\"portworxVolume\"",
-    "\"iscsi\"",
-    "\"fc\"",
-];
+/// What the fields of sources that are looked for end with; few others do.
+static MENTIONED: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
+    ["BlockStore\"", "Disk\"", "Volume\"", "\"azureFile\"", "\"cinder\"", "\"iscsi\"", "\"fc\""].map(Finder::new)
+});
 
-/// The index of pods by the unique names of the disks of drivers that they name themselves.
+/// The index of pods by the unique names of the disks that they name themselves.
 pub const PODS_BY_DISK: &str = "disk";
 
 /// A volume of a pod that is no claim.
@@ -85,7 +78,7 @@ struct PodVolume {
 
 /// The disks that a pod names itself.
 pub fn inline_disks(pod: &Object) -> Vec<Inline> {
-    if !MENTIONED.iter().any(|field| pod.mentions(field)) {
+    if !MENTIONED.iter().any(|field| field.find(pod.raw()).is_some()) {
         return Vec::new();
     }
     let Ok(decoded) = pod.decode::<Pod>() else { return Vec::new() };
@@ -104,8 +97,24 @@ pub fn translated_disks(pod: &Object) -> impl Iterator<Item = Translated> + use<
 
 /// Lets pods be found by the disks that they name themselves: [`PODS_BY_DISK`].
 pub fn index_by_disk(pods: &Informer) {
-    let values: IndexFn = Arc::new(|pod| translated_disks(pod).map(|disk| disk.csi.unique_name()).collect());
+    let values: IndexFn =
+        Arc::new(|pod| inline_disks(pod).iter().map(|inline| inline.disk.unique_name()).collect());
     pods.add_index(PODS_BY_DISK, values);
+}
+
+/// Whether the unique name of a disk is that of one that nodes reach over the network.
+pub fn is_on_network(name: &str) -> bool {
+    ["kubernetes.io/iscsi/", "kubernetes.io/fc/"].iter().any(|plugin| name.starts_with(plugin))
+}
+
+impl InlineDisk {
+    /// The name by which nodes and controllers know it.
+    pub fn unique_name(&self) -> String {
+        match self {
+            Self::OfDriver(disk) => disk.csi.unique_name(),
+            Self::OnNetwork(name) => name.clone(),
+        }
+    }
 }
 
 impl PodVolume {

@@ -123,6 +123,12 @@ impl Volume {
         sources.into_iter().find_map(|(plugin, source)| Some((plugin, source.as_deref()?)))
     }
 
+    /// The name by which nodes and controllers know a disk that nodes reach over the network.
+    pub fn network_name(&self) -> Option<String> {
+        let fibre = || self.spec.fc.as_ref()?.unique_name();
+        self.spec.iscsi.as_ref().map(|iscsi| iscsi.unique_name()).or_else(fibre)
+    }
+
     /// Whether several nodes may have it at once: where nobody says, its driver decides.
     pub fn can_be_shared(&self) -> bool {
         let modes = self.access_modes();

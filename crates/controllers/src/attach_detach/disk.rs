@@ -24,6 +24,8 @@ pub(super) struct Disk {
     pub(super) claim: Option<ClaimRef>,
     /// Whether pods name it themselves.
     pub(super) is_inline: bool,
+    /// Whether its driver has taken over from a plugin of old.
+    pub(super) is_migrated: bool,
 }
 
 impl Disk {
@@ -37,6 +39,7 @@ impl Disk {
             source: json!({"persistentVolumeName": volume.key().name()}),
             claim: volume.spec.claim_ref.clone(),
             is_inline: false,
+            is_migrated: volume.spec.csi.is_none(),
         })
     }
 
@@ -49,6 +52,7 @@ impl Disk {
             csi: disk.csi,
             claim: None,
             is_inline: true,
+            is_migrated: true,
         }
     }
 
@@ -62,6 +66,7 @@ impl Disk {
             source: Value::Null,
             claim: None,
             is_inline: true,
+            is_migrated: true,
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use setpoint::Key;
 use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
-use setpoint_volume::inline::{InlineDisk, inline_disks};
+use setpoint_volume::inline::{InlineDisk, inline_disks, is_on_network};
 use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{Csi, PodVolumes, Volume, is_over};
 
+use super::disk::Disk;
 use super::observe::Caches;
 use crate::figures::{self, Counts, Labels};
 
@@ -33,6 +35,23 @@ pub(super) fn count_force(metrics: &Metrics, reason: &str) {
     metrics.count_bare(name, help, &[("reason", reason)], 1);
 }
 
+/// What operations on volumes are counted by.
+const OPERATION_SECONDS: &[f64] =
+    &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+/// A driver has attached a disk.
+pub(super) fn count_attached(metrics: &Metrics, disk: &Disk, took: Duration) {
+    let (plugin, migrated) = (plugin_of(&disk.csi.driver), disk.is_migrated.to_string());
+    let labels = [
+        ("migrated", migrated.as_str()),
+        ("operation_name", "volume_attach"),
+        ("status", "success"),
+        ("volume_plugin", plugin.as_str()),
+    ];
+    let (name, help) = ("storage_operation_duration_seconds", "Storage operation duration");
+    metrics.observe(name, help, OPERATION_SECONDS, &labels, took.as_secs_f64());
+}
+
 /// A disk that a pod uses: what it is called, the plugin that is asked for it, and its driver.
 struct Used {
     name: String,
@@ -52,11 +71,10 @@ impl Used {
     }
 
     fn volume(volume: &setpoint::Cached<Volume>) -> Option<Self> {
-        if let Some(csi) = behind_driver(volume) {
-            return Some(Self::of_driver(&csi));
+        match behind_driver(volume) {
+            Some(csi) => Some(Self::of_driver(&csi)),
+            None => volume.network_name().map(Self::on_network),
         }
-        let fibre = || volume.spec.fc.as_ref()?.unique_name();
-        volume.spec.iscsi.as_ref().map(|iscsi| iscsi.unique_name()).or_else(fibre).map(Self::on_network)
     }
 }
 
@@ -118,14 +136,18 @@ impl Caches {
             figures::count(wanted.into_iter().map(|(_, _, plugin)| labels(plugin, "desired_state_of_world")));
         let attached = self.attachments.list(None)?;
         let attached = attached.iter().filter(|attachment| attachment.status.attached);
-        let attached = attached.map(|one| labels(plugin_of(&one.spec.attacher), "actual_state_of_world"));
-        counts.extend(figures::count(attached));
+        let attached = attached.map(|one| plugin_of(&one.spec.attacher));
+        let nodes = self.nodes.list(None)?;
+        let found = nodes.iter().flat_map(|node| &node.attached).filter(|name| is_on_network(name));
+        let found = found.map(|name| Used::on_network(name.to_string()).plugin);
+        let actual = attached.chain(found).map(|plugin| labels(plugin, "actual_state_of_world"));
+        counts.extend(figures::count(actual));
         Ok(counts)
     }
 
-    /// Whether a driver attaches its volumes; without one nodes find them by themselves.
+    /// Whether a driver attaches its volumes; those that have none are told to nodes.
     fn attaches(&self, driver: Option<&str>) -> Result<bool, DecodeError> {
-        let Some(driver) = driver else { return Ok(false) };
+        let Some(driver) = driver else { return Ok(true) };
         let driver = self.drivers.get(&Key::cluster(driver))?;
         Ok(driver.is_none_or(|driver| driver.attaches()))
     }

@@ -1,14 +1,15 @@
 //! Attach and detach: volumes are attached to the nodes whose pods use them, and to no others.
 //!
-//! Owns: the VolumeAttachments of pods' volumes, disks that pods name themselves included, and `status.volumesAttached` of nodes.
+//! Owns: the VolumeAttachments of pods' volumes, disks that pods name themselves included,, and `status.volumesAttached` of nodes.
 //! Watches: pods, claims, volumes, nodes, VolumeAttachments, CSIDrivers.
 //! Writes: VolumeAttachments (create, delete), node status (patch), events.
 //! Counts: `attachdetach_controller_total_volumes`, `storage_count_attachable_volumes_in_use`,
-//! `attach_detach_controller_attachdetach_controller_forced_detaches`.
+//! `attach_detach_controller_attachdetach_controller_forced_detaches`, `storage_operation_duration_seconds`.
 //!
 //! ```text
 //!  pods, claims, volumes ─► a disk's key (disk.rs) ─► observe.rs ─► plan.rs  attach, detach, wait  (pure)
-//!  attachments           ─► a node's key   ─► what the node is told to have attached
+//!  attachments           ─► a node's key   ─► what the node is told to have attached; with it the disks that it
+//!                                              reaches over the network (network.rs)
 //!  reconcile.rs  carries both out
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod disk;
 mod figures;
 mod memory;
+mod network;
 mod observe;
 mod plan;
 mod reconcile;
@@ -32,7 +34,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use setpoint::queue::limiter;
 use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
-use setpoint_volume::inline::{index_by_disk, translated_disks};
+use setpoint_volume::inline::{index_by_disk, inline_disks, translated_disks};
 use setpoint_volume::migrated::behind_driver;
 use setpoint_volume::{Claim, PodVolumes, Volume, claim_keys, index_by_claim};
 
@@ -42,7 +44,7 @@ use self::reconcile::{Attacher, Nodes, Volumes};
 use self::view::{Attachment, Driver, Node};
 use crate::flags::{Flag, duration, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
-use crate::workload::on_node::node_of;
+use crate::workload::on_node::{OnNode, node_of};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-attach-detach-controller",
@@ -117,8 +119,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
     let (wake, lister) = (by_volume.clone(), claims.lister::<Claim>());
     pods.add_handler(move |event: &Event| {
-        if is_on_node(event) {
-            event.states().flat_map(|pod| disks_of(pod, &lister)).for_each(|disk| wake.add(disk));
+        // The volumes of a pod never change, and most pods have none: that is seen without decoding them.
+        let disks = disks_of(event.object(), &lister);
+        if !disks.is_empty() && is_on_node(event) {
+            disks.into_iter().for_each(|disk| wake.add(disk));
         }
     });
     let wake = by_volume.clone();
@@ -138,8 +142,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             attachment.disk().into_iter().for_each(|disk| volume_queue.add(disk));
         }
     });
-    nodes.add_handler(on_node(by_volume.clone(), by_node.clone(), context));
-    let (wake, lister, users) = (by_volume.clone(), volumes.lister::<Volume>(), pods.lister::<PodVolumes>());
+    nodes.add_handler(on_node(by_volume.clone(), by_node.clone(), memory.clone(), context));
+    let (wake, lister, users) =
+        (by_volume.clone(), volumes.lister::<Volume>(), pods.lister::<PodVolumes>());
     drivers.add_handler(move |event: &Event| {
         let is_its = |driver: &str| driver == event.object().key().name();
         for volume in lister.list(None).unwrap_or_default() {
@@ -159,6 +164,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         nodes: nodes.lister(),
         attachments: attachments.lister(),
         drivers: drivers.lister(),
+        on_node: OnNode::of(&pods),
     });
     figures::show(&context.metrics, &caches);
     let attacher = Arc::new(Attacher {
@@ -188,7 +194,8 @@ fn is_on_node(event: &Event) -> bool {
 /// The disks that a pod uses, through claims or by itself.
 fn disks_of(pod: &Object, claims: &Lister<Claim>) -> Vec<Key> {
     let claimed = claim_keys(pod).filter_map(|claim| volume_of(claims, &claim));
-    claimed.chain(translated_disks(pod).map(|disk| Key::cluster(disk.csi.unique_name()))).collect()
+    let inline = inline_disks(pod);
+    claimed.chain(inline.iter().map(|inline| Key::cluster(inline.disk.unique_name()))).collect()
 }
 
 fn volume_of(claims: &Lister<Claim>, claim: &Key) -> Option<Key> {
@@ -205,11 +212,12 @@ fn volume_of_claim(claim: &Object) -> Option<Key> {
 fn on_node(
     by_volume: Queue<Key>,
     by_node: Queue<Key>,
+    memory: Arc<Mutex<Memory>>,
     context: &Context,
 ) -> impl Fn(&Event) + Send + Sync + 'static {
     let attachments = context.informers.of::<Attachment>().lister::<Attachment>();
     let claims = context.informers.of::<Claim>().lister::<Claim>();
-    let pods = crate::workload::on_node::OnNode::<PodVolumes>::of(&context.informers.of::<PodVolumes>());
+    let pods = OnNode::<PodVolumes>::of(&context.informers.of::<PodVolumes>());
     move |event| {
         let name = event.object().key().name();
         let same = match event {
@@ -223,6 +231,10 @@ fn on_node(
             return;
         }
         by_node.add(event.object().key().clone());
+        if matches!(event, Event::Deleted { .. }) {
+            memory.lock().forget_node(event.object().key());
+        }
+        memory.lock().waiting().into_iter().for_each(|node| by_node.add(node));
         for attachment in observe::attachments_on(&attachments, name).unwrap_or_default() {
             attachment.disk().into_iter().for_each(|disk| by_volume.add(disk));
         }

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::disk::Disk;
 use super::view::{Attachment, Driver, Node};
+use crate::workload::on_node::OnNode;
 
 /// Attachments by the disk they attach.
 const BY_DISK: &str = "disk";
@@ -25,6 +26,8 @@ pub(super) struct Caches {
     pub(super) nodes: Lister<Node>,
     pub(super) attachments: Lister<Attachment>,
     pub(super) drivers: Lister<Driver>,
+    /// Pods by their nodes.
+    pub(super) on_node: OnNode<PodVolumes>,
 }
 
 /// A volume on a node: wanted there, attached there, or both.

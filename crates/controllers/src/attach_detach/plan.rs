@@ -63,12 +63,18 @@ pub(super) fn plan(
 }
 
 /// When a node is to let go of a volume.
-enum May {
+pub(super) enum May {
     Now { force: Option<&'static str> },
     After(Duration),
 }
 
-fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: bool, now: Timestamp) -> May {
+pub(super) fn may_detach(
+    site: &Site,
+    volume: &str,
+    since: Timestamp,
+    by_force: bool,
+    now: Timestamp,
+) -> May {
     // Of a node that is not there nobody knows what it has in use.
     let (uses, healthy, out_of_service) = match &site.node {
         Some(node) => (node.uses(volume), node.is_healthy(), node.is_out_of_service()),

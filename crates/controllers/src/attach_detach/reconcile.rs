@@ -1,6 +1,7 @@
 //! Carries plans out: volumes in one queue, what nodes are told in another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -39,6 +40,10 @@ impl Reconciler for Volumes {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
+        if let Some(name) = self.0.caches.network_name(key)? {
+            self.0.wake_nodes(key, &name)?;
+            return Ok(Outcome::Settled);
+        }
         match self.0.caches.disk(key)? {
             Some(disk) => self.0.settle(&disk).await,
             None => Ok(Outcome::Settled),
@@ -50,8 +55,8 @@ impl Reconciler for Nodes {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        self.0.report(key).await?;
-        Ok(Outcome::Settled)
+        let look_again = self.0.report(key).await?;
+        Ok(look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 }
 
@@ -108,7 +113,7 @@ impl Attacher {
         let key = Key::cluster(node);
         self.memory.lock().detach(attachment.key());
         self.report(&key).await?;
-        if force.is_none() && self.still_uses(disk, &key).await? {
+        if force.is_none() && self.still_uses(&disk.csi.unique_name(), &key).await? {
             self.memory.lock().forget(attachment.key());
             self.by_node.add(key);
             return Err(ReconcileError::retry(format!(
@@ -125,41 +130,57 @@ impl Attacher {
         deleted.map(drop).attempting(format!("detach volume {} from node {node}", disk.name))
     }
 
-    /// Whether the node says, past the cache, that it has the volume in use.
-    async fn still_uses(&self, disk: &Disk, node: &Key) -> Result<bool, ReconcileError> {
+    /// The node as it is past the cache.
+    pub(super) async fn fresh_node(&self, node: &Key) -> Result<Option<Cached<Node>>, ReconcileError> {
         let fresh = self.client.get(&Kind::of::<Node>(), node).await.optional();
         let fresh = fresh.attempting(format!("ask node {node} what it uses"))?;
-        let fresh = fresh.map(Cached::<Node>::new).transpose()?;
-        Ok(fresh.is_some_and(|node| node.uses(&disk.csi.unique_name())))
+        Ok(fresh.map(Cached::<Node>::new).transpose()?)
     }
 
-    /// Tells a node what is attached to it, if it has been told something else.
-    async fn report(&self, key: &Key) -> Result<(), ReconcileError> {
-        let attachments = attachments_on(&self.caches.attachments, key.name())?;
-        let Some(node) = self.caches.nodes.get(key)?.filter(|node| node.is_served()) else { return Ok(()) };
-        let mut attached: Vec<(String, Disk)> = Vec::new();
+    /// Whether the node says, past the cache, that it has the volume in use.
+    pub(super) async fn still_uses(&self, name: &str, node: &Key) -> Result<bool, ReconcileError> {
+        let fresh = self.fresh_node(node).await?;
+        Ok(fresh.is_some_and(|node| node.uses(name)))
+    }
+
+    /// Tells a node what is attached to it, if it has been told something else, and says when to look again.
+    async fn report(&self, key: &Key) -> Result<Option<Duration>, ReconcileError> {
+        let (attachments, now) = (attachments_on(&self.caches.attachments, key.name())?, self.clock.now());
+        let Some(node) = self.caches.nodes.get(key)?.filter(|node| node.is_served()) else { return Ok(None) };
+        let mut attached: Vec<(String, Disk, Duration)> = Vec::new();
         for attachment in &attachments {
             let stays = attachment.status.attached && !attachment.meta().is_being_deleted();
             if !stays || self.memory.lock().is_detaching(attachment.key()) {
                 continue;
             }
             let disk = attachment.disk().map(|disk| self.caches.disk(&disk)).transpose()?;
-            attached.extend(disk.flatten().map(|disk| (disk.csi.unique_name(), disk)));
+            let since = attachment.meta().creation_timestamp.unwrap_or(now).duration_until(now);
+            let took = Duration::try_from(since).unwrap_or_default();
+            attached.extend(disk.flatten().map(|disk| (disk.csi.unique_name(), disk, took)));
         }
-        attached.sort_by(|one, other| one.0.cmp(&other.0));
-        let names: Vec<&str> = attached.iter().map(|(name, _)| &**name).collect();
+        let network = self.on_network(&node).await?;
+        let of_drivers = attached.iter().map(|(name, ..)| &**name);
+        let mut names: Vec<&str> = of_drivers.chain(network.names.iter().map(String::as_str)).collect();
+        names.sort_unstable();
+        // A volume and a pod may name the same disk.
+        names.dedup();
         let mut told: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
         told.sort_unstable();
         if names == told {
-            return Ok(());
+            self.recall(key, &network.names).await?;
+            return Ok(network.look_again);
         }
         self.tell_node(&node, &names).await?;
-        for (name, disk) in &attached {
+        self.memory.lock().knows(key, &network.names);
+        for (name, disk, took) in &attached {
             if !told.contains(&&**name) {
+                figures::count_attached(&self.metrics, disk, *took);
                 self.tell_attached(disk, key.name())?;
             }
         }
-        Ok(())
+        network.forced.iter().for_each(|reason| figures::count_force(&self.metrics, reason));
+        network.new.iter().for_each(|disk| self.tell_found(disk));
+        Ok(network.look_again)
     }
 
     async fn tell_node(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
@@ -205,7 +226,7 @@ impl Attacher {
         }
     }
 
-    fn tell_pod(&self, pod: &Cached<PodVolumes>, event_type: EventType, reason: &str, message: String) {
+    pub(super) fn tell_pod(&self, pod: &Cached<PodVolumes>, event_type: EventType, reason: &str, message: String) {
         self.recorder.event(&Kind::of::<PodVolumes>(), pod.object(), event_type, reason, message);
     }
 }

@@ -204,6 +204,9 @@ fn a_released_volume_is_reclaimed_as_its_policy_says() {
     check("Delete", path("/tmp/x"), by("kubernetes.io/host-path"), Ok(Reclaim::Delete));
     let moved = json!({"pv.kubernetes.io/migrated-to": "ebs.csi.aws.com"});
     check("Delete", json!({}), moved, Ok(Reclaim::Nothing));
+    let undeletable = "VolumeFailedDelete: error getting deleter volume plugin for volume \"v\": \
+                       no deletable volume plugin matched";
+    check("Delete", json!({"iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0}}), json!({}), Err(undeletable));
     let local =
         "VolumeFailedDelete: error getting deleter volume plugin for volume \"v\": no volume plugin matched";
     check("Delete", json!({"local": {"path": "/x"}}), json!({}), Err(local));

@@ -54,16 +54,10 @@ impl Behind {
     }
 
     fn volume(volume: &Cached<Volume>) -> Option<Self> {
-        let spec = &volume.spec;
-        if let Some(csi) = behind_driver(volume) {
-            return Some(Self::driver(&csi));
+        match behind_driver(volume) {
+            Some(csi) => Some(Self::driver(&csi)),
+            None => volume.network_name().map(Self::network),
         }
-        let name = match (&spec.iscsi, &spec.fc) {
-            (Some(iscsi), _) => iscsi.unique_name(),
-            (None, Some(fibre)) => fibre.unique_name()?,
-            (None, None) => return None,
-        };
-        Some(Self::network(name))
     }
 }
 

@@ -289,6 +289,58 @@ fn disks_that_pods_name_themselves_are_attached_and_never_to_two_nodes() {
     survives_within("attached disks", parts(&["attachdetach"]), attached_inline, one_node_at_a_time);
 }
 
+/// A disk on the network is nobody's to attach: its node is told that it may have it, and another one only after it.
+fn found_on_network(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        create(world, "ServiceAccount", "default", json!({})).await;
+        let reference = json!({"namespace": "default", "name": "c"});
+        let iscsi = json!({"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2025-01.example:x", "lun": 1});
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "storageClassName": "s", "iscsi": iscsi, "claimRef": reference});
+        create(world, "PersistentVolume", "v", json!({"spec": spec})).await;
+        claim(world, "c").await;
+        phase(world, "PersistentVolumeClaim", "c", "Bound").await;
+        let name = "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2025-01.example:x:1";
+        let told = json!([{"name": name, "devicePath": ""}]);
+        for node in ["m", "n"] {
+            let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+            create(world, "Node", node, json!({"metadata": {"annotations": annotations}})).await;
+            user_of_claim(world, node).await;
+        }
+        until(world, "Node", "m", |node| node["status"]["volumesAttached"] == told).await;
+        patch(world, "Node", "m", Part::Status, json!({"status": {"volumesInUse": [name]}})).await;
+        delete(world, "Pod", "m").await;
+        world.pass(Duration::from_secs(30)).await;
+        until(world, "Node", "n", |node| node["status"]["volumesAttached"].is_null()).await;
+        patch(world, "Node", "m", Part::Status, json!({"status": {"volumesInUse": null}})).await;
+        until(world, "Node", "m", |node| node["status"]["volumesAttached"].is_null()).await;
+        until(world, "Node", "n", |node| node["status"]["volumesAttached"] == told).await;
+    }
+    .boxed_local()
+}
+
+/// At no time have two nodes been told that they may have the disk.
+fn told_to_one_node(history: &History) -> Result<(), String> {
+    let mut told = std::collections::BTreeSet::new();
+    for (_, node) in history.changes().filter(|(_, object)| object["kind"] == "Node") {
+        let name = node["metadata"]["name"].to_string();
+        match node["status"]["volumesAttached"].is_array() {
+            true => told.insert(name),
+            false => told.remove(&name),
+        };
+        if told.len() > 1 {
+            return Err(format!("told to {told:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn disks_on_the_network_are_told_to_one_node_after_the_other_whatever_goes_wrong() {
+    let parts = parts(&[BINDER, "attachdetach"]);
+    survives_within("disks on the network", parts, found_on_network, told_to_one_node);
+}
+
 /// A node that does not answer keeps its volume for six minutes, one that is out of service not at all.
 #[test]
 fn a_volume_is_taken_from_a_node_that_is_gone_for_good() {

@@ -1,0 +1,198 @@
+//! Disks that nodes reach over the network: nothing attaches them, but nodes wait to be told that they may.
+//!
+//! What always holds: what a node has been told is all the record there is, so that a successor goes on from there; a
+//! disk that cannot be shared is told to a second node only when the first has let go of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use setpoint::object::DecodeError;
+use setpoint::{Cached, EventType, Key, ReconcileError};
+use setpoint_volume::inline::{InlineDisk, PODS_BY_DISK, inline_disks, is_on_network};
+use setpoint_volume::{PodVolumes, is_over};
+
+use super::observe::{Caches, Site};
+use super::plan::{May, may_detach};
+use super::reconcile::Attacher;
+use super::view::Node;
+
+/// A disk that pods of a node use.
+pub(super) struct Wanted {
+    /// What events call it.
+    name: String,
+    can_be_shared: bool,
+    pods: Vec<Cached<PodVolumes>>,
+}
+
+/// What a node is to be told.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) names: Vec<String>,
+    /// Those of them that it does not know of.
+    pub(super) new: Vec<Wanted>,
+    /// Why it was not waited for that it lets go, once for each disk.
+    pub(super) forced: Vec<&'static str>,
+    pub(super) look_again: Option<Duration>,
+}
+
+/// When a node is asked again that has a disk in use, although the cache does not show it.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+impl Told {
+    /// The node keeps a disk until it is looked at again.
+    fn keep(&mut self, name: String, look_again: Duration) {
+        self.look_again = Some(self.look_again.map_or(look_again, |least| least.min(look_again)));
+        self.names.push(name);
+    }
+}
+
+impl Caches {
+    /// The name that a disk of the network goes by, if the key is that of one.
+    pub(super) fn network_name(&self, key: &Key) -> Result<Option<String>, DecodeError> {
+        match self.volumes.get(key)? {
+            Some(volume) => Ok(volume.network_name()),
+            None => Ok(Some(key.name().to_owned()).filter(|name| is_on_network(name))),
+        }
+    }
+
+    /// The nodes that a disk of the network concerns: those of its pods, and those that have been told of it.
+    pub(super) fn network_nodes(&self, key: &Key, name: &str) -> Result<BTreeSet<Key>, DecodeError> {
+        let mut pods = self.pods.indexed(PODS_BY_DISK, name)?;
+        if let Some(claim) = self.volumes.get(key)?.and_then(|volume| volume.spec.claim_ref.clone()) {
+            pods.extend(self.pods.indexed(setpoint_volume::PODS_BY_CLAIM, &claim.key().to_string())?);
+        }
+        let nodes = self.nodes.list(None)?;
+        let told = nodes.iter().filter(|node| node.attached.iter().any(|one| **one == *name));
+        let of_pods = pods.iter().filter_map(|pod| pod.node()).map(Key::cluster);
+        Ok(of_pods.chain(told.map(|node| node.key().clone())).collect())
+    }
+
+    /// The disks of the network that the pods of a node use.
+    fn network_wanted(&self, node: &str) -> Result<BTreeMap<String, Wanted>, DecodeError> {
+        let mut wanted = BTreeMap::<String, Wanted>::new();
+        let mut want = |unique: String, name: &str, can_be_shared: bool, pod: &Cached<PodVolumes>| {
+            let new = || Wanted { name: name.to_owned(), can_be_shared, pods: Vec::new() };
+            wanted.entry(unique).or_insert_with(new).pods.push(pod.clone());
+        };
+        for pod in self.on_node.pods(node)?.iter().filter(|pod| !is_over(pod)) {
+            for inline in inline_disks(pod.object()) {
+                if let InlineDisk::OnNetwork(unique) = inline.disk {
+                    want(unique, &inline.name, true, pod);
+                }
+            }
+            for volume in pod.volumes() {
+                let Some(claim) = volume.claim_name(pod.key().name()) else { continue };
+                let Some(claim) = self.claims.get(&pod.key().sibling(claim))? else { continue };
+                if &*claim.status.phase != "Bound" {
+                    continue;
+                }
+                let Some(volume) = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))? else { continue };
+                if let Some(unique) = volume.network_name().filter(|_| volume.is_for(&claim)) {
+                    want(unique, volume.key().name(), volume.can_be_shared(), pod);
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Whether another node has been told of a disk.
+    fn is_elsewhere(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
+        let others = self.nodes.list(None)?;
+        let mut others = others.iter().filter(|other| other.key() != node);
+        Ok(others.any(|other| other.attached.iter().any(|one| **one == *name)))
+    }
+}
+
+impl Attacher {
+    /// Has the nodes looked at that a disk of the network concerns.
+    pub(super) fn wake_nodes(&self, key: &Key, name: &str) -> Result<(), DecodeError> {
+        self.caches.network_nodes(key, name)?.into_iter().for_each(|node| self.by_node.add(node));
+        Ok(())
+    }
+
+    /// The disks of the network that a node is to be told of.
+    pub(super) async fn on_network(&self, node: &Cached<Node>) -> Result<Told, ReconcileError> {
+        let wanted = self.caches.network_wanted(node.key().name())?;
+        let known: BTreeSet<String> =
+            node.attached.iter().filter(|name| is_on_network(name)).map(|name| name.to_string()).collect();
+        let mut told = Told::default();
+        self.let_go(node, known.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect(), &mut told)
+            .await?;
+        let mut blocked = BTreeSet::new();
+        for (name, disk) in wanted {
+            if known.contains(&name) {
+                told.names.push(name);
+            } else if disk.can_be_shared || self.take(&name, node.key())? {
+                told.names.push(name);
+                told.new.push(disk);
+            } else {
+                self.tell_taken(&name, node.key(), &disk);
+                blocked.insert(name);
+            }
+        }
+        self.memory.lock().waits(node.key(), blocked);
+        Ok(told)
+    }
+
+    /// Whether a node may have a disk that cannot be shared: what has been written need not be in the cache yet.
+    fn take(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
+        Ok(!self.caches.is_elsewhere(name, node)? && self.memory.lock().take(name, node))
+    }
+
+    /// What a node was told, or was to be told, and the cache does not show is looked for past the cache.
+    pub(super) async fn recall(&self, node: &Key, shown: &[String]) -> Result<(), ReconcileError> {
+        if !self.memory.lock().may_know_more(node, shown) {
+            return Ok(());
+        }
+        let fresh = self.fresh_node(node).await?;
+        let known = fresh.iter().flat_map(|node| &node.attached).filter(|name| is_on_network(name));
+        let known: Vec<String> = known.map(|name| name.to_string()).collect();
+        self.memory.lock().knows(node, &known);
+        Ok(())
+    }
+
+    /// Keeps those disks that a node still has in use.
+    async fn let_go(
+        &self,
+        node: &Cached<Node>,
+        leaving: BTreeSet<String>,
+        told: &mut Told,
+    ) -> Result<(), ReconcileError> {
+        let now = self.clock.now();
+        let leaving = self.memory.lock().leaving_network(node.key(), leaving, now);
+        let site = Site { node: Some(node.clone()), ..Site::default() };
+        for (name, since) in leaving {
+            match may_detach(&site, &name, since, self.by_force, now) {
+                May::After(time) => told.keep(name, time),
+                May::Now { force: Some(reason) } => told.forced.push(reason),
+                // The cache may never show that it was in use for a while.
+                May::Now { force: None } if self.still_uses(&name, node.key()).await? => {
+                    told.keep(name, ASK_AGAIN);
+                }
+                May::Now { force: None } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_taken(&self, name: &str, node: &Key, disk: &Wanted) {
+        if !self.memory.lock().is_news(&Key::cluster(name), node.name()) {
+            return;
+        }
+        let message = format!(
+            "Multi-Attach error for volume {:?} Volume is already exclusively attached to one node and can't be \
+             attached to another",
+            disk.name
+        );
+        for pod in &disk.pods {
+            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message.clone());
+        }
+    }
+
+    pub(super) fn tell_found(&self, disk: &Wanted) {
+        let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
+        for pod in &disk.pods {
+            self.tell_pod(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
+        }
+    }
+}

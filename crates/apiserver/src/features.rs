@@ -9,7 +9,7 @@ pub struct Features {
 }
 
 /// Those that change something here, and whether v1.34 has them on.
-const KNOWN: [(&str, bool); 12] = [
+const KNOWN: [(&str, bool); 13] = [
     ("ClearingNominatedNodeNameAfterBinding", false),
     ("ClusterTrustBundle", false),
     ("DRADeviceTaints", false),
@@ -18,6 +18,7 @@ const KNOWN: [(&str, bool); 12] = [
     ("HPAScaleToZero", false),
     ("MaxUnavailableStatefulSet", false),
     ("PodCertificateRequest", false),
+    ("PodTopologyLabelsAdmission", false),
     ("RelaxedServiceNameValidation", false),
     ("StorageVersionAPI", false),
     ("StorageVersionMigrator", false),

@@ -40,6 +40,7 @@ pub const EFFECTS: &[(&str, &str)] = &[
     ("PodCertificateRequest", "serves PodCertificateRequests, and removes those that are over"),
     ("PodDeletionCost", "prefers to delete pods whose annotation says that they cost least"),
     ("PodLevelResources", "lets autoscalers go by what whole pods ask for"),
+    ("PodTopologyLabelsAdmission", "labels pods with the zone and the region of their nodes"),
     (
         "PreferSameTrafficDistribution",
         "keeps traffic in the same zone or on the same node where services ask for it",

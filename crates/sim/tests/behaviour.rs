@@ -471,6 +471,32 @@ fn the_node_that_a_pod_was_meant_for_is_forgotten_when_it_is_bound_where_the_fea
 }
 
 #[test]
+fn pods_have_the_zone_of_their_node_where_the_feature_is_on() {
+    for (on, expected) in [(false, None), (true, Some("z"))] {
+        let cluster = TestCluster::new().feature("PodTopologyLabelsAdmission", on);
+        cluster.run(async |cluster| {
+            account(cluster).await;
+            let zone = "topology.kubernetes.io/zone";
+            let metadata = json!({"name": "n", "labels": {zone: "z", "mine": "x"}});
+            cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})).await;
+            cluster.create(pod("placed", json!({"app": "a"}), json!({"nodeName": "n"}))).await;
+            cluster.create(pod("bound", json!({"app": "a"}), json!({}))).await;
+            let pods: Api<Pod> = Api::namespaced(cluster.kube(), "default");
+            let binding = json!({"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n"}});
+            let bound: Result<Value, _> =
+                pods.create_subresource("binding", "bound", &Default::default(), &binding).await;
+            bound.expect("bound");
+            for name in ["placed", "bound"] {
+                let labels = pods.get(name).await.expect("a pod").metadata.labels.unwrap_or_default();
+                assert_eq!(labels.get(zone).map(String::as_str), expected, "{name}");
+                assert_eq!(labels.get("app").map(String::as_str), Some("a"), "{name}");
+                assert!(!labels.contains_key("mine"), "{name}");
+            }
+        });
+    }
+}
+
+#[test]
 fn services_may_have_names_that_begin_with_digits_where_the_feature_is_on() {
     for on in [false, true] {
         TestCluster::new().feature("RelaxedServiceNameValidation", on).run(async |cluster| {

@@ -7,7 +7,7 @@ use super::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
     DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DeviceAdminAccess, LimitRanger,
     MutatingAdmissionWebhook, NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, Plugin,
-    PodSecurity, Priority, ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount,
+    PodSecurity, PodTopologyLabels, Priority, ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount,
     StorageObjectInUseProtection, TaintNodesByCondition, ValidatingAdmissionPolicy,
     ValidatingAdmissionWebhook,
 };
@@ -24,7 +24,7 @@ enum Usually {
 type Make = fn() -> Box<dyn Plugin>;
 
 /// In v1.34's order.
-const PLUGINS: [(&str, Usually, Make); 23] = [
+const PLUGINS: [(&str, Usually, Make); 24] = [
     ("NamespaceLifecycle", Usually::On, || Box::new(NamespaceLifecycle)),
     ("LimitRanger", Usually::On, || Box::new(LimitRanger)),
     ("ServiceAccount", Usually::On, || Box::new(ServiceAccount)),
@@ -42,6 +42,7 @@ const PLUGINS: [(&str, Usually, Make); 23] = [
     ("ClusterTrustBundleAttest", Usually::On, || Box::new(ClusterTrustBundleAttest)),
     ("CertificateSubjectRestriction", Usually::On, || Box::new(CertificateSubjectRestriction)),
     ("DefaultIngressClass", Usually::On, || Box::new(DefaultIngressClass)),
+    ("PodTopologyLabels", Usually::On, || Box::new(PodTopologyLabels)),
     ("MutatingAdmissionWebhook", Usually::On, || Box::new(MutatingAdmissionWebhook)),
     ("", Usually::Always, || Box::new(RoleEscalation)),
     ("", Usually::Always, || Box::new(DeviceAdminAccess)),
@@ -52,7 +53,7 @@ const PLUGINS: [(&str, Usually, Make); 23] = [
 
 /// What v1.34 has besides. Those of its defaults have no say there unless a gate is opened, or are about kinds
 /// that are not served, so leaving them out changes nothing.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 14] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -67,7 +68,6 @@ const OTHERS: [&str; 15] = [
     "OwnerReferencesPermissionEnforcement",
     "PodNodeSelector",
     "PodTolerationRestriction",
-    "PodTopologyLabels",
 ];
 
 /// A selection of plugins that makes no sense.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::pod_condition::Condition;
 use super::{ATTEMPTS, Call, MODIFIED, respond, update};
-use crate::admission::{Operation, Review};
+use crate::admission::{Operation, Review, pod_topology};
 use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
@@ -69,6 +69,11 @@ async fn assign(call: &Call<'_>, name: &str, binding: &Value, options: &WriteOpt
         bind(&mut pod, binding).map_err(|why| refuse(name, why))?;
         if call.server.features.has("ClearingNominatedNodeNameAfterBinding") {
             pod.object_mut("status").unset("nominatedNodeName");
+        }
+        if call.server.features.has(pod_topology::FEATURE) {
+            for (key, value) in metadata::of(binding).map("labels").into_iter().flatten() {
+                pod.object_mut("metadata").object_mut("labels").set(key, value.clone());
+            }
         }
         SCHEDULED.set(&mut pod, call.now);
         match update::store(call, options, pod, &record).await? {

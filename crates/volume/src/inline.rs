@@ -17,7 +17,8 @@ use crate::volume::Csi;
 
 /// What the fields of sources that are looked for end with; few others do.
 static MENTIONED: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
-    ["BlockStore\"", "Disk\"", "Volume\"", "\"azureFile\"", "\"cinder\"", "\"iscsi\"", "\"fc\""].map(Finder::new)
+    ["BlockStore\"", "Disk\"", "Volume\"", "\"azureFile\"", "\"cinder\"", "\"iscsi\"", "\"fc\""]
+        .map(Finder::new)
 });
 
 /// The index of pods by the unique names of the disks that they name themselves.

@@ -143,8 +143,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
     });
     nodes.add_handler(on_node(by_volume.clone(), by_node.clone(), memory.clone(), context));
-    let (wake, lister, users) =
-        (by_volume.clone(), volumes.lister::<Volume>(), pods.lister::<PodVolumes>());
+    let (wake, lister, users) = (by_volume.clone(), volumes.lister::<Volume>(), pods.lister::<PodVolumes>());
     drivers.add_handler(move |event: &Event| {
         let is_its = |driver: &str| driver == event.object().key().name();
         for volume in lister.list(None).unwrap_or_default() {

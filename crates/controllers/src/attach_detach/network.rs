@@ -86,7 +86,9 @@ impl Caches {
                 if &*claim.status.phase != "Bound" {
                     continue;
                 }
-                let Some(volume) = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))? else { continue };
+                let Some(volume) = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))? else {
+                    continue;
+                };
                 if let Some(unique) = volume.network_name().filter(|_| volume.is_for(&claim)) {
                     want(unique, volume.key().name(), volume.can_be_shared(), pod);
                 }
@@ -116,8 +118,12 @@ impl Attacher {
         let known: BTreeSet<String> =
             node.attached.iter().filter(|name| is_on_network(name)).map(|name| name.to_string()).collect();
         let mut told = Told::default();
-        self.let_go(node, known.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect(), &mut told)
-            .await?;
+        self.let_go(
+            node,
+            known.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect(),
+            &mut told,
+        )
+        .await?;
         let mut blocked = BTreeSet::new();
         for (name, disk) in wanted {
             if known.contains(&name) {

@@ -68,13 +68,7 @@ pub(super) enum May {
     After(Duration),
 }
 
-pub(super) fn may_detach(
-    site: &Site,
-    volume: &str,
-    since: Timestamp,
-    by_force: bool,
-    now: Timestamp,
-) -> May {
+pub(super) fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: bool, now: Timestamp) -> May {
     // Of a node that is not there nobody knows what it has in use.
     let (uses, healthy, out_of_service) = match &site.node {
         Some(node) => (node.uses(volume), node.is_healthy(), node.is_out_of_service()),

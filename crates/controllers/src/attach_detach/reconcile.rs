@@ -226,7 +226,13 @@ impl Attacher {
         }
     }
 
-    pub(super) fn tell_pod(&self, pod: &Cached<PodVolumes>, event_type: EventType, reason: &str, message: String) {
+    pub(super) fn tell_pod(
+        &self,
+        pod: &Cached<PodVolumes>,
+        event_type: EventType,
+        reason: &str,
+        message: String,
+    ) {
         self.recorder.event(&Kind::of::<PodVolumes>(), pod.object(), event_type, reason, message);
     }
 }

@@ -101,13 +101,15 @@ impl Reconciler for Aggregator {
         let Some(aggregation) = &role.aggregation_rule else { return Ok(Outcome::Settled) };
         let rules = gather(key, aggregation, &self.roles.list(None)?);
         if rules != role.rules {
-            let metadata = json!({"name": key.name()});
-            let body = json!({
+            let mut body = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRole",
-                "metadata": metadata,
-                "rules": rules,
+                "metadata": {"name": key.name()},
             });
+            // No rules at all are not a list without any.
+            if !rules.is_empty() {
+                body["rules"] = json!(rules);
+            }
             let patch =
                 Patch::Apply { body: body.to_string().into(), manager: ENTRY.name.to_owned(), force: true };
             let applied = self.client.patch(&Kind::of::<ClusterRole>(), key, Part::Main, patch).await;

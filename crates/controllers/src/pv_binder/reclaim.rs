@@ -49,14 +49,18 @@ fn delete(volume: &Cached<Volume>) -> Reclaim {
     };
     match volume.metadata.get(PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
         Some(HOST_PATH) => delete_host_path(volume),
-        Some("kubernetes.io/nfs" | "kubernetes.io/iscsi" | "kubernetes.io/fc") => failed("no deletable volume plugin matched".into()),
+        Some("kubernetes.io/nfs" | "kubernetes.io/iscsi" | "kubernetes.io/fc") => {
+            failed("no deletable volume plugin matched".into())
+        }
         Some(plugin) if plugin.starts_with("kubernetes.io/") => {
             failed(format!("no volume plugin matched name: {plugin}"))
         }
         Some(_) => Reclaim::Nothing,
         None if volume.spec.csi.is_some() => Reclaim::Nothing,
         None if volume.spec.host_path.is_some() => delete_host_path(volume),
-        None if volume.spec.nfs.is_some() || volume.network_name().is_some() => unmatched("no deletable volume plugin matched"),
+        None if volume.spec.nfs.is_some() || volume.network_name().is_some() => {
+            unmatched("no deletable volume plugin matched")
+        }
         None => unmatched("no volume plugin matched"),
     }
 }

@@ -206,7 +206,12 @@ fn a_released_volume_is_reclaimed_as_its_policy_says() {
     check("Delete", json!({}), moved, Ok(Reclaim::Nothing));
     let undeletable = "VolumeFailedDelete: error getting deleter volume plugin for volume \"v\": \
                        no deletable volume plugin matched";
-    check("Delete", json!({"iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0}}), json!({}), Err(undeletable));
+    check(
+        "Delete",
+        json!({"iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0}}),
+        json!({}),
+        Err(undeletable),
+    );
     let local =
         "VolumeFailedDelete: error getting deleter volume plugin for volume \"v\": no volume plugin matched";
     check("Delete", json!({"local": {"path": "/x"}}), json!({}), Err(local));

@@ -53,7 +53,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "resource-quota-sync-period",
         "DURATION",
         "5m",
-        "How often everything is counted anew, whether or not something happened.",
+        "How often everything is counted anew, whether or not something happened; 0: never.",
         |options, text| duration(text).map(|period| options.quota_sync_period = period),
     ),
 ];

@@ -19,7 +19,7 @@ pub(super) struct Counter {
     pub(super) quotas: Lister<ResourceQuota>,
     pub(super) monitors: Monitors,
     pub(super) writes: Arc<OwnWrites<Key>>,
-    /// How often everything is counted anew, whether or not something happened.
+    /// How often everything is counted anew, whether or not something happened; zero: never.
     pub(super) full_count: Duration,
 }
 
@@ -40,7 +40,11 @@ impl Reconciler for Counter {
             let written = self.client.update(&Kind::of::<ResourceQuota>(), key, Part::Status, &body).await;
             self.writes.wrote(key, &written.attempting(format!("update the status of quota {key}"))?);
         }
-        failure.map_or(Ok(Outcome::CheckAfter(self.full_count)), Err)
+        match failure {
+            Some(failure) => Err(failure),
+            None if self.full_count.is_zero() => Ok(Outcome::Settled),
+            None => Ok(Outcome::CheckAfter(self.full_count)),
+        }
     }
 }
 

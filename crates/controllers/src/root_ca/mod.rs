@@ -23,6 +23,7 @@ use setpoint::{
     ReconcileError, Reconciler, Runnable,
 };
 
+use crate::figures::SYNC_SECONDS;
 use crate::namespace::view::Namespace;
 use crate::registry::{Access, Entry, Options};
 
@@ -125,11 +126,6 @@ impl Reconciler for Publisher {
         published
     }
 }
-
-/// 1 ms, then twice as much, fourteen times.
-const SYNC_SECONDS: &[f64] = &[
-    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
-];
 
 impl Publisher {
     fn count(&self, code: u16, took: Duration) {

@@ -24,6 +24,8 @@ fn roles(world: &World) -> LocalBoxFuture<'_, ()> {
         until(world, "ClusterRole", "all", |role| role["rules"][0]["verbs"][0] == "get").await;
         patch(world, "ClusterRole", "part", Part::Main, rule("list")).await;
         until(world, "ClusterRole", "all", |role| role["rules"][0]["verbs"][0] == "list").await;
+        delete(world, "ClusterRole", "part").await;
+        until(world, "ClusterRole", "all", |role| role["rules"].is_null()).await;
     }
     .boxed_local()
 }

@@ -17,11 +17,12 @@ use tokio_util::sync::CancellationToken;
 use crate::address::{Addresses, Ranges};
 use crate::admission::{Host, Needs, Rejection, rejection, shortage};
 use crate::fleet::{Fleet, host_ip};
-use crate::lifecycle::{Circumstances, Obstacle, PodNow, Step, next, rejected};
+use crate::lifecycle::{Circumstances, Obstacle, PodNow, Step, ended, next, rejected};
 use crate::outage::{NodeView, Outages};
+use crate::pressure::{Measure, measure};
 use crate::resize::{Resize, Sizes};
 use crate::sources::{self, Found, NeededBy, Source, SourceKind};
-use crate::status::{Place, status_patch};
+use crate::status::{EVICTED, Place, status_patch};
 use crate::story::{Chatter, Told, told};
 use crate::view::PodView;
 use crate::{program, sub_path};
@@ -126,6 +127,14 @@ impl Reconciler for Agent {
         if self.fleet.outages().has(&pod.spec.node_name) {
             return Ok(Outcome::Settled);
         }
+        match measure(&self.fleet.outages().pressure_told(&pod.spec.node_name), pod.object(), &pod) {
+            Some(_) if pod.meta().is_being_deleted() => {}
+            Some(Measure::Evict(message)) => return self.evict(&pod, &message, node).await,
+            Some(Measure::Refuse(message)) => {
+                return self.reject(&pod, &Rejection { reason: EVICTED.into(), message }, node).await;
+            }
+            None => {}
+        }
         if let Some(rejection) = self.rejection(&pod)? {
             return self.reject(&pod, &rejection, node).await;
         }
@@ -223,6 +232,18 @@ impl Agent {
         let Rejection { reason, message } = rejection;
         self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, &**message);
         let now = rejected(reason, &format!("Pod was rejected: {message}"));
+        self.write(pod, &now, node).await
+    }
+
+    async fn evict(
+        &self,
+        pod: &Cached<PodView>,
+        message: &str,
+        node: usize,
+    ) -> Result<Outcome, ReconcileError> {
+        self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, EVICTED, message);
+        let now = ended(pod, Some((EVICTED, message)), self.clock.now());
+        self.tell(pod, &now);
         self.write(pod, &now, node).await
     }
 

@@ -14,6 +14,8 @@ use crate::view::{Container, PodView};
 pub mod annotation {
     /// `true` on a Node: it fails, until it is told otherwise.
     pub const FAILED: &str = "node.setpoint.dev/failed";
+    /// `memory`, `disk`, `pid`, or several with commas between them, on a Node: it is short of them.
+    pub const PRESSURE: &str = "node.setpoint.dev/pressure";
     /// How long the containers take to start.
     pub const START_AFTER: &str = "node.setpoint.dev/start-after";
     /// How long after its start a container becomes ready.

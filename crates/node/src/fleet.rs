@@ -12,6 +12,7 @@ use setpoint::{Client, ClientError, Key, Kind, Object, Runtime};
 
 use crate::agent::FleetOptions;
 use crate::outage::Outages;
+use crate::pressure::{Pressure, conditions};
 
 /// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
 const LEASE_DURATION_SECONDS: u64 = 40;
@@ -97,7 +98,7 @@ impl Fleet {
         let registered =
             self.create_or_get(&node_kind(), &node_key, &node(name, &zone(index % self.zones))).await?;
         let uid = &registered.meta().uid;
-        let status = json!({"metadata": {"uid": uid}, "status": node_status(index, name, now)});
+        let status = json!({"metadata": {"uid": uid}, "status": node_status(index, name, &self.outages.pressure(name), now)});
         let patch = Patch::Strategic(status.to_string().into());
         self.client.patch(&node_kind(), &node_key, Part::Status, patch).await?;
         let lease_key = Key::namespaced(LEASES, name);
@@ -128,8 +129,13 @@ impl Fleet {
         }
     }
 
-    /// Writes what the node offers, where that has changed.
+    /// Writes what the node offers and what it is short of, where that has changed.
     async fn offer(&self, name: &str) -> Result<(), ClientError> {
+        if self.outages.has_to_say(name) {
+            let conditions = conditions(&self.outages.pressure(name), self.runtime.clock.now());
+            let patch = Patch::strategic(&json!({"status": {"conditions": conditions}}));
+            self.client.patch_and_forget(&node_kind(), &Key::cluster(name), Part::Status, patch).await?;
+        }
         let Some(change) = self.outages.offer(name) else { return Ok(()) };
         let patch = Patch::Strategic(change.to_string().into());
         self.client.patch_and_forget(&node_kind(), &Key::cluster(name), Part::Status, patch).await
@@ -205,22 +211,18 @@ fn node(name: &str, zone: &str) -> Value {
     })
 }
 
-fn node_status(index: usize, name: &str, now: Timestamp) -> Value {
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
-        json!({"type": kind, "status": status, "reason": reason, "message": message,
-               "lastHeartbeatTime": second(now), "lastTransitionTime": second(now)})
-    };
+fn node_status(index: usize, name: &str, short_of: &[Pressure], now: Timestamp) -> Value {
+    let mut conditions = conditions(short_of, now);
+    conditions.push(json!({
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": second(now), "lastTransitionTime": second(now),
+    }));
     let capacity = json!({"cpu": "32", "memory": "256Gi", "pods": "256", "ephemeral-storage": "1Ti"});
     json!({
         "capacity": &capacity,
         "allocatable": &capacity,
         "addresses": [{"type": "InternalIP", "address": host_ip(index)}, {"type": "Hostname", "address": name}],
-        "conditions": [
-            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-            condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-            condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-        ],
+        "conditions": conditions,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": {
             "kubeletVersion": "v1.34.0", "kubeProxyVersion": "", "containerRuntimeVersion": "setpoint://0.1.0",

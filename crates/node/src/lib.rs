@@ -5,6 +5,7 @@
 //!  agent.rs      the reconciler of bound pods: one key at a time, no task per pod or node
 //!  offer.rs      pure: what nodes offer beyond what they have by themselves
 //!  outage.rs     nodes that are made to fail
+//!  pressure.rs   pure: nodes that are made to be short of something
 //!  view.rs       what is read of pods
 //!  behaviour.rs  what a pod's annotations ask of its node
 //!  program.rs    pure: what a container's command does, where that can be told
@@ -37,6 +38,7 @@ mod fleet;
 mod lifecycle;
 mod offer;
 mod outage;
+mod pressure;
 mod probes;
 mod program;
 mod resize;

@@ -131,7 +131,7 @@ fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
 }
 
 /// The pod with all its containers stopped.
-fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow {
+pub(crate) fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow {
     let ended = |containers, statuses| {
         let standings = standings(containers, statuses, "");
         standings.into_iter().map(|standing: Standing| standing.ended(KILLED, now)).collect()

@@ -1,6 +1,7 @@
 //! Nodes that are made to fail: an annotation on the Node object says so.
 //!
-//! A node that fails renews no lease, and its pods are left as they are, until it recovers.
+//! A node that fails renews no lease, and its pods are left as they are, until it recovers. Another annotation makes a
+//! node short of something (pressure.rs).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use serde_json::Value;
 use setpoint::Event;
 use setpoint_placement::{Resources, Taint};
 
-use crate::behaviour::annotation::FAILED;
+use crate::behaviour::annotation::{FAILED, PRESSURE};
 use crate::offer::change;
+use crate::pressure::{self, Pressure};
 
 /// How nodes are, as their objects have it. Cheap to clone; bounded by the number of nodes.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +27,10 @@ struct Known {
     thought_lost: BTreeSet<Box<str>>,
     /// What nodes have yet to write about what they offer.
     offers: BTreeMap<Box<str>, Value>,
+    /// What nodes are short of.
+    short_of: BTreeMap<Box<str>, Vec<Pressure>>,
+    /// Those whose conditions do not show that yet.
+    unsaid: BTreeSet<Box<str>>,
 }
 
 /// What is read of a Node object.
@@ -72,6 +78,15 @@ impl NodeView {
         self.metadata.annotations.get(FAILED).is_some_and(|text| text == "true")
     }
 
+    fn short_of(&self) -> Vec<Pressure> {
+        Pressure::named(self.metadata.annotations.get(PRESSURE))
+    }
+
+    /// The conditions that there are, each with its status. Those of a node that has none yet are not known.
+    fn shown(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        self.status.conditions.iter().map(|one| (&*one.r#type, &*one.status))
+    }
+
     fn is_ready(&self) -> bool {
         self.status.conditions.iter().any(|one| &*one.r#type == "Ready" && &*one.status == "True")
     }
@@ -95,7 +110,29 @@ impl Outages {
         known.offers.get(node).cloned()
     }
 
-    /// Follows a change of a Node object; true if the node has just recovered.
+    /// What the node acts upon being short of: first it says so, so that nobody sends it the pods that it sends away.
+    pub(crate) fn pressure_told(&self, node: &str) -> Vec<Pressure> {
+        if self.has_to_say(node) { Vec::new() } else { self.pressure(node) }
+    }
+
+    /// What the node is short of.
+    pub(crate) fn pressure(&self, node: &str) -> Vec<Pressure> {
+        let known = self.0.lock();
+        if known.short_of.is_empty() {
+            Vec::new()
+        } else {
+            known.short_of.get(node).cloned().unwrap_or_default()
+        }
+    }
+
+    /// Whether the node has yet to say what it is short of.
+    pub(crate) fn has_to_say(&self, node: &str) -> bool {
+        let known = self.0.lock();
+        !known.unsaid.is_empty() && known.unsaid.contains(node)
+    }
+
+    /// Follows a change of a Node object; true if its pods have to be looked at: it has just recovered, or is short
+    /// of something.
     pub(crate) fn follow(&self, event: &Event) -> bool {
         let object = event.object();
         let name = &*object.meta().name;
@@ -109,12 +146,33 @@ impl Outages {
             Some(change) => known.offers.insert(name.into(), change),
             None => known.offers.remove(name),
         };
+        let is_pressed = known.follow_pressure(name, node);
         match node.is_some_and(NodeView::fails) {
             true => {
                 known.failing.insert(name.into());
                 false
             }
-            false => known.failing.remove(name),
+            false => known.failing.remove(name) || is_pressed,
+        }
+    }
+}
+
+impl Known {
+    /// True if the node has just said that it is short of something.
+    fn follow_pressure(&mut self, name: &str, node: Option<&NodeView>) -> bool {
+        let short_of = node.map_or_else(Vec::new, NodeView::short_of);
+        let is_short = !short_of.is_empty();
+        let is_unsaid = node.is_some_and(|node| !pressure::unsaid(&short_of, node.shown()).is_empty());
+        match is_short {
+            true => _ = self.short_of.insert(name.into(), short_of),
+            false => _ = self.short_of.remove(name),
+        }
+        match is_unsaid {
+            true => {
+                self.unsaid.insert(name.into());
+                false
+            }
+            false => self.unsaid.remove(name) && is_short,
         }
     }
 }

@@ -9,6 +9,9 @@ use crate::lifecycle::PodNow;
 use crate::resize::{PENDING, Refused, Sizes};
 use crate::view::{Container, PodView};
 
+/// The reason of a pod that its node has sent away.
+pub(crate) const EVICTED: &str = "Evicted";
+
 /// Where a pod runs.
 pub(crate) struct Place<'a> {
     pub(crate) host_ip: &'a str,
@@ -66,6 +69,13 @@ fn conditions(pod: &Cached<PodView>, next: &PodNow, now: Timestamp) -> Value {
         condition(pod, "ContainersReady", ready, now),
         condition(pod, "PodScheduled", None, now),
     ];
+    if let Some((reason, message)) = &next.failure
+        && &**reason == EVICTED
+    {
+        let mut target = condition(pod, "DisruptionTarget", None, now);
+        (target["reason"], target["message"]) = ("TerminationByKubelet".into(), (**message).into());
+        conditions.push(target);
+    }
     if let Some(Refused { reason, message }) = &next.refused {
         let mut pending = condition(pod, PENDING, None, now);
         (pending["reason"], pending["message"]) = ((*reason).into(), message.as_str().into());

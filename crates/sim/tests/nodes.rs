@@ -187,3 +187,44 @@ fn a_crashing_container_is_restarted_with_growing_back_off() {
         );
     });
 }
+
+/// Who was promised no memory goes when there is none, and the node says so while it lasts.
+#[test]
+fn a_node_that_is_short_of_memory_says_so_and_sends_pods_away() {
+    World::simulate(1, one_node(), Vec::new(), async |world| {
+        let (nodes, pods) = (Kind::of::<Node>(), Kind::of::<Pod>());
+        let requests = json!({"requests": {"memory": "1Gi"}});
+        let container = |resources: &Value| json!({"name": "c", "image": "i", "resources": resources});
+        let stays = create(world, "stays", json!({"containers": [container(&requests)]})).await;
+        let goes = create(world, "goes", json!({"containers": [container(&json!({}))]})).await;
+        let is = |phase: &'static str| {
+            move |pod: Option<&Value>| pod.is_some_and(|pod| pod["status"]["phase"] == phase)
+        };
+        world.until(&pods, &stays, is("Running")).await;
+        world.until(&pods, &goes, is("Running")).await;
+        let press = async |pressure: Value| {
+            let patch =
+                Patch::merge(&json!({"metadata": {"annotations": {"node.setpoint.dev/pressure": pressure}}}));
+            let patched = world.client().patch(&nodes, &Key::cluster("node-0"), Part::Main, patch).await;
+            patched.expect("the user's own call succeeds");
+        };
+        let shows = |status: &'static str| {
+            move |node: Option<&Value>| {
+                let conditions = node.and_then(|node| node["status"]["conditions"].as_array());
+                let mut all = conditions.into_iter().flatten();
+                all.any(|one| one["type"] == "MemoryPressure" && one["status"] == status)
+            }
+        };
+        press(json!("memory")).await;
+        world.until(&pods, &goes, is("Failed")).await;
+        world.until(&nodes, &Key::cluster("node-0"), shows("True")).await;
+        let gone = world.get(&pods, &goes).await.expect("it is there");
+        assert_eq!(gone["status"]["reason"], "Evicted");
+        let conditions = gone["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let target = conditions.iter().find(|one| one["type"] == "DisruptionTarget").expect("it is told");
+        assert_eq!(target["reason"], "TerminationByKubelet");
+        press(Value::Null).await;
+        world.until(&nodes, &Key::cluster("node-0"), shows("False")).await;
+        assert!(is("Running")(world.get(&pods, &stays).await.as_ref()), "it was promised memory");
+    });
+}

@@ -8,6 +8,7 @@ mod device_admin_access;
 mod escalation;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_certificates;
 mod node_pods;
 mod node_restriction;
 mod node_tokens;

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{Operation, Plugin, Review, node_pods, node_tokens};
+use super::{Operation, Plugin, Review, node_certificates, node_pods, node_tokens};
 use crate::auth::node::node_of;
 use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
@@ -90,6 +90,9 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
         }
         ("storage.k8s.io", "csinodes") if name != node => {
             Err("can only access CSINode with the same name as the requesting node".into())
+        }
+        ("certificates.k8s.io", "podcertificaterequests") => {
+            return node_certificates::judge(node, review, object).await;
         }
         _ => Ok(()),
     };

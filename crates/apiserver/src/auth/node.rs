@@ -94,6 +94,7 @@ fn judge(node: &str, verb: &str, target: &ResourceTarget) -> Verdict {
         ("storage.k8s.io", "csinodes") => csi_node(node, verb, name, part),
         ("", "nodes") => own_node(node, verb, name, part),
         ("", "pods") => pod(node, verb, part, target),
+        ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, verb, part, target),
         _ => Verdict::ByRules,
     }
 }
@@ -177,6 +178,21 @@ fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict
         _ => deny(
             "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
         ),
+    }
+}
+
+/// For which pods a node may ask is for admission to say.
+fn certificate_request(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
+    match verb {
+        _ if !part.is_empty() => {
+            deny("nodes may not access the status subresource of PodCertificateRequests")
+        }
+        "create" => Verdict::Allow,
+        "get" if target.named().is_none() => deny("No Object name found"),
+        "get" => Verdict::IfOnNode,
+        "list" | "watch" if target.selects("spec.nodeName") == Some(node) => Verdict::Allow,
+        "list" | "watch" => deny("can only list/watch podcertificaterequests with nodeName field selector"),
+        _ => Verdict::Deny(format!("nodes may not {verb} podcertificaterequests")),
     }
 }
 

@@ -42,7 +42,9 @@ pub(super) fn objects(features: &Features) -> Vec<Own> {
             Some(head) => drafts.push(Draft::new(head)),
             None => {
                 let draft = drafts.last_mut().expect("the table begins with a role");
-                draft.read(line).unwrap_or_else(|| panic!("the table of roles has the line {line:?}"));
+                draft
+                    .read(line, features)
+                    .unwrap_or_else(|| panic!("the table of roles has the line {line:?}"));
             }
         }
     }
@@ -60,7 +62,7 @@ impl Draft {
         Self { namespace, name, rules: Vec::new(), labels, selectors: Vec::new(), binding: None, needs: None }
     }
 
-    fn read(&mut self, line: &'static str) -> Option<()> {
+    fn read(&mut self, line: &'static str, features: &Features) -> Option<()> {
         match line.split_once(' ') {
             None if line == "events" => self.rules.push(object_rule(EVENTS)?),
             Some(("part-of", role)) => _ = self.labels.insert(format!("{AGGREGATE}{role}"), "true".into()),
@@ -70,6 +72,11 @@ impl Draft {
             Some(("paths", rule)) => {
                 let (verbs, paths) = rule.split_once(' ')?;
                 self.rules.push(Rule { verbs: verb_words(verbs), paths: words(paths), ..Rule::default() });
+            }
+            Some(("with", rest)) => {
+                let (feature, rule) = rest.split_once(' ')?;
+                let rule = object_rule(rule)?;
+                self.rules.extend(features.has(feature).then_some(rule));
             }
             Some(("needs", feature)) => self.needs = Some(feature),
             Some(("bound", rest)) => self.binding = Some(self.binding(rest)?),
@@ -181,6 +188,17 @@ mod tests {
     fn found<'a>(objects: &'a [Own], plural: &str, name: &str) -> &'a Value {
         let own = objects.iter().find(|own| own.plural == plural && own.name == name);
         &own.unwrap_or_else(|| panic!("{plural} {name}")).object
+    }
+
+    #[test]
+    fn nodes_may_ask_for_certificates_of_pods_where_there_are_such() {
+        let rules = |features: &Features| {
+            let rules = found(&objects(features), "clusterroles", "system:node")["rules"].clone();
+            let about = |rule: &Value| rule["resources"][0] == "podcertificaterequests";
+            rules.as_array().unwrap().iter().filter(|rule| about(rule)).count()
+        };
+        assert_eq!(rules(&Features::default()), 0);
+        assert_eq!(rules(&Features::that(|name| name == "PodCertificateRequest")), 1);
     }
 
     #[test]

@@ -80,9 +80,11 @@ mod tests {
 
     #[test]
     fn every_field_of_every_kind_has_a_number() {
-        for (name, fields) in Table::built_in().structs().filter(|(name, _)| of(name).is_some()) {
+        // The version of a server is only ever told in JSON.
+        let told = |name: &str| !name.ends_with("version.Info");
+        for (name, fields) in Table::built_in().structs().filter(|(name, _)| told(name)) {
             let mut numbered = Vec::new();
-            collect(of(name).unwrap(), &mut numbered);
+            collect(of(name).unwrap_or_else(|| panic!("{name} has no message")), &mut numbered);
             let stated = |field: &str| fields.kinds.iter().any(|_| ["apiVersion", "kind"].contains(&field));
             for field in fields.fields.iter().filter(|field| !stated(&field.name)) {
                 assert!(numbered.contains(&&*field.name), "{name}.{}", field.name);

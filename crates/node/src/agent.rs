@@ -211,12 +211,10 @@ impl Agent {
     /// What becomes of a change of what a pod that runs asks for. One that was never changed has what it asks for.
     fn resize(&self, pod: &Cached<PodView>) -> Result<Option<(Resize, Sizes)>, ReconcileError> {
         let runs = pod.status.phase == "Running" && !pod.meta().is_being_deleted();
-        let Some(sizes) = Sizes::of(pod.object()).filter(|_| runs && pod.meta().generation > 1) else {
-            return Ok(None);
-        };
-        if !sizes.differ() {
+        if !runs || pod.meta().generation <= 1 {
             return Ok(None);
         }
+        let Some(sizes) = Sizes::of(pod.object()).filter(Sizes::differ) else { return Ok(None) };
         let Some(node) = self.nodes.get(&Key::cluster(&*pod.spec.node_name))? else { return Ok(None) };
         let resize =
             sizes.resize(&pod.object().decode::<Needs>()?, &host(pod, &node, self.others_beside(pod)?));

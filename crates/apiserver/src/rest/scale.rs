@@ -16,6 +16,7 @@ use crate::metadata;
 use crate::negotiate::Shape;
 use crate::options::{OptionsOf, WriteOptions};
 use crate::patch::PatchKind;
+use crate::registry::Served;
 use crate::schema::{FieldValidation, Target};
 use crate::status::{Named, Status};
 use crate::strategy::NameRule;
@@ -30,7 +31,7 @@ fn target() -> Result<Target, Status> {
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let record = call.record().await?;
     let object = call.served.decode(&record)?;
-    if let Some(paths) = custom_paths(call)
+    if let Some(paths) = custom_paths(call.served)
         && scale::nested_number(&object, &paths.spec).map_err(Status::unknown)?.is_none()
     {
         return Err(Status::internal(format_args!(
@@ -43,7 +44,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
 
 /// The scale of an object in the shape that the client asked for.
 fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>, Status> {
-    let scale = scale_of(call, object)?;
+    let scale = scale_of(call.served, object)?;
     if call.output.shape != Shape::Table {
         return Ok(respond::foreign(call, StatusCode::OK, scale));
     }
@@ -107,20 +108,21 @@ async fn apply(
 }
 
 /// Where a custom kind keeps its replicas.
-fn custom_paths<'a>(call: &Call<'a>) -> Option<&'a ScalePaths> {
-    call.served.kind.custom.as_deref()?.scale.as_ref()
+fn custom_paths(served: &Served) -> Option<&ScalePaths> {
+    served.kind.custom.as_deref()?.scale.as_ref()
 }
 
 fn set_replicas(call: &Call<'_>, object: &mut Value, replicas: impl Into<Value>) {
-    match custom_paths(call) {
+    match custom_paths(call.served) {
         Some(paths) => scale::set_nested(object, &paths.spec, replicas),
         None => object.object_mut("spec").set("replicas", replicas),
     }
 }
 
 /// The scale of an object.
-fn scale_of(call: &Call<'_>, object: &Value) -> Result<Value, Status> {
-    let Some(paths) = custom_paths(call) else { return Ok(built_in_scale(object)) };
+/// The scale of an object.
+pub(crate) fn scale_of(served: &Served, object: &Value) -> Result<Value, Status> {
+    let Some(paths) = custom_paths(served) else { return Ok(built_in_scale(object)) };
     let number = |path: &[String]| scale::nested_number(object, path).map_err(Status::unknown);
     let replicas = number(&paths.spec)?.unwrap_or(0);
     let mut status = json!({ "replicas": number(&paths.status)?.unwrap_or(0) });
@@ -213,8 +215,8 @@ impl Maker for Scaled<'_> {
 impl Scaled<'_> {
     /// What a patch of the scale changes. Replicas that a custom resource does not have are no number.
     fn patched(&self, current: &Value) -> Result<Value, Status> {
-        let mut scale = scale_of(self.call, current)?;
-        if let Some(paths) = custom_paths(self.call)
+        let mut scale = scale_of(self.call.served, current)?;
+        if let Some(paths) = custom_paths(self.call.served)
             && scale::nested_number(current, &paths.spec).map_err(Status::unknown)?.is_none()
         {
             scale.object_mut("spec").set("replicas", i32::MIN);
@@ -224,7 +226,7 @@ impl Scaled<'_> {
 
     fn check(&self, scale: &Value, current: &Value) -> Result<(), Status> {
         update::check_name(scale, self.name)?;
-        if let Some(paths) = custom_paths(self.call)
+        if let Some(paths) = custom_paths(self.call.served)
             && scale.at("spec").int("replicas") == Some(i32::MIN.into())
         {
             let why = format!("the spec replicas field {:?} cannot be empty", paths.written);

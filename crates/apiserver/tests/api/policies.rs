@@ -87,6 +87,21 @@ async fn a_policy_about_one_version_holds_for_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_about_scales_sees_scales() {
+    let validation = json!({"expression": "object.kind == 'Scale' && request.kind.kind == 'Scale' && object.spec.replicas < 5"});
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments/scale"]});
+    let policy = json!({"validations": [validation], "matchConstraints": {"resourceRules": [rule]}});
+    let api = with_policy(policy, json!({})).await;
+    let deployment = json!({"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"app": "a"}},
+        "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    api.post(deployments, deployment).await.created();
+    let scale = |replicas: i64| json!({"spec": {"replicas": replicas}});
+    api.merge(&format!("{deployments}/a/scale"), scale(4)).await.ok();
+    assert_eq!(api.merge(&format!("{deployments}/a/scale"), scale(5)).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_to_be_noted_has_to_make_sense() {
     let noted = |expression: &str| json!([{"key": "k", "valueExpression": expression}]);
     let policy = json!({"auditAnnotations": noted("string(object.data.k)")});

@@ -18,10 +18,11 @@ use setpoint_store::{ListOptions, Record};
 use super::{Operation, Plugin, Review};
 use crate::cel::{Val, Variables};
 use crate::json::Json;
-use crate::kind::Kind;
+use crate::kind::{Kind, Subresource};
 use crate::kinds::selector;
 use crate::metadata;
 use crate::registry::Served;
+use crate::rest::scale::scale_of;
 use crate::status::{Cause, Status};
 pub(super) use compiled::Conditions;
 use compiled::{Compiled, Decision};
@@ -54,8 +55,9 @@ struct Denial {
 }
 
 impl Plugin for ValidatingAdmissionPolicy {
+    /// Unlike webhooks, policies are asked about webhooks too.
     fn handles(&self, review: &Review<'_>) -> bool {
-        have_a_say(review)
+        have_a_say(review) || review.served.kind.plural.ends_with("webhookconfigurations")
     }
 
     fn check<'a>(
@@ -244,6 +246,16 @@ async fn parameters(
     })
 }
 
+/// A scale is shown as itself, not as what it scales.
+fn is_scale(review: &Review<'_>) -> bool {
+    review.subresource == Some(Subresource::Scale)
+}
+
+/// A namespace is in itself.
+fn is_namespace(kind: &Kind) -> bool {
+    kind.group.is_empty() && kind.plural == "namespaces"
+}
+
 /// What policies look at.
 pub(super) struct About<'a> {
     pub(super) review: &'a Review<'a>,
@@ -262,6 +274,7 @@ impl<'a> About<'a> {
     ) -> Result<Self, Status> {
         let kind = &review.served.kind;
         let whole = |object: Option<&Value>| match object {
+            Some(object) if is_scale(review) => scale_of(review.served, object).unwrap_or_default(),
             Some(object) => {
                 let mut object = object.clone();
                 if let Value::Object(fields) = &mut object {
@@ -283,6 +296,7 @@ impl<'a> About<'a> {
     fn shown_as(&self, other: &Arc<Served>) -> Self {
         let converted = |object: &Value| match object {
             Value::Null => Value::Null,
+            object if is_scale(self.review) => object.clone(),
             object => self.review.served.converted(object, other),
         };
         let (object, old) = (converted(&self.object), converted(&self.old));
@@ -326,11 +340,15 @@ impl<'a> About<'a> {
             let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
             (of_kind, json!({"group": kind.group, "version": kind.version, "resource": kind.plural}))
         };
-        let (asked_kind, asked_resource) = described(&review.served.kind);
-        let (of_kind, resource) = match &self.shown_as {
+        let (mut asked_kind, asked_resource) = described(&review.served.kind);
+        let (mut of_kind, resource) = match &self.shown_as {
             Some(other) => described(&other.kind),
             None => (asked_kind.clone(), asked_resource.clone()),
         };
+        if is_scale(review) {
+            asked_kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+            of_kind = asked_kind.clone();
+        }
         let mut user = Map::new();
         user.insert("username".into(), review.user.name.clone().into());
         user.insert("uid".into(), review.user.uid.clone().into());
@@ -348,7 +366,7 @@ impl<'a> About<'a> {
             "requestResource": asked_resource,
             "requestSubResource": self.part(),
             "name": name,
-            "namespace": review.namespace.unwrap_or_default(),
+            "namespace": if is_namespace(&review.served.kind) { name } else { review.namespace.unwrap_or_default() },
             "operation": self.operation(),
             "userInfo": user,
             "dryRun": review.dry_run,

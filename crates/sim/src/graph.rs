@@ -38,6 +38,8 @@ const MASKED: &[&str] = &[
     "token",
     // When the change happened that a write answers: after a restart nobody knows.
     "endpoints.kubernetes.io/last-change-trigger-time",
+    // Where a pod was meant to go before there was room: whoever takes over after that finds the room.
+    "nominatedNodeName",
     // When an autoscaler last scaled: whoever takes over after it was done does not know.
     "lastScaleTime",
 ];

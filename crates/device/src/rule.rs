@@ -8,10 +8,10 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 use setpoint::object::DecodeError;
-use setpoint::{Cached, Context, Informer, Key, Lister, Object};
+use setpoint::{Cached, Context, Informer, Key, Lister, Object, null_is_empty};
 use setpoint_cel::device::Device;
 
 use crate::selector::{Expressions, Selector};
@@ -43,13 +43,6 @@ struct Criteria {
     device: Option<String>,
     #[serde(deserialize_with = "null_is_empty")]
     selectors: Vec<Selector>,
-}
-
-/// Some encoders write `null` for what is empty.
-fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// A class of devices, as far as rules need it.

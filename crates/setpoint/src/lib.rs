@@ -78,7 +78,7 @@ pub use key::Key;
 pub use kind::{Kind, View};
 pub use lister::{Cached, Lister};
 pub use manager::{Context, Manager};
-pub use object::{Labels, Metadata, Object, OwnerRef};
+pub use object::{Labels, Metadata, Object, OwnerRef, null_is_empty};
 pub use queue::Queue;
 pub use reconcile::{Outcome, ReconcileError, Reconciler};
 pub use recorder::{EventType, Recorder};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+pub(crate) use setpoint::null_is_empty;
 
 /// The part of the metadata that only views show.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -10,13 +11,6 @@ use serde::{Deserialize, Deserializer};
 pub(crate) struct Annotated {
     #[serde(deserialize_with = "null_is_empty")]
     pub(crate) annotations: BTreeMap<String, String>,
-}
-
-/// Some encoders write `null` for what is empty.
-pub(crate) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// How many replicas are wanted where nobody says.

@@ -37,13 +37,13 @@ pub struct Metadata {
     /// How long it may take to go.
     pub deletion_grace_period_seconds: Option<i64>,
     /// What selectors look at.
-    #[serde(deserialize_with = "null_is_default")]
+    #[serde(deserialize_with = "null_is_empty")]
     pub labels: Labels,
     /// Whose it is: without any of them it is collected.
-    #[serde(deserialize_with = "null_is_default")]
+    #[serde(deserialize_with = "null_is_empty")]
     pub owner_references: Arc<[OwnerRef]>,
     /// Who has to clean up before it goes.
-    #[serde(deserialize_with = "null_is_default")]
+    #[serde(deserialize_with = "null_is_empty")]
     pub finalizers: Box<[Box<str>]>,
 }
 
@@ -126,8 +126,18 @@ fn share<T: Clone + PartialEq>(mine: &mut T, theirs: &T) {
     }
 }
 
-/// Some encoders write `null` for what is empty.
-fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+/// Reads `null`, which some encoders write for what is empty, as the default: for fields of a [`View`](crate::View).
+///
+/// ```
+/// #[derive(serde::Deserialize)]
+/// struct Spec {
+///     #[serde(default, deserialize_with = "setpoint::null_is_empty")]
+///     containers: Vec<String>,
+/// }
+/// let spec: Spec = serde_json::from_str(r#"{"containers": null}"#).unwrap();
+/// assert!(spec.containers.is_empty());
+/// ```
+pub fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())

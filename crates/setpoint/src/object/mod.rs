@@ -22,7 +22,7 @@ use self::views::Views;
 use crate::{Key, View};
 
 pub use self::labels::Labels;
-pub use self::metadata::{Metadata, OwnerRef};
+pub use self::metadata::{Metadata, OwnerRef, null_is_empty};
 
 /// An object of any kind. Immutable and cheap to clone.
 ///

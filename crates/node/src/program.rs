@@ -201,7 +201,13 @@ struct Shell<'a> {
     /// Files that were taken to be absent.
     missed: BTreeSet<String>,
     elapsed: Duration,
+    /// How long all words of the run were together.
+    read: usize,
 }
+
+/// As many bytes of words are put together for a run, and of no more than them consist its files and its log: a
+/// variable can be doubled line by line.
+const LONGEST_RUN: usize = 1024 * 1024;
 
 impl<'a> Shell<'a> {
     fn new(
@@ -210,7 +216,7 @@ impl<'a> Shell<'a> {
         files: &'a mut BTreeMap<String, String>,
     ) -> Self {
         let (touched, missed) = Default::default();
-        Self { variables, unknown, files, touched, missed, elapsed: Duration::ZERO }
+        Self { variables, unknown, files, touched, missed, elapsed: Duration::ZERO, read: 0 }
     }
 
     /// What a whole script comes to, if it ends and that can be told.
@@ -292,10 +298,7 @@ impl<'a> Shell<'a> {
         for part in &word.parts {
             let from = text.len();
             match part {
-                Part::Text(plain) => {
-                    text.push_str(plain);
-                    continue;
-                }
+                Part::Text(plain) => text.push_str(plain),
                 Part::Variable(name) => match self.variables.get(name) {
                     Some(value) => text.push_str(value),
                     None if self.unknown.contains(&**name) => return Err(Stop::Never),
@@ -309,8 +312,13 @@ impl<'a> Shell<'a> {
                     text.truncate(text.trim_end_matches('\n').len().max(from));
                 }
             }
+            self.read += text.len() - from;
+            if self.read > LONGEST_RUN {
+                return Err(Stop::Never);
+            }
             // It would be several words.
-            if !word.is_quoted && text[from..].contains(char::is_whitespace) {
+            let is_put_in = !matches!(part, Part::Text(_));
+            if is_put_in && !word.is_quoted && text[from..].contains(char::is_whitespace) {
                 return Err(Stop::Never);
             }
         }
@@ -326,10 +334,14 @@ impl<'a> Shell<'a> {
                 None => 0,
                 Some(code) => code.parse::<i32>().map_err(|_| Stop::Never)? & 255,
             })),
-            "exec" => self.call(arguments, out).and_then(|code| Err(Stop::Exit(code))),
+            // It takes the place of the shell, and another one its own.
+            "exec" => match arguments.iter().position(|word| word != "exec") {
+                Some(at) => self.call(&arguments[at..], out).and_then(|code| Err(Stop::Exit(code))),
+                None => Ok(0),
+            },
             "sleep" => {
-                self.elapsed = self.elapsed.saturating_add(nap(arguments).ok_or(Stop::Never)?);
-                Ok(0)
+                self.elapsed += nap(arguments).ok_or(Stop::Never)?;
+                if self.elapsed < LONGEST { Ok(0) } else { Err(Stop::Never) }
             }
             "echo" => {
                 echo(arguments, out);
@@ -357,12 +369,12 @@ impl<'a> Shell<'a> {
     }
 
     fn test(&mut self, arguments: &[String]) -> Done {
-        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let denials =
+            words.iter().take(words.len().saturating_sub(1)).take_while(|word| **word == "!").count();
+        words.drain(..denials);
         let number = |text: &str| text.parse::<i64>().map_err(|_| Stop::Never);
         let holds = match *words {
-            ["!", ref rest @ ..] if !rest.is_empty() => {
-                return Ok(i32::from(self.test(&arguments[1..])? == 0));
-            }
             [] => false,
             [word] => !word.is_empty(),
             ["-n", word] => !word.is_empty(),
@@ -379,7 +391,8 @@ impl<'a> Shell<'a> {
             [left, "-ge", right] => number(left)? >= number(right)?,
             _ => return Err(Stop::Never),
         };
-        Ok(i32::from(!holds))
+        let denied = denials % 2 == 1;
+        Ok(i32::from(holds == denied))
     }
 }
 
@@ -460,6 +473,25 @@ mod tests {
             json!({"command": ["/bin/sh", "-c", script], "env": [index, secret, {"name": "N", "value": "5"}]}),
             0,
         )
+    }
+
+    #[test]
+    fn what_would_take_too_much_to_find_out_runs_on() {
+        let doubled = format!("a=xx; {}exit 0", "a=$a$a; ".repeat(60));
+        let printed = format!("a={}; {}exit 0", "x".repeat(1000), "echo $a; ".repeat(2000));
+        let slept = format!("{}exit 0", "sleep 300d; ".repeat(2));
+        for script in [&doubled, &printed, &slept] {
+            assert_eq!(script_ends(script), "-", "{}", &script[..40]);
+        }
+        let many = |first: &str, word: &str, last: &str| {
+            let mut words = vec![word; 100_000];
+            words.insert(0, first);
+            words.push(last);
+            ends(json!({"command": words}), 0)
+        };
+        assert_eq!((many("test", "!", "x"), many("exec", "exec", "true")), ("0s 0".into(), "0s 0".into()));
+        assert_eq!(script_ends("test ! x"), "0s 1");
+        assert_eq!(script_ends("[ ! -z x ] && exit 4"), "0s 4");
     }
 
     #[test]

@@ -108,6 +108,17 @@ async fn a_token_made_on_request_counts_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_for_a_token_names_the_account_it_is_sent_to_or_none() {
+    let (api, _) = start().await;
+    let named = |meta: Value| json!({"metadata": meta, "spec": {}});
+    let refused = api.post(TOKENS, named(json!({"name": "other"}))).await.expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "metadata.name");
+    assert_eq!(api.post(TOKENS, named(json!({"namespace": "other"}))).await.code, 400);
+    let made = api.post(TOKENS, named(json!({"name": "default", "namespace": "default"}))).await.created();
+    assert_eq!(made["metadata"]["name"], "default");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_for_its_audience_and_from_this_server() {
     let (api, _) = start().await;
     let made = api.post(TOKENS, json!({"spec": {"audiences": ["vault"]}})).await.created();

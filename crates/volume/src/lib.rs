@@ -30,7 +30,9 @@ mod volume;
 pub use claim::{Claim, ClaimSpec, ClaimStatus};
 pub use class::{Class, default_class, is_delayed};
 pub use latest::Latest;
-pub use pod::{PODS_BY_CLAIM, PodVolume, PodVolumes, claim_keys, claims_of, index_by_claim, is_over};
+pub use pod::{
+    PODS_BY_CLAIM, PodVolume, PodVolumes, bound_volume, claim_keys, claims_of, index_by_claim, is_over,
+};
 pub use volume::{
     ClaimRef, Csi, FREE_BY_CLASS, HostPath, Nfs, VOLUMES_BY_CLAIM, Volume, VolumeSpec, VolumeStatus,
     index_volume_cache, index_volumes,

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use setpoint::indexer::IndexFn;
-use setpoint::{Cached, Informer, Key, Object};
+use setpoint::object::DecodeError;
+use setpoint::{Cached, Informer, Key, Lister, Object};
+
+use crate::{Claim, Volume};
 
 /// What both `persistentVolumeClaim` and `volumeClaimTemplate` have in common: names of fields, which nobody
 /// writes with escapes.
@@ -99,6 +102,12 @@ impl PodVolume {
     pub fn is_ephemeral(&self) -> bool {
         self.persistent_volume_claim.is_none() && self.ephemeral.is_some()
     }
+
+    /// Whether it means this claim: by its name, and where it is made for the pod, made for this one.
+    pub fn means(&self, pod: &Object, claim: &Object) -> bool {
+        self.claim_name(pod.key().name()).as_deref() == Some(claim.key().name())
+            && (!self.is_ephemeral() || claim.meta().is_controlled_by(&pod.meta().uid))
+    }
 }
 
 /// Whether nothing of a pod runs any more: it has ended, or it is to go and its containers have stopped.
@@ -106,6 +115,25 @@ pub fn is_over(pod: &Cached<PodVolumes>) -> bool {
     let stopped = |one: &ContainerStatus| one.state.waiting.is_some() || one.state.terminated.is_some();
     let mut containers = pod.status.container_statuses.iter().flatten();
     pod.has_ended() || (pod.meta().is_being_deleted() && containers.all(stopped))
+}
+
+/// The volume behind one of a pod's volumes: that of its claim, once both say so.
+pub fn bound_volume(
+    pod: &Cached<PodVolumes>,
+    volume: &PodVolume,
+    claims: &Lister<Claim>,
+    volumes: &Lister<Volume>,
+) -> Result<Option<Cached<Volume>>, DecodeError> {
+    let Some(name) = volume.claim_name(pod.key().name()) else { return Ok(None) };
+    let claim = claims.get(&pod.key().sibling(name))?;
+    let is_bound =
+        |claim: &Cached<Claim>| volume.means(pod.object(), claim.object()) && &*claim.status.phase == "Bound";
+    let Some(claim) = claim.filter(is_bound) else { return Ok(None) };
+    let bound = volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
+    let points_back = |volume: &Cached<Volume>| {
+        volume.spec.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.meta().uid)
+    };
+    Ok(bound.filter(points_back))
 }
 
 /// The pod through the view, if it could use claims at all.
@@ -153,5 +181,34 @@ mod tests {
                    {"name": "b", "persistentVolumeClaim": {"claimName": "c"}}]),
             &["ns/p-a", "ns/c"],
         );
+    }
+
+    #[test]
+    fn what_is_behind_a_volume_is_what_its_own_claim_is_bound_to_and_back() {
+        let check = |volume: Value, claim: Value, reference: Value, expected: bool| {
+            let object = |value: Value| Object::from_json(value.to_string().into()).expect("an object");
+            let meta = json!({"name": "p", "namespace": "ns", "uid": "pod"});
+            let pod = object(json!({"metadata": meta, "spec": {"volumes": [volume]}}));
+            let pod = Cached::<PodVolumes>::new(pod).expect("a pod");
+            let pv = json!({"metadata": {"name": "pv"}, "spec": {"claimRef": reference}});
+            let (claims, volumes) = (Lister::fixed([object(claim)]), Lister::fixed([object(pv)]));
+            let found = bound_volume(&pod, &pod.volumes()[0], &claims, &volumes).expect("all can be read");
+            assert_eq!(found.is_some(), expected, "{:?}", pod.object());
+        };
+        let claim = |phase: &str, owner: &str| {
+            let owner =
+                json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true});
+            let meta = json!({"name": "p-a", "namespace": "ns", "uid": "claim", "ownerReferences": [owner]});
+            json!({"metadata": meta, "spec": {"volumeName": "pv"}, "status": {"phase": phase}})
+        };
+        let reference = |uid: &str| json!({"namespace": "ns", "name": "p-a", "uid": uid});
+        let named = || json!({"name": "x", "persistentVolumeClaim": {"claimName": "p-a"}});
+        let made = || json!({"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}});
+        check(named(), claim("Bound", "another"), reference("claim"), true);
+        check(named(), claim("Pending", "another"), reference("claim"), false);
+        check(named(), claim("Bound", "another"), reference("older"), false);
+        check(made(), claim("Bound", "pod"), reference("claim"), true);
+        check(made(), claim("Bound", "another"), reference("claim"), false);
+        check(json!({"name": "a", "emptyDir": {}}), claim("Bound", "pod"), reference("claim"), false);
     }
 }

@@ -9,7 +9,7 @@ use setpoint::metrics::Metrics;
 use setpoint::object::DecodeError;
 use setpoint_volume::inline::{InlineDisk, inline_disks, is_on_network};
 use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{Csi, PodVolumes, Volume, is_over};
+use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_over};
 
 use super::disk::Disk;
 use super::observe::Caches;
@@ -87,12 +87,8 @@ impl Caches {
     fn used_by(&self, pod: &setpoint::Cached<PodVolumes>) -> Result<Vec<Used>, DecodeError> {
         let mut used = Vec::new();
         for volume in pod.volumes() {
-            let Some(claim) = volume.claim_name(pod.key().name()) else { continue };
-            let Some(claim) = self.claims.get(&pod.key().sibling(claim))? else { continue };
-            if &*claim.status.phase == "Bound" {
-                let volume = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
-                used.extend(volume.as_ref().and_then(Used::volume));
-            }
+            let bound = bound_volume(pod, volume, &self.claims, &self.volumes)?;
+            used.extend(bound.as_ref().and_then(Used::volume));
         }
         used.extend(inline_disks(pod.object()).into_iter().map(|inline| match inline.disk {
             InlineDisk::OfDriver(disk) => Used::of_driver(&disk.csi),

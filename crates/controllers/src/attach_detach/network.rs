@@ -9,7 +9,7 @@ use std::time::Duration;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, ReconcileError};
 use setpoint_volume::inline::{InlineDisk, PODS_BY_DISK, inline_disks, is_on_network};
-use setpoint_volume::{PodVolumes, is_over};
+use setpoint_volume::{PodVolumes, bound_volume, is_over};
 
 use super::observe::{Caches, Site};
 use super::plan::{May, may_detach};
@@ -81,15 +81,9 @@ impl Caches {
                 }
             }
             for volume in pod.volumes() {
-                let Some(claim) = volume.claim_name(pod.key().name()) else { continue };
-                let Some(claim) = self.claims.get(&pod.key().sibling(claim))? else { continue };
-                if &*claim.status.phase != "Bound" {
-                    continue;
-                }
-                let Some(volume) = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))? else {
-                    continue;
-                };
-                if let Some(unique) = volume.network_name().filter(|_| volume.is_for(&claim)) {
+                let bound = bound_volume(pod, volume, &self.claims, &self.volumes)?;
+                let Some(volume) = bound else { continue };
+                if let Some(unique) = volume.network_name() {
                     want(unique, volume.key().name(), volume.can_be_shared(), pod);
                 }
             }

@@ -128,15 +128,14 @@ impl Caches {
         disk: &Disk,
         reference: &ClaimRef,
     ) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
-        let claim = self.claims.get(&reference.key())?;
-        let bound = claim.is_some_and(|claim| {
+        let is_bound = |claim: &Cached<Claim>| {
             claim.meta().uid == reference.uid
                 && &*claim.status.phase == "Bound"
                 && *claim.spec.volume_name == *disk.key.name()
-        });
-        if !bound {
-            return Ok(Vec::new());
-        }
-        self.pods.indexed(PODS_BY_CLAIM, &reference.key().to_string())
+        };
+        let Some(claim) = self.claims.get(&reference.key())?.filter(is_bound) else { return Ok(Vec::new()) };
+        let mut pods = self.pods.indexed(PODS_BY_CLAIM, &reference.key().to_string())?;
+        pods.retain(|pod| pod.volumes().iter().any(|volume| volume.means(pod.object(), claim.object())));
+        Ok(pods)
     }
 }

@@ -7,7 +7,7 @@ use setpoint::object::DecodeError;
 use setpoint::{Cached, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Recorder};
 use setpoint_volume::inline::{InlineDisk, inline_disks};
 use setpoint_volume::migrated::behind_driver;
-use setpoint_volume::{Claim, Csi, PodVolume, PodVolumes, Volume};
+use setpoint_volume::{Claim, Csi, PodVolumes, Volume, bound_volume};
 
 use super::Driver;
 use super::label::{Labelled, SeveralLabels};
@@ -85,7 +85,7 @@ impl Warner {
     fn volumes_of(&self, pod: &Cached<PodVolumes>) -> Result<Vec<(Box<str>, Behind)>, DecodeError> {
         let mut found = Vec::new();
         for volume in pod.volumes() {
-            let bound = self.bound_to(pod, volume)?;
+            let bound = bound_volume(pod, volume, &self.claims, &self.volumes)?;
             let behind = bound.as_ref().and_then(Behind::volume);
             found.extend(behind.map(|behind| (volume.name.clone(), behind)));
         }
@@ -97,24 +97,6 @@ impl Warner {
             (inline.name, behind)
         }));
         Ok(found)
-    }
-
-    /// The volume that is bound to the claim of a pod's volume.
-    fn bound_to(
-        &self,
-        pod: &Cached<PodVolumes>,
-        volume: &PodVolume,
-    ) -> Result<Option<Cached<Volume>>, DecodeError> {
-        let Some(claim) = volume.claim_name(pod.key().name()) else { return Ok(None) };
-        let Some(claim) = self.claims.get(&pod.key().sibling(claim))? else { return Ok(None) };
-        if &*claim.status.phase != "Bound" || claim.spec.volume_name.is_empty() {
-            return Ok(None);
-        }
-        let bound = self.volumes.get(&Key::cluster(&*claim.spec.volume_name))?;
-        let is_its = |volume: &Cached<Volume>| {
-            volume.spec.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.meta().uid)
-        };
-        Ok(bound.filter(is_its))
     }
 
     /// Whether a volume can be mounted with a label: its driver says so, or nodes mount it.

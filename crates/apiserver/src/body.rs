@@ -9,6 +9,8 @@ use futures::Stream;
 use futures::stream::BoxStream;
 use http_body::{Frame, SizeHint};
 
+use crate::chain;
+
 /// The body of a response.
 pub struct Body(Content);
 
@@ -83,7 +85,8 @@ impl http_body::Body for Body {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Content::Stream { pieces, length } => {
-                let piece = std::task::ready!(pieces.as_mut().poll_next(context));
+                let polled = chain::guard_poll(|| pieces.as_mut().poll_next(context));
+                let piece = std::task::ready!(polled);
                 if let (Some(length), Some(piece)) = (length, &piece) {
                     *length = length.saturating_sub(piece.len() as u64);
                 }

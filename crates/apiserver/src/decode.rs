@@ -29,7 +29,7 @@ pub(crate) fn document(
     let decoded = decoded.map_err(|failure| Status::bad_request(failure.message))?;
     if validation == FieldValidation::Warn {
         for warning in decoded.warnings {
-            yaml::warnings(&warning).for_each(|line| call.warnings.add(line));
+            yaml::warnings(&warning).for_each(|line| call.context.warnings.add(line));
         }
     }
     Ok(decoded.object)

@@ -1,10 +1,10 @@
 //! The Kubernetes API over a store.
 //!
 //! ```text
-//!  request ─► authenticate ─► authorize ─► route ─► decode ─► default ─► admit ─► validate ─► commit
-//!                                            │
-//!                                            ├─► get, list: the store's own bytes
-//!                                            └─► watch: a cursor into the store's history
+//!  request ─► chain ─► route ─► decode ─► default ─► admit ─► validate ─► commit
+//!                      │
+//!                      ├─► get, list: the store's own bytes
+//!                      └─► watch: a cursor into the store's history
 //! ```
 //!
 //! What always holds:
@@ -16,6 +16,7 @@ pub mod admission;
 pub mod apply;
 pub mod auth;
 mod body;
+mod chain;
 mod codec;
 mod compress;
 pub mod custom;

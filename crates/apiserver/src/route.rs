@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Response};
 use jiff::Timestamp;
 
-use crate::auth::impersonate::{self, Refusal};
-use crate::auth::{Attributes, Decision, Told, User, harmless};
+use crate::auth::{User, harmless};
 use crate::body::Body;
+use crate::chain::Context;
 use crate::kind::{Subresource, Verb};
 use crate::measure::{self, Scope, Sort};
 use crate::negotiate::{self, Forms};
@@ -17,109 +17,38 @@ use crate::query::Query;
 use crate::registry::{Registry, Served};
 use crate::request::{ResourceTarget, Target};
 use crate::rest::{self, Call};
-use crate::server::{Server, Warnings};
+use crate::server::Server;
 use crate::status::Status;
 use crate::strategy::Creation;
 use crate::{compress, discovery, health, openid};
 
-/// A body may be this long: 3 MiB, as in v1.34.
-pub(crate) const BODY_BYTES: usize = 3 << 20;
+/// A request that may be carried out, and what every handler sees of it.
+pub(crate) struct Parts<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) user: &'a User,
+    pub(crate) method: &'a Method,
+    pub(crate) path: &'a str,
+    pub(crate) query: &'a Query<'a>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a Bytes,
+    pub(crate) context: &'a Context,
+}
 
-/// Answers a request.
-pub(crate) async fn handle(server: &Server, user: &User, request: &Request<Bytes>) -> Response<Body> {
-    let warnings = Warnings::default();
-    if let Some(Told(text)) = request.extensions().get() {
-        warnings.add(*text);
+/// Answers a request that has passed the filters.
+pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
+    if let Some(resource) = &target.resource {
+        return answer_resource(parts, resource).await;
     }
-    let answered = answer(server, user, request, &warnings).await;
-    let refuse = |status: Status| rest::respond::refusal(&status, negotiate::of_refusal(request.headers()));
-    let mut response = answered.unwrap_or_else(refuse);
-    warnings.attach(&mut response);
-    response
+    let server = parts.server;
+    let began = server.clock.instant();
+    let answered = answer_path(server, parts.method, parts.path, target, parts.query, parts.headers);
+    let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
+    let sort = Sort::of_path(parts.method, target.segment(0));
+    server.measured.paths.count(sort, code, server.clock.instant() - began);
+    answered
 }
 
-async fn answer(
-    server: &Server,
-    user: &User,
-    request: &Request<Bytes>,
-    warnings: &Warnings,
-) -> Result<Response<Body>, Status> {
-    let (method, uri) = (request.method(), request.uri());
-    let query = Query::parse(uri.query().unwrap_or(""));
-    let target = Target::parse(method, uri.path(), &query)?;
-    check_timeout(&query, &target)?;
-    let impersonated = match impersonate::user(&*server.authorizer, user, request.headers()).await {
-        Ok(impersonated) => impersonated,
-        Err(Refusal::Forbidden(status)) => return Err(*status),
-        Err(Refusal::NoUser(why)) => return Ok(internal_error_page(request.uri(), &why)),
-    };
-    let user = impersonated.as_ref().unwrap_or(user);
-    authorize(server, user, method, uri.path(), &target).await?;
-    match &target.resource {
-        Some(resource) => {
-            let parts =
-                Parts { server, user, query: &query, headers: request.headers(), body: request.body() };
-            answer_resource(&parts, resource, warnings).await
-        }
-        None => {
-            let began = server.clock.instant();
-            let answered = answer_path(server, method, uri.path(), &target, &query, request.headers());
-            let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
-            let sort = Sort::of_path(method, target.segment(0));
-            server.measured.paths.count(sort, code, server.clock.instant() - began);
-            answered
-        }
-    }
-}
-
-/// Nothing here takes long enough to be cut short, but what a client asks for has to make sense.
-fn check_timeout(query: &Query<'_>, target: &Target<'_>) -> Result<(), Status> {
-    const CONNECTIONS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-    let has_no_end = target.resource.as_ref().is_some_and(|resource| {
-        let subresource = resource.subresource.as_deref();
-        resource.verb == Some(Verb::Watch) || subresource.is_some_and(|name| CONNECTIONS.contains(&name))
-    });
-    let Some(text) = query.get("timeout").filter(|text| !text.is_empty() && !has_no_end) else {
-        return Ok(());
-    };
-    let timeout = setpoint_cron::duration(text);
-    let refused = |why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}"));
-    timeout.map(drop).map_err(refused)
-}
-
-async fn authorize(
-    server: &Server,
-    user: &User,
-    method: &Method,
-    path: &str,
-    target: &Target<'_>,
-) -> Result<(), Status> {
-    let lower = method.as_str().to_ascii_lowercase();
-    let verb = match &target.resource {
-        Some(resource) => resource.verb.map_or(if lower == "head" { "get" } else { "" }, Verb::name),
-        None => &lower,
-    };
-    let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
-    match server.authorizer.authorize(&attributes).await {
-        Decision::Allow { .. } => Ok(()),
-        Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
-    }
-}
-
-/// The parts of a request that every handler sees.
-struct Parts<'a> {
-    server: &'a Server,
-    user: &'a User,
-    query: &'a Query<'a>,
-    headers: &'a HeaderMap,
-    body: &'a Bytes,
-}
-
-async fn answer_resource(
-    parts: &Parts<'_>,
-    target: &ResourceTarget,
-    warnings: &Warnings,
-) -> Result<Response<Body>, Status> {
+async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<Response<Body>, Status> {
     let registry = parts.server.registry.snapshot();
     let Some(served) = find(&registry, target) else { return no_such_resource(&registry, target) };
     let subresource = subresource(served, target)?;
@@ -143,7 +72,7 @@ async fn answer_resource(
         headers: parts.headers,
         body: parts.body,
         output: negotiate::output(parts.headers, parts.query, forms(served, subresource))?,
-        warnings,
+        context: parts.context,
         now,
     };
     let began = parts.server.clock.instant();
@@ -265,7 +194,7 @@ pub(crate) fn not_found_page() -> Response<Body> {
 }
 
 /// What a request is answered with that fails before it is known what it is about.
-fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> {
+pub(crate) fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> {
     let path = uri.path_and_query().map_or(uri.path(), http::uri::PathAndQuery::as_str);
     let text = format!("Internal Server Error: {path:?}: {why}\n");
     health::text(http::StatusCode::INTERNAL_SERVER_ERROR, harmless(&text))

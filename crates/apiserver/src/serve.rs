@@ -7,9 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,13 +18,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Sender, User};
+use crate::auth::User;
 use crate::body::Body;
-use crate::negotiate;
-use crate::rest::respond;
-use crate::route::BODY_BYTES;
+use crate::chain::{self, Caller, Payload};
 use crate::server::ApiServer;
-use crate::status::Status;
 use crate::tls::{self, ServerTls};
 use crate::websocket::{self, Messages};
 
@@ -66,6 +61,7 @@ impl ApiServer {
         if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
             tracing::warn!("some connections were still busy when the server stopped");
         }
+        self.finish_writes().await;
     }
 }
 
@@ -117,12 +113,12 @@ async fn serve_connection(
     };
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     let certificates = stream.get_ref().1.peer_certificates();
-    let user = Arc::new(certificates.and_then(|chain| tls::user_of(chain.first()?)));
+    let user = certificates.and_then(|chain| tls::user_of(chain.first()?)).map(Arc::new);
     let answering = shared.clone();
     let permit = Arc::new(permit);
     let service = service_fn(move |request| {
         let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, (*user).as_ref(), request, &permit).await) }
+        async move { Ok::<_, Infallible>(answer(&shared, &user, request, &permit).await) }
     });
     let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -132,23 +128,13 @@ async fn serve_connection(
 
 async fn answer(
     shared: &Shared,
-    certificate: Option<&User>,
+    certificate: &Option<Arc<User>>,
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
-    let Some(Sender { user, warning }) = shared.server.0.sender(certificate, request.headers_mut()).await
-    else {
-        return respond::refusal(&Status::unauthorized(), negotiate::of_refusal(request.headers()));
-    };
-    if let Some(warning) = warning {
-        request.extensions_mut().insert(warning);
-    }
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
-    let (parts, body) = request.into_parts();
-    let mut response = match read(body).await {
-        Ok(body) => shared.server.handle(user, Request::from_parts(parts, body)).await,
-        Err(status) => respond::refusal(&status, negotiate::of_refusal(&parts.headers)),
-    };
+    let caller = Caller::Connection { certificate: certificate.clone() };
+    let mut response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
         let permit = permit.clone();
@@ -161,14 +147,4 @@ async fn answer(
         });
     }
     response
-}
-
-async fn read(body: Incoming) -> Result<Bytes, Status> {
-    match Limited::new(body, BODY_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::too_large(format_args!("limit is {BODY_BYTES}")))
-        }
-        Err(error) => Err(Status::bad_request(format!("cannot read the body of the request: {error}"))),
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
@@ -11,11 +12,13 @@ use setpoint_clock::{Clock, Rng};
 use setpoint_store::{Record, Revision, Store};
 use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::admission::{self, Plugin};
 use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
 use crate::body::Body;
+use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
 use crate::features::Features;
 use crate::json::Json;
@@ -24,7 +27,6 @@ use crate::measure::Measured;
 use crate::own_objects::{self, Own, Place};
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
-use crate::route;
 use crate::selector::Selection;
 use crate::services::{self, Reserve};
 use crate::status::{Named, Status};
@@ -54,6 +56,8 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     /// What checks and changes objects before they are stored, in order.
     pub admission: Vec<Box<dyn Plugin>>,
+    /// How long a request may take that is not long-running.
+    pub request_timeout: Duration,
     /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
@@ -79,6 +83,7 @@ impl Config {
             secure_port: 6443,
             advertise_address: None,
             admission: admission::default_plugins(),
+            request_timeout: Duration::from_secs(60),
             metrics: None,
         }
     }
@@ -129,6 +134,10 @@ pub struct Server {
     pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
     pub(crate) token_tracking: Tracking,
+    /// How long a request may take that is not long-running.
+    pub(crate) request_timeout: Duration,
+    /// Mutating requests under way.
+    pub(crate) tasks: TaskTracker,
     /// Open watches end when this is cancelled.
     pub(crate) closing: CancellationToken,
 }
@@ -153,6 +162,8 @@ impl ApiServer {
             measured: Measured::default(),
             definitions: Definitions::default(),
             token_tracking: Tracking::default(),
+            request_timeout: config.request_timeout,
+            tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         });
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
@@ -203,7 +214,13 @@ impl ApiServer {
 
     /// Answers a request. HTTP and in-process clients both come this way.
     pub async fn handle(&self, user: User, request: Request<Bytes>) -> Response<Body> {
-        route::handle(&self.0, &user, &request).await
+        chain::handle(&self.0, Caller::InProcess(user), request.map(Payload::Read)).await
+    }
+
+    /// Waits for writes that are under way, whether or not their clients still wait for the answer.
+    pub async fn finish_writes(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 
     /// The objects of a selection and the revision they were read at, as the store holds them.

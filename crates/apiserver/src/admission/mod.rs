@@ -125,7 +125,7 @@ impl<'a> Review<'a> {
             namespace: call.namespace,
             name,
             dry_run,
-            warnings: call.warnings,
+            warnings: &call.context.warnings,
             query: call.query,
             deletion: None,
         }

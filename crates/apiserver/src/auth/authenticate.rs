@@ -64,15 +64,11 @@ impl Authenticator {
     }
 }
 
-/// Who sends a request, and what they are told about how they said so.
+/// Who sends a request, and a warning about the credential that showed it.
 pub(crate) struct Sender {
     pub(crate) user: User,
-    pub(crate) warning: Option<Told>,
+    pub(crate) warning: Option<&'static str>,
 }
-
-/// A warning that goes with a request to whatever answers it.
-#[derive(Clone, Copy)]
-pub(crate) struct Told(pub(crate) &'static str);
 
 impl From<User> for Sender {
     fn from(user: User) -> Self {
@@ -99,7 +95,7 @@ impl Server {
             }
         };
         match self.user_of_token(token, &[ISSUER.into()]).await {
-            Ok(known) => Some(Sender { user: known.user, warning: known.warning.map(Told) }),
+            Ok(known) => Some(Sender { user: known.user, warning: known.warning }),
             Err(why) => {
                 tracing::debug!(why, "a token does not count");
                 None

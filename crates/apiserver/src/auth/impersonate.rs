@@ -1,8 +1,8 @@
-//! Acting as somebody else: the headers that ask for it, and whether that is allowed.
+//! Impersonation: the headers that ask for it, and whether that is allowed.
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use super::authorize::{Attributes, Authorizer, Decision};
 use super::{
@@ -19,11 +19,11 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Why a request is not carried out as somebody else.
+/// Why a request is not carried out as another user.
 pub(crate) enum Refusal {
-    /// Groups, a uid or extra facts of nobody in particular. The text is v1.34's.
+    /// Groups, a uid or extras without a user. The text is v1.34's.
     NoUser(String),
-    Forbidden(Box<Status>),
+    Status(Box<Status>),
 }
 
 /// One thing about somebody that a request wants to be taken for.
@@ -45,33 +45,46 @@ pub(crate) async fn user(
     if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
         return Ok(None);
     }
-    let parts = parts(headers).map_err(Refusal::NoUser)?;
+    let parts = parts(headers)?;
     for part in &parts {
         let target = part.target();
         let attributes = Attributes { user: sender, verb: "impersonate", path: "", resource: Some(&target) };
         if let Decision::Deny { reason } = authorizer.authorize(&attributes).await {
-            return Err(Refusal::Forbidden(Box::new(attributes.forbidden(&reason))));
+            return Err(Refusal::Status(Box::new(attributes.forbidden(&reason))));
         }
     }
     Ok((!parts.is_empty()).then(|| assemble(parts)))
 }
 
-fn parts(headers: &HeaderMap) -> Result<Vec<Part>, String> {
-    let all =
-        |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok().map(str::to_owned));
-    let mut parts: Vec<Part> = all(USER).take(1).filter(|name| !name.is_empty()).map(Part::of_user).collect();
+fn parts(headers: &HeaderMap) -> Result<Vec<Part>, Refusal> {
+    let first = |name: &str| Ok::<_, Refusal>(values(headers, name)?.into_iter().next());
+    let user = first(USER)?.filter(|name| !name.is_empty());
+    let mut parts: Vec<Part> = user.map(Part::of_user).into_iter().collect();
     let has_user = !parts.is_empty();
-    parts.extend(all(GROUP).map(Part::Group));
+    parts.extend(values(headers, GROUP)?.into_iter().map(Part::Group));
     for name in headers.keys().filter_map(|name| name.as_str().strip_prefix(EXTRA)) {
         let key = query::decode(name, false).map_or(name.to_owned(), Into::into);
-        parts.extend(all(&format!("{EXTRA}{name}")).map(|value| Part::Extra { key: key.clone(), value }));
+        let all = values(headers, &format!("{EXTRA}{name}"))?;
+        parts.extend(all.into_iter().map(|value| Part::Extra { key: key.clone(), value }));
     }
-    parts.extend(all(UID).take(1).filter(|uid| !uid.is_empty()).map(Part::Uid));
+    parts.extend(first(UID)?.filter(|uid| !uid.is_empty()).map(Part::Uid));
     if !has_user && !parts.is_empty() {
         let shown: Vec<String> = parts.iter().map(Part::shown).collect();
-        return Err(format!("requested [{}] without impersonating a user", shown.join(" ")));
+        let why = format!("requested [{}] without impersonating a user", shown.join(" "));
+        return Err(Refusal::NoUser(why));
     }
     Ok(parts)
+}
+
+/// The values of a header. One that cannot be decoded rejects the request: without it the request would run as
+/// its sender, who usually may do more.
+fn values(headers: &HeaderMap, name: &str) -> Result<Vec<String>, Refusal> {
+    let decode = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).map(str::to_owned);
+    let values: Result<_, _> = headers.get_all(name).iter().map(decode).collect();
+    values.map_err(|_| {
+        let why = format!("the value of the header {name} is not UTF-8");
+        Refusal::Status(Box::new(Status::bad_request(why)))
+    })
 }
 
 impl Part {
@@ -161,7 +174,7 @@ mod tests {
     }
 
     fn assembled(pairs: &[(&'static str, &'static str)]) -> User {
-        assemble(parts(&headers(pairs)).unwrap())
+        assemble(parts(&headers(pairs)).ok().unwrap())
     }
 
     #[test]
@@ -192,7 +205,7 @@ mod tests {
 
     #[test]
     fn groups_of_nobody_are_refused() {
-        let refused = parts(&headers(&[("impersonate-group", "g")])).unwrap_err();
-        assert_eq!(refused, "requested [{Group  g    }] without impersonating a user");
+        let Err(Refusal::NoUser(why)) = parts(&headers(&[("impersonate-group", "g")])) else { panic!() };
+        assert_eq!(why, "requested [{Group  g    }] without impersonating a user");
     }
 }

@@ -10,7 +10,6 @@ pub mod rbac;
 pub(crate) mod service_account;
 
 pub use authenticate::{Authenticator, TokenFileError};
-pub(crate) use authenticate::{Sender, Told};
 pub(crate) use authorize::harmless;
 pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly};
 pub use node::NodesAndRoles;

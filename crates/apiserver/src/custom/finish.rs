@@ -11,6 +11,7 @@ use setpoint_store::{Change, Error, Expect, Record, Write};
 use super::definitions::Definition;
 use super::names::{Condition, is_true, set_condition};
 use crate::auth::User;
+use crate::chain::Context;
 use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::negotiate::Output;
@@ -19,7 +20,7 @@ use crate::query::Query;
 use crate::registry::{Registry, Served};
 use crate::rest::{Call, delete};
 use crate::selector::{name_of, namespace_of};
-use crate::server::{Server, Warnings};
+use crate::server::Server;
 use crate::status::Status;
 
 /// The finalizer of definitions that are being deleted.
@@ -102,7 +103,7 @@ async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>)
         headers: &headers,
         body: &body,
         output: Output::JSON,
-        warnings: &Warnings::default(),
+        context: &Context::default(),
         now: server.now(),
     };
     match delete::remove(&call, &name, record, &DeleteOptions::default()).await {

@@ -119,6 +119,8 @@ pub(crate) fn text(server: &Server) -> String {
     let version = [("git_version", crate::discovery::GIT_VERSION), ("major", "1"), ("minor", "34")];
     text.sample("kubernetes_build_info", &version, 1);
     token_uses(server, &mut text);
+    text.head("setpoint_apiserver_panics_total", "counter", "Requests that ended in a panic.");
+    text.sample("setpoint_apiserver_panics_total", &[], crate::chain::panic_count());
     text.finish()
 }
 

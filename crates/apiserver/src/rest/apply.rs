@@ -99,7 +99,7 @@ fn check_duplicates(call: &Call<'_>, validation: FieldValidation) -> Result<(), 
                 "error strict decoding YAML: error converting YAML to JSON: {duplicate}"
             )));
         }
-        yaml::warnings(&duplicate).for_each(|line| call.warnings.add(line));
+        yaml::warnings(&duplicate).for_each(|line| call.context.warnings.add(line));
     }
     Ok(())
 }

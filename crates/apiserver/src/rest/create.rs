@@ -49,7 +49,7 @@ pub(crate) fn warn_of_repeated_owners(call: &Call<'_>, object: &mut Value, after
         return;
     }
     let when = if after_admission { " after mutating admission happens" } else { "" };
-    call.warnings.add(format!(
+    call.context.warnings.add(format!(
         ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, \
          and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         repeated.join(", ")
@@ -115,7 +115,7 @@ async fn insert_named(
     }
     validate(call, &object)?;
     for warning in strategy.warnings(&object, None) {
-        call.warnings.add(warning);
+        call.context.warnings.add(warning);
     }
     strategy.canonicalize(&mut object);
     let name = object_name(&object);

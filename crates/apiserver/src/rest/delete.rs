@@ -38,7 +38,7 @@ pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         && options.orphan_dependents.is_none()
         && let Some(warning) = call.served.kind.strategy.warning_of_default_propagation()
     {
-        call.warnings.add(warning);
+        call.context.warnings.add(warning);
     }
     Ok(options)
 }

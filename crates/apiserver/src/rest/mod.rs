@@ -32,13 +32,14 @@ use setpoint_store::{Key, Record};
 
 use crate::auth::User;
 use crate::body::Body;
+use crate::chain::Context;
 use crate::custom::Custom;
 use crate::kind::{Subresource, Verb};
 use crate::names;
 use crate::negotiate::Output;
 use crate::query::Query;
 use crate::registry::Served;
-use crate::server::{Server, Warnings};
+use crate::server::Server;
 use crate::status::Status;
 use crate::strategy::Creation;
 
@@ -63,7 +64,7 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a Bytes,
     pub(crate) output: Output,
-    pub(crate) warnings: &'a Warnings,
+    pub(crate) context: &'a Context,
     pub(crate) now: Timestamp,
 }
 
@@ -142,7 +143,7 @@ impl Subresource {
 
 pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
     if let Some(deprecation) = &call.served.kind.deprecation {
-        call.warnings.add(deprecation.clone());
+        call.context.warnings.add(deprecation.clone());
     }
     let answer = carry_out(call, verb).await;
     let is_write = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);

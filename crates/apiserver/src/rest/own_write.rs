@@ -9,16 +9,17 @@ use serde_json::Value;
 
 use super::{Call, create};
 use crate::auth::User;
+use crate::chain::Context;
 use crate::negotiate::Output;
 use crate::options::WriteOptions;
 use crate::query::Query;
 use crate::registry::Served;
-use crate::server::{Server, Warnings};
+use crate::server::Server;
 use crate::status::Status;
 
 /// Stores an object of the cluster.
 pub(crate) async fn insert(server: &Server, served: &Arc<Served>, object: Value) -> Result<(), Status> {
-    let (user, query, warnings) = (User::system("system:apiserver"), Query::parse(""), Warnings::default());
+    let (user, query, context) = (User::system("system:apiserver"), Query::parse(""), Context::default());
     let call = Call {
         server,
         user: &user,
@@ -30,7 +31,7 @@ pub(crate) async fn insert(server: &Server, served: &Arc<Served>, object: Value)
         headers: &HeaderMap::new(),
         body: &Bytes::new(),
         output: Output::JSON,
-        warnings: &warnings,
+        context: &context,
         now: server.now(),
     };
     // Boxed, for what is being answered may have come the same way.

@@ -72,7 +72,7 @@ pub(crate) fn apply(
 ) -> Result<Value, Status> {
     let patched = patch::apply(kind, target, current, call.body, validation).map_err(refusal)?;
     for warning in patched.warnings {
-        call.warnings.add(warning);
+        call.context.warnings.add(warning);
     }
     Ok(patched.object)
 }

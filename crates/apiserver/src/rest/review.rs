@@ -245,7 +245,7 @@ async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
     let wanted = if wanted.is_empty() { vec![ISSUER.into()] } else { wanted };
     let status = match call.server.user_of_token(spec.text("token"), &wanted).await {
         Ok(known) => {
-            call.warnings.add(known.warning.unwrap_or_default());
+            call.context.warnings.add(known.warning.unwrap_or_default());
             json!({"authenticated": true, "user": user_info(&known.user), "audiences": known.audiences})
         }
         Err(why) => {

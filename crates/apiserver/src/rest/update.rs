@@ -205,7 +205,7 @@ async fn change(
     validate(call, &new, &old)?;
     let strategy = &*call.served.kind.strategy;
     for warning in strategy.warnings(&new, Some(&old)) {
-        call.warnings.add(warning);
+        call.context.warnings.add(warning);
     }
     strategy.canonicalize(&mut new);
     crate::apply::keep_times(&old, &mut new);

@@ -1,0 +1,56 @@
+//! The panic boundary: a bug in a handler costs one response.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use futures::FutureExt;
+use http::{Response, StatusCode};
+use tokio::task::JoinError;
+
+use crate::body::Body;
+use crate::health;
+
+/// Panics since the process started. They are the process's, not a server's.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// How many requests have panicked.
+pub(crate) fn count() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+/// The answer of `work`, or the answer to a request that panicked.
+pub(super) async fn guard(work: impl Future<Output = Response<Body>>) -> Response<Body> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| answer(&*panic))
+}
+
+/// The answer to a request whose task ended without one.
+pub(super) fn of_task(error: JoinError) -> Response<Body> {
+    match error.try_into_panic() {
+        Ok(panic) => answer(&*panic),
+        // The runtime is shutting down.
+        Err(_) => health::text(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down\n"),
+    }
+}
+
+/// Polls a piece of a body; after a panic the body ends.
+pub(crate) fn guard_poll<T>(poll: impl FnOnce() -> Poll<Option<T>>) -> Poll<Option<T>> {
+    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|panic| {
+        note(&*panic);
+        Poll::Ready(None)
+    })
+}
+
+fn answer(panic: &(dyn Any + Send)) -> Response<Body> {
+    note(panic);
+    let text = "This request caused apiserver to panic. Look in the logs for details.\n";
+    health::text(StatusCode::INTERNAL_SERVER_ERROR, text)
+}
+
+fn note(panic: &(dyn Any + Send)) {
+    PANICS.fetch_add(1, Ordering::Relaxed);
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    tracing::error!(panic = text, "a request panicked");
+}

@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod apply;
+mod boundaries;
 mod client;
 mod custom;
 mod deletion;
@@ -10,6 +11,7 @@ mod discovery;
 mod evictions;
 mod forms;
 mod fuzz;
+mod hang_ups;
 mod hostile;
 mod legacy_tokens;
 mod lists;

@@ -1,0 +1,115 @@
+//! Connections that say little, nothing, or nonsense.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::server::{MALLORY, POLITE, Server, Tls};
+
+/// Handshakes under way at once: an attacker is not given more of this machine than the server.
+const AT_ONCE: usize = 16;
+
+/// This many connections, of those that the server accepts.
+async fn open(server: &'static Server, count: usize) -> Vec<Tls> {
+    let opening = stream::iter(0..count).map(|_| server.connect()).buffer_unordered(AT_ONCE);
+    opening.filter_map(|opened| async { opened.ok() }).collect().await
+}
+
+/// Says one byte after the other, and how many connections the server has closed at the end.
+async fn trickle(connections: Vec<Tls>, text: &'static [u8], seconds: usize) -> usize {
+    let trickling = connections.into_iter().map(|mut connection| async move {
+        for at in 0..seconds {
+            let byte = &text[at % text.len()..=at % text.len()];
+            if connection.write_all(byte).await.is_err() || connection.flush().await.is_err() {
+                return true;
+            }
+            let answer = connection.read(&mut [0; 1024]);
+            match tokio::time::timeout(Duration::from_secs(1), answer).await {
+                Ok(Ok(0) | Err(_)) => return true,
+                Ok(Ok(_)) | Err(_) => {}
+            }
+        }
+        false
+    });
+    futures::future::join_all(trickling).await.into_iter().filter(|closed| *closed).count()
+}
+
+/// Side by side, for slow ones take their time.
+pub(crate) async fn all_at_once(server: &'static Server) {
+    let others = async {
+        random_bytes(server).await;
+        idle(server).await;
+    };
+    futures::join!(slow_headers(server), slow_bodies(server), others);
+}
+
+async fn slow_headers(server: &'static Server) {
+    let mut connections = open(server, 300).await;
+    for connection in &mut connections {
+        _ = connection.write_all(b"GET /version HTTP/1.1\r\nhost: x\r\nx-slow: ").await;
+    }
+    let count = connections.len();
+    let closed = trickle(connections, b"abcdefgh", 45).await;
+    assert_eq!(closed, count, "slow headers are not waited for");
+}
+
+/// The start of a create with a large body.
+fn create(token: &str, query: &str) -> String {
+    format!(
+        "POST /api/v1/namespaces/default/configmaps{query} HTTP/1.1\r\nhost: x\r\n\
+         authorization: Bearer {token}\r\ncontent-type: application/json\r\ncontent-length: 3000000\r\n\r\n"
+    )
+}
+
+/// Of a client without rights, a body is not even read; of one with rights, it is read until the deadline.
+async fn slow_bodies(server: &'static Server) {
+    let mut connections = open(server, 300).await;
+    let heads = [create(MALLORY, ""), create(POLITE, "?timeout=5s")];
+    for (connection, head) in connections.iter_mut().zip(heads.iter().cycle()) {
+        _ = connection.write_all(head.as_bytes()).await;
+    }
+    let count = connections.len();
+    let closed = trickle(connections, b"{ ", 40).await;
+    assert_eq!(closed, count, "slow bodies are not waited for");
+}
+
+async fn idle(server: &'static Server) {
+    let connections = open(server, 5000).await;
+    // New clients are served while they are open, too: the well-behaved one connects again and again.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(connections.len() >= 4000, "only {} connections were accepted", connections.len());
+}
+
+/// Bytes that look random, from a number.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+async fn random_bytes(server: &'static Server) {
+    let plain = stream::iter(0..200).for_each_concurrent(AT_ONCE, |seed| async move {
+        let Ok(mut connection) = TcpStream::connect(server.address()).await else { return };
+        _ = connection.write_all(&noise(seed, 4096)).await;
+        let answer = connection.read(&mut [0; 16]);
+        _ = tokio::time::timeout(Duration::from_secs(2), answer).await;
+    });
+    let encrypted = stream::iter(0..200).for_each_concurrent(AT_ONCE, |seed| async move {
+        let opened = if seed % 2 == 0 { server.connect().await } else { server.connect_http2().await };
+        let Ok(mut connection) = opened else { return };
+        _ = connection.write_all(&noise(seed, 4096)).await;
+        let mut answer = [0; 64];
+        let read = tokio::time::timeout(Duration::from_secs(2), connection.read(&mut answer)).await;
+        if let Ok(Ok(length)) = read {
+            assert!(!answer[..length].windows(4).any(|bytes| bytes == b" 200"), "noise is no request");
+        }
+    });
+    futures::join!(plain, encrypted);
+}

@@ -11,7 +11,7 @@ use crate::auth::{Attributes, Decision, Told, User, harmless};
 use crate::body::Body;
 use crate::kind::{Subresource, Verb};
 use crate::measure::{self, Scope, Sort};
-use crate::negotiate::{self, Forms};
+use crate::negotiate::{self, Forms, Output};
 use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
@@ -54,7 +54,7 @@ async fn answer(
         Err(Refusal::NoUser(why)) => return Ok(internal_error_page(request.uri(), &why)),
     };
     let user = impersonated.as_ref().unwrap_or(user);
-    authorize(server, user, method, uri.path(), &target).await?;
+    authorize(server, user, method, &target).await?;
     match &target.resource {
         Some(resource) => {
             let parts =
@@ -63,7 +63,7 @@ async fn answer(
         }
         None => {
             let began = server.clock.instant();
-            let answered = answer_path(server, method, uri.path(), &target, &query, request.headers());
+            let answered = answer_path(server, method, &target, &query, request.headers());
             let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
             let sort = Sort::of_path(method, target.segment(0));
             server.measured.paths.count(sort, code, server.clock.instant() - began);
@@ -87,19 +87,19 @@ fn check_timeout(query: &Query<'_>, target: &Target<'_>) -> Result<(), Status> {
     timeout.map(drop).map_err(refused)
 }
 
-async fn authorize(
-    server: &Server,
-    user: &User,
-    method: &Method,
-    path: &str,
-    target: &Target<'_>,
-) -> Result<(), Status> {
+async fn authorize(server: &Server, user: &User, method: &Method, target: &Target<'_>) -> Result<(), Status> {
     let lower = method.as_str().to_ascii_lowercase();
     let verb = match &target.resource {
-        Some(resource) => resource.verb.map_or(if lower == "head" { "get" } else { "" }, Verb::name),
+        Some(resource) => match resource.verb {
+            Some(verb) => verb.name(),
+            // HEAD is authorized like the GET that it stands for, though no resource has it.
+            None if lower != "head" => "",
+            None if resource.name.is_some() => "get",
+            None => "list",
+        },
         None => &lower,
     };
-    let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
+    let attributes = Attributes { user, verb, path: &target.path, resource: target.resource.as_ref() };
     match server.authorizer.authorize(&attributes).await {
         Decision::Allow { .. } => Ok(()),
         Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
@@ -120,6 +120,9 @@ async fn answer_resource(
     target: &ResourceTarget,
     warnings: &Warnings,
 ) -> Result<Response<Body>, Status> {
+    if target.is_off_route {
+        return Ok(not_found_page());
+    }
     let registry = parts.server.registry.snapshot();
     let Some(served) = find(&registry, target) else { return no_such_resource(&registry, target) };
     let subresource = subresource(served, target)?;
@@ -130,7 +133,17 @@ async fn answer_resource(
     if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
         return Err(Status::method_not_allowed());
     }
-    negotiate::check_accept(parts.headers, matches!(verb, Verb::List | Verb::Watch))?;
+    let is_connection = subresource.is_some_and(Subresource::is_connection);
+    match subresource {
+        Some(Subresource::Log) => negotiate::check_accept_of_text(parts.headers)?,
+        _ if is_connection => {}
+        _ => negotiate::check_accept(parts.headers, matches!(verb, Verb::List | Verb::Watch))?,
+    }
+    let output = match negotiate::output(parts.headers, parts.query, forms(served, subresource)) {
+        // What is connected to says itself what it sends.
+        Err(_) if is_connection => Output::JSON,
+        output => output?,
+    };
     let now: Timestamp = parts.server.now();
     let call = Call {
         server: parts.server,
@@ -142,12 +155,12 @@ async fn answer_resource(
         query: parts.query,
         headers: parts.headers,
         body: parts.body,
-        output: negotiate::output(parts.headers, parts.query, forms(served, subresource))?,
+        output,
         warnings,
         now,
     };
     let began = parts.server.clock.instant();
-    let has_end = verb != Verb::Watch && !subresource.is_some_and(Subresource::is_connection);
+    let has_end = verb != Verb::Watch && !is_connection;
     let is_read = matches!(verb, Verb::Get | Verb::List);
     let _ongoing = has_end.then(|| parts.server.measured.begin(is_read));
     let answered = rest::serve(&call, verb).await;
@@ -190,9 +203,9 @@ fn has_no_endpoint(served: &Served, target: &ResourceTarget) -> bool {
     }
 }
 
-/// A version of the server's own refuses what it does not have; below any other there is nothing at all.
+/// A group of the server's own refuses what it does not have; below any other there is nothing at all.
 fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Response<Body>, Status> {
-    match registry.has_built_in(&target.group, &target.version) || target.group.is_empty() {
+    match registry.has_built_in_group(&target.group) {
         true => Err(Status::no_such_resource()),
         false => Ok(not_found_page()),
     }
@@ -212,11 +225,11 @@ fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subres
 fn answer_path(
     server: &Server,
     method: &Method,
-    path: &str,
     target: &Target<'_>,
     query: &Query<'_>,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
+    let path = &*target.path;
     if path.starts_with("//") {
         return Ok(not_found_page());
     }
@@ -226,11 +239,13 @@ fn answer_path(
     let only_reads = || if read { Ok(()) } else { Err(Status::method_not_allowed()) };
     match target.segment(0) {
         None => Ok(discovery::root(server)),
+        Some("index.html") if target.segments.len() == 1 && is_whole => Ok(discovery::root(server)),
         Some("version") if target.segments.len() == 1 => {
             only_gets()?;
+            negotiate::check_json(headers)?;
             Ok(discovery::version())
         }
-        Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query)),
+        Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::answer(server, target, query)),
         Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
             let mut text = measure::text(server);
@@ -241,10 +256,9 @@ fn answer_path(
             let document = discovery::answer(server, method, target, query, headers)?;
             Ok(compress::answer(headers, document))
         }
-        Some("openapi") if is_whole => {
-            only_reads()?;
-            let segments: Vec<&str> = target.segments.iter().skip(1).map(AsRef::as_ref).collect();
-            let document = serve::answer(server.registry.snapshot().openapi(), &segments, query, headers);
+        Some("openapi") => {
+            let below = path.strip_prefix("/openapi/").unwrap_or_default();
+            let document = serve::answer(server.registry.snapshot().openapi(), below, query, headers);
             Ok(compress::answer(headers, document))
         }
         _ => {

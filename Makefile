@@ -20,7 +20,7 @@ bench: ## Benchmarks, with peers side by side where they can run (BENCH=name run
 	cargo build --release --quiet --bin setpoint
 	WRK="$$(scripts/wrk)" cargo run --release --quiet -p setpoint-bench -- $(BENCH)
 
-fuzz: ## A long run of bent documents, patches, selectors and expressions (SEED=n, RUNS=n)
+fuzz: ## A long run of bent documents, patches, selectors, expressions, tokens and certificates (SEED=n, RUNS=n)
 	SETPOINT_FUZZ_SEED=$(or $(SEED),1) SETPOINT_FUZZ_RUNS=$(or $(RUNS),200000) \
 		cargo test --release --quiet -p setpoint-apiserver --test api fuzz
 

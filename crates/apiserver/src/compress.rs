@@ -11,6 +11,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::body::Body;
+use crate::header;
 
 /// Shorter answers are not worth it: 128 KiB, as in v1.34.
 const THRESHOLD: u64 = 128 << 10;
@@ -35,7 +36,7 @@ pub(crate) fn answer(headers: &HeaderMap, response: Response<Body>) -> Response<
 
 /// Whether the word stands in the header, by itself: weights are not looked at.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let header = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let header = header::text(headers, &ACCEPT_ENCODING);
     header.split(',').any(|word| word.trim() == "gzip")
 }
 

@@ -26,6 +26,7 @@ mod discovery;
 pub mod facts;
 mod features;
 pub mod field;
+mod header;
 mod health;
 pub mod json;
 pub mod kind;

@@ -10,15 +10,17 @@ use crate::server::ApiServer;
 
 /// How often what has outlived its time is removed.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+const ROUNDS_A_MINUTE: u32 = 6;
 /// How long history is kept at least, as in v1.34: a watch or a page of a list may be this far behind.
 const KEEP_HISTORY: Duration = Duration::from_secs(300);
 
 impl ApiServer {
-    /// Removes what has expired, forgets old history, settles what is left of definitions and keeps the record
-    /// of tokens, until `stop`. Run it once beside the server.
+    /// Removes what has expired, forgets old history, settles what is left of definitions, keeps the record of
+    /// tokens and brings back the server's own objects, until `stop`. Run it once beside the server.
     pub async fn maintain(&self, stop: CancellationToken) {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
+        let mut round = 0;
         loop {
             tokio::select! {
                 biased;
@@ -28,6 +30,8 @@ impl ApiServer {
             self.expire().await;
             self.0.settle_definitions().await;
             self.0.keep_token_tracking().await;
+            round = (round + 1) % ROUNDS_A_MINUTE;
+            self.bring_back_own_objects(round != 0).await;
             since_checkpoint += EXPIRE_EVERY;
             if since_checkpoint >= KEEP_HISTORY {
                 self.compact(checkpoint).await;

@@ -3,6 +3,7 @@
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 
+use crate::header;
 use crate::query::Query;
 use crate::status::Status;
 
@@ -81,7 +82,8 @@ impl<'a> Clause<'a> {
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             let (name, value) = (name.trim(), value.trim());
             match name {
-                "q" => clause.quality = value.parse().unwrap_or(1.0),
+                // What is no number is the least wanted.
+                "q" => clause.quality = value.parse().unwrap_or(0.0),
                 _ => clause.parameters.push((name, value)),
             }
         }
@@ -100,6 +102,12 @@ impl<'a> Clause<'a> {
         }
     }
 
+    fn goes_before(&self, other: &Self) -> bool {
+        self.quality > other.quality
+            || self.kind != "*" && other.kind == "*"
+            || self.subkind != "*" && other.subkind == "*"
+    }
+
     /// Whether it names a type that objects have, or does not care.
     fn is_known(&self) -> bool {
         match (self.kind, self.subkind) {
@@ -110,7 +118,7 @@ impl<'a> Clause<'a> {
     }
 
     /// The encoding it asks for, if that is one that objects have.
-    fn encoding(&self, pretty: bool) -> Option<Encoding> {
+    pub(crate) fn encoding(&self, pretty: bool) -> Option<Encoding> {
         match self {
             clause if clause.accepts("json") => {
                 Some(Encoding::Json { pretty: pretty || clause.parameter("pretty") == Some("1") })
@@ -144,11 +152,28 @@ impl<'a> Clause<'a> {
 
 /// The clauses of the Accept header, most wanted first; none if there is no such header.
 pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
-    let header = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let header = header::text(headers, &ACCEPT);
     let mut clauses: Vec<_> =
         header.split(',').map(str::trim).filter(|clause| !clause.is_empty()).map(Clause::parse).collect();
-    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    sort(&mut clauses);
     clauses
+}
+
+/// As many clauses as Go sorts by insertion, where the order of what cannot be compared is known.
+const FEW: usize = 12;
+
+/// Sorts as v1.34 does: by quality, but wildcards go behind what is named, however much they are wanted.
+fn sort(clauses: &mut [Clause<'_>]) {
+    if clauses.len() > FEW {
+        return clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    }
+    for end in 1..clauses.len() {
+        let mut at = end;
+        while at > 0 && clauses[at].goes_before(&clauses[at - 1]) {
+            clauses.swap(at, at - 1);
+            at -= 1;
+        }
+    }
 }
 
 /// Whether there is anything at all on this path that the client accepts.
@@ -158,6 +183,36 @@ pub(crate) fn check_accept(headers: &HeaderMap, is_list: bool) -> Result<(), Sta
         return Ok(());
     }
     Err(Status::no_representation(if is_list { LIST_TYPES } else { OBJECT_TYPES }))
+}
+
+/// The same on a path of texts, such as logs.
+pub(crate) fn check_accept_of_text(headers: &HeaderMap) -> Result<(), Status> {
+    let is_text = |clause: &Clause<'_>| (clause.kind, clause.subkind) == ("text", "plain");
+    match clauses(headers).iter().any(is_text) || check_accept(headers, false).is_ok() {
+        true => Ok(()),
+        false => Err(Status::no_representation(&format!("text/plain, {OBJECT_TYPES}"))),
+    }
+}
+
+/// The same on a path that has JSON alone, and reads nothing else.
+pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), Status> {
+    const JSON: &str = "application/json";
+    if !matches!(media_type(headers), "" | "*/*" | JSON) {
+        return Err(Status::unsupported_patch_type());
+    }
+    let clauses = clauses(headers);
+    let is_json =
+        |clause: &Clause<'_>| matches!((clause.kind, clause.subkind), ("*", "*") | ("application", "json"));
+    let is_accepted = clauses.is_empty() || clauses.iter().any(is_json);
+    if is_accepted { Ok(()) } else { Err(Status::no_representation(JSON)) }
+}
+
+/// Whether what is sent to a path of documents has a type that it reads, if it says so.
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Status> {
+    let types = content_type(headers).split(',').map(|one| one.split(';').next().unwrap_or("").trim());
+    let is_known =
+        |one: &str| matches!(one, "" | "*/*") || OBJECT_TYPES.split(", ").any(|known| known == one);
+    if types.into_iter().any(is_known) { Ok(()) } else { Err(Status::unsupported_patch_type()) }
 }
 
 /// How a refusal is to be written. It is never a table.
@@ -211,11 +266,11 @@ pub(crate) fn no_such_object_type() -> Status {
     Status::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}"))
 }
 
-fn is_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {
+pub(crate) fn is_pretty(headers: &HeaderMap, query: &Query<'_>) -> bool {
     if let Some(pretty) = query.get("pretty").filter(|value| !value.is_empty()) {
         return matches!(pretty, "1" | "t" | "T" | "true" | "TRUE" | "True");
     }
-    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let agent = header::text(headers, &USER_AGENT);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
 }
 
@@ -245,7 +300,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
-    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("")
+    header::text(headers, &CONTENT_TYPE)
 }
 
 /// Whether each parameter has a name of its own and a value. Quoted ones may hold anything.
@@ -280,6 +335,9 @@ mod tests {
         for (header, expected) in [
             ("application/json", Ok(Output::JSON)),
             ("*/*", Ok(Output::JSON)),
+            ("*/*,application/yaml", Ok(Output { encoding: Encoding::Yaml, ..Output::JSON })),
+            ("*/*,application/yaml;q=0.5", Ok(Output { encoding: Encoding::Yaml, ..Output::JSON })),
+            ("application/yaml;q=x,application/json;q=0.1", Ok(Output::JSON)),
             ("text/html,application/json;q=0.5", Ok(Output::JSON)),
             ("application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9", Ok(Output::JSON)),
             ("application/vnd.kubernetes.protobuf,application/json", Ok(Output::PROTOBUF)),
@@ -292,6 +350,15 @@ mod tests {
         ] {
             assert_eq!(accept(header, Forms::ALL), expected, "{header}");
         }
+    }
+
+    #[test]
+    fn a_type_that_cannot_be_read_is_not_the_default() {
+        let unreadable = http::HeaderValue::from_bytes(b"application/\xff").unwrap();
+        let headers = HeaderMap::from_iter([(ACCEPT, unreadable.clone()), (CONTENT_TYPE, unreadable)]);
+        assert_eq!(input(&headers).unwrap_err().code, 415);
+        assert_eq!(check_accept(&headers, false).unwrap_err().code, 406);
+        assert_eq!(output(&headers, &Query::default(), Forms::ALL).unwrap_err().code, 406);
     }
 
     #[test]

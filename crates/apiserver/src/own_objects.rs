@@ -1,4 +1,5 @@
-//! What every cluster has from its start: objects that the server creates if they are not there.
+//! What every cluster has from its start: objects that the server creates if they are not there. Some of them it
+//! creates again when somebody deletes them, as v1.34 does.
 
 use std::net::IpAddr;
 
@@ -20,6 +21,15 @@ pub(crate) struct Place {
     pub(crate) port: u16,
 }
 
+/// What becomes of one of the server's own objects that somebody deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// It is there again when the server starts again.
+    NextStart,
+    Soon,
+    WithinAMinute,
+}
+
 /// One of the server's own objects.
 pub(crate) struct Own {
     pub(crate) resource: Gvr,
@@ -28,11 +38,18 @@ pub(crate) struct Own {
     pub(crate) status: Option<Value>,
     /// Whether one that is there already is brought in line.
     pub(crate) follows: bool,
+    pub(crate) returns: Return,
 }
 
 impl Own {
     fn new(group: &str, resource: &str, object: Value) -> Self {
-        Self { resource: Gvr::new(group, "v1", resource), object, status: None, follows: false }
+        Self {
+            resource: Gvr::new(group, "v1", resource),
+            object,
+            status: None,
+            follows: false,
+            returns: Return::NextStart,
+        }
     }
 }
 
@@ -40,9 +57,10 @@ impl Own {
 pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
     let mut all: Vec<Own> = Vec::new();
     let namespaces = SYSTEM_NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}}));
-    all.extend(namespaces.map(|object| Own::new("", "namespaces", object)));
+    let returns = Return::WithinAMinute;
+    all.extend(namespaces.map(|object| Own { returns, ..Own::new("", "namespaces", object) }));
     all.push(own_range(place, now));
-    all.push(Own::new("", "services", own_service(place)));
+    all.push(Own { returns: Return::Soon, ..Own::new("", "services", own_service(place)) });
     all.extend(own_endpoints(place));
     let classes = priorityclass::system_classes();
     all.extend(classes.map(|object| Own::new("scheduling.k8s.io", "priorityclasses", object)));
@@ -50,10 +68,13 @@ pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
     all.extend(services.map(|object| Own::new("apiregistration.k8s.io", "apiservices", object)));
     let flow_control = "flowcontrol.apiserver.k8s.io";
     let levels = bootstrap::priority_levels().into_iter();
-    all.extend(levels.map(|object| Own::new(flow_control, "prioritylevelconfigurations", object)));
+    all.extend(
+        levels.map(|object| Own { returns, ..Own::new(flow_control, "prioritylevelconfigurations", object) }),
+    );
     let schemas = bootstrap::flow_schemas().into_iter();
     all.extend(schemas.map(|object| Own {
         status: Some(json!({"conditions": [found_level(&object, now)]})),
+        returns,
         ..Own::new(flow_control, "flowschemas", object)
     }));
     all
@@ -70,7 +91,7 @@ fn own_range(place: &Place, now: &str) -> Own {
         "lastTransitionTime": now,
     });
     let status = Some(json!({"conditions": [ready]}));
-    Own { status, ..Own::new("networking.k8s.io", "servicecidrs", object) }
+    Own { status, returns: Return::Soon, ..Own::new("networking.k8s.io", "servicecidrs", object) }
 }
 
 /// A flow schema's level is there, for both come from the same table.
@@ -121,8 +142,8 @@ fn own_endpoints(place: &Place) -> Vec<Own> {
         "ports": ports,
     });
     vec![
-        Own { follows: true, ..Own::new("", "endpoints", endpoints) },
-        Own { follows: true, ..Own::new("discovery.k8s.io", "endpointslices", slice) },
+        Own { follows: true, returns: Return::Soon, ..Own::new("", "endpoints", endpoints) },
+        Own { follows: true, returns: Return::Soon, ..Own::new("discovery.k8s.io", "endpointslices", slice) },
     ]
 }
 

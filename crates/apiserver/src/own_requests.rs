@@ -51,7 +51,6 @@ impl Server {
             server: self,
             user: &User::system("system:apiserver"),
             method: request.method(),
-            path: request.uri().path(),
             query: &query,
             headers: request.headers(),
             body: request.body(),

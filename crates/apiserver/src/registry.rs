@@ -181,6 +181,12 @@ impl Registry {
             .is_some_and(|version| version.resources.values().any(|served| served.kind.custom.is_none()))
     }
 
+    /// Whether a group has built-in kinds, of whatever version.
+    pub fn has_built_in_group(&self, group: &str) -> bool {
+        let versions = self.group(group).into_iter().flat_map(|group| &group.versions);
+        versions.into_iter().any(|version| self.has_built_in(group, &version.name))
+    }
+
     fn stored_as(&self, resource: &str) -> Option<Arc<Served>> {
         self.all()
             .find(|served| served.kind.stored_as == resource && served.kind.conversion.is_none())

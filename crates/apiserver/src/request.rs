@@ -1,7 +1,7 @@
 //! What a request is about: its path and method, taken apart once, before anything is decided on it.
 //!
-//! A path is split at its literal slashes and each segment decoded by itself, so an encoded slash or dot
-//! stays inside its segment and can never lead to another resource.
+//! A path is decoded once and then split at its slashes, as v1.34 does it: an encoded slash is a slash to the
+//! authorizer and to the handlers alike. Dots mean nothing: `..` is a name like any other, and no object has it.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,14 @@ use http::Method;
 use crate::kind::Verb;
 use crate::names;
 use crate::query::{self, Query};
+use crate::selector;
 use crate::status::Status;
 
 /// A request, taken apart.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
+    /// The path, decoded.
+    pub path: Cow<'a, str>,
     /// The path's segments, without empty ones at either end.
     pub segments: Vec<Cow<'a, str>>,
     /// Set if the path is that of objects.
@@ -36,21 +39,36 @@ pub struct ResourceTarget {
     pub has_more: bool,
     /// The field selector of a collection, as the client wrote it.
     pub field_selector: String,
+    /// Nothing is served at the path: it looks like one of objects, but begins with more than one slash.
+    pub is_off_route: bool,
+    /// The name that the field selector of a list or watch requires, where all options of the list can be read.
+    pub selected_name: Option<String>,
 }
 
 impl ResourceTarget {
     /// The name of the one object that this can be about: in the path, or selected by it.
     pub fn named(&self) -> Option<&str> {
-        let selected = || self.selects("metadata.name").filter(|name| names::path_segment(name).is_empty());
-        self.name.as_deref().or_else(selected)
+        self.name.as_deref().or(self.selected_name.as_deref())
     }
 
-    /// The value that a field must have to be selected.
-    pub fn selects(&self, field: &str) -> Option<&str> {
-        let mut requirements = self.field_selector.split(',').filter_map(|one| one.split_once('='));
-        let (_, value) = requirements.find(|(name, _)| name.trim() == field)?;
-        Some(value.trim_start_matches('=').trim()).filter(|value| !value.is_empty())
+    /// Whether a field must have this value to be selected. Never so for a selector that cannot be read.
+    pub fn selects(&self, field: &str, value: &str) -> bool {
+        let required = selector::requirements(&self.field_selector).unwrap_or_default();
+        required.iter().any(|one| one.field == field && one.equal && one.value == value)
     }
+}
+
+/// The name that the field selector of a list or watch requires. As in v1.34 none counts if any option of the
+/// list cannot be read, or if it could not be part of a path.
+fn selected_name(query: &Query<'_>) -> Option<String> {
+    let numbers = ["timeoutSeconds", "limit"];
+    if numbers.iter().any(|name| query.number(name).is_err()) {
+        return None;
+    }
+    selector::LabelSelector::parse(query.get("labelSelector").unwrap_or("")).ok()?;
+    let required = selector::requirements(query.get("fieldSelector")?).ok()?;
+    let name = required.into_iter().find(|one| one.field == "metadata.name" && one.equal)?;
+    Some(name.value).filter(|name| !name.is_empty() && names::path_segment(name).is_empty())
 }
 
 /// Segments that follow a namespace's name and are subresources of it, not resources in it.
@@ -58,9 +76,22 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl<'a> Target<'a> {
     pub(crate) fn parse(method: &Method, path: &'a str, query: &Query<'_>) -> Result<Self, Status> {
-        let segments = segments(path)?;
-        let resource = resource_target(method, &segments, query);
-        Ok(Self { segments, resource })
+        // What Go's server says to a request whose path it cannot decode.
+        let malformed = || Status::page(400, "400 Bad Request");
+        let path = query::decode(path, false).ok_or_else(malformed)?;
+        let segments = segments(&path);
+        if let [.., last] = segments.as_slice()
+            && last == "watch"
+            && is_bare_version(&segments[..segments.len() - 1])
+        {
+            let why = "failed to create RequestInfo: unable to determine kind and namespace from url";
+            return Err(Status::page(500, format!("Internal Server Error: {path:?}: {why}, {path}\n")));
+        }
+        let mut resource = resource_target(method, &segments, query);
+        if let Some(resource) = resource.as_mut() {
+            resource.is_off_route = path.starts_with("//");
+        }
+        Ok(Self { path, segments, resource })
     }
 
     pub(crate) fn segment(&self, at: usize) -> Option<&str> {
@@ -68,17 +99,25 @@ impl<'a> Target<'a> {
     }
 }
 
-fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, Status> {
-    let trimmed = path.trim_matches('/');
-    if trimmed.is_empty() {
-        return Ok(Vec::new());
+fn segments<'a>(path: &Cow<'a, str>) -> Vec<Cow<'a, str>> {
+    match path {
+        Cow::Borrowed(path) => split(path).map(Cow::Borrowed).collect(),
+        Cow::Owned(path) => split(path).map(|segment| Cow::Owned(segment.to_owned())).collect(),
     }
-    let decoded = trimmed
-        .split('/')
-        .map(|segment| query::decode(segment, false).filter(|segment| !segment.contains('\0')));
-    decoded
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| Status::bad_request("the path of the request is not properly encoded"))
+}
+
+fn split(path: &str) -> impl Iterator<Item = &str> {
+    let trimmed = path.trim_matches('/');
+    trimmed.split('/').filter(|_| !trimmed.is_empty())
+}
+
+/// Whether these are the segments of an API version and nothing more.
+fn is_bare_version(segments: &[Cow<'_, str>]) -> bool {
+    match segments {
+        [api, _] => api == "api",
+        [apis, _, _] => apis == "apis",
+        _ => false,
+    }
 }
 
 fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>) -> Option<ResourceTarget> {
@@ -95,7 +134,6 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
     let (namespace, parts) = in_namespace(rest)?;
     let [resource, parts @ ..] = parts else { return None };
     let name = parts.first().map(|name| name.to_string());
-    let is_named = name.is_some();
     let verb = match watch_by_path {
         true => Some(Verb::Watch).filter(|_| method == Method::GET),
         false => verb(method, name.is_some(), query),
@@ -109,10 +147,17 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
-        field_selector: if is_named {
-            String::new()
-        } else {
-            query.get("fieldSelector").unwrap_or("").into()
+        is_off_route: false,
+        // A watch by its path has single objects too, so its selector is not for the authorizer.
+        field_selector: match verb {
+            Some(Verb::List | Verb::Watch | Verb::DeleteCollection) if !watch_by_path => {
+                query.get("fieldSelector").unwrap_or("").into()
+            }
+            _ => String::new(),
+        },
+        selected_name: match verb {
+            Some(Verb::List | Verb::Watch) if !watch_by_path => selected_name(query),
+            _ => None,
         },
     })
 }
@@ -207,16 +252,46 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_slash_stays_inside_its_segment() {
-        check(Method::GET, "/api/v1/namespaces/a/pods/b%2f..%2fsecrets", "get /v1 a pods b/../secrets -");
-        check(Method::GET, "/api/v1/namespaces/a%2fpods", "get /v1 a/pods namespaces a/pods -");
-        check(Method::GET, "/api/v1/namespaces/a/pods/../secrets", "get /v1 a pods .. secrets");
+    fn the_authorizer_sees_the_selector_that_selects() {
+        let target = |query: &str| {
+            let query = Query::parse(query);
+            Target::parse(&Method::GET, "/api/v1/pods", &query).unwrap().resource.unwrap()
+        };
+        let on_node = |query: &str| target(query).selects("spec.nodeName", "n");
+        assert!(on_node("fieldSelector=spec.nodeName=n") && on_node("fieldSelector=a!=b,spec.nodeName==n"));
+        assert!(!on_node("fieldSelector=spec.nodeName!=n"));
+        // Escaped, all of this is one value, and what is selected is nearly everything.
+        assert!(!on_node("fieldSelector=metadata.name!=x\\,spec.nodeName=n"));
+        assert!(!on_node("fieldSelector=metadata.name!=x%5C,spec.nodeName%3Dn"));
+        assert!(!on_node("fieldSelector=spec.nodeName=n,metadata.name"));
+
+        let named = |query: &str| target(query).named().map(str::to_owned);
+        assert_eq!(named("fieldSelector=metadata.name=a").as_deref(), Some("a"));
+        assert_eq!(named("fieldSelector=metadata.namespace!=x\\,metadata.name=a"), None);
+        assert_eq!(named("fieldSelector=metadata.name=a&limit=x"), None);
+        assert_eq!(named("fieldSelector=metadata.name=a&labelSelector=%21%21"), None);
+        assert_eq!(named("fieldSelector=metadata.name=%2e%2e"), None);
+        let query = Query::parse("fieldSelector=metadata.name=a");
+        let by_path = Target::parse(&Method::GET, "/api/v1/watch/pods", &query).unwrap().resource.unwrap();
+        assert_eq!((by_path.named(), by_path.field_selector.as_str()), (None, ""));
     }
 
     #[test]
-    fn a_nul_or_a_broken_escape_is_refused() {
-        for path in ["/api/v1/pods/%00", "/api/v1/%zz", "/api/v1/pods/%"] {
+    fn an_encoded_slash_is_a_slash_and_dots_lead_nowhere() {
+        check(Method::GET, "/api/v1/namespaces/a/pods/b%2f..%2fsecrets", "get /v1 a pods b .. …");
+        check(Method::GET, "/api/v1/namespaces/a%2fpods", "list /v1 a pods - -");
+        check(Method::GET, "/api/v1/namespaces/a/pods/../secrets", "get /v1 a pods .. secrets");
+        check(Method::GET, "/%61pi%2Fv1%2fpods", "list /v1 - pods - -");
+        check(Method::GET, "/api/v1/namespaces/a/pods/b%252fc", "get /v1 a pods b%2fc -");
+    }
+
+    #[test]
+    fn a_broken_escape_is_refused() {
+        for path in ["/api/v1/%zz", "/api/v1/pods/%", "/api/v1/pods/%4"] {
             assert_eq!(Target::parse(&Method::GET, path, &Query::default()).unwrap_err().code, 400);
+        }
+        for path in ["/api/v1/watch", "/apis/apps/v1/watch/"] {
+            assert_eq!(Target::parse(&Method::GET, path, &Query::default()).unwrap_err().code, 500);
         }
     }
 }

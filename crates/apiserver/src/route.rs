@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::chain::Context;
 use crate::kind::{Subresource, Verb};
 use crate::measure::{self, Scope, Sort};
-use crate::negotiate::{self, Forms};
+use crate::negotiate::{self, Forms, Output};
 use crate::openapi::serve;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
@@ -27,7 +27,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) server: &'a Server,
     pub(crate) user: &'a User,
     pub(crate) method: &'a Method,
-    pub(crate) path: &'a str,
     pub(crate) query: &'a Query<'a>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a Bytes,
@@ -41,7 +40,7 @@ pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Res
     }
     let server = parts.server;
     let began = server.clock.instant();
-    let answered = answer_path(server, parts.method, parts.path, target, parts.query, parts.headers);
+    let answered = answer_path(server, parts.method, target, parts.query, parts.headers);
     let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
     let sort = Sort::of_path(parts.method, target.segment(0));
     server.measured.paths.count(sort, code, server.clock.instant() - began);
@@ -49,6 +48,9 @@ pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Res
 }
 
 async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<Response<Body>, Status> {
+    if target.is_off_route {
+        return Ok(not_found_page());
+    }
     let registry = parts.server.registry.snapshot();
     let Some(served) = find(&registry, target) else { return no_such_resource(&registry, target) };
     let subresource = subresource(served, target)?;
@@ -59,7 +61,17 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
     if !rest::allows(served, subresource, verb, target.name.is_some(), target.namespace.is_some()) {
         return Err(Status::method_not_allowed());
     }
-    negotiate::check_accept(parts.headers, matches!(verb, Verb::List | Verb::Watch))?;
+    let is_connection = subresource.is_some_and(Subresource::is_connection);
+    match subresource {
+        Some(Subresource::Log) => negotiate::check_accept_of_text(parts.headers)?,
+        _ if is_connection => {}
+        _ => negotiate::check_accept(parts.headers, matches!(verb, Verb::List | Verb::Watch))?,
+    }
+    let output = match negotiate::output(parts.headers, parts.query, forms(served, subresource)) {
+        // What is connected to says itself what it sends.
+        Err(_) if is_connection => Output::JSON,
+        output => output?,
+    };
     let now: Timestamp = parts.server.now();
     let call = Call {
         server: parts.server,
@@ -71,12 +83,12 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
         query: parts.query,
         headers: parts.headers,
         body: parts.body,
-        output: negotiate::output(parts.headers, parts.query, forms(served, subresource))?,
+        output,
         context: parts.context,
         now,
     };
     let began = parts.server.clock.instant();
-    let has_end = verb != Verb::Watch && !subresource.is_some_and(Subresource::is_connection);
+    let has_end = verb != Verb::Watch && !is_connection;
     let is_read = matches!(verb, Verb::Get | Verb::List);
     let _ongoing = has_end.then(|| parts.server.measured.begin(is_read));
     let answered = rest::serve(&call, verb).await;
@@ -119,9 +131,9 @@ fn has_no_endpoint(served: &Served, target: &ResourceTarget) -> bool {
     }
 }
 
-/// A version of the server's own refuses what it does not have; below any other there is nothing at all.
+/// A group of the server's own refuses what it does not have; below any other there is nothing at all.
 fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Response<Body>, Status> {
-    match registry.has_built_in(&target.group, &target.version) || target.group.is_empty() {
+    match registry.has_built_in_group(&target.group) {
         true => Err(Status::no_such_resource()),
         false => Ok(not_found_page()),
     }
@@ -141,11 +153,11 @@ fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subres
 fn answer_path(
     server: &Server,
     method: &Method,
-    path: &str,
     target: &Target<'_>,
     query: &Query<'_>,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
+    let path = &*target.path;
     if path.starts_with("//") {
         return Ok(not_found_page());
     }
@@ -155,11 +167,13 @@ fn answer_path(
     let only_reads = || if read { Ok(()) } else { Err(Status::method_not_allowed()) };
     match target.segment(0) {
         None => Ok(discovery::root(server)),
+        Some("index.html") if target.segments.len() == 1 && is_whole => Ok(discovery::root(server)),
         Some("version") if target.segments.len() == 1 => {
             only_gets()?;
+            negotiate::check_json(headers)?;
             Ok(discovery::version())
         }
-        Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query)),
+        Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::answer(server, target, query)),
         Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
             let mut text = measure::text(server);
@@ -170,10 +184,9 @@ fn answer_path(
             let document = discovery::answer(server, method, target, query, headers)?;
             Ok(compress::answer(headers, document))
         }
-        Some("openapi") if is_whole => {
-            only_reads()?;
-            let segments: Vec<&str> = target.segments.iter().skip(1).map(AsRef::as_ref).collect();
-            let document = serve::answer(server.registry.snapshot().openapi(), &segments, query, headers);
+        Some("openapi") => {
+            let below = path.strip_prefix("/openapi/").unwrap_or_default();
+            let document = serve::answer(server.registry.snapshot().openapi(), below, query, headers);
             Ok(compress::answer(headers, document))
         }
         _ => {

@@ -24,7 +24,7 @@ use crate::features::Features;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::measure::Measured;
-use crate::own_objects::{self, Own, Place};
+use crate::own_objects::{self, Own, Place, Return};
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
 use crate::selector::Selection;
@@ -119,6 +119,7 @@ pub struct ApiServer(pub(crate) Arc<Server>);
 
 /// What all requests share.
 pub struct Server {
+    pub(crate) place: Place,
     pub store: Arc<dyn Store>,
     pub clock: Clock,
     pub rng: Rng,
@@ -147,7 +148,15 @@ impl ApiServer {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let registry = Registry::new(config.kinds)?;
         let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
+        let cluster_ip = services::first_address(&config.service_cidr).map(|address| address.to_string());
+        let place = Place {
+            range: config.service_cidr,
+            cluster_ip: cluster_ip.unwrap_or_default(),
+            address: config.advertise_address,
+            port: config.secure_port,
+        };
         let server = Arc::new(Server {
+            place,
             store: config.store,
             clock: config.clock,
             rng: config.rng,
@@ -169,15 +178,8 @@ impl ApiServer {
         server.restore_reserves().await.map_err(|why| StartError::Store(Box::new(why)))?;
         server.settle_definitions().await;
         let server = Self(server);
-        let cluster_ip = services::first_address(&config.service_cidr).map(|address| address.to_string());
-        let place = Place {
-            range: config.service_cidr,
-            cluster_ip: cluster_ip.unwrap_or_default(),
-            address: config.advertise_address,
-            port: config.secure_port,
-        };
         let now = crate::metadata::seconds(server.0.now());
-        for own in own_objects::all(&place, &now) {
+        for own in own_objects::all(&server.0.place, &now) {
             server.ensure(&own).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
         server.0.keep_token_tracking().await;
@@ -187,7 +189,44 @@ impl ApiServer {
                 .await
                 .map_err(|why| StartError::Store(Box::new(why)))?;
         }
+        server.forget_own_beginning().await;
         Ok(server)
+    }
+
+    /// How the server furnished a new store is no history for clients: as in v1.34, the first versions are too
+    /// old to be watched or listed.
+    async fn forget_own_beginning(&self) {
+        let store = &self.0.store;
+        if store.compacted() == 0
+            && let Err(error) = store.compact(store.revision()).await
+        {
+            tracing::warn!(%error, "cannot forget how the store was furnished");
+        }
+    }
+
+    /// Creates those of the server's own objects again that were deleted: the ones that return soon, or all that
+    /// return while the server runs.
+    pub(crate) async fn bring_back_own_objects(&self, only_soon: bool) {
+        let now = crate::metadata::seconds(self.0.now());
+        let returns = |own: &Own| match own.returns {
+            Return::NextStart => false,
+            Return::Soon => true,
+            Return::WithinAMinute => !only_soon,
+        };
+        for own in own_objects::all(&self.0.place, &now).into_iter().filter(returns) {
+            if self.is_missing(&own).await
+                && let Err(why) = self.ensure(&own).await
+            {
+                tracing::warn!(%why, resource = own.resource.resource, "cannot create one of the server's own objects");
+            }
+        }
+    }
+
+    async fn is_missing(&self, own: &Own) -> bool {
+        let Ok(served) = self.0.served(&own.resource) else { return false };
+        let metadata = own.object.at("metadata");
+        let key = served.key(Some(metadata.text("namespace")), metadata.text("name"));
+        matches!(self.0.store.get(&key, None).await, Ok(None))
     }
 
     /// Creates one of the server's own objects, unless it is there.

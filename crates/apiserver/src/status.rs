@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::body::Body;
 use crate::field::{Errors, FieldError, Reason as FieldReason};
+use crate::health;
 use crate::kind::Kind;
 
 /// A refusal. Also the body of a successful deletion ([`Status::deleted`]).
@@ -26,6 +27,9 @@ pub struct Status {
     pub details: Option<Details>,
     #[serde(skip_serializing_if = "is_zero")]
     pub code: u16,
+    /// The answer is the message as plain text: the request was refused before it was known what it is about.
+    #[serde(skip)]
+    is_page: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -122,7 +126,17 @@ impl Status {
             reason: Cow::Borrowed(reason),
             details: None,
             code,
+            is_page: false,
         }
+    }
+
+    /// A refusal as plain text.
+    pub(crate) fn page(code: u16, text: impl Into<String>) -> Self {
+        Self { is_page: true, ..Self::failure(code, "", text) }
+    }
+
+    pub(crate) const fn is_page(&self) -> bool {
+        self.is_page
     }
 
     fn about(mut self, details: Details) -> Self {
@@ -306,6 +320,9 @@ impl Status {
 
     /// The whole response to a refused request.
     pub fn into_response(self) -> Response<Body> {
+        if self.is_page {
+            return health::text(self.http_code(), self.message);
+        }
         let code = if self.code == 0 { StatusCode::OK } else { self.http_code() };
         let retry = self.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         let mut response = Response::new(Body::full(self.to_bytes()));

@@ -168,6 +168,12 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
+    /// Why an object of this name is never deleted by itself, for those that the server cannot do without.
+    fn refuses_deletion(&self, name: &str) -> Option<&'static str> {
+        let _ = name;
+        None
+    }
+
     /// Whether objects of this kind define kinds.
     fn defines_kinds(&self) -> bool {
         false

@@ -198,16 +198,28 @@ pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
     Some(format!("unable to load root certificates: {why}"))
 }
 
-/// The user of a verified client certificate: its common name, with its organizations for groups.
-pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+/// The user of a verified client certificate: its common name, the last if there are several, with its
+/// organizations for groups. One without a name, or with a uid that makes no sense, is nobody's.
+pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
+    let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?.to_string();
     let groups =
         subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
-    let mut user = User::authenticated(name, "", groups);
+    let mut user = User::authenticated(name, uid_of(subject)?, groups);
     user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
     Some(user)
+}
+
+/// The uid in a subject: none, or one that is not empty.
+fn uid_of(subject: &x509_parser::x509::X509Name<'_>) -> Option<String> {
+    const UID: &str = "1.3.6.1.4.1.57683.2";
+    let mut uids = subject.iter_attributes().filter(|one| one.attr_type().to_id_string() == UID);
+    match (uids.next(), uids.next()) {
+        (None, _) => Some(String::new()),
+        (Some(uid), None) => uid.as_str().ok().filter(|uid| !uid.is_empty()).map(Into::into),
+        _ => None,
+    }
 }
 
 impl std::fmt::Debug for Identity {
@@ -238,6 +250,13 @@ mod tests {
         let user = user_of(&der).unwrap();
         assert_eq!(user.name, "kubernetes-admin");
         assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    }
+
+    #[test]
+    fn a_client_certificate_without_a_name_is_nobodys() {
+        let authority = Authority::generate(now()).unwrap();
+        let nameless = authority.client_certificate("", &["system:masters"], now()).unwrap();
+        assert_eq!(user_of(&certificates(&nameless.certificate).unwrap().remove(0)), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
 use http::header::{
-    CONNECTION, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -20,6 +20,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 use crate::body::Body;
+use crate::header;
 use crate::health;
 
 /// A subprotocol that is no protocol but the token of who is asking.
@@ -30,18 +31,13 @@ const RECEIVED_BYTES: usize = 64 << 10;
 
 /// Whether a request asks for a WebSocket.
 pub(crate) fn is_request(headers: &HeaderMap) -> bool {
-    let is_websocket = text(headers, &UPGRADE).eq_ignore_ascii_case("websocket");
-    is_websocket && text(headers, &CONNECTION).to_ascii_lowercase().contains("upgrade")
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    let is_websocket = header::text(headers, &UPGRADE).eq_ignore_ascii_case("websocket");
+    is_websocket && header::text(headers, &CONNECTION).to_ascii_lowercase().contains("upgrade")
 }
 
 /// The subprotocols that a client proposes.
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let all = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    all.flat_map(|value| value.split(',')).map(str::trim)
+    header::all(headers, &SEC_WEBSOCKET_PROTOCOL).flat_map(|value| value.split(',')).map(str::trim)
 }
 
 /// Takes the token out of the subprotocols of a request. An error says why there is no telling who asks.
@@ -79,11 +75,11 @@ pub(crate) struct Messages {
 
 /// The answer to a request for a WebSocket: the handshake, then each piece of the body as a message.
 pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Response<Body> {
-    let key = text(headers, &SEC_WEBSOCKET_KEY);
+    let key = header::text(headers, &SEC_WEBSOCKET_KEY);
     if key.is_empty() {
         return health::text(StatusCode::BAD_REQUEST, "mismatch challenge/response");
     }
-    if text(headers, &SEC_WEBSOCKET_VERSION) != "13" {
+    if header::text(headers, &SEC_WEBSOCKET_VERSION) != "13" {
         let mut refusal = health::text(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
         refusal.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         return refusal;
@@ -112,7 +108,7 @@ pub(crate) fn answer(headers: &HeaderMap, messages: Body, is_text: bool) -> Resp
 
 /// Browsers say where the page is from that wants to watch; v1.34 wants to hear it from everybody.
 fn has_origin(headers: &HeaderMap) -> bool {
-    let origin = text(headers, &ORIGIN);
+    let origin = header::text(headers, &ORIGIN);
     origin.starts_with('/') || origin.parse::<http::Uri>().is_ok_and(|origin| origin.scheme().is_some())
 }
 
@@ -163,6 +159,8 @@ impl Messages {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

@@ -1,41 +1,70 @@
-//! Regular expressions as v1.34 reads them: its classes `\d`, `\w`, `\s` and `\b` know ASCII only.
+//! Regular expressions as v1.34 reads them: its classes `\d`, `\w`, `\s` and `\b` know ASCII only, and a counted
+//! repetition goes to 1000, those within one another multiplied.
+//!
+//! Patterns come from users: the size of a compiled one and of all that are kept is bounded.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
-/// As many compiled patterns as are kept. One is mostly some 10 KB, so they are some 5 MB; when there are
-/// more, all are forgotten and made anew.
-const KEPT: usize = 512;
+mod cache;
+mod repeats;
 
-static COMPILED: Mutex<BTreeMap<String, Arc<Regex>>> = Mutex::new(BTreeMap::new());
+use cache::Cache;
+use repeats::Repeats;
+
+/// What a compiled program may take. Each is tried in turn, so that one knows about how large a program is;
+/// what does not fit into the last one is refused.
+const PROGRAM_BYTES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 4 << 20];
+/// What a lazily built automaton may take while it matches; without room for one, matching is slower.
+const AUTOMATON_BYTES: usize = 64 << 10;
+/// How deep groups may be in one another: the compiler recurses.
+const DEPTH: u32 = 250;
+
+static COMPILED: Mutex<Cache> = Mutex::new(Cache::new());
 
 /// A pattern, ready to be matched; fails with what is wrong with it.
 pub fn compile(pattern: &str) -> Result<Arc<Regex>, String> {
     if let Some(compiled) = COMPILED.lock().get(pattern) {
-        return Ok(compiled.clone());
+        return Ok(compiled);
     }
-    let compiled = Regex::new(&in_ascii(pattern)).map_err(|why| last_line(&why))?;
+    let (compiled, bytes) = build(&in_ascii(pattern)?)?;
     let compiled = Arc::new(compiled);
-    let mut all = COMPILED.lock();
-    if all.len() >= KEPT {
-        all.clear();
-    }
-    all.insert(pattern.to_owned(), compiled.clone());
+    COMPILED.lock().insert(pattern, compiled.clone(), bytes);
     Ok(compiled)
 }
 
-/// The last line of what the parser says is what is wrong.
-fn last_line(why: &regex::Error) -> String {
-    let text = why.to_string();
-    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+/// A compiled pattern and at most how many bytes it takes: the programs for both directions and as much again
+/// to run them, and an automaton for each direction.
+fn build(pattern: &str) -> Result<(Regex, usize), String> {
+    for size in PROGRAM_BYTES {
+        let mut builder = RegexBuilder::new(pattern);
+        builder.size_limit(size).dfa_size_limit(AUTOMATON_BYTES).nest_limit(DEPTH);
+        match builder.build() {
+            Ok(compiled) => return Ok((compiled, 4 * size + 2 * AUTOMATON_BYTES)),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(why) => return Err(problem(&why)),
+        }
+    }
+    Err("expression too large".into())
 }
 
-/// The pattern with its classes written out.
-fn in_ascii(pattern: &str) -> String {
+/// What is wrong with a pattern: the last line of what the parser says.
+fn problem(why: &regex::Error) -> String {
+    let text = why.to_string();
+    match text.lines().last().unwrap_or_default().trim_start_matches("error: ") {
+        deep if deep.starts_with("exceed the maximum number of nested") => {
+            "expression nests too deeply".into()
+        }
+        other => other.to_owned(),
+    }
+}
+
+/// The pattern with its classes written out; fails if it repeats too much.
+fn in_ascii(pattern: &str) -> Result<String, String> {
     let mut result = String::with_capacity(pattern.len());
+    let mut repeats = Repeats::default();
     let mut is_in_class = false;
     let mut rest = pattern;
     while let Some(letter) = rest.chars().next() {
@@ -44,12 +73,34 @@ fn in_ascii(pattern: &str) -> String {
             rest = &rest[named.len()..];
             continue;
         }
+        if !is_in_class && letter == '{' {
+            match repeats.count(rest)? {
+                Some(length) => {
+                    result.push_str(&rest[..length]);
+                    rest = &rest[length..];
+                }
+                // What is no repetition stands for itself.
+                None => {
+                    result.push_str("\\{");
+                    rest = &rest[1..];
+                }
+            }
+            continue;
+        }
+        if !is_in_class {
+            repeats.see(letter);
+        }
         rest = &rest[letter.len_utf8()..];
         match letter {
             '\\' => match rest.chars().next() {
                 Some(escaped) => {
                     result.push_str(&written_out(escaped, is_in_class));
                     rest = &rest[escaped.len_utf8()..];
+                    let braces = rest.find('}').filter(|_| matches!(escaped, 'p' | 'P' | 'x'));
+                    if let Some(end) = braces.filter(|_| rest.starts_with('{')) {
+                        result.push_str(&rest[..=end]);
+                        rest = &rest[end + 1..];
+                    }
                 }
                 None => result.push('\\'),
             },
@@ -75,7 +126,7 @@ fn in_ascii(pattern: &str) -> String {
             letter => result.push(letter),
         }
     }
-    result
+    Ok(result)
 }
 
 /// `[:alpha:]` at the beginning of a text.
@@ -117,5 +168,32 @@ mod tests {
         assert!(matches("^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "Pending") && matches("^[a-c:]+$", "a:"));
         assert!(matches("^[a-z&&~]+$", "a&~") && matches(r"^[\]\[]+$", "[]"));
         assert!(compile("(").is_err());
+    }
+
+    #[test]
+    fn a_counted_repetition_goes_to_a_thousand() {
+        for good in
+            ["a{1000}", "(a{10}){100}", "(a{999}|b)c{1000}", "a{", "a{,3}", "a{x}", r"a\{1001}", "[{1001}]"]
+        {
+            assert!(compile(good).is_ok(), "{good}");
+        }
+        for bad in ["a{1001}", "a{0,1001}", "(a{500}){3}", "((a{10}){10}b){11}", "a{5,2}", "a{99999999999}"] {
+            assert!(compile(bad).unwrap_err().starts_with("invalid repeat count"), "{bad}");
+        }
+        let matches = |pattern: &str, text: &str| compile(pattern).unwrap().is_match(text);
+        assert!(
+            matches("^a{,3}$", "a{,3}")
+                && matches(r"^\x{41}\p{Greek}{2}$", "Aαβ")
+                && matches("^a{2,}$", "aaa")
+                && !matches("^a{2}$", "aaa")
+        );
+    }
+
+    #[test]
+    fn a_pattern_that_is_too_large_is_refused() {
+        let large = r"(\pL\pN\pS\pM){1000}";
+        assert_eq!(compile(large).unwrap_err(), "expression too large");
+        let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
+        assert_eq!(compile(&deep).unwrap_err(), "expression nests too deeply");
     }
 }

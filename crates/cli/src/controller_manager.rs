@@ -17,6 +17,7 @@
 
 mod certificates;
 pub(crate) mod connection;
+mod connections;
 pub(crate) mod controller_flags;
 mod delegated;
 pub(crate) mod leading;

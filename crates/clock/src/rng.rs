@@ -1,15 +1,26 @@
 //! Where randomness comes from.
+//!
+//! In real time it is a cryptographic generator: neither UIDs nor generated names nor token ids tell what comes
+//! next. In a simulation it is a fast one whose whole sequence follows from its seed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rand::rngs::SmallRng;
+use rand::rngs::{SmallRng, StdRng};
 use rand::{RngCore, SeedableRng};
 
-/// A shared, seeded source of randomness. Cheap to clone; clones draw from one sequence.
+/// A shared source of randomness. Cheap to clone; clones draw from one sequence.
 #[derive(Clone, Debug)]
 pub struct Rng {
-    state: Arc<Mutex<SmallRng>>,
+    state: Arc<Mutex<Generator>>,
+}
+
+#[derive(Debug)]
+enum Generator {
+    /// Reproducible: two outputs reveal its state.
+    Seeded(SmallRng),
+    /// ChaCha12, which makes 256 bytes at a time. Its state never leaves the process.
+    Secure(Box<StdRng>),
 }
 
 /// A random (version 4) UUID.
@@ -21,29 +32,37 @@ impl Rng {
     /// that no suffix spells a word.
     pub const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-    /// A source whose whole sequence follows from `seed`.
+    /// A source whose whole sequence follows from `seed`. For simulations and tests: it is predictable.
     pub fn seeded(seed: u64) -> Self {
-        Self::from_state(SmallRng::seed_from_u64(seed))
+        Self::new(Generator::Seeded(SmallRng::seed_from_u64(seed)))
     }
 
-    /// A source seeded by the operating system.
+    /// A cryptographic source, seeded by the operating system.
     #[allow(clippy::disallowed_methods, reason = "this module owns randomness")]
     pub fn from_entropy() -> Self {
-        Self::from_state(SmallRng::from_os_rng())
+        Self::new(Generator::Secure(Box::new(StdRng::from_os_rng())))
     }
 
-    fn from_state(rng: SmallRng) -> Self {
-        Self { state: Arc::new(Mutex::new(rng)) }
+    fn new(generator: Generator) -> Self {
+        Self { state: Arc::new(Mutex::new(generator)) }
     }
 
-    /// A new, independent source whose seed is drawn from this one.
+    /// A new, independent source of the same kind whose seed is drawn from this one.
     pub fn fork(&self) -> Self {
-        Self::seeded(self.next_u64())
+        let mut generator = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::new(match &mut *generator {
+            Generator::Seeded(rng) => Generator::Seeded(SmallRng::seed_from_u64(rng.next_u64())),
+            // All 256 bits of the seed: drawn from 64 bits it could be guessed.
+            Generator::Secure(rng) => Generator::Secure(Box::new(StdRng::from_rng(rng))),
+        })
     }
 
     /// Sixty-four random bits.
     pub fn next_u64(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        match &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            Generator::Seeded(rng) => rng.next_u64(),
+            Generator::Secure(rng) => rng.next_u64(),
+        }
     }
 
     /// A number in `0..bound`; 0 if `bound` is 0.
@@ -102,6 +121,15 @@ mod tests {
             (rng.uid(), rng.suffix(5), rng.below(100), rng.fork().next_u64())
         };
         assert_eq!(draw(), draw());
+    }
+
+    #[test]
+    fn a_fork_of_a_secure_source_is_secure() {
+        let is_secure = |rng: &Rng| matches!(&*rng.state.lock().unwrap(), Generator::Secure(_));
+        let rng = Rng::from_entropy();
+        assert!(is_secure(&rng) && is_secure(&rng.fork()) && is_secure(&rng.fork().fork()));
+        assert!(!is_secure(&Rng::seeded(1).fork()));
+        assert_ne!(rng.fork().uid(), rng.fork().uid());
     }
 
     #[test]

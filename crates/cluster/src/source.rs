@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
+use setpoint::client::Cause;
 use setpoint::object::DecodeError;
 use setpoint::source::{Listed, Parts, Selection, Source, WatchItem};
 use setpoint::{ClientError, Kind, Metadata, Object, OwnerRef};
@@ -209,11 +210,17 @@ fn choice(selection: &Selection) -> setpoint_apiserver::selector::Selection {
 }
 
 fn client_error(status: Status) -> ClientError {
+    let details = status.details.unwrap_or_default();
+    let causes = details.causes.into_iter().map(|cause| Cause {
+        reason: cause.reason.into_owned(),
+        message: cause.message,
+        field: cause.field,
+    });
     ClientError::Api {
         code: status.code,
         reason: status.reason.to_string(),
         message: status.message,
-        causes: Vec::new(),
-        retry_after_seconds: None,
+        causes: causes.collect(),
+        retry_after_seconds: Some(u32::from(details.retry_after_seconds)).filter(|seconds| *seconds > 0),
     }
 }

@@ -84,28 +84,34 @@ impl Index {
 
     /// The records whose path is strictly after `after`.
     pub(crate) fn after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Record>> {
-        self.under("", after)
+        self.under("", after.map(Bound::Excluded))
     }
 
     /// The part of the records under `prefix` that `options` asks for; `revision` is what this index shows.
     pub(crate) fn page(&self, prefix: &str, options: &ListOptions, revision: Revision) -> Page {
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        let mut rest = self.under(prefix, options.after.as_deref());
+        let mut rest = self.under(prefix, options.from.as_deref().map(Bound::Included));
         let records: Vec<_> = rest.by_ref().take(limit).cloned().collect();
-        let before = if options.after.is_none() { Some(0) } else { options.before };
+        let before = if options.from.is_none() { Some(0) } else { options.before };
         let remaining = match (rest.next(), before) {
             (None, _) => 0,
             // Whatever the caller counted, there is one more at least.
-            (Some(_), Some(before)) => self.count(prefix).saturating_sub(before + records.len()).max(1),
+            (Some(_), Some(before)) => {
+                self.count(prefix).saturating_sub(before.saturating_add(records.len())).max(1)
+            }
             (Some(_), None) => 1 + rest.count(),
         };
         Page { records, revision, remaining }
     }
 
-    /// The records under `prefix` whose path is strictly after `after`.
-    fn under<'a>(&'a self, prefix: &'a str, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Record>> {
-        let start = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
+    /// The records under `prefix` from `start` on.
+    fn under<'a>(
+        &'a self,
+        prefix: &'a str,
+        start: Option<Bound<&str>>,
+    ) -> impl Iterator<Item = &'a Arc<Record>> {
+        let start = match start {
+            Some(start @ (Bound::Included(path) | Bound::Excluded(path))) if path >= prefix => start,
             _ => Bound::Included(prefix),
         };
         let from_start = self.records.range::<_, str>((start, Bound::Unbounded));

@@ -69,11 +69,16 @@ pub struct ListOptions {
     pub at: Option<Revision>,
     /// At most this many records; 0: all.
     pub limit: usize,
-    /// Only records whose path is strictly after this one.
-    pub after: Option<String>,
-    /// How many records of the range there are up to that one, for callers that know. It spares walking the
+    /// Only records whose path is not before this one. What follows a record begins at [`just_after`] it.
+    pub from: Option<String>,
+    /// How many records of the range there are before that, for callers that know. It spares walking the
     /// rest to say how many remain.
     pub before: Option<usize>,
+}
+
+/// The first path that comes after another.
+pub fn just_after(path: &str) -> String {
+    format!("{path}\0")
 }
 
 /// What a list found, in path order.

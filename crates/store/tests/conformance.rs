@@ -51,7 +51,7 @@ on_every_engine![
 ];
 
 fn limited(limit: usize, after: Option<&str>) -> ListOptions {
-    ListOptions { limit, after: after.map(str::to_owned), ..ListOptions::default() }
+    ListOptions { limit, from: after.map(just_after), ..ListOptions::default() }
 }
 
 fn paths(page: &Page) -> Vec<&str> {

@@ -259,7 +259,7 @@ impl Run {
     }
 
     async fn list(&self, prefix: &str, at: Revision, limit: usize, after: Option<&str>) {
-        let options = ListOptions { at: Some(at), limit, after: after.map(str::to_owned), before: None };
+        let options = ListOptions { at: Some(at), limit, from: after.map(just_after), before: None };
         let Some(page) = self.model.readable(at, self.world.list(prefix, options).await) else { return };
         let mut expected = self.model.list(prefix, at);
         expected.retain(|(path, _)| after.is_none_or(|after| &**path > after));

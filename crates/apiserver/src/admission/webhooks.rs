@@ -1,8 +1,7 @@
 //! Webhooks: who else is to be asked before something is written.
 //!
-//! This server does not call out. A webhook that may be ignored when it cannot be reached is passed over, as
-//! if it could not be; one that must be asked refuses what it is about, because nobody can say that it would
-//! not have.
+//! This server does not call out. A webhook whose failure policy is Ignore is skipped as if it could not be
+//! reached, and the client gets a warning; one whose policy is Fail refuses what it is about.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -95,6 +94,7 @@ async fn call(webhook: &Value, about: &About<'_>) -> Result<(), Status> {
         return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
     if !must_answer {
+        review.warnings.add(format!("admission webhook {name:?} was skipped: {NOT_CALLED}"));
         return Ok(());
     }
     let (url, why) = reach(webhook, review).await?;

@@ -1,6 +1,7 @@
 //! Finds out who sends a request: by client certificate, by bearer token, or not at all.
 
 use std::collections::BTreeMap;
+use std::str::Utf8Error;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -86,7 +87,11 @@ impl Server {
             return Some(user.clone().into());
         }
         let token = match (bearer_token(headers), &in_protocols) {
-            (Some(token), _) => token,
+            (Some(Ok(token)), _) => token,
+            (Some(Err(_)), _) => {
+                tracing::debug!("a bearer token is not UTF-8");
+                return None;
+            }
             (None, Ok(Some(token))) => token,
             (None, Ok(None)) => return Some(User::anonymous().into()),
             (None, Err(why)) => {
@@ -123,12 +128,13 @@ impl Server {
     }
 }
 
-/// The token of the request; a header of another scheme says nothing about who sends it.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = header.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+/// The token of the request. A header of another scheme says nothing about who sends it, nor does one whose
+/// token does not follow the scheme after one space.
+fn bearer_token(headers: &HeaderMap) -> Option<Result<&str, Utf8Error>> {
+    let mut words = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii().splitn(3, |byte| *byte == b' ');
+    let (scheme, token) = (words.next()?, words.next()?);
+    let is_token = scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty();
+    is_token.then(|| std::str::from_utf8(token))
 }
 
 /// The columns of a line; a column in quotes may hold commas, and two quotes stand for one.
@@ -170,11 +176,18 @@ mod tests {
     #[test]
     fn a_token_is_what_follows_the_word_bearer() {
         let headers = |value: &str| HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
-        for (value, token) in
-            [("Bearer a", Some("a")), ("bearer  a ", Some("a")), ("Basic a", None), ("Bearer", None)]
-        {
-            assert_eq!(bearer_token(&headers(value)), token, "{value}");
+        for (value, token) in [
+            ("Bearer a", Some("a")),
+            (" bearer a ", Some("a")),
+            ("Bearer a b", Some("a")),
+            ("Bearer  a", None),
+            ("Basic a", None),
+            ("Bearer", None),
+        ] {
+            assert_eq!(bearer_token(&headers(value)), token.map(Ok), "{value}");
         }
+        let unreadable = http::HeaderValue::from_bytes(b"Bearer \xff").unwrap();
+        assert!(bearer_token(&HeaderMap::from_iter([(AUTHORIZATION, unreadable)])).unwrap().is_err());
     }
 
     #[test]

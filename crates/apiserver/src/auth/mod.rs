@@ -3,6 +3,7 @@
 mod authenticate;
 mod authorize;
 pub(crate) mod bootstrap;
+mod follow;
 pub(crate) mod impersonate;
 pub(crate) mod legacy_tokens;
 pub mod node;

@@ -29,7 +29,6 @@ pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
 use crate::auth::{Attributes, Decision, User, impersonate};
 use crate::body::Body;
-use crate::kind::Verb;
 use crate::negotiate;
 use crate::query::Query;
 use crate::request::Target;
@@ -167,7 +166,6 @@ async fn answer(
         server,
         user: &admitted.user,
         method,
-        path: uri.path(),
         query: &query,
         headers,
         body: &admitted.body,
@@ -223,7 +221,7 @@ async fn admit(
             return Err(Refusal::response(route::internal_error_page(uri, &why)));
         }
     };
-    authorize(server, &user, method, uri.path(), target).await?;
+    authorize(server, &user, method, target).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
     Ok(Admitted { user, body })
 }
@@ -232,15 +230,20 @@ async fn authorize(
     server: &Server,
     user: &User,
     method: &Method,
-    path: &str,
     target: &Target<'_>,
 ) -> Result<(), Refusal> {
     let lower = method.as_str().to_ascii_lowercase();
     let verb = match &target.resource {
-        Some(resource) => resource.verb.map_or(if lower == "head" { "get" } else { "" }, Verb::name),
+        Some(resource) => match resource.verb {
+            Some(verb) => verb.name(),
+            // HEAD is authorized like the GET that it stands for, though no resource has it.
+            None if lower != "head" => "",
+            None if resource.name.is_some() => "get",
+            None => "list",
+        },
         None => &lower,
     };
-    let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
+    let attributes = Attributes { user, verb, path: &target.path, resource: target.resource.as_ref() };
     match server.authorizer.authorize(&attributes).await {
         Decision::Allow { .. } => Ok(()),
         Decision::Deny { reason } => Err(attributes.forbidden(&reason).into()),

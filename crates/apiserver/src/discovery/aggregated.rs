@@ -1,5 +1,6 @@
 //! Everything in one document, with a tag by which clients know whether they have it already.
 
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
@@ -8,11 +9,27 @@ use sha2::{Digest, Sha512};
 use super::{by_priority, foreign_kind, kind_verbs, sorted_subresources, verb_names};
 use crate::body::Body;
 use crate::codec::to_bytes;
-use crate::json::JsonMut;
+use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
+use crate::negotiate::{self, Clause, Encoding, Output};
 use crate::registry::{Group, Registry};
+use crate::rest::respond;
+use crate::schema::protobuf::write::{envelope, nested, put_bytes};
 
-const MEDIA_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const GROUP: &str = "apidiscovery.k8s.io";
+const KIND: &str = "APIGroupDiscoveryList";
+
+/// The encoding in which a client wants everything in one document, if it does. However much it wants other
+/// forms, being able to read this one is enough.
+pub(super) fn wanted(headers: &HeaderMap, pretty: bool) -> Option<Encoding> {
+    let is_aggregated = |clause: &&Clause<'_>| {
+        let parameters = ["g", "v", "as"].map(|name| clause.parameter(name));
+        parameters == [Some(GROUP), Some("v2"), Some(KIND)]
+            && clause.parameter("sv").is_none_or(str::is_empty)
+    };
+    let clauses = negotiate::clauses(headers);
+    clauses.iter().filter(is_aggregated).find_map(|clause| clause.encoding(pretty))
+}
 
 /// The core group, or all others.
 pub(super) fn document(registry: &Registry, core: bool) -> Value {
@@ -26,16 +43,23 @@ pub(super) fn document(registry: &Registry, core: bool) -> Value {
     })
 }
 
-pub(super) fn answer(document: &Value, headers: &HeaderMap) -> Response<Body> {
-    let bytes = to_bytes(document);
-    let digest: String = Sha512::digest(&bytes).iter().map(|byte| format!("{byte:02X}")).collect();
+pub(super) fn answer(document: &Value, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
+    let digest: String =
+        Sha512::digest(to_bytes(document)).iter().map(|byte| format!("{byte:02X}")).collect();
     let tag = format!("\"{digest}\"");
     let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = Response::new(if is_known { Body::empty() } else { Body::full(bytes) });
+    let mut response = match encoding {
+        _ if is_known => Response::new(Body::empty()),
+        Encoding::Protobuf => Response::new(Body::full(protobuf(document))),
+        _ => respond::document(StatusCode::OK, Output { encoding, ..Output::JSON }, document),
+    };
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        let media_type = format!("{};g={GROUP};v=v2;as={KIND}", encoding.media_type());
+        if let Ok(media_type) = HeaderValue::from_str(&media_type) {
+            response.headers_mut().insert(CONTENT_TYPE, media_type);
+        }
     }
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("Accept"));
@@ -44,6 +68,59 @@ pub(super) fn answer(document: &Value, headers: &HeaderMap) -> Response<Body> {
         headers.insert(ETAG, tag);
     }
     response
+}
+
+/// The document in protobuf. Its messages are of no kind that is stored, so no schema describes them.
+fn protobuf(document: &Value) -> Bytes {
+    let mut raw = Vec::new();
+    put_bytes(&mut raw, 1, b"");
+    for group in document.list("items") {
+        nested(&mut raw, 2, |raw| {
+            nested(raw, 1, |metadata| put_text(metadata, 1, group.at("metadata"), "name"));
+            for version in group.list("versions") {
+                nested(raw, 2, |raw| {
+                    put_text(raw, 1, version, "version");
+                    version
+                        .list("resources")
+                        .iter()
+                        .for_each(|one| nested(raw, 2, |raw| put_resource(raw, one)));
+                    put_text(raw, 3, version, "freshness");
+                });
+            }
+        });
+    }
+    envelope("apidiscovery.k8s.io/v2", KIND, &raw)
+}
+
+fn put_resource(raw: &mut Vec<u8>, resource: &Value) {
+    put_text(raw, 1, resource, "resource");
+    nested(raw, 2, |raw| put_kind(raw, resource.at("responseKind")));
+    put_text(raw, 3, resource, "scope");
+    put_text(raw, 4, resource, "singularResource");
+    put_texts(raw, 5, resource, "verbs");
+    put_texts(raw, 6, resource, "shortNames");
+    put_texts(raw, 7, resource, "categories");
+    for part in resource.list("subresources") {
+        nested(raw, 8, |raw| {
+            put_text(raw, 1, part, "subresource");
+            nested(raw, 2, |raw| put_kind(raw, part.at("responseKind")));
+            put_texts(raw, 4, part, "verbs");
+        });
+    }
+}
+
+fn put_kind(raw: &mut Vec<u8>, kind: &Value) {
+    put_text(raw, 1, kind, "group");
+    put_text(raw, 2, kind, "version");
+    put_text(raw, 3, kind, "kind");
+}
+
+fn put_text(raw: &mut Vec<u8>, number: u64, of: &Value, field: &str) {
+    put_bytes(raw, number, of.text(field).as_bytes());
+}
+
+fn put_texts(raw: &mut Vec<u8>, number: u64, of: &Value, field: &str) {
+    of.list(field).iter().filter_map(Value::as_str).for_each(|text| put_bytes(raw, number, text.as_bytes()));
 }
 
 fn item(name: &str, group: &Group) -> Value {

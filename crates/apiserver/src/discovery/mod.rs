@@ -70,26 +70,41 @@ pub(crate) fn answer(
 ) -> Result<Response<Body>, Status> {
     let registry = server.registry.snapshot();
     let segments: Vec<&str> = target.segments.iter().map(AsRef::as_ref).collect();
-    if let ["api"] | ["apis"] = segments.as_slice()
-        && wants_aggregated(headers)
-    {
-        let document = aggregated::document(&registry, segments[0] == "api");
-        return Ok(aggregated::answer(&document, headers));
+    if segments == ["apis"] && !matches!(&*target.path, "/apis" | "/apis/") {
+        return Ok(not_found_page());
     }
-    let (document, any_method) = match segments.as_slice() {
-        ["api"] => (Some(legacy::core_versions()), false),
-        ["apis"] => (Some(legacy::groups(&registry)), true),
+    if is_of_routes(&registry, &segments) {
+        if method != Method::GET {
+            return Err(Status::method_not_allowed());
+        }
+        negotiate::check_content_type(headers)?;
+        negotiate::check_accept(headers, false)?;
+    }
+    if segments == ["api"] || &*target.path == "/apis" {
+        let pretty = negotiate::is_pretty(headers, query);
+        if let Some(encoding) = aggregated::wanted(headers, pretty) {
+            let document = aggregated::document(&registry, segments[0] == "api");
+            return Ok(aggregated::answer(&document, encoding, headers));
+        }
+    }
+    let document = match segments.as_slice() {
+        ["api"] => Some(legacy::core_versions()),
+        ["apis"] => Some(legacy::groups(&registry)),
         // A group that nobody has is no page of this server.
         ["apis", group, ..] if registry.group(group).is_none() => return Ok(not_found_page()),
-        ["apis", group] => (legacy::group(&registry, group), true),
-        ["api", version] => (legacy::resources(&registry, "", version), false),
-        ["apis", group, version] => (legacy::resources(&registry, group, version), false),
-        _ => (None, true),
+        ["apis", group] => legacy::group(&registry, group),
+        ["api", version] => legacy::resources(&registry, "", version),
+        ["apis", group, version] => legacy::resources(&registry, group, version),
+        _ => None,
     };
-    let document = document.ok_or_else(Status::no_such_resource)?;
-    if !any_method && method != Method::GET {
-        return Err(Status::method_not_allowed());
-    }
+    let Some(document) = document else {
+        let is_own = segments.get(1).is_none_or(|group| registry.has_built_in_group(group));
+        return if is_own || segments[0] == "api" {
+            Err(Status::no_such_resource())
+        } else {
+            Ok(not_found_page())
+        };
+    };
     let output = negotiate::output(headers, query, negotiate::Forms::ALL)?;
     if output.shape != Shape::Object {
         return Err(negotiate::no_such_object_type());
@@ -97,18 +112,15 @@ pub(crate) fn answer(
     Ok(answer_in(output, &document))
 }
 
-/// Whether the most wanted form that the server has is the aggregated one.
-fn wants_aggregated(headers: &HeaderMap) -> bool {
-    let clauses = negotiate::clauses(headers);
-    let known = clauses.iter().filter(|clause| clause.accepts("json")).find_map(|clause| {
-        let parameters = (clause.parameter("g"), clause.parameter("v"), clause.parameter("as"));
-        match parameters {
-            (None, None, None) => Some(false),
-            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => Some(true),
-            _ => None,
-        }
-    });
-    known == Some(true)
+/// Whether a path is one of the routes of built-in versions: those look at method and media types first. What
+/// lists groups, or is about custom kinds, takes any method.
+fn is_of_routes(registry: &Registry, segments: &[&str]) -> bool {
+    match segments {
+        ["api"] => true,
+        ["api", version] => registry.has_built_in("", version),
+        ["apis", group, version] => registry.has_built_in(group, version),
+        _ => false,
+    }
 }
 
 /// The group, version and kind of what a subresource takes, where it is not the kind's own. Without a version

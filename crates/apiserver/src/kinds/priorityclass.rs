@@ -58,6 +58,11 @@ pub fn system_classes() -> impl Iterator<Item = Value> {
 struct PriorityClass;
 
 impl Strategy for PriorityClass {
+    fn refuses_deletion(&self, name: &str) -> Option<&'static str> {
+        let is_of_system = SYSTEM_CLASSES.iter().any(|(own, ..)| *own == name);
+        is_of_system.then_some("this is a system priority class and cannot be deleted")
+    }
+
     fn default(&self, class: &mut Value) {
         class.or_insert("preemptionPolicy", "PreemptLowerPriority");
     }

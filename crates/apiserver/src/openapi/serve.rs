@@ -6,24 +6,31 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{Document, Form, OpenApi};
 use crate::body::Body;
+use crate::header;
 use crate::negotiate::{self, Clause};
 use crate::query::Query;
 use crate::rest::respond;
 use crate::route::not_found_page;
 
-/// Answers a request for the path `/openapi/SEGMENTS`.
+/// Answers a request for the path `/openapi/PATH`, whatever its method.
 pub(crate) fn answer(
     documents: &OpenApi,
-    segments: &[&str],
+    path: &str,
     query: &Query<'_>,
     headers: &HeaderMap,
 ) -> Response<Body> {
-    match segments {
-        ["v2"] => whole(documents, headers),
-        ["v3"] => accepted(headers, || documents.index()),
-        ["v3", path @ ..] => one(documents, &path.join("/"), query, headers),
+    match (path, path.strip_prefix("v3/")) {
+        ("v2", _) => whole(documents, headers),
+        ("v3", _) => index(documents),
+        (_, Some(path)) => one(documents, path, query, headers),
         _ => not_found_page(),
     }
+}
+
+/// The index of version 3. v1.34 does not say that it is JSON, and its server takes it for text.
+fn index(documents: &OpenApi) -> Response<Body> {
+    let body = Body::full(documents.index().body);
+    respond::response(StatusCode::OK, "text/plain; charset=utf-8", body)
 }
 
 /// Version 2 is built for nobody who has it already.
@@ -98,8 +105,11 @@ fn tagged(headers: &HeaderMap, media_type: &'static str, document: Document) -> 
 }
 
 fn is_known(headers: &HeaderMap, hash: &str) -> bool {
-    let known = headers.get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
-    known.and_then(|known| known.strip_prefix('"')?.strip_suffix('"')) == Some(hash)
+    let tags = header::text(headers, &IF_NONE_MATCH).split(',').map(str::trim);
+    tags.into_iter().any(|tag| {
+        let tag = tag.strip_prefix("W/").unwrap_or(tag);
+        tag == "*" || tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) == Some(hash)
+    })
 }
 
 fn empty(code: StatusCode) -> Response<Body> {

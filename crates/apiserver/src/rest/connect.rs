@@ -3,12 +3,15 @@
 //! Whom a request means is found out as v1.34 does. But there it ends: what runs here has no agent that a
 //! connection could be made to, and the answer says so.
 
+use http::header::CONNECTION;
 use http::{Response, StatusCode};
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Call, respond};
+use super::Call;
 use crate::body::Body;
 use crate::field::{Errors, Path};
+use crate::header;
 use crate::json::Json;
 use crate::kind::Subresource;
 use crate::metadata;
@@ -38,8 +41,12 @@ async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
     check_container(call, &pod)?;
     match pod.at("spec").text("nodeName") {
         // Nothing has been said yet.
-        "" => Ok(respond::response(StatusCode::NO_CONTENT, "text/plain", Body::full(bytes::Bytes::new()))),
-        node_name => node(call, node_name).await,
+        "" => {
+            let mut nothing = Response::new(Body::empty());
+            *nothing.status_mut() = StatusCode::NO_CONTENT;
+            Ok(nothing)
+        }
+        node_name => Err(agent(call, node_name).await?),
     }
 }
 
@@ -52,6 +59,9 @@ fn check_log_options(call: &Call<'_>, name: &str) -> Result<(), Status> {
     if let Some(bytes) = number("limitBytes")?.filter(|bytes| *bytes < 1) {
         errors.invalid(&Path::root("limitBytes"), bytes, "must be greater than 0");
     }
+    if let Some(time) = call.query.get("sinceTime") {
+        check_time(time)?;
+    }
     match (number("sinceSeconds")?, call.query.get("sinceTime")) {
         (Some(_), Some(_)) => {
             let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
@@ -62,8 +72,31 @@ fn check_log_options(call: &Call<'_>, name: &str) -> Result<(), Status> {
         }
         _ => {}
     }
+    if call.query.get("stream").is_some() {
+        errors.forbidden(&Path::root("stream"), "may not be specified");
+    }
     let of = Named { group: "", resource: "PodLogOptions" };
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(of, name, &errors)) }
+}
+
+/// A time in a query is empty, `null` or as RFC 3339 writes it.
+fn check_time(text: &str) -> Result<(), Status> {
+    let is_time = matches!(text, "" | "null") || text.parse::<Timestamp>().is_ok();
+    let why =
+        format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\"");
+    if is_time { Ok(()) } else { Err(Status::bad_request(why)) }
+}
+
+/// The ports that a request names are numbers.
+fn check_ports(call: &Call<'_>) -> Result<(), Status> {
+    let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
+    for port in ports.filter(|port| port.parse::<u16>().is_err() || port.starts_with('+')) {
+        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let problem = if is_number { "value out of range" } else { "invalid syntax" };
+        let why = format!("cannot convert to []int32: strconv.ParseUint: parsing {port:?}: {problem}");
+        return Err(Status::bad_request(why));
+    }
+    Ok(())
 }
 
 /// The container that a request names is one of the pod; a pod of several needs one to be named.
@@ -87,13 +120,35 @@ fn check_container(call: &Call<'_>, pod: &Value) -> Result<(), Status> {
 /// A terminal in a container, or the ports of a pod.
 async fn stream(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
     let name = call.name()?;
+    if to == Subresource::PortForward {
+        check_ports(call)?;
+    }
     let pod = call.served.decode(&*call.record().await?)?;
     if to != Subresource::PortForward {
         check_container(call, &pod)?;
     }
-    match pod.at("spec").text("nodeName") {
-        "" => Err(Status::bad_request(format!("pod {name} does not have a host assigned"))),
-        node_name => node(call, node_name).await,
+    let no_agent = match pod.at("spec").text("nodeName") {
+        "" => return Err(Status::bad_request(format!("pod {name} does not have a host assigned"))),
+        node_name => agent(call, node_name).await?,
+    };
+    let is_upgrade =
+        header::all(call.headers, &CONNECTION).any(|value| value.to_lowercase().contains("upgrade"));
+    Err(if is_upgrade { no_agent } else { Status::bad_request("Upgrade request required") })
+}
+
+/// Why the agent of a pod's node cannot be connected to; fails if there is no such node, or nothing is known of
+/// where it is. A node that is not there is named as what the request is about, as in v1.34.
+async fn agent(call: &Call<'_>, node_name: &str) -> Result<Status, Status> {
+    let nodes = call.server.served(&Gvr::new("", "v1", "nodes"))?;
+    let of_node = Call { served: &nodes, namespace: None, name: Some(node_name), ..*call };
+    let named = |why: Status| match why.is_not_found() {
+        true => Status::not_found(call.served.named(), node_name),
+        false => why,
+    };
+    let node = nodes.decode(&*of_node.record().await.map_err(named)?)?;
+    match node.at("status").list("addresses") {
+        [] => Err(Status::unknown("no preferred addresses found; known addresses: []")),
+        _ => Ok(no_agent("node", node_name)),
     }
 }
 
@@ -132,7 +187,12 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
         return Err(Status::unavailable(format!("no service port {number} found for service {name:?}")));
     }
     let served = call.server.served(&Gvr::new("", "v1", "endpoints"))?;
-    let endpoints = Call { served: &served, name: Some(name), ..*call }.record().await?;
+    let endpoints = Call { served: &served, name: Some(name), ..*call }.record().await;
+    // What has no endpoints is named as a service, as in v1.34.
+    let endpoints = endpoints.map_err(|why| match why.is_not_found() {
+        true => Status::not_found(call.served.named(), name),
+        false => why,
+    })?;
     match served.decode(&endpoints)?.list("subsets") {
         [] => Err(Status::unavailable(format!("no endpoints available for service {name:?}"))),
         _ => Err(no_agent("service", name)),

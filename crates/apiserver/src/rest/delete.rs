@@ -25,6 +25,9 @@ use crate::strategy::DefaultPropagation;
 pub(crate) async fn delete(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     let options = options(call)?;
+    if let Some(why) = call.served.kind.strategy.refuses_deletion(name) {
+        return Err(Status::forbidden(call.served.named(), name, why));
+    }
     let record = call.record().await?;
     let deleted = remove(call, name, record, &options).await?;
     answer(call, name, deleted, &options)
@@ -218,7 +221,6 @@ fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Times
     if strategy.holds_deletion(object) {
         return Plan::Leave;
     }
-    let had_finalizers = metadata::finalizers(object).next().is_some();
     let grace = start_grace_period(served, object, options, now);
     if grace == Grace::Pending {
         return Plan::Leave;
@@ -232,10 +234,7 @@ fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Times
             mark_without_grace(object, now);
             Plan::Mark
         }
-        Grace::None => {
-            let _ = had_finalizers;
-            Plan::Remove
-        }
+        Grace::None => Plan::Remove,
         Grace::Started(seconds) if has_finalizers || seconds > 0 => Plan::Mark,
         Grace::Started(_) => Plan::MarkAndRemove,
     }

@@ -44,16 +44,28 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     if metadata::of(&eviction).text("name") != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    check_dry_run(call, &eviction)?;
     let mut deletion = delete_options(call, &eviction)?;
     deletion.dry_run |= options.dry_run;
     let review = Review::new(call, Operation::Create, name.to_string(), deletion.dry_run);
     review.mutate(&mut eviction, None).await?;
     review.check(Some(&eviction), None).await?;
-    let status = match evict(call, name, deletion).await? {
-        Evicted::Yes => Status::success(201),
-        Evicted::Ambiguous => Status::unknown(SEVERAL_BUDGETS),
-    };
-    Ok(respond::status(call, StatusCode::CREATED, &status))
+    evict(call, name, deletion).await?;
+    Ok(respond::status(call, StatusCode::CREATED, &Status::success(201)))
+}
+
+/// Where both the request and what is in it are a dry run, they say so in the same words.
+fn check_dry_run(call: &Call<'_>, eviction: &Value) -> Result<(), Status> {
+    let asked: Vec<&str> = call.query.all("dryRun").collect();
+    let written = eviction.at("deleteOptions").list("dryRun");
+    let written: Vec<&str> = written.iter().filter_map(Value::as_str).collect();
+    if asked.is_empty() || written.is_empty() || asked == written {
+        return Ok(());
+    }
+    let (asked, written) = (asked.join(" "), written.join(" "));
+    Err(Status::unknown(format!(
+        "Non-matching dry-run options in request and content: [{asked}] and [{written}]"
+    )))
 }
 
 fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, Status> {
@@ -63,14 +75,7 @@ fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, St
     }
 }
 
-/// What an eviction came to, other than a refusal.
-enum Evicted {
-    Yes,
-    /// The pod has several budgets, which is answered with a failure inside a success.
-    Ambiguous,
-}
-
-async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<Evicted, Status> {
+async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<(), Status> {
     for _ in 0..EVICTION_ATTEMPTS {
         let record = call.record().await?;
         let pod = call.served.decode(&record)?;
@@ -82,7 +87,7 @@ async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<Ev
         let pinned = if is_pinned { pinned(&options, &record) } else { options.clone() };
         match mark_and_delete(call, name, record, pinned).await {
             Err(why) if why.is_conflict() && options.resource_version.is_none() => {}
-            outcome => return outcome.map(|()| Evicted::Yes),
+            outcome => return outcome,
         }
     }
     Err(Status::conflict(call.served.named(), name, MODIFIED))
@@ -100,22 +105,22 @@ async fn evict_guarded(
     record: Arc<Record>,
     pod: &Value,
     options: DeleteOptions,
-) -> Result<Evicted, Status> {
+) -> Result<(), Status> {
     let served = call.server.served(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
     let (budget, is_free) = match &guarding(call, &served, pod).await?[..] {
-        [] => return mark_and_delete(call, name, record, options).await.map(|()| Evicted::Yes),
+        [] => return mark_and_delete(call, name, record, options).await,
         [(budget, object)] => (budget.clone(), disruption::is_free(object, pod)),
-        _ => return Ok(Evicted::Ambiguous),
+        _ => return Err(Status::unknown(SEVERAL_BUDGETS)),
     };
     if !is_free {
         spend(call, &served, name, budget, options.dry_run).await?;
-        return mark_and_delete(call, name, record, options).await.map(|()| Evicted::Yes);
+        return mark_and_delete(call, name, record, options).await;
     }
     let budget_name = metadata::of(&served.decode(&budget)?).text("name").to_owned();
     let deletion = pinned(&options, &record);
     match mark_and_delete(call, name, record, deletion).await {
         Err(why) if why.is_conflict() && options.resource_version.is_none() => Err(unprocessed(&budget_name)),
-        outcome => outcome.map(|()| Evicted::Yes),
+        outcome => outcome,
     }
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
-use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
+use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use setpoint_store::{Error, Record, Revision};
+use setpoint_store::{Error, Range, Record, Revision, just_after};
 
 use super::{Call, respond};
 use crate::body::Body;
@@ -55,7 +55,9 @@ pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, S
         if !choice.fields.is_everything() && choice.fields.exact_name() != Some(name) {
             return Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
-        choice.fields = crate::selector::FieldSelector::name(name);
+        if choice.fields.is_everything() {
+            choice.fields = crate::selector::FieldSelector::name(name);
+        }
     }
     Ok(choice)
 }
@@ -172,19 +174,19 @@ impl Iterator for Pieces {
 
 /// Reads the state that the options ask for.
 pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice) -> Result<Found, Status> {
-    let start = Start::of(options)?;
+    let range = choice.range(call.served);
+    let start = Start::of(options, &range.prefix, is_of_one(call, choice))?;
     if let Some(revision) = start.not_older_than {
         wait_for(call.server, revision).await?;
     }
-    // Any state will do: v1.34 then lists its whole cache.
-    let is_any = options.resource_version == "0" && options.continue_token.is_empty();
+    // Any state will do: v1.34 then lists its whole cache, or what follows a token.
+    let is_any = options.resource_version == "0";
     let limit = if is_any { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
-    let page = read(call, choice, &start, limit).await;
+    let page = read(call, choice, &range, &start, limit).await;
     page.map_err(|why| match why {
-        Error::Compacted { .. } if start.after.is_some() => {
-            let start = start.after.unwrap_or_default();
-            let token = Token { version: TOKEN_VERSION.into(), revision: -1, start, before: None };
-            Status::expired_continue(token.encode())
+        Error::Compacted { .. } if start.from.is_some() => {
+            let from = start.from.unwrap_or_default();
+            Status::expired_continue(Token::new(&range.prefix, &from, -1, None).encode())
         }
         Error::Compacted { requested, oldest } => {
             tracing::debug!(requested, oldest, "a list at a compacted revision");
@@ -194,19 +196,30 @@ pub(crate) async fn find(call: &Call<'_>, options: &ListOptions, choice: &Choice
     })
 }
 
-async fn read(call: &Call<'_>, choice: &Choice, start: &Start, limit: usize) -> Result<Found, Error> {
-    let range = choice.range(call.served);
+/// Whether a list is about one object of a known place: v1.34 then reads that object.
+fn is_of_one(call: &Call<'_>, choice: &Choice) -> bool {
+    let is_placed = choice.namespace.is_some() || !call.served.kind.is_namespaced();
+    is_placed && choice.fields.exact_name().is_some()
+}
+
+async fn read(
+    call: &Call<'_>,
+    choice: &Choice,
+    range: &Range,
+    start: &Start,
+    limit: usize,
+) -> Result<Found, Error> {
     let store = &call.server.store;
     let is_everything = choice.is_everything();
     // How many follow is not asked of a selection, only whether any do.
     let before = if is_everything { start.before } else { Some(0) };
-    let mut options = setpoint_store::ListOptions { at: start.at, limit, after: start.after.clone(), before };
-    let mut page = store.list(&range, options.clone()).await?;
+    let mut options = setpoint_store::ListOptions { at: start.at, limit, from: start.from.clone(), before };
+    let mut page = store.list(range, options.clone()).await?;
     let revision = page.revision;
     if is_everything {
-        let before = if start.after.is_none() { Some(0) } else { start.before };
-        let before = before.map(|before| before + page.records.len());
-        let continue_token = continuation(&page.records, page.remaining, revision, before);
+        let before = if start.from.is_none() { Some(0) } else { start.before };
+        let before = before.map(|before| before.saturating_add(page.records.len()));
+        let continue_token = continuation(&range.prefix, &page.records, page.remaining, revision, before);
         let remaining = (page.remaining > 0).then_some(page.remaining);
         return Ok(Found { records: page.records, revision, continue_token, remaining });
     }
@@ -222,19 +235,20 @@ async fn read(call: &Call<'_>, choice: &Choice, start: &Start, limit: usize) -> 
             records.push(record.clone());
             if limit > 0 && records.len() == limit {
                 let more = page.remaining + page.records.len() - at - 1;
-                let continue_token = continuation(&records, more, revision, None);
+                let continue_token = continuation(&range.prefix, &records, more, revision, None);
                 return Ok(Found { records, revision, continue_token, remaining: None });
             }
         }
         match last {
-            Some(last) if page.remaining > 0 => options.after = Some(last.key.path.to_string()),
+            Some(last) if page.remaining > 0 => options.from = Some(just_after(&last.key.path)),
             _ => return Ok(Found { records, revision, continue_token: String::new(), remaining: None }),
         }
-        page = store.list(&range, options.clone()).await?;
+        page = store.list(range, options.clone()).await?;
     }
 }
 
 fn continuation(
+    prefix: &str,
     records: &[Arc<Record>],
     remaining: usize,
     revision: Revision,
@@ -242,8 +256,8 @@ fn continuation(
 ) -> String {
     match records.last() {
         Some(last) if remaining > 0 => {
-            let start = last.key.path.to_string();
-            Token { version: TOKEN_VERSION.into(), revision: revision as i64, start, before }.encode()
+            let revision = i64::try_from(revision).unwrap_or(i64::MAX);
+            Token::new(prefix, &just_after(&last.key.path), revision, before).encode()
         }
         _ => String::new(),
     }
@@ -253,14 +267,14 @@ fn continuation(
 #[derive(Debug, Default)]
 struct Start {
     at: Option<Revision>,
-    after: Option<String>,
-    /// How many there are up to `after`, where the token says so.
+    from: Option<String>,
+    /// How many there are before `from`, where the token says so.
     before: Option<usize>,
     not_older_than: Option<Revision>,
 }
 
 impl Start {
-    fn of(options: &ListOptions) -> Result<Self, Status> {
+    fn of(options: &ListOptions, prefix: &str, is_of_one: bool) -> Result<Self, Status> {
         let version = options.resource_version.as_str();
         if !options.continue_token.is_empty() {
             let token = Token::decode(&options.continue_token)
@@ -270,15 +284,17 @@ impl Start {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let at = (token.revision >= 0).then_some(token.revision as Revision);
-            return Ok(Self { at, after: Some(token.start), before: token.before, not_older_than: None });
+            // A negative revision stands for the newest.
+            let at = Revision::try_from(token.revision).ok();
+            let from = Some(format!("{prefix}{}", token.start.trim_start_matches('/')));
+            return Ok(Self { at, from, before: token.before, not_older_than: at });
         }
         let named = parse_revision(version).map_err(bad_list_revision)?;
         let is_exact = match options.version_match {
             Some(VersionMatch::Exact) => true,
             Some(VersionMatch::NotOlderThan) => false,
-            // Without a word on it, a page of a version shows just that version.
-            None => options.limit > 0 && named.is_some_and(|revision| revision > 0),
+            // If unspecified, a paged list at a version is exact.
+            None => options.limit > 0 && !is_of_one && named.is_some_and(|revision| revision > 0),
         };
         Ok(if is_exact {
             Self { at: named, not_older_than: named, ..Self::default() }
@@ -330,27 +346,28 @@ struct Token {
     /// -1: whatever is newest.
     #[serde(rename = "rv")]
     revision: i64,
-    /// The path of the last record before.
+    /// The first path that may follow, below what is listed.
     start: String,
-    /// How many records there are up to it.
+    /// How many records there are before it. Not in v1.34's tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<usize>,
 }
 
-/// Reads what other encoders wrote, whatever is left over in the last letter.
-fn lenient(alphabet: &Alphabet) -> GeneralPurpose {
-    GeneralPurpose::new(alphabet, NO_PAD.with_decode_allow_trailing_bits(true))
-}
+/// Go reads what is left over in the last letter, but neither padding nor another alphabet.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 impl Token {
+    fn new(prefix: &str, from: &str, revision: i64, before: Option<usize>) -> Self {
+        let start = from.strip_prefix(prefix).unwrap_or(from).to_owned();
+        Self { version: TOKEN_VERSION.into(), revision, start, before }
+    }
+
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(to_bytes(self))
     }
 
     fn decode(text: &str) -> Result<Self, String> {
-        let trimmed = text.trim_end_matches('=');
-        let bytes = lenient(&URL_SAFE).decode(trimmed).or_else(|_| lenient(&STANDARD).decode(trimmed));
-        let bytes = bytes.map_err(|why| format!("continue key is not valid: {why}"))?;
+        let bytes = LENIENT.decode(text).map_err(|why| format!("continue key is not valid: {why}"))?;
         syntax::check(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
         let token: Self =
             serde_json::from_slice(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
@@ -370,6 +387,43 @@ impl Token {
                 "continue key is not valid: encoded start key empty (version {TOKEN_VERSION})"
             ));
         }
+        if !is_clean(&token.start) {
+            return Err(format!("continue key is not valid: {}", token.start));
+        }
         Ok(token)
+    }
+}
+
+/// Whether a path has no empty parts and none that lead elsewhere; a slash in front is all the same.
+fn is_clean(path: &str) -> bool {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.is_empty() || path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(json: &str, why: &str) {
+        let refused = Token::decode(&URL_SAFE_NO_PAD.encode(json)).unwrap_err();
+        assert_eq!(refused, format!("continue key is not valid: {why}"));
+    }
+
+    #[test]
+    fn a_crafted_token_leads_nowhere_else() {
+        let with = |start: &str| format!(r#"{{"v":"meta.k8s.io/v1","rv":1,"start":"{start}"}}"#);
+        for start in ["../a", "a/../b", "a//b", "a/", "//a", "."] {
+            refused(&with(start), start);
+        }
+        for start in ["a", "/a", "a/b", "..a", "a\\u0000"] {
+            Token::decode(&URL_SAFE_NO_PAD.encode(with(start))).unwrap();
+        }
+        refused(r#"{"v":"v2","rv":1,"start":"a"}"#, "server does not recognize this encoded version v2");
+        let empty = "encoded start key empty (version meta.k8s.io/v1)";
+        refused(r#"{"v":"meta.k8s.io/v1","rv":1}"#, empty);
+        let zero = "incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+        refused(r#"{"v":"meta.k8s.io/v1","start":"a"}"#, zero);
+        assert!(Token::decode("e30=").is_err());
     }
 }

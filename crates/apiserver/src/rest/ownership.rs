@@ -21,8 +21,9 @@ pub(crate) fn at<T>(call: &Call<'_>, note: impl FnOnce(&Endpoint<'_>) -> T) -> T
 
 /// Who makes the change.
 pub(crate) fn manager(call: &Call<'_>) -> String {
-    let user_agent = call.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    apply::manager_name(call.query.get("fieldManager").unwrap_or(""), user_agent.unwrap_or(""))
+    let user_agent = call.headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let user_agent = user_agent.unwrap_or_default();
+    apply::manager_name(call.query.get("fieldManager").unwrap_or(""), &user_agent)
 }
 
 /// Notes who owns the fields of a new object.

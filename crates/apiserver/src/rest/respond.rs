@@ -43,6 +43,7 @@ pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Re
 pub(crate) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     let mut response = status.clone().into_response();
     let body = match encoding {
+        _ if status.is_page() => return response,
         Encoding::Json { .. } => return response,
         Encoding::Yaml => yaml(&serde_json::to_value(status).unwrap_or_default()),
         Encoding::Protobuf => protobuf::status(status),

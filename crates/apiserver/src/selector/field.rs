@@ -29,14 +29,11 @@ enum Field {
 
 impl FieldSelector {
     pub fn parse(text: &str, kind: &Kind) -> Result<Self, Status> {
-        let mut parts = split_terms(text);
-        parts.sort_unstable();
-        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| split_term(part, text));
-        let terms = terms.collect::<Result<Vec<_>, _>>().map_err(Status::bad_request)?;
-        let terms = terms
-            .into_iter()
-            .map(|(name, equal, value)| Field::parse(name, kind).map(|field| Term { field, value, equal }));
-        terms.collect::<Result<_, _>>().map(Self).map_err(Status::bad_request)
+        let terms = requirements(text).map_err(Status::bad_request)?.into_iter().map(|required| {
+            let field = Field::parse(required.field, kind)?;
+            Ok(Term { field, value: required.value, equal: required.equal })
+        });
+        terms.collect::<Result<_, String>>().map(Self).map_err(Status::bad_request)
     }
 
     /// The objects of one name.
@@ -78,6 +75,22 @@ impl FieldSelector {
     }
 }
 
+/// One term of a field selector as written, before it is known which fields the kind has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldRequirement<'a> {
+    pub(crate) field: &'a str,
+    pub(crate) equal: bool,
+    pub(crate) value: String,
+}
+
+/// The terms of a field selector in v1.34's order. The only parser: what the authorizer sees of a selector is
+/// what the handler selects by.
+pub(crate) fn requirements(text: &str) -> Result<Vec<FieldRequirement<'_>>, String> {
+    let mut parts = split_terms(text);
+    parts.sort_unstable();
+    parts.into_iter().filter(|part| !part.is_empty()).map(|part| split_term(part, text)).collect()
+}
+
 /// The name in a record's key.
 pub(crate) fn name_of(record: &Record) -> &str {
     record.key.path.split_once('/').map_or(&record.key.path, |(_, name)| name)
@@ -88,12 +101,12 @@ pub(crate) fn namespace_of(record: &Record) -> &str {
     record.key.path.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
-fn split_term<'a>(part: &'a str, whole: &str) -> Result<(&'a str, bool, String), String> {
-    let (name, equal, value) = part
+fn split_term<'a>(part: &'a str, whole: &str) -> Result<FieldRequirement<'a>, String> {
+    let (field, equal, value) = part
         .match_indices(['=', '!'])
         .find_map(|(at, _)| split_at_operator(part, at))
         .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{part}'"))?;
-    Ok((name, equal, unescape(value)?))
+    Ok(FieldRequirement { field, equal, value: unescape(value)? })
 }
 
 fn split_at_operator(part: &str, at: usize) -> Option<(&str, bool, &str)> {

@@ -510,3 +510,30 @@ async fn a_rule_that_could_cost_too_much_is_refused_with_its_definition() {
     assert!(refused.text.contains("estimated rule cost exceeds budget"), "{}", refused.text);
     api.post(DEFINITIONS, checked(json!(10))).await.created();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_is_judged_by_the_object_that_is_scaled() {
+    let mut scaled = definition(open());
+    scaled["spec"]["versions"][0]["subresources"] =
+        json!({"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}});
+    let api = with(scaled).await;
+    api.post(FOOS, foo("a", json!({"n": 1}))).await.created();
+    let scale = |replicas: i64, more: Value| {
+        let mut metadata = json!({"name": "a"});
+        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}})
+    };
+    let path = format!("{FOOS}/a/scale");
+    let refused = api.put(&path, scale(-1, json!({}))).await;
+    assert_eq!((refused.code, &refused.body["details"]["kind"]), (422, &json!("Foo")));
+    assert_eq!(refused.body["details"]["causes"][0]["field"], ".spec.n");
+    assert_eq!(api.put(&path, scale(3, json!({}))).await.ok()["spec"]["replicas"], 3, "without a version");
+    let stale = api.put(&path, scale(4, json!({"resourceVersion": "1"}))).await;
+    assert_eq!((stale.code, stale.refusal().1), (409, "Conflict"));
+    assert_eq!(api.put(&path, scale(4, json!({"uid": "other"}))).await.code, 409);
+    assert_eq!(
+        api.merge(&path, json!({"metadata": {"uid": "other"}, "spec": {"replicas": 5}})).await.code,
+        200
+    );
+    assert_eq!(api.patch("strategic-merge", &path, json!({"spec": {"replicas": 6}})).await.code, 415);
+}

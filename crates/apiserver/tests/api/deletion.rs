@@ -233,3 +233,15 @@ async fn events_expire_and_history_is_forgotten() {
     stop.cancel();
     maintaining.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_priority_class_of_the_system_stays() {
+    let api = Api::start().await;
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let refused = api.delete(&format!("{classes}/system-node-critical")).await;
+    let why = "priorityclasses.scheduling.k8s.io \"system-node-critical\" is forbidden: this is a system priority \
+               class and cannot be deleted";
+    assert_eq!(refused.refusal(), (403, "Forbidden", why));
+    api.post(classes, json!({"metadata": {"name": "own"}, "value": 1})).await.created();
+    api.delete(&format!("{classes}/own")).await.ok();
+}

@@ -106,3 +106,41 @@ async fn health_is_told_check_by_check() {
     assert!(stopping.text.contains("[-]shutdown failed: reason withheld\n"), "{}", stopping.text);
     assert_eq!(api.get("/livez").await.code, 200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn documents_have_the_types_that_clients_accept() {
+    let api = Api::start().await;
+    let aggregated_yaml = AGGREGATED.replace("json", "yaml");
+    let aggregated_protobuf = AGGREGATED.replace("json", "vnd.kubernetes.protobuf");
+    for (path, accept, code, content_type) in [
+        ("/apis", AGGREGATED, 200, AGGREGATED),
+        ("/api", AGGREGATED, 200, AGGREGATED),
+        // However much something else is wanted.
+        ("/apis", &format!("application/json,{AGGREGATED};q=0.1"), 200, AGGREGATED),
+        ("/apis", &aggregated_yaml, 200, &aggregated_yaml),
+        ("/api", &aggregated_protobuf, 200, &aggregated_protobuf),
+        ("/apis/", AGGREGATED, 406, "application/json"),
+        ("/apis/apps", AGGREGATED, 406, "application/json"),
+        ("/apis", "text/html", 406, "application/json"),
+        ("/api", "application/*", 406, "application/json"),
+        ("/apis", "application/*", 200, "application/json"),
+        ("/apis/apps/v1", "application/*", 406, "application/json"),
+        ("/apis/apps/v1", "application/vnd.kubernetes.protobuf", 200, "application/vnd.kubernetes.protobuf"),
+        ("/apis/apps", "application/yaml", 200, "application/yaml"),
+        ("/apis", "application/cbor", 406, "application/json"),
+        ("/version", "application/yaml", 406, "application/json"),
+        ("/version", "text/html,*/*;q=0.1", 200, "application/json"),
+        ("/openapi/v3", "text/html", 200, "text/plain; charset=utf-8"),
+        ("/openapi/v3/apis/apps/v1", "text/html", 406, ""),
+        ("/openapi/v3/", "*/*", 404, ""),
+        ("/openapi/v2/", "*/*", 404, "text/plain; charset=utf-8"),
+    ] {
+        let answer = api.get_as(accept, path).await;
+        assert_eq!((answer.code, answer.content_type.as_str()), (code, content_type), "{path} {accept}");
+    }
+    let posted = api.ask(Method::POST, "/api", &[("content-type", "text/html")], "").await;
+    assert_eq!(posted.code, 405);
+    let typed = api.ask(Method::GET, "/api", &[("content-type", "text/html")], "").await;
+    assert_eq!(typed.code, 415);
+    assert_eq!(api.get("/apis/apps/v9/deployments").await.body["kind"], "Status");
+}

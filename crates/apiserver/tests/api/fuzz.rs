@@ -1,11 +1,16 @@
-//! Garbage that looks nearly right: documents, patches, selectors, managed fields and expressions, bent at
-//! random. The server answers every one with a word about it, goes on serving, and loses nothing.
+//! Garbage that looks nearly right: documents in every encoding, patches, selectors, managed fields, expressions,
+//! paths, queries, continue tokens, signed tokens and certificates, bent at random. The server answers every one
+//! with a word about it, goes on serving, and loses nothing.
 //!
 //! Every run is the same for the same seed. `SETPOINT_FUZZ_RUNS` and `SETPOINT_FUZZ_SEED` make a long search
 //! of it (`make fuzz`).
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::Method;
 use serde_json::{Value, json};
+use setpoint_apiserver::TokenSigner;
+use setpoint_apiserver::tls::{Authority, user_of};
 use setpoint_clock::Rng;
 
 use crate::client::{Answer, Api};
@@ -131,6 +136,10 @@ const WORDS: &[&str] = &[
     "v:",
     "e9",
     "9223372036854775808",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551615",
+    "2147483648",
     "0x",
     "~1",
     "~",
@@ -162,7 +171,13 @@ const WORDS: &[&str] = &[
 
 /// A seed with a few things wrong.
 fn bent(seeds: &[&str], rng: &Rng) -> Vec<u8> {
-    let pick = |from: &[&str]| from[rng.below(from.len() as u64) as usize].as_bytes().to_vec();
+    let seeds: Vec<&[u8]> = seeds.iter().map(|seed| seed.as_bytes()).collect();
+    bent_bytes(&seeds, rng)
+}
+
+fn bent_bytes(seeds: &[&[u8]], rng: &Rng) -> Vec<u8> {
+    let pick = |from: &[&[u8]]| from[rng.below(from.len() as u64) as usize].to_vec();
+    let words: Vec<&[u8]> = WORDS.iter().map(|word| word.as_bytes()).collect();
     let mut text = pick(seeds);
     for _ in 0..=rng.below(4) {
         let at = rng.below(text.len() as u64 + 1) as usize;
@@ -172,7 +187,7 @@ fn bent(seeds: &[&str], rng: &Rng) -> Vec<u8> {
             1 => vec![rng.below(256) as u8],
             2 => text[at..end].repeat(1 + rng.below(8) as usize),
             3 => pick(seeds),
-            _ => pick(WORDS),
+            _ => pick(&words),
         };
         let end = if rng.below(2) == 0 { at } else { end };
         text.splice(at..end, replacement);
@@ -254,5 +269,142 @@ async fn bent_rules_are_answered() {
             "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
         check("rule", &rule, &api.post(definitions, definition).await);
+    }
+}
+
+/// The protobuf of what is there already.
+async fn in_protobuf(api: &Api, path: &str) -> Vec<u8> {
+    let accept = [("accept", PROTOBUF)];
+    api.send(Method::GET, path, &accept, "").await.into_body().collect().await.to_vec()
+}
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+#[tokio::test(start_paused = true)]
+async fn bent_protobuf_is_answered() {
+    let (api, rng) = (start().await, rng());
+    let seeds = [
+        (PODS, in_protobuf(&api, &format!("{PODS}/kept")).await),
+        (MAPS, in_protobuf(&api, &format!("{MAPS}/kept")).await),
+        ("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", in_protobuf(&api, FLOWS).await),
+    ];
+    for (path, seed) in &seeds {
+        for _ in 0..runs() {
+            let body = bent_bytes(&[seed], &rng);
+            let headers = [("content-type", PROTOBUF)];
+            let dry = format!("{path}?dryRun=All");
+            check("protobuf", &body, &api.ask(Method::POST, &dry, &headers, body.clone()).await);
+        }
+    }
+}
+
+const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/exempt";
+
+const TOKENS: &[&str] = &[
+    r#"{"v":"meta.k8s.io/v1","rv":5,"start":"kept\u0000"}"#,
+    r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"default/kept","before":1}"#,
+    r#"{"v":"v2","rv":9223372036854775807,"start":"../x"}"#,
+];
+
+#[tokio::test(start_paused = true)]
+async fn bent_continue_tokens_are_answered() {
+    let (api, rng) = (start().await, rng());
+    for _ in 0..runs() {
+        let token = bent(TOKENS, &rng);
+        let encoded = URL_SAFE_NO_PAD.encode(&token);
+        let limit = rng.below(3);
+        let answer = api.get(&format!("{MAPS}?limit={limit}&continue={encoded}")).await;
+        check("continue token", &token, &answer);
+    }
+}
+
+const QUERIES: &[&str] = &[
+    "watch=1&timeoutSeconds=1&resourceVersion=5&allowWatchBookmarks=true",
+    "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+    "limit=1&resourceVersion=0&resourceVersionMatch=Exact",
+    "labelSelector=a%3Db&fieldSelector=metadata.name%3Da&pretty=1&timeout=5s",
+    "tailLines=1&sinceSeconds=2&limitBytes=3&sinceTime=2025-01-01T00:00:00Z&container=c",
+];
+
+const PATHS: &[&str] = &[
+    "/api/v1/namespaces/default/configmaps/kept",
+    "/api/v1/watch/namespaces/default/configmaps",
+    "/api/v1/namespaces/default/pods/kept/log",
+    "/apis/apps/v1/namespaces/default/deployments/none/scale",
+    "/api/v1/nodes/n:80/proxy/a/b",
+    "/openapi/v3/apis/apps/v1",
+    "/livez/etcd",
+];
+
+/// What an address may not hold is written as an escape.
+fn address(path: &[u8], query: &[u8]) -> String {
+    let escaped = |bytes: &[u8], kept: &[u8]| -> String {
+        let letter = |byte: &u8| match byte.is_ascii_alphanumeric() || kept.contains(byte) {
+            true => char::from(*byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
+        bytes.iter().map(letter).collect()
+    };
+    format!("/{}?{}", escaped(path, b"/.%:-_~"), escaped(query, b"=&%+.;-_"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn bent_addresses_are_answered() {
+    let (api, rng) = (start().await, rng());
+    for _ in 0..runs() {
+        let address = address(&bent(PATHS, &rng), &bent(QUERIES, &rng));
+        let method = [Method::GET, Method::POST, Method::HEAD, Method::DELETE][rng.below(4) as usize].clone();
+        let answer = api.ask(method, &format!("{address}&dryRun=All&timeoutSeconds=1"), &[], "").await;
+        assert!((200..600).contains(&answer.code), "{address}: {}", answer.code);
+    }
+    api.get(&format!("{MAPS}/kept")).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bent_signed_tokens_are_nobodys() {
+    let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
+    let (api, rng) = (Api::start_with_tokens(signer).await, rng());
+    api.default_service_account().await;
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let made = api.post(path, json!({"spec": {"audiences": []}})).await.created();
+    let token = made["status"]["token"].as_str().unwrap();
+    let parts: Vec<Vec<u8>> = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).unwrap()).collect();
+    let review = async |token: &str| {
+        let review = json!({"spec": {"token": token}});
+        let answer = api.post("/apis/authentication.k8s.io/v1/tokenreviews", review).await;
+        check("token", token.as_bytes(), &answer);
+        answer.body["status"]["authenticated"] == true
+    };
+    assert!(review(token).await);
+    for _ in 0..runs() / 4 {
+        // Either the text of the token is bent, or one of the parts inside of it.
+        let at = rng.below(4);
+        let bent = match at {
+            3 => String::from_utf8_lossy(&bent_bytes(&[token.as_bytes()], &rng)).into_owned(),
+            at => {
+                let mut parts = parts.clone();
+                let part = &mut parts[at as usize];
+                *part = bent_bytes(&[part], &rng);
+                parts.iter().map(|part| URL_SAFE_NO_PAD.encode(part)).collect::<Vec<_>>().join(".")
+            }
+        };
+        // Two texts can stand for the same bytes; other bytes are never signed.
+        let is_known = review(&bent).await;
+        assert!(at == 3 || bent == token || !is_known, "{bent}");
+    }
+}
+
+#[test]
+fn bent_certificates_are_read_or_refused() {
+    let authority = Authority::generate("2025-01-01T00:00:00Z".parse().unwrap()).unwrap();
+    let now = "2025-01-01T00:00:00Z".parse().unwrap();
+    let identity = authority.client_certificate("jane", &["dev", "ops"], now).unwrap();
+    let lines = identity.certificate.lines().filter(|line| !line.starts_with("-----"));
+    let der = STANDARD.decode(lines.collect::<String>()).unwrap();
+    let rng = rng();
+    assert_eq!(user_of(&der.clone().into()).unwrap().name, "jane");
+    for _ in 0..runs() {
+        let user = user_of(&bent_bytes(&[&der], &rng).into());
+        assert!(user.is_none_or(|user| !user.name.is_empty()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::Engine;
 use serde_json::{Value, json};
 use setpoint_store::Store;
 
@@ -201,4 +202,59 @@ async fn records_are_listed_as_the_store_has_them() {
     assert_eq!(paths, ["default/a", "default/e"]);
     let facts = api.server.facts(&maps, &records[0]).unwrap();
     assert_eq!(facts.label("y"), Some("1"));
+}
+
+/// A token as a client could write it.
+fn token(revision: i64, start: &str, more: &str) -> String {
+    let text = format!(r#"{{"v":"meta.k8s.io/v1","rv":{revision},"start":"{start}"{more}}}"#);
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crafted_token_is_refused_or_goes_on_below_its_path() {
+    let api = Api::start().await;
+    five(&api).await;
+    api.post("/api/v1/namespaces/kube-system/configmaps", json!({"metadata": {"name": "other"}}))
+        .await
+        .created();
+    let now = i64::try_from(api.server.revision()).unwrap();
+    for (token, expected) in [
+        (token(now, "c", ""), "c d e"),
+        (token(now, "/c", ""), "c d e"),
+        (token(-1, "c\\u0000", ""), "d e"),
+        (token(i64::MIN, "d", ""), "d e"),
+        (token(now, "default/c", ""), "e"),
+        (token(now, "c", r#","before":18446744073709551615"#), "c d e"),
+    ] {
+        let rest = api.get(&format!("{MAPS}?limit=3&continue={token}")).await.ok();
+        let rest = names(&rest).into_iter().filter(|name| *name != "kube-root-ca.crt");
+        let rest: Vec<_> = rest.collect();
+        assert_eq!(rest.join(" "), expected, "{token}");
+    }
+    for token in [token(now, "../kube-system/a", ""), token(0, "c", ""), token(now, "", ""), "e30=".into()] {
+        let refused = api.get(&format!("{MAPS}?limit=1&continue={token}")).await;
+        assert_eq!((refused.code, refused.refusal().1), (400, "BadRequest"), "{token}");
+        assert!(refused.refusal().2.starts_with("invalid continue token: continue key is not valid"));
+    }
+    let future = token(i64::MAX, "c", "");
+    let refused = api.get(&format!("{MAPS}?continue={future}")).await;
+    assert_eq!((refused.code, refused.refusal().1), (504, "Timeout"), "{}", refused.text);
+    let huge = token(now, "a", r#","before":18446744073709551615"#);
+    let page = api.get(&format!("{MAPS}?limit=1&continue={huge}")).await.ok();
+    assert_eq!(page["metadata"]["remainingItemCount"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_token_at_any_version_is_not_paged() {
+    let api = Api::start().await;
+    five(&api).await;
+    let first = api.get(&format!("{MAPS}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = api.get(&format!("{MAPS}?limit=1&resourceVersion=0&continue={token}")).await.ok();
+    assert_eq!((names(&rest).len(), &rest["metadata"]["continue"]), (4, &Value::Null));
+    let refused = api.get(&format!("{MAPS}?resourceVersion=1&continue={token}")).await;
+    assert_eq!(refused.refusal().2, "specifying resource version is not allowed when using continue");
+    let refused =
+        api.get(&format!("{MAPS}?resourceVersion=x&resourceVersionMatch=Exact&continue={token}")).await;
+    assert_eq!(refused.code, 422);
 }

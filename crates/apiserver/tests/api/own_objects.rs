@@ -1,6 +1,9 @@
 //! What the server has and keeps of its own, and what it asks of namespaces.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::Api;
 use crate::custom::definition;
@@ -50,4 +53,35 @@ async fn devices_of_others_are_for_namespaces_that_are_marked() {
     let label = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
     api.merge("/api/v1/namespaces/default", label).await.ok();
     api.post(CLAIMS, claim).await.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_cannot_do_without_comes_back() {
+    let api = Api::start().await;
+    let stop = CancellationToken::new();
+    let (server, ending) = (api.server.clone(), stop.clone());
+    let maintaining = tokio::spawn(async move { server.maintain(ending).await });
+    let soon = [
+        "/api/v1/namespaces/default/services/kubernetes",
+        "/apis/networking.k8s.io/v1/servicecidrs/kubernetes",
+    ];
+    let later = ["/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/exempt"];
+    let never = [format!("{API_SERVICES}/v1.apps")];
+    let never = never.each_ref().map(String::as_str);
+    for path in soon.iter().chain(&later).chain(&never) {
+        api.delete(path).await.ok();
+        assert_eq!(api.get(path).await.code, 404, "{path}");
+    }
+    api.clock.sleep(Duration::from_secs(11)).await;
+    for path in soon {
+        api.get(path).await.ok();
+    }
+    api.clock.sleep(Duration::from_secs(60)).await;
+    api.get(later[0]).await.ok();
+    assert_eq!(api.get(never[0]).await.code, 404);
+    let before = api.server.revision();
+    api.clock.sleep(Duration::from_secs(120)).await;
+    assert_eq!(api.server.revision(), before, "a steady state makes no writes");
+    stop.cancel();
+    maintaining.await.unwrap();
 }

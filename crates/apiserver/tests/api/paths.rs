@@ -16,12 +16,21 @@ async fn paths_lead_nowhere_else() {
     for (path, code) in [
         ("/api/v1/namespaces/default/configmaps/../secrets", 404),
         ("/api/v1/namespaces/default/configmaps/%2e%2e/secrets", 404),
-        ("/api/v1/namespaces/default/configmaps/..%2fsecrets", 400),
-        ("/api/v1/namespaces/default/configmaps/a%2f..%2f..%2fsecrets%2fs", 400),
+        ("/api/v1/namespaces/default/configmaps/..%2fsecrets", 404),
+        ("/api/v1/namespaces/default/configmaps/a%2f..%2f..%2fsecrets%2fs", 404),
+        ("/api/v1/namespaces/default%2fconfigmaps%2Fa", 200),
+        ("/api/v1%2fnamespaces/default/configmaps", 200),
+        ("//api/v1/namespaces/default/configmaps/a", 404),
+        ("/api/v1/watch", 500),
+        ("/api/v1/namespaces/default/configmaps/a%25b", 400),
+        ("/healthz/", 404),
+        ("/%68ealthz", 200),
+        ("/index.html", 200),
+        ("/version//", 200),
         ("/api/v1/namespaces/default/configmaps/%2e%2e", 400),
         ("/api/v1/namespaces/default/configmaps/.", 400),
         ("/api/v1/namespaces/default%2fsecrets/configmaps/s", 404),
-        ("/api/v1/namespaces/default/configmaps/a%00", 400),
+        ("/api/v1/namespaces/default/configmaps/a%00", 404),
         ("/api//v1/namespaces", 404),
         ("/api/v1/namespaces/default/configmaps//a", 404),
         ("/api/v2/namespaces", 404),
@@ -38,7 +47,10 @@ async fn paths_lead_nowhere_else() {
         assert_eq!(answer.code, code, "{path}");
         assert!(!answer.text.contains("hidden"), "{path}");
     }
-    for path in ["/foo/bar", "/API/v1", "/nope"] {
+    let malformed = api.get("/api/v1/pods/%zz").await;
+    let page = (malformed.code, malformed.content_type.as_str(), malformed.text.as_str());
+    assert_eq!(page, (400, "text/plain; charset=utf-8", "400 Bad Request"));
+    for path in ["/foo/bar", "/API/v1", "/nope", "//api/v1/pods", "//", "/apis//"] {
         let answer = api.get(path).await;
         assert_eq!((answer.code, answer.content_type.as_str()), (404, "text/plain; charset=utf-8"), "{path}");
     }

@@ -254,3 +254,32 @@ async fn the_roles_of_every_cluster_are_there_and_completed_at_the_next_start() 
     let revision = api.server.revision();
     assert_eq!(api.restart_with_roles().await.server.revision(), revision, "a steady state writes nothing");
 }
+
+/// What the authorizer takes for the selected name or node has to be what selects.
+#[tokio::test(start_paused = true)]
+async fn an_escaped_selector_selects_no_more_than_the_rights_allow() {
+    let world = World::start().await;
+    for name in ["own", "other"] {
+        let secret = json!({"metadata": {"name": name}});
+        world.0.post("/api/v1/namespaces/default/secrets", secret).await.created();
+    }
+    let rule = json!({
+        "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["own"],
+        "verbs": ["list", "watch", "deletecollection"]});
+    world.grant("ann", json!([rule])).await;
+    let secrets = "/api/v1/namespaces/default/secrets?fieldSelector=";
+    for (selector, code) in [
+        ("metadata.name=own", 200),
+        ("metadata.name==own", 200),
+        ("metadata.name=other", 403),
+        ("metadata.namespace!=x%5C,metadata.name=own", 403),
+        ("metadata.name!=x%5C,metadata.name%3Down", 403),
+        ("metadata.name!=own", 403),
+        ("metadata.name=own&limit=x", 403),
+    ] {
+        assert_eq!(world.get("ann", &format!("{secrets}{selector}")).await, code, "{selector}");
+    }
+    let path = format!("{secrets}metadata.name=own");
+    let deleted = world.ask("ann", Method::DELETE, &path, json!({})).await;
+    assert_eq!(deleted.code, 403, "a collection has no name");
+}

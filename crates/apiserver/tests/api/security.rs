@@ -173,6 +173,7 @@ async fn a_node_reads_what_its_own_pods_refer_to() {
         ("n2", "/api/v1/namespaces/default/pods/p".into(), 403),
         ("n1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1".into(), 200),
         ("n1", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2".into(), 403),
+        ("n1", "/api/v1/pods?fieldSelector=metadata.name%21%3Dx%5C,spec.nodeName%3Dn1".into(), 403),
         ("n1", "/api/v1/nodes/n1".into(), 404),
         ("n1", "/api/v1/nodes/n2".into(), 403),
     ] {
@@ -263,5 +264,44 @@ async fn a_node_gets_tokens_for_its_pods_and_what_they_talk_to() {
         as_node(&mut api, node);
         let answer = api.post(&format!("{core}/serviceaccounts/default/token"), request.clone()).await;
         assert!(answer.code == code && answer.text.contains(why), "{node} {request}: {}", answer.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_name_may_do_nothing_as_a_node() {
+    let mut api = Api::start_with_nodes_held_back().await;
+    api.post("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "s"}})).await.created();
+    api.user = User::authenticated("system:node:", "", vec!["system:nodes".into()]);
+    let why = "unknown node for user \"system:node:\"";
+    for path in ["/api/v1/namespaces/default/secrets/s", "/api/v1/nodes", "/api/v1/services"] {
+        let refused = api.get(path).await;
+        assert_eq!(refused.code, 403, "{path}");
+        assert!(refused.refusal().2.ends_with(why), "{path}: {}", refused.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_no_longer_reads_what_its_last_pod_referred_to() {
+    let mut api = Api::start_with_nodes_held_back().await;
+    api.default_service_account().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    api.post(maps, json!({"metadata": {"name": "m"}})).await.created();
+    let masters = api.user.clone();
+    let node = User::authenticated("system:node:n", "", vec!["system:nodes".into()]);
+    let volumes = json!([{"name": "v", "configMap": {"name": "m"}}]);
+    let pods = "/api/v1/namespaces/default/pods";
+    for name in ["a", "b"] {
+        let mut pod = pod(name, json!({}));
+        pod["spec"]["nodeName"] = "n".into();
+        pod["spec"]["volumes"] = volumes.clone();
+        api.post(pods, pod).await.created();
+    }
+    for (gone, code) in [(None, 200), (Some("a"), 200), (Some("b"), 403)] {
+        api.user = masters.clone();
+        if let Some(name) = gone {
+            api.delete_with(&format!("{pods}/{name}"), json!({"gracePeriodSeconds": 0})).await.ok();
+        }
+        api.user = node.clone();
+        assert_eq!(api.get(&format!("{maps}/m")).await.code, code, "{gone:?}");
     }
 }

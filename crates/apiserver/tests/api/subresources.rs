@@ -1,5 +1,6 @@
 //! Parts of objects with endpoints of their own.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::Api;
@@ -145,4 +146,43 @@ async fn only_the_subresources_of_a_kind_are_there() {
     let status = api.get(&format!("{PODS}/a/status")).await.ok();
     assert_eq!(status["kind"], "Pod");
     assert_eq!(api.delete(&format!("{PODS}/a/status")).await.code, 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_and_terminals_say_what_is_missing() {
+    let api = Api::start().await;
+    api.default_service_account().await;
+    pod(&api, "").await;
+    let node = json!({"metadata": {"name": "bare"}});
+    api.post("/api/v1/nodes", node).await.created();
+    for node in ["gone", "bare"] {
+        let name = format!("on-{node}");
+        let containers = json!([{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]);
+        let spec = json!({"containers": containers, "nodeName": node});
+        api.post(PODS, json!({"metadata": {"name": name}, "spec": spec})).await.created();
+    }
+    let silent = api.get_as("text/plain", &format!("{PODS}/a/log")).await;
+    assert_eq!((silent.code, silent.content_type.as_str(), silent.text.as_str()), (204, "", ""));
+    for (path, code, message) in [
+        ("a/log?sinceTime=yesterday", 400, "parsing time"),
+        ("a/log?stream=All", 422, "PodLogOptions \"a\" is invalid: stream: Forbidden: may not be specified"),
+        ("a/log?tailLines=x", 400, "strconv.ParseInt"),
+        ("a/log?container=z", 400, "container z is not valid for pod a"),
+        ("a/portforward?ports=80,x", 400, "cannot convert to []int32"),
+        ("a/exec", 400, "pod a does not have a host assigned"),
+        ("on-gone/log", 400, "a container name must be specified for pod on-gone, choose one of: [c d]"),
+        ("on-gone/log?container=c", 404, "pods \"gone\" not found"),
+        ("on-gone/attach?container=c", 404, "pods \"gone\" not found"),
+        ("on-bare/log?container=c", 500, "no preferred addresses found; known addresses: []"),
+    ] {
+        let refused = api.get(&format!("{PODS}/{path}")).await;
+        assert_eq!(refused.code, code, "{path}: {}", refused.text);
+        assert!(refused.refusal().2.starts_with(message), "{path}: {}", refused.text);
+    }
+    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
+    api.merge("/api/v1/nodes/bare/status", addresses).await.ok();
+    let exec = format!("{PODS}/on-bare/exec?container=c");
+    assert_eq!(api.get(&exec).await.refusal().2, "Upgrade request required");
+    let upgrade = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("accept", "text/html")];
+    assert_eq!(api.ask(Method::POST, &exec, &upgrade, "").await.code, 503);
 }

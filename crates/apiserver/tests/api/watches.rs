@@ -169,3 +169,39 @@ async fn records_are_watched_as_the_store_has_them() {
     assert_eq!(kinds, [ChangeKind::Added, ChangeKind::Deleted]);
     assert_eq!(watch.revision(), api.server.revision());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_first_versions_of_a_cluster_are_too_old() {
+    let api = Api::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let events = api.watch(&format!("{maps}?watch=1&resourceVersion=1"), 5).await;
+    assert_eq!(events.len(), 1);
+    let status = &events[0]["object"];
+    assert_eq!(
+        (&events[0]["type"], &status["code"], &status["reason"]),
+        (&json!("ERROR"), &json!(410), &json!("Expired"))
+    );
+    assert!(status["message"].as_str().unwrap().starts_with("too old resource version: 1 ("), "{status}");
+    let list = api.get(&format!("{maps}?resourceVersion=1&resourceVersionMatch=Exact")).await;
+    assert_eq!((list.code, list.refusal().1), (410, "Expired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_the_future_says_nothing_until_it_has_passed() {
+    let api = Api::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let future = api.server.revision() + 2;
+    let open = api.open_watch(&format!("{maps}?watch=1&resourceVersion={future}&timeoutSeconds=60")).await;
+    for name in ["a", "b", "c"] {
+        api.config_map(name, json!({})).await;
+    }
+    assert_eq!(summary(&open.take(1).await), ["ADDED c"]);
+    let never = api.server.revision() + 1000;
+    let query =
+        format!("watch=1&resourceVersion={never}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    let events = api.watch(&format!("{maps}?{query}"), 5).await;
+    assert_eq!(
+        (events.len(), &events[0]["type"], &events[0]["object"]["code"]),
+        (1, &json!("ERROR"), &json!(504))
+    );
+}

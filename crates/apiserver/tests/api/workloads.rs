@@ -143,5 +143,5 @@ async fn connections_are_checked_before_they_are_refused() {
     scheduled["metadata"]["name"] = "b".into();
     scheduled["spec"]["nodeName"] = "n".into();
     api.post(pods, scheduled).await.created();
-    assert_eq!(api.get(&format!("{pods}/b/log")).await.refusal(), (404, "NotFound", "nodes \"n\" not found"));
+    assert_eq!(api.get(&format!("{pods}/b/log")).await.refusal(), (404, "NotFound", "pods \"n\" not found"));
 }

@@ -41,7 +41,7 @@ impl Delegated {
         if is_always_allowed(&self.always_allow, path) {
             return Ok(());
         }
-        let user = match self.trust.user(certificates, headers) {
+        let user = match self.trust.user(certificates, headers).map_err(|_| Denial::Unauthenticated)? {
             Some(user) => user,
             None => self.user_of_token(headers).await?,
         };
@@ -50,12 +50,10 @@ impl Delegated {
 
     /// Whose token the request carries; without one it is anonymous.
     async fn user_of_token(&self, headers: &HeaderMap) -> Result<UserInfo, Denial> {
-        let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some(token) = bearer.and_then(|value| value.strip_prefix("Bearer ")) else {
-            return Ok(anonymous());
-        };
+        let Some(token) = bearer_token(headers) else { return Ok(anonymous()) };
+        let token = std::str::from_utf8(token).map_err(|_| Denial::Unauthenticated)?;
         let Some(client) = &self.authentication else { return Err(Denial::Unauthenticated) };
-        let spec = TokenReviewSpec { token: Some(token.trim().to_owned()), ..TokenReviewSpec::default() };
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let reviewed = Api::all(client.clone()).create(&PostParams::default(), &review).await;
         let reviewed =
@@ -91,6 +89,14 @@ impl Delegated {
             false => Err(forbidden()),
         }
     }
+}
+
+/// The bearer token of a request. A header of another scheme is as good as none, and so is one whose token does
+/// not follow the scheme after one space.
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut words = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii().splitn(3, |byte| *byte == b' ');
+    let (scheme, token) = (words.next()?, words.next()?);
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
 pub(crate) fn anonymous() -> UserInfo {
@@ -139,6 +145,9 @@ mod tests {
         let why = "User \"system:anonymous\" cannot get path \"/metrics\"";
         assert_eq!(check("/metrics", HeaderMap::new()).await, Err(Denial::Forbidden(why.into())));
         let token = HeaderMap::from_iter([(AUTHORIZATION, http::HeaderValue::from_static("Bearer x"))]);
+        assert_eq!(check("/metrics", token).await, Err(Denial::Unauthenticated));
+        let unreadable = http::HeaderValue::from_bytes(b"bearer \xff").unwrap();
+        let token = HeaderMap::from_iter([(AUTHORIZATION, unreadable)]);
         assert_eq!(check("/metrics", token).await, Err(Denial::Unauthenticated));
     }
 }

@@ -1,32 +1,23 @@
 //! The secure port: health, metrics, profiles and configuration, over TLS.
 //!
-//! Whoever asks is known by a client certificate or by a token, which the API server is asked about; what they may
-//! see the API server is asked too. Health is for everybody, as kube-controller-manager has it. Without a
-//! certificate one is made that nobody else signs.
+//! Clients authenticate by certificate or by token, which the API server reviews; the API server also decides
+//! what they may see. Health is for everybody, as in kube-controller-manager. Without a certificate the port
+//! makes a self-signed one.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use setpoint::metrics::Metrics;
 use setpoint::serve::Operations;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::connections::{self, Answer, Certificates, Limits, Port, Protocol};
 use super::delegated::{Delegated, Denial};
-
-/// Connections at once: scrapers and probes are few.
-const CONNECTIONS: usize = 100;
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What is served.
 pub(crate) struct Served {
@@ -41,16 +32,6 @@ pub(crate) struct Served {
     pub(crate) delegated: Delegated,
 }
 
-/// How connections are spoken to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Protocol {
-    pub(crate) http2: bool,
-    /// The most requests at once on one connection, where that is limited.
-    pub(crate) most_streams: Option<u32>,
-}
-
-type Answer = Response<Full<Bytes>>;
-
 /// Serves until `stop`.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -59,48 +40,12 @@ pub(crate) async fn serve(
     served: Arc<Served>,
     stop: CancellationToken,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            // Out of file descriptors, most likely.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let (acceptor, served) = (acceptor.clone(), served.clone());
-        tokio::spawn(async move {
-            connection(stream, &acceptor, protocol, served).await;
-            drop(permit);
-        });
-    }
-}
-
-async fn connection(stream: TcpStream, acceptor: &TlsAcceptor, protocol: Protocol, served: Arc<Served>) {
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let certificates: Arc<[CertificateDer<'static>]> = stream
-        .get_ref()
-        .1
-        .peer_certificates()
-        .unwrap_or_default()
-        .iter()
-        .map(|one| one.clone().into_owned())
-        .collect();
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (served, certificates) = (served.clone(), certificates.clone());
-        async move { Ok::<_, Infallible>(served.answer(&request, &certificates).await) }
-    });
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    if let Some(most) = protocol.most_streams {
-        server.http2().max_concurrent_streams(most);
-    }
-    let server = if protocol.http2 { server } else { server.http1_only() };
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection to the secure port ended");
-    }
+    let answer = move |request: Request<Incoming>, certificates: Certificates| {
+        let served = served.clone();
+        async move { served.answer(&request, &certificates).await }
+    };
+    let port = Port { acceptor, protocol, limits: Limits::default(), answer };
+    connections::serve(listener, port, stop).await;
 }
 
 impl Served {

@@ -13,8 +13,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificates;
 use super::connection::from_file;
+use super::connections::Protocol;
 use super::delegated::Delegated;
-use super::secure::Protocol;
 use super::signing::read;
 use super::trust::{Headers, Trust};
 

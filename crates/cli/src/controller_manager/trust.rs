@@ -1,15 +1,18 @@
 //! Whose client certificates are believed: those of users, and those of proxies that speak for users.
 
 use std::collections::BTreeMap;
+use std::str::Utf8Error;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use setpoint_apiserver::tls;
+use setpoint_cel::percent;
 
 /// Verifiers by whom they are for. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -41,19 +44,23 @@ impl Trust {
         self.users.is_none() && self.proxies.is_none()
     }
 
-    /// Who a request is from, by its certificate; a proxy says so in headers.
+    /// Who a request is from, by its certificate; a proxy says so in headers. A proxy that names nobody is a
+    /// user like any other.
     pub(crate) fn user(
         &self,
         certificates: &[CertificateDer<'static>],
         headers: &HeaderMap,
-    ) -> Option<UserInfo> {
+    ) -> Result<Option<UserInfo>, Utf8Error> {
         let verifies = |verifier: &Option<Arc<dyn ClientCertVerifier>>| {
             verifier.as_ref().is_some_and(|verifier| accepts(&**verifier, certificates))
         };
-        if verifies(&self.proxies) && self.headers.believe(certificates.first()?) {
-            return self.headers.named(headers);
+        let Some(own) = certificates.first() else { return Ok(None) };
+        let is_proxy = verifies(&self.proxies) && self.headers.believe(own);
+        match if is_proxy { self.headers.named(headers)? } else { None } {
+            Some(user) => Ok(Some(user)),
+            None if verifies(&self.users) => Ok(of_certificate(own)),
+            None => Ok(None),
         }
-        if verifies(&self.users) { of_certificate(certificates.first()?) } else { None }
     }
 }
 
@@ -72,13 +79,9 @@ fn accepts(verifier: &dyn ClientCertVerifier, certificates: &[CertificateDer<'st
 }
 
 fn of_certificate(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let name = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
-    let organizations = parsed.subject().iter_organization();
-    let mut groups: Vec<String> =
-        organizations.filter_map(|group| group.as_str().ok().map(str::to_owned)).collect();
-    groups.push("system:authenticated".into());
-    Some(UserInfo { username: Some(name), groups: Some(groups), ..UserInfo::default() })
+    let user = tls::user_of(certificate)?;
+    let uid = Some(user.uid).filter(|uid| !uid.is_empty());
+    Some(UserInfo { username: Some(user.name), uid, groups: Some(user.groups), extra: Some(user.extra) })
 }
 
 impl Headers {
@@ -88,25 +91,38 @@ impl Headers {
         self.allowed_names.is_empty() || name.is_some_and(|name| self.allowed_names.contains(&name))
     }
 
-    /// For whom a proxy asks.
-    fn named(&self, headers: &HeaderMap) -> Option<UserInfo> {
-        let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
-        let first =
-            |names: &[String]| names.iter().find_map(|name| headers.get(name.as_str()).and_then(text));
-        let all = self.group.iter().flat_map(|name| headers.get_all(name.as_str()));
-        let mut groups: Vec<String> = all.filter_map(text).collect();
+    /// For whom a proxy asks; nobody without a name. Fails on a value that is not UTF-8: leaving it out would
+    /// make the request another user's.
+    fn named(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, Utf8Error> {
+        let first = |names: &[String]| {
+            let values = names.iter().filter_map(|name| headers.get(name.as_str()));
+            values.map(text).find(|value| !matches!(value, Ok(value) if value.is_empty())).transpose()
+        };
+        let Some(name) = first(&self.user)? else { return Ok(None) };
+        let groups = self.group.iter().flat_map(|name| headers.get_all(name.as_str())).map(text);
+        let mut groups: Vec<String> = groups.collect::<Result<_, _>>()?;
+        groups.retain(|group| !group.is_empty());
         groups.push("system:authenticated".into());
+        let (uid, extra) = (first(&self.uid)?, self.extra(headers)?);
+        Ok(Some(UserInfo { username: Some(name), uid, groups: Some(groups), extra: Some(extra) }))
+    }
+
+    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Utf8Error> {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (name, value) in headers {
-            let prefixes = self.extra_prefix.iter().map(|prefix| prefix.to_lowercase());
-            let mut keys = prefixes.filter_map(|prefix| name.as_str().strip_prefix(prefix.as_str()));
-            if let (Some(key), Some(value)) = (keys.next(), text(value)) {
-                extra.entry(key.to_owned()).or_default().push(value);
+        for prefix in self.extra_prefix.iter().map(|prefix| prefix.to_lowercase()) {
+            for (name, value) in headers {
+                if let Some(key) = name.as_str().strip_prefix(prefix.as_str()) {
+                    let key = percent::decode(key, false).unwrap_or(key.into());
+                    extra.entry(key.into_owned()).or_default().push(text(value)?);
+                }
             }
         }
-        let (username, uid) = (Some(first(&self.user)?), first(&self.uid));
-        Some(UserInfo { username, uid, groups: Some(groups), extra: Some(extra) })
+        Ok(extra)
     }
+}
+
+fn text(value: &HeaderValue) -> Result<String, Utf8Error> {
+    std::str::from_utf8(value.as_bytes()).map(str::to_owned)
 }
 
 /// In the handshake any of them will do; none is needed.
@@ -159,8 +175,7 @@ impl ClientCertVerifier for Trust {
 
 #[cfg(test)]
 mod tests {
-    use setpoint_apiserver::tls::Authority;
-
+    use super::tls::Authority;
     use super::*;
 
     fn der(pem: &str) -> Vec<CertificateDer<'static>> {
@@ -189,7 +204,7 @@ mod tests {
         let check = |authority: &Authority, headers: &HeaderMap, expected: Option<&str>| {
             let trust = trust(&[]);
             let certificate = authority.client_certificate("jane", &["dev"], now).unwrap().certificate;
-            let user = trust.user(&der(&certificate), headers);
+            let user = trust.user(&der(&certificate), headers).unwrap();
             assert_eq!(user.and_then(|user| user.username).as_deref(), expected);
         };
         check(&users, &HeaderMap::new(), Some("jane"));
@@ -199,7 +214,34 @@ mod tests {
         check(&proxies, &HeaderMap::new(), None);
         check(&others, &remote, None);
         let proxy = der(&proxies.client_certificate("jane", &[], now).unwrap().certificate);
-        assert!(trust(&["jane"]).user(&proxy, &remote).is_some());
-        assert!(trust(&["front"]).user(&proxy, &remote).is_none());
+        assert!(trust(&["jane"]).user(&proxy, &remote).unwrap().is_some());
+        assert!(trust(&["front"]).user(&proxy, &remote).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_makes_nobody_else_of_a_user() {
+        let headers = Headers {
+            user: vec!["x-remote-user".into()],
+            group: vec!["x-remote-group".into()],
+            extra_prefix: vec!["X-Remote-Extra-".into()],
+            ..Headers::default()
+        };
+        let named = |pairs: &[(&'static str, &[u8])]| {
+            let header = |(name, value): &(&'static str, &[u8])| {
+                (http::HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap())
+            };
+            headers.named(&pairs.iter().map(header).collect())
+        };
+        let jane = ("x-remote-user", "Jürgen".as_bytes());
+        let user =
+            named(&[jane, ("x-remote-group", b"dev"), ("x-remote-extra-a%2fb", b"c")]).unwrap().unwrap();
+        assert_eq!(user.username.as_deref(), Some("Jürgen"));
+        assert_eq!(user.groups.unwrap(), ["dev", "system:authenticated"]);
+        assert_eq!(user.extra.unwrap()["a/b"], ["c"]);
+        assert_eq!(named(&[("x-remote-user", b"")]).unwrap(), None);
+        for name in ["x-remote-user", "x-remote-group", "x-remote-extra-x"] {
+            assert!(named(&[jane, (name, b"\xff")]).is_err() || name == "x-remote-user");
+        }
+        assert!(named(&[("x-remote-user", b"\xff")]).is_err());
     }
 }

@@ -67,9 +67,11 @@ fn is_of_nodes(request: &Request) -> Result<(), String> {
 }
 
 fn is_named_as_node(request: &Request) -> Result<(), String> {
-    match request.common_name.starts_with("system:node:") {
-        true => Ok(()),
-        false => Err("subject common name does not begin with system:node:".into()),
+    match request.common_name.strip_prefix("system:node:") {
+        // A node without a name could do nothing with its certificate; v1.34 would sign it.
+        Some("") => Err("subject common name names no node after system:node:".into()),
+        Some(_) => Ok(()),
+        None => Err("subject common name does not begin with system:node:".into()),
     }
 }
 
@@ -124,6 +126,13 @@ mod tests {
         check(KUBELET_CLIENT, &named, &usages, Err("DNS subjectAltNames are not allowed"));
         let user = Request { common_name: "n".into(), ..node() };
         check(KUBELET_CLIENT, &user, &usages, Err("subject common name does not begin with system:node:"));
+        let nameless = Request { common_name: "system:node:".into(), ..node() };
+        check(
+            KUBELET_CLIENT,
+            &nameless,
+            &usages,
+            Err("subject common name names no node after system:node:"),
+        );
         let expected = "usages did not match [client auth digital signature key encipherment]";
         check(KUBELET_CLIENT, &node(), &["client auth"], Err(expected));
     }

@@ -1,4 +1,4 @@
-//! Leader election on Leases: of many replicas one works, and none works after another has taken over.
+//! Leader election on Leases: of many replicas one works at a time.
 //!
 //! ```text
 //!  Standby ──(no lease, released, or not renewed for its duration)──► Leading ──(stop)──► Released
@@ -8,11 +8,14 @@
 //!
 //! The algorithm and the record are client-go's, so replicas of both can compete for one lease. Two things are
 //! stricter: the renew deadline counts from the last renewal that succeeded, and from there on the [`Fence`]
-//! refuses writes, so no write of an old leader follows a takeover.
+//! refuses new writes. The fence cannot recall a write that is already under way, nor does it know of time that
+//! the process's monotonic clock does not count: on Linux that clock stands still while a machine is suspended,
+//! so after a resume an old leader may write for the rest of its term. Writes carry preconditions, which catch
+//! what the fence does not.
 //!
-//! What always holds:
+//! What always holds, while the monotonic clocks of all replicas run at about the same rate:
 //! - between the renewals of one holder and the takeover by another lies the lease duration, which is longer
-//!   than the renew deadline after which the old one has stopped writing;
+//!   than the renew deadline after which the old one begins no more writes;
 //! - a lease is released only after everything that it guards has ended.
 
 mod config;

@@ -6,46 +6,25 @@ mod view;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use parking_lot::RwLock;
 use setpoint_store::{Error, Store};
 
 use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::follow::Followed;
 use super::{MASTERS, User};
-use view::Fed;
+use view::View;
 
 pub use rule::{Rule, Words, compact, missing, quoted};
 pub use view::{MissingRole, RoleRef};
 
 /// Decides by the roles and bindings in a store. `system:masters` may do everything, whatever they say.
 pub struct Rbac {
-    store: Arc<dyn Store>,
-    /// Made when it is first asked for: as long as only masters come, there is none.
-    fed: RwLock<Option<Fed>>,
+    /// As long as only masters come, nothing is read.
+    view: Followed<View>,
 }
 
 impl Rbac {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, fed: RwLock::new(None) }
-    }
-
-    /// Runs `look` on roles and bindings as of now.
-    async fn with_view<T>(&self, look: impl FnOnce(&view::View) -> T) -> Result<T, Error> {
-        if !self.catch_up() {
-            let loaded = Fed::load(&*self.store).await?;
-            *self.fed.write() = Some(loaded);
-        }
-        let fed = self.fed.read();
-        Ok(look(fed.as_ref().map(|fed| &fed.view).unwrap_or(&view::View::default())))
-    }
-
-    /// Whether the view is there and shows the newest revision now.
-    fn catch_up(&self) -> bool {
-        let newest = self.store.revision();
-        if self.fed.read().as_ref().is_some_and(|fed| fed.has_seen(newest)) {
-            return true;
-        }
-        let mut slot = self.fed.write();
-        slot.as_mut().is_some_and(|fed| fed.catch_up(newest).is_ok())
+        Self { view: Followed::new(store) }
     }
 }
 
@@ -53,7 +32,7 @@ fn unreadable(error: &Error) -> String {
     format!("RBAC: cannot read the roles: {error}")
 }
 
-fn decide(view: &view::View, attributes: &Attributes<'_>) -> Decision {
+fn decide(view: &View, attributes: &Attributes<'_>) -> Decision {
     let namespace = attributes.resource.and_then(|target| target.namespace.as_deref());
     let mut errors: Vec<String> = Vec::new();
     for grant in view.grants(attributes.user, namespace) {
@@ -80,7 +59,7 @@ fn note(errors: &mut Vec<String>, missing: &MissingRole) {
     }
 }
 
-fn held(view: &view::View, user: &User, namespace: Option<&str>) -> Held {
+fn held(view: &View, user: &User, namespace: Option<&str>) -> Held {
     let mut held = Held::default();
     for grant in view.grants(user, namespace) {
         match view.rules_of(&grant) {
@@ -97,14 +76,14 @@ impl Authorizer for Rbac {
             return Box::pin(std::future::ready(Decision::Allow { reason: String::new() }));
         }
         Box::pin(async move {
-            let decision = self.with_view(|view| decide(view, attributes)).await;
+            let decision = self.view.with(|view| decide(view, attributes)).await;
             decision.unwrap_or_else(|error| Decision::Deny { reason: unreadable(&error) })
         })
     }
 
     fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
         Box::pin(async move {
-            let held = self.with_view(|view| held(view, user, namespace)).await;
+            let held = self.view.with(|view| held(view, user, namespace)).await;
             held.unwrap_or_else(|error| Held { rules: Vec::new(), errors: vec![unreadable(&error)] })
         })
     }
@@ -115,7 +94,7 @@ impl Authorizer for Rbac {
         namespace: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
         Box::pin(async move {
-            let rules = self.with_view(|view| view.rules(role, namespace).map(<[Rule]>::to_vec)).await;
+            let rules = self.view.with(|view| view.rules(role, namespace).map(<[Rule]>::to_vec)).await;
             rules.map_err(|error| unreadable(&error))?.map_err(|missing| missing.to_string())
         })
     }

@@ -1,15 +1,12 @@
 //! The roles and bindings as they are now, arranged by who they are given to.
-//!
-//! Fed from the store's own history: a request first brings the view up to the newest revision, so what a
-//! client was told is written counts for the very next request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Revision, Store, Watch, WatchError};
+use setpoint_store::{Record, Resource};
 
 use super::rule::Rule;
-use crate::auth::{User, service_account_name};
+use crate::auth::{User, follow, service_account_name};
 use crate::kinds::rbac::GROUP;
 
 /// A role by its name.
@@ -108,6 +105,14 @@ impl View {
 
     pub(super) fn rules_of<'v>(&'v self, grant: &Grant<'v>) -> Result<&'v [Rule], MissingRole> {
         self.rules(&grant.binding.role_ref, grant.namespace)
+    }
+}
+
+impl follow::View for View {
+    type Source = Source;
+
+    fn sources() -> Vec<(Source, Resource)> {
+        Source::ALL.map(|source| (source, source.resource())).into()
     }
 
     fn apply(&mut self, source: Source, record: &Record, is_there: bool) {
@@ -244,7 +249,7 @@ impl std::fmt::Display for Grant<'_> {
 
 /// What the view is made of.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     ClusterRoles,
     Roles,
     ClusterBindings,
@@ -265,58 +270,10 @@ impl Source {
     }
 }
 
-/// A view and its place in the store's history.
-pub(super) struct Fed {
-    pub(super) view: View,
-    /// Everything up to here is in the view.
-    revision: Revision,
-    watches: Vec<(Source, Watch)>,
-}
-
-impl Fed {
-    /// Reads everything.
-    pub(super) async fn load(store: &dyn Store) -> Result<Self, Error> {
-        let mut view = View::default();
-        let mut watches = Vec::new();
-        let mut revision = Revision::MAX;
-        for source in Source::ALL {
-            let range = source.resource().all();
-            let page = store.list(&range, ListOptions::default()).await?;
-            for record in &page.records {
-                view.apply(source, record, true);
-            }
-            revision = revision.min(page.revision);
-            watches.push((source, store.watch(range, page.revision)?));
-        }
-        Ok(Self { view, revision, watches })
-    }
-
-    pub(super) fn has_seen(&self, revision: Revision) -> bool {
-        self.revision >= revision
-    }
-
-    /// Applies what has happened up to `newest`; fails where the history no longer reaches back.
-    pub(super) fn catch_up(&mut self, newest: Revision) -> Result<(), WatchError> {
-        for (source, watch) in &mut self.watches {
-            loop {
-                let events = match watch.try_next() {
-                    Ok(Some(events)) => events,
-                    Ok(None) | Err(WatchError::Closed) => break,
-                    Err(behind) => return Err(behind),
-                };
-                for event in events {
-                    self.view.apply(*source, &event.record, event.kind != EventKind::Deleted);
-                }
-            }
-        }
-        self.revision = newest;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::follow::View as _;
     use serde_json::{Value, json};
     use setpoint_store::Payload;
 

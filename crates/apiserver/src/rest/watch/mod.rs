@@ -39,13 +39,12 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response<Body>, Status> {
         Ok((watch, plan)) => {
             Body::stream(WatchStream::new(watch, plan, form, call.server.clock.clone()), None)
         }
-        // Too old a version is what a watch says, not what it answers with.
-        Err(status) if status.code == 410 => {
+        // Once its options are understood, what is wrong with a watch is what it says, not what it answers with.
+        Err(status) => {
             let mut only = Vec::new();
             form.error(&mut only, &status);
             Body::full(only)
         }
-        Err(status) => return Err(status),
     };
     Ok(match in_messages {
         true => websocket::answer(call.headers, body, is_text),
@@ -74,10 +73,8 @@ async fn begin(
         }
         // From now on.
         (false, Some(false), 0) => call.server.store.revision(),
-        (false, _, named) => {
-            list::wait_for(call.server, named).await?;
-            named
-        }
+        // A version of the future is not waited for: the watch says nothing until it has passed.
+        (false, _, named) => named.min(call.server.store.revision()),
     };
     let watch = call.server.watch(call.served.clone(), choice, from)?;
     let open = OpenWatch::new(call.served.clone(), Scope::of(Verb::Watch, call.namespace, call.name));
@@ -86,6 +83,7 @@ async fn begin(
         open,
         initial,
         pending_end_of_initial,
+        after: if sends_initial { 0 } else { named },
         lasts: lasts(call, options),
         bookmarks: options.bookmarks,
     };
@@ -94,13 +92,9 @@ async fn begin(
 
 /// How long a watch lasts.
 fn lasts(call: &Call<'_>, options: &ListOptions) -> Duration {
-    match options
-        .timeout_seconds
-        .and_then(|seconds| u64::try_from(seconds).ok())
-        .filter(|seconds| *seconds > 0)
-    {
-        // More than a year is for ever.
-        Some(seconds) => Duration::from_secs(seconds.min(365 * 24 * 3600)),
+    match options.timeout_seconds.filter(|seconds| *seconds != 0) {
+        // More than a year is for ever, less than nothing is over at once.
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(365 * 24 * 3600)),
         None => SHORTEST_WATCH.mul_f64(1.0 + call.server.rng.fraction()),
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct WatchStream {
     initial: VecDeque<Arc<Record>>,
     /// The revision of the bookmark that ends the initial objects, if one is due.
     pending_end_of_initial: Option<Revision>,
+    /// Changes up to here are not shown.
+    after: Revision,
     /// What has been read and not been written yet: at most what the store hands out at once.
     read: VecDeque<Arc<Event>>,
     form: Form,
@@ -54,6 +56,8 @@ pub(super) struct Plan {
     pub(super) open: OpenWatch,
     pub(super) initial: VecDeque<Arc<Record>>,
     pub(super) pending_end_of_initial: Option<Revision>,
+    /// Changes up to here are not shown.
+    pub(super) after: Revision,
     pub(super) lasts: Duration,
     pub(super) bookmarks: bool,
 }
@@ -67,6 +71,7 @@ impl WatchStream {
             watch,
             initial: plan.initial,
             pending_end_of_initial: plan.pending_end_of_initial,
+            after: plan.after,
             read: VecDeque::new(),
             form,
             timer: timer(&clock, next_bookmark, deadline),
@@ -118,6 +123,9 @@ impl WatchStream {
         while !self.is_full(&piece)
             && let Some(event) = self.read.pop_front()
         {
+            if event.record.modified <= self.after {
+                continue;
+            }
             if let Some((kind, record)) = self.watch.change(&event) {
                 self.write(&mut piece, kind, record);
                 events += 1;

@@ -1,24 +1,29 @@
 //! What nodes may do: look after themselves, and read what the pods on them refer to.
 //!
-//! What a pod refers to is looked up in the pods of its namespace when a node asks, not kept in a graph.
+//! What pods refer to is kept in a [`Graph`], so a request is decided without reading any pod.
+
+mod graph;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
-use setpoint_store::{ListOptions, Resource, Store};
+use setpoint_store::{Resource, Store};
 
 use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::follow::Followed;
 use super::rbac::{Rbac, RoleRef, Rule};
 use super::{User, bootstrap};
 use crate::json::Json;
-use crate::kinds::pod::references::{self, MIRROR};
 use crate::request::ResourceTarget;
+
+use graph::{Graph, Referred};
 
 /// Nodes by what they are, everybody by their roles.
 pub struct NodesAndRoles {
     store: Arc<dyn Store>,
     roles: Rbac,
+    graph: Followed<Graph>,
     /// What every node may do, beside what depends on which node it is.
     rules: Vec<Rule>,
 }
@@ -27,7 +32,8 @@ const GROUP: &str = "system:nodes";
 const PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
-/// The name of the node that a user is; `None` for one that is no node.
+/// The name of the node that a user is; `None` for one that is no node. It may be empty: such a user is a node
+/// that may do nothing as one.
 pub(crate) fn node_of(user: &User) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.is_in(GROUP))
 }
@@ -44,16 +50,6 @@ enum Verdict {
     IfOnNode,
     /// Whatever the rules for all nodes say.
     ByRules,
-}
-
-/// What a pod refers to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Referred {
-    Secret,
-    ConfigMap,
-    Claim,
-    DeviceClaim,
-    Account,
 }
 
 fn deny(reason: &str) -> Verdict {
@@ -145,7 +141,8 @@ fn own_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Verdict::Allow,
         ("", "get" | "list" | "watch") if name == node => Verdict::Allow,
         ("", "get" | "list" | "watch") => {
-            Verdict::Deny(format!("node '{node}' cannot read '{name}', only its own Node object"))
+            let what = if name.is_empty() { "all nodes".to_owned() } else { format!("'{name}'") };
+            Verdict::Deny(format!("node '{node}' cannot read {what}, only its own Node object"))
         }
         _ => deny(""),
     }
@@ -155,7 +152,7 @@ fn pod(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     match (part, verb) {
         ("", "get") if target.name.is_none() => deny("No Object name found"),
         ("", "get") => Verdict::IfOnNode,
-        ("", "list" | "watch") if target.selects("spec.nodeName") == Some(node) => Verdict::Allow,
+        ("", "list" | "watch") if target.selects("spec.nodeName", node) => Verdict::Allow,
         ("", "list" | "watch") if target.named().is_some() => Verdict::IfOnNode,
         ("", "list" | "watch") => deny("can only list/watch pods with spec.nodeName field selector"),
         ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Verdict::Allow,
@@ -169,9 +166,7 @@ fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict
         _ if !part.is_empty() => deny("cannot authorize ResourceSlice subresources"),
         "create" => Verdict::Allow,
         "get" | "update" | "patch" | "delete" => Verdict::IfOnNode,
-        "list" | "watch" | "deletecollection" if target.selects("spec.nodeName") == Some(node) => {
-            Verdict::Allow
-        }
+        "list" | "watch" | "deletecollection" if target.selects("spec.nodeName", node) => Verdict::Allow,
         "list" | "watch" | "deletecollection" => {
             deny("can only list/watch/deletecollection resourceslices with nodeName field selector")
         }
@@ -190,7 +185,7 @@ fn certificate_request(node: &str, verb: &str, part: &str, target: &ResourceTarg
         "create" => Verdict::Allow,
         "get" if target.named().is_none() => deny("No Object name found"),
         "get" => Verdict::IfOnNode,
-        "list" | "watch" if target.selects("spec.nodeName") == Some(node) => Verdict::Allow,
+        "list" | "watch" if target.selects("spec.nodeName", node) => Verdict::Allow,
         "list" | "watch" => deny("can only list/watch podcertificaterequests with nodeName field selector"),
         _ => Verdict::Deny(format!("nodes may not {verb} podcertificaterequests")),
     }
@@ -202,11 +197,16 @@ fn no_relationship(node: &str) -> String {
 
 impl NodesAndRoles {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { roles: Rbac::new(store.clone()), store, rules: bootstrap::node_rules() }
+        let (roles, graph) = (Rbac::new(store.clone()), Followed::new(store.clone()));
+        Self { store, roles, graph, rules: bootstrap::node_rules() }
     }
 
     async fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Decision {
         let allowed = Decision::Allow { reason: String::new() };
+        if node.is_empty() {
+            let reason = format!("unknown node for user {:?}", attributes.user.name);
+            return Decision::Deny { reason };
+        }
         let verdict = match attributes.resource {
             Some(target) => judge(node, attributes.verb, target),
             None => Verdict::ByRules,
@@ -217,15 +217,11 @@ impl NodesAndRoles {
             (Verdict::IfReferred(referred), Some(target)) => {
                 let namespace = target.namespace.as_deref().unwrap_or_default();
                 let name = target.named().unwrap_or_default();
-                self.is_referred(node, referred, namespace, name).await
-                    || referred == Referred::Secret && self.is_for_volume(node, namespace, name).await
+                self.has(|graph| graph.refers(node, referred, namespace, name)).await
             }
             (Verdict::IfVolumeReferred, Some(target)) => {
-                let volumes = Resource::new("persistentvolumes");
-                match self.read(&volumes, target.named().unwrap_or_default()).await {
-                    Some(volume) => self.is_volume_referred(node, &volume).await,
-                    None => false,
-                }
+                let name = target.named().unwrap_or_default();
+                self.has(|graph| graph.mounts(node, name)).await
             }
             (Verdict::IfOnNode, Some(target)) => self.is_on_node(node, target).await,
             _ => {
@@ -236,35 +232,12 @@ impl NodesAndRoles {
         if is_allowed { allowed } else { Decision::Deny { reason: no_relationship(node) } }
     }
 
-    /// Whether a pod on the node refers to this.
-    async fn is_referred(&self, node: &str, referred: Referred, namespace: &str, name: &str) -> bool {
-        let pods = Resource::new("pods").under(format!("{namespace}/"));
-        let Ok(page) = self.store.list(&pods, ListOptions::default()).await else { return false };
-        // Most pods are on other nodes; the bytes tell so without reading them.
-        let mentioning = page.records.iter().filter(|record| mentions(&record.value, node));
-        mentioning
-            .filter_map(|record| serde_json::from_slice::<Value>(&record.value).ok())
-            .any(|pod| pod.at("spec").text("nodeName") == node && refers(&pod, referred, name))
-    }
-
-    async fn is_volume_referred(&self, node: &str, volume: &Value) -> bool {
-        match claim_of(volume) {
-            Some((namespace, claim)) => self.is_referred(node, Referred::Claim, namespace, claim).await,
-            None => false,
-        }
-    }
-
-    /// Whether a volume of a pod on the node is mounted with this secret.
-    async fn is_for_volume(&self, node: &str, namespace: &str, name: &str) -> bool {
-        let all = Resource::new("persistentvolumes").all();
-        let Ok(page) = self.store.list(&all, ListOptions::default()).await else { return false };
-        for record in page.records.iter().filter(|record| mentions(&record.value, name)) {
-            let Ok(volume) = serde_json::from_slice::<Value>(&record.value) else { continue };
-            if needs_secret(&volume, namespace, name) && self.is_volume_referred(node, &volume).await {
-                return true;
-            }
-        }
-        false
+    /// What the graph says; a graph that cannot be read shows no relationship.
+    async fn has(&self, relationship: impl FnOnce(&Graph) -> bool) -> bool {
+        self.graph.with(relationship).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read what pods refer to");
+            false
+        })
     }
 
     async fn read(&self, resource: &Resource, path: &str) -> Option<Value> {
@@ -283,48 +256,6 @@ impl NodesAndRoles {
         let object = self.read(&Resource::new(stored_as), &path).await;
         object.is_some_and(|object| object.at("spec").text("nodeName") == node)
     }
-}
-
-fn mentions(bytes: &[u8], word: &str) -> bool {
-    bytes.windows(word.len()).any(|window| window == word.as_bytes())
-}
-
-/// Whether a pod refers to something of this name. Mirrors of what a node runs anyway are of its own making.
-fn refers(pod: &Value, referred: Referred, name: &str) -> bool {
-    let spec = pod.at("spec");
-    if pod.at("metadata").at("annotations").has(MIRROR) {
-        return false;
-    }
-    match referred {
-        Referred::Account => spec.text("serviceAccountName") == name,
-        Referred::Claim => references::claims(pod).iter().any(|claim| claim == name),
-        Referred::DeviceClaim => references::device_claims(pod).contains(&name),
-        Referred::Secret => references::secrets(spec).contains(&name),
-        Referred::ConfigMap => references::config_maps(spec).contains(&name),
-    }
-}
-
-/// The claim that a volume is bound to: namespace and name.
-fn claim_of(volume: &Value) -> Option<(&str, &str)> {
-    let claim = volume.at("spec").at("claimRef");
-    claim.is_object().then(|| (claim.text("namespace"), claim.text("name")))
-}
-
-/// Whether a node needs a secret to mount a volume.
-fn needs_secret(volume: &Value, namespace: &str, name: &str) -> bool {
-    const REFERENCES: [&str; 4] =
-        ["secretRef", "nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
-    let of_claim = claim_of(volume).map_or("", |(namespace, _)| namespace);
-    let is_it = |found: &Value, in_namespace: &str, called: &str| {
-        let place = found.text(in_namespace);
-        let place = if place.is_empty() { of_claim } else { place };
-        found.text(called) == name && place == namespace
-    };
-    let sources = volume.at("spec").as_object().into_iter().flatten();
-    sources.map(|(_, source)| source).any(|source| {
-        is_it(source, "secretNamespace", "secretName")
-            || REFERENCES.iter().any(|field| is_it(source.at(field), "namespace", "name"))
-    })
 }
 
 impl Authorizer for NodesAndRoles {
@@ -350,36 +281,5 @@ impl Authorizer for NodesAndRoles {
         namespace: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
         self.roles.role(role, namespace)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_volume_needs_the_secrets_that_its_node_shows() {
-        let volume = |source: Value| {
-            let mut spec = json!({"claimRef": {"namespace": "ns", "name": "c"}});
-            spec["source"] = source;
-            json!({ "spec": spec })
-        };
-        let own = volume(json!({"secretRef": {"name": "s"}}));
-        assert!(needs_secret(&own, "ns", "s") && !needs_secret(&own, "other", "s"));
-        let other = volume(json!({"nodeStageSecretRef": {"name": "s", "namespace": "other"}}));
-        assert!(needs_secret(&other, "other", "s") && !needs_secret(&other, "ns", "s"));
-        let azure = volume(json!({"secretName": "s"}));
-        assert!(needs_secret(&azure, "ns", "s"));
-        let controllers = volume(json!({"controllerPublishSecretRef": {"name": "s", "namespace": "ns"}}));
-        assert!(!needs_secret(&controllers, "ns", "s"));
-    }
-
-    #[test]
-    fn a_mirror_of_a_pod_gives_its_node_no_rights() {
-        let mut pod = json!({"metadata": {}, "spec": {"serviceAccountName": "robot"}});
-        assert!(refers(&pod, Referred::Account, "robot"));
-        pod["metadata"]["annotations"] = json!({MIRROR: "x"});
-        assert!(!refers(&pod, Referred::Account, "robot"));
     }
 }

@@ -1,0 +1,97 @@
+//! Views of the store that authorizers decide by.
+//!
+//! A view is fed from the store's own history: a request first brings it up to the newest revision, so what a
+//! client was told is written counts for the very next request. It is made when it is first asked for.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Revision, Store, Watch, WatchError};
+
+/// What is kept of some resources.
+pub(super) trait View: Default + Send + Sync {
+    /// Tells the resources that the view is made of apart.
+    type Source: Copy + Send + Sync;
+
+    fn sources() -> Vec<(Self::Source, Resource)>;
+
+    /// Takes in a record that was written, or that is no longer there.
+    fn apply(&mut self, source: Self::Source, record: &Record, is_there: bool);
+}
+
+/// A view that is as new as the store whenever it is looked at.
+pub(super) struct Followed<V: View> {
+    store: Arc<dyn Store>,
+    fed: RwLock<Option<Fed<V>>>,
+}
+
+impl<V: View> Followed<V> {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, fed: RwLock::new(None) }
+    }
+
+    /// Runs `look` on the view as of now.
+    pub(super) async fn with<T>(&self, look: impl FnOnce(&V) -> T) -> Result<T, Error> {
+        if !self.catch_up() {
+            let loaded = Fed::load(&*self.store).await?;
+            *self.fed.write() = Some(loaded);
+        }
+        let fed = self.fed.read();
+        Ok(look(fed.as_ref().map_or(&V::default(), |fed| &fed.view)))
+    }
+
+    /// Whether the view is there and shows the newest revision now.
+    fn catch_up(&self) -> bool {
+        let newest = self.store.revision();
+        if self.fed.read().as_ref().is_some_and(|fed| fed.revision >= newest) {
+            return true;
+        }
+        let mut slot = self.fed.write();
+        slot.as_mut().is_some_and(|fed| fed.catch_up(newest).is_ok())
+    }
+}
+
+/// A view and its place in the store's history.
+struct Fed<V: View> {
+    view: V,
+    /// Everything up to here is in the view.
+    revision: Revision,
+    watches: Vec<(V::Source, Watch)>,
+}
+
+impl<V: View> Fed<V> {
+    /// Reads everything.
+    async fn load(store: &dyn Store) -> Result<Self, Error> {
+        let mut view = V::default();
+        let mut watches = Vec::new();
+        let mut revision = Revision::MAX;
+        for (source, resource) in V::sources() {
+            let range = resource.all();
+            let page = store.list(&range, ListOptions::default()).await?;
+            for record in &page.records {
+                view.apply(source, record, true);
+            }
+            revision = revision.min(page.revision);
+            watches.push((source, store.watch(range, page.revision)?));
+        }
+        Ok(Self { view, revision, watches })
+    }
+
+    /// Applies what has happened up to `newest`; fails where the history no longer reaches back.
+    fn catch_up(&mut self, newest: Revision) -> Result<(), WatchError> {
+        for (source, watch) in &mut self.watches {
+            loop {
+                let events = match watch.try_next() {
+                    Ok(Some(events)) => events,
+                    Ok(None) | Err(WatchError::Closed) => break,
+                    Err(behind) => return Err(behind),
+                };
+                for event in events {
+                    self.view.apply(*source, &event.record, event.kind != EventKind::Deleted);
+                }
+            }
+        }
+        self.revision = newest;
+        Ok(())
+    }
+}

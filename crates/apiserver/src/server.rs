@@ -1,5 +1,6 @@
 //! The server: what it stands on, and the one way in.
 
+use std::borrow::Borrow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Plugin};
 use crate::auth::legacy_tokens::Tracking;
-use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
+use crate::auth::{
+    Attributes, Authenticator, Authorizer, Decision, MastersOnly, NodesAndRoles, User, bootstrap,
+};
 use crate::body::Body;
 use crate::custom::definitions::Definitions;
 use crate::features::Features;
@@ -23,6 +26,7 @@ use crate::kind::Kind;
 use crate::measure::Measured;
 use crate::own_objects::{self, Own, Place};
 use crate::registry::{Gvr, Live, Registry, Served};
+use crate::request::ResourceTarget;
 use crate::rest::watch::RecordWatch;
 use crate::route;
 use crate::selector::Selection;
@@ -94,6 +98,14 @@ impl Config {
     pub fn with_roles(self) -> Self {
         let authorizer = Arc::new(NodesAndRoles::new(self.store.clone()));
         Self { authorizer, bootstrap_roles: true, ..self }
+    }
+
+    /// Rights by the roles that every cluster has, without writing them: for worlds that are started by the
+    /// thousand. Roles that are written there give nobody a right.
+    #[must_use]
+    pub fn with_built_in_roles(self) -> Self {
+        let authorizer = Arc::new(NodesAndRoles::built_in(self.store.clone(), &self.features));
+        Self { authorizer, ..self }
     }
 }
 
@@ -202,8 +214,35 @@ impl ApiServer {
     }
 
     /// Answers a request. HTTP and in-process clients both come this way.
-    pub async fn handle(&self, user: User, request: Request<Bytes>) -> Response<Body> {
-        route::handle(&self.0, &user, &request).await
+    pub async fn handle(
+        &self,
+        user: impl Borrow<User> + Send + Sync,
+        request: Request<Bytes>,
+    ) -> Response<Body> {
+        route::handle(&self.0, user.borrow(), &request).await
+    }
+
+    /// Whether a user may read a selection of objects; `verb` is `list` or `watch`.
+    pub async fn may_read(
+        &self,
+        user: &User,
+        verb: &str,
+        gvr: &Gvr,
+        selection: &Selection,
+    ) -> Result<(), Status> {
+        let target = ResourceTarget {
+            group: gvr.group.clone(),
+            version: gvr.version.clone(),
+            resource: gvr.resource.clone(),
+            namespace: selection.namespace.clone(),
+            field_selector: selection.fields.clone().unwrap_or_default(),
+            ..ResourceTarget::default()
+        };
+        let attributes = Attributes { user, verb, path: "", resource: Some(&target) };
+        match self.0.authorizer.authorize(&attributes).await {
+            Decision::Allow { .. } => Ok(()),
+            Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
+        }
     }
 
     /// The objects of a selection and the revision they were read at, as the store holds them.

@@ -24,8 +24,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
-    let admission =
-        admission::plugins(&arguments.enable_admission_plugins, &arguments.disable_admission_plugins)?;
+    let admission = admission_plugins(&arguments)?;
     let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
@@ -78,6 +77,16 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     tokio::join!(managing, serving, maintaining);
     store.close().await;
     Ok(())
+}
+
+/// NodeRestriction is on unless it is disabled: the nodes here speak as themselves.
+fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::Plugin>>> {
+    let (mut enable, disable) =
+        (arguments.enable_admission_plugins.clone(), &arguments.disable_admission_plugins);
+    if !disable.iter().any(|name| name == admission::NODE_RESTRICTION) {
+        enable.push(admission::NODE_RESTRICTION.to_owned());
+    }
+    Ok(admission::plugins(&enable, disable)?)
 }
 
 /// The class of claims that name none; one that is there already stays as it is.

@@ -6,6 +6,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod impersonate;
 pub(crate) mod legacy_tokens;
 pub mod node;
+mod node_graph;
 pub mod rbac;
 pub(crate) mod service_account;
 

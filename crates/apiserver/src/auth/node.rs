@@ -1,6 +1,6 @@
 //! What nodes may do: look after themselves, and read what the pods on them refer to.
 //!
-//! What a pod refers to is looked up in the pods of its namespace when a node asks, not kept in a graph.
+//! What the pods of a node refer to is looked up in a graph (node_graph.rs).
 
 use std::sync::Arc;
 
@@ -9,16 +9,18 @@ use serde_json::Value;
 use setpoint_store::{ListOptions, Resource, Store};
 
 use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::node_graph::{Graph, Referred};
 use super::rbac::{Rbac, RoleRef, Rule};
 use super::{User, bootstrap};
+use crate::features::Features;
 use crate::json::Json;
-use crate::kinds::pod::references::{self, MIRROR};
 use crate::request::ResourceTarget;
 
 /// Nodes by what they are, everybody by their roles.
 pub struct NodesAndRoles {
     store: Arc<dyn Store>,
     roles: Rbac,
+    graph: Graph,
     /// What every node may do, beside what depends on which node it is.
     rules: Vec<Rule>,
 }
@@ -44,16 +46,6 @@ enum Verdict {
     IfOnNode,
     /// Whatever the rules for all nodes say.
     ByRules,
-}
-
-/// What a pod refers to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Referred {
-    Secret,
-    ConfigMap,
-    Claim,
-    DeviceClaim,
-    Account,
 }
 
 fn deny(reason: &str) -> Verdict {
@@ -202,7 +194,18 @@ fn no_relationship(node: &str) -> String {
 
 impl NodesAndRoles {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { roles: Rbac::new(store.clone()), store, rules: bootstrap::node_rules() }
+        Self::with(Rbac::new(store.clone()), store, bootstrap::node_rules())
+    }
+
+    /// The same with the roles that every cluster has and no others, whatever the store holds: for worlds that are
+    /// started by the thousand and need no roles of their own.
+    pub fn built_in(store: Arc<dyn Store>, features: &Features) -> Self {
+        let (roles, rules) = bootstrap::built_in(features);
+        Self::with(Rbac::fixed(store.clone(), roles), store, rules)
+    }
+
+    fn with(roles: Rbac, store: Arc<dyn Store>, rules: Vec<Rule>) -> Self {
+        Self { roles, graph: Graph::new(store.clone()), store, rules }
     }
 
     async fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Decision {
@@ -236,15 +239,9 @@ impl NodesAndRoles {
         if is_allowed { allowed } else { Decision::Deny { reason: no_relationship(node) } }
     }
 
-    /// Whether a pod on the node refers to this.
+    /// Whether a pod on the node refers to this; not, as far as anybody knows, if the pods cannot be read.
     async fn is_referred(&self, node: &str, referred: Referred, namespace: &str, name: &str) -> bool {
-        let pods = Resource::new("pods").under(format!("{namespace}/"));
-        let Ok(page) = self.store.list(&pods, ListOptions::default()).await else { return false };
-        // Most pods are on other nodes; the bytes tell so without reading them.
-        let mentioning = page.records.iter().filter(|record| mentions(&record.value, node));
-        mentioning
-            .filter_map(|record| serde_json::from_slice::<Value>(&record.value).ok())
-            .any(|pod| pod.at("spec").text("nodeName") == node && refers(&pod, referred, name))
+        self.graph.refers(node, referred, namespace, name).await.unwrap_or(false)
     }
 
     async fn is_volume_referred(&self, node: &str, volume: &Value) -> bool {
@@ -287,21 +284,6 @@ impl NodesAndRoles {
 
 fn mentions(bytes: &[u8], word: &str) -> bool {
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
-}
-
-/// Whether a pod refers to something of this name. Mirrors of what a node runs anyway are of its own making.
-fn refers(pod: &Value, referred: Referred, name: &str) -> bool {
-    let spec = pod.at("spec");
-    if pod.at("metadata").at("annotations").has(MIRROR) {
-        return false;
-    }
-    match referred {
-        Referred::Account => spec.text("serviceAccountName") == name,
-        Referred::Claim => references::claims(pod).iter().any(|claim| claim == name),
-        Referred::DeviceClaim => references::device_claims(pod).contains(&name),
-        Referred::Secret => references::secrets(spec).contains(&name),
-        Referred::ConfigMap => references::config_maps(spec).contains(&name),
-    }
 }
 
 /// The claim that a volume is bound to: namespace and name.
@@ -373,13 +355,5 @@ mod tests {
         assert!(needs_secret(&azure, "ns", "s"));
         let controllers = volume(json!({"controllerPublishSecretRef": {"name": "s", "namespace": "ns"}}));
         assert!(!needs_secret(&controllers, "ns", "s"));
-    }
-
-    #[test]
-    fn a_mirror_of_a_pod_gives_its_node_no_rights() {
-        let mut pod = json!({"metadata": {}, "spec": {"serviceAccountName": "robot"}});
-        assert!(refers(&pod, Referred::Account, "robot"));
-        pod["metadata"]["annotations"] = json!({MIRROR: "x"});
-        assert!(!refers(&pod, Referred::Account, "robot"));
     }
 }

@@ -12,6 +12,7 @@ use setpoint_store::{Error, Store};
 use super::authorize::{Attributes, Authorizer, Decision, Held};
 use super::{MASTERS, User};
 use view::Fed;
+pub(super) use view::View;
 
 pub use rule::{Rule, Words, compact, missing, quoted};
 pub use view::{MissingRole, RoleRef};
@@ -21,21 +22,31 @@ pub struct Rbac {
     store: Arc<dyn Store>,
     /// Made when it is first asked for: as long as only masters come, there is none.
     fed: RwLock<Option<Fed>>,
+    /// What is looked at instead of the store.
+    fixed: Option<Arc<View>>,
 }
 
 impl Rbac {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, fed: RwLock::new(None) }
+        Self { store, fed: RwLock::new(None), fixed: None }
+    }
+
+    /// Decides by these roles and bindings alone, whatever the store holds.
+    pub(super) fn fixed(store: Arc<dyn Store>, view: Arc<View>) -> Self {
+        Self { fixed: Some(view), ..Self::new(store) }
     }
 
     /// Runs `look` on roles and bindings as of now.
-    async fn with_view<T>(&self, look: impl FnOnce(&view::View) -> T) -> Result<T, Error> {
+    async fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> Result<T, Error> {
+        if let Some(view) = &self.fixed {
+            return Ok(look(view));
+        }
         if !self.catch_up() {
             let loaded = Fed::load(&*self.store).await?;
             *self.fed.write() = Some(loaded);
         }
         let fed = self.fed.read();
-        Ok(look(fed.as_ref().map(|fed| &fed.view).unwrap_or(&view::View::default())))
+        Ok(look(fed.as_ref().map(|fed| &fed.view).unwrap_or(&View::default())))
     }
 
     /// Whether the view is there and shows the newest revision now.
@@ -53,7 +64,7 @@ fn unreadable(error: &Error) -> String {
     format!("RBAC: cannot read the roles: {error}")
 }
 
-fn decide(view: &view::View, attributes: &Attributes<'_>) -> Decision {
+fn decide(view: &View, attributes: &Attributes<'_>) -> Decision {
     let namespace = attributes.resource.and_then(|target| target.namespace.as_deref());
     let mut errors: Vec<String> = Vec::new();
     for grant in view.grants(attributes.user, namespace) {
@@ -80,7 +91,7 @@ fn note(errors: &mut Vec<String>, missing: &MissingRole) {
     }
 }
 
-fn held(view: &view::View, user: &User, namespace: Option<&str>) -> Held {
+fn held(view: &View, user: &User, namespace: Option<&str>) -> Held {
     let mut held = Held::default();
     for grant in view.grants(user, namespace) {
         match view.rules_of(&grant) {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::Value;
 use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Revision, Store, Watch, WatchError};
 
 use super::rule::Rule;
@@ -78,8 +79,9 @@ struct Bindings {
     of_groups: Index,
 }
 
+/// Roles and bindings.
 #[derive(Default)]
-pub(super) struct View {
+pub(in crate::auth) struct View {
     cluster_roles: BTreeMap<Box<str>, Vec<Rule>>,
     /// By `namespace/name`.
     roles: BTreeMap<Box<str>, Vec<Rule>>,
@@ -110,18 +112,28 @@ impl View {
         self.rules(&grant.binding.role_ref, grant.namespace)
     }
 
-    fn apply(&mut self, source: Source, record: &Record, is_there: bool) {
-        let path: &str = &record.key.path;
+    /// Adds a role or binding of the table that every cluster has.
+    pub(in crate::auth) fn add(&mut self, plural: &str, path: &str, object: &Value) {
+        let source = Source::ALL.into_iter().find(|source| source.plural() == plural);
+        let bytes = serde_json::to_vec(object).unwrap_or_default();
+        if let Some(source) = source {
+            self.apply(source, path, Some(&bytes));
+        }
+    }
+
+    fn follow(&mut self, source: Source, record: &Record, is_there: bool) {
+        self.apply(source, &record.key.path, is_there.then_some(&*record.value));
+    }
+
+    fn apply(&mut self, source: Source, path: &str, object: Option<&[u8]>) {
         match source {
-            Source::ClusterRoles => set(&mut self.cluster_roles, path, rules(record).filter(|_| is_there)),
-            Source::Roles => set(&mut self.roles, path, rules(record).filter(|_| is_there)),
-            Source::ClusterBindings => {
-                self.cluster_bindings.set(path, binding(record).filter(|_| is_there), "")
-            }
+            Source::ClusterRoles => set(&mut self.cluster_roles, path, object.and_then(rules)),
+            Source::Roles => set(&mut self.roles, path, object.and_then(rules)),
+            Source::ClusterBindings => self.cluster_bindings.set(path, object.and_then(binding), ""),
             Source::Bindings => {
                 let (namespace, name) = path.split_once('/').unwrap_or(("", path));
                 let bindings = self.bindings.entry(namespace.into()).or_default();
-                bindings.set(name, binding(record).filter(|_| is_there), namespace);
+                bindings.set(name, object.and_then(binding), namespace);
                 if bindings.by_name.is_empty() {
                     self.bindings.remove(namespace);
                 }
@@ -137,14 +149,14 @@ fn set(roles: &mut BTreeMap<Box<str>, Vec<Rule>>, path: &str, rules: Option<Vec<
     }
 }
 
-/// The rules in a record. One that cannot be read, which validation has not let in, allows nothing.
-fn rules(record: &Record) -> Option<Vec<Rule>> {
-    let role: Role = serde_json::from_slice(&record.value).ok()?;
+/// The rules of a role. One that cannot be read, which validation has not let in, allows nothing.
+fn rules(object: &[u8]) -> Option<Vec<Rule>> {
+    let role: Role = serde_json::from_slice(object).ok()?;
     Some(role.rules.unwrap_or_default())
 }
 
-fn binding(record: &Record) -> Option<Binding> {
-    serde_json::from_slice(&record.value).ok()
+fn binding(object: &[u8]) -> Option<Binding> {
+    serde_json::from_slice(object).ok()
 }
 
 impl Bindings {
@@ -254,14 +266,17 @@ enum Source {
 impl Source {
     const ALL: [Self; 4] = [Self::ClusterRoles, Self::Roles, Self::ClusterBindings, Self::Bindings];
 
-    fn resource(self) -> Resource {
-        let plural = match self {
+    fn plural(self) -> &'static str {
+        match self {
             Self::ClusterRoles => "clusterroles",
             Self::Roles => "roles",
             Self::ClusterBindings => "clusterrolebindings",
             Self::Bindings => "rolebindings",
-        };
-        Resource::new(format!("{GROUP}/{plural}"))
+        }
+    }
+
+    fn resource(self) -> Resource {
+        Resource::new(format!("{GROUP}/{}", self.plural()))
     }
 }
 
@@ -283,7 +298,7 @@ impl Fed {
             let range = source.resource().all();
             let page = store.list(&range, ListOptions::default()).await?;
             for record in &page.records {
-                view.apply(source, record, true);
+                view.follow(source, record, true);
             }
             revision = revision.min(page.revision);
             watches.push((source, store.watch(range, page.revision)?));
@@ -305,7 +320,7 @@ impl Fed {
                     Err(behind) => return Err(behind),
                 };
                 for event in events {
-                    self.view.apply(*source, &event.record, event.kind != EventKind::Deleted);
+                    self.view.follow(*source, &event.record, event.kind != EventKind::Deleted);
                 }
             }
         }
@@ -317,7 +332,7 @@ impl Fed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use setpoint_store::Payload;
 
     fn record(path: &str, object: &Value) -> Record {
@@ -338,8 +353,8 @@ mod tests {
         let mut view = View::default();
         let group = json!({"kind": "Group", "name": "dev"});
         let account = json!({"kind": "ServiceAccount", "name": "robot"});
-        view.apply(Source::ClusterBindings, &record("c", &binding_to("ClusterRole", "view", group)), true);
-        view.apply(Source::Bindings, &record("n/b", &binding_to("Role", "r", account)), true);
+        view.follow(Source::ClusterBindings, &record("c", &binding_to("ClusterRole", "view", group)), true);
+        view.follow(Source::Bindings, &record("n/b", &binding_to("Role", "r", account)), true);
         let robot = User::authenticated("system:serviceaccount:n:robot", "", vec!["dev".into()]);
         let of_cluster = "ClusterRoleBinding \"c\" of ClusterRole \"view\" to Group \"dev\"";
         let of_namespace = "RoleBinding \"b/n\" of Role \"r\" to ServiceAccount \"robot/n\"";
@@ -354,11 +369,11 @@ mod tests {
         let mut view = View::default();
         let user = |name: &str| json!({"kind": "User", "name": name});
         for subject in [user("a"), user("b")] {
-            view.apply(Source::Bindings, &record("n/b", &binding_to("Role", "r", subject)), true);
+            view.follow(Source::Bindings, &record("n/b", &binding_to("Role", "r", subject)), true);
         }
         let (a, b) = (User::authenticated("a", "", vec![]), User::authenticated("b", "", vec![]));
         assert_eq!((shown(&view, &a, Some("n")).len(), shown(&view, &b, Some("n")).len()), (0, 1));
-        view.apply(
+        view.follow(
             Source::Bindings,
             &record("n/b", &json!({"roleRef": {"kind": "Role", "name": "r"}})),
             false,

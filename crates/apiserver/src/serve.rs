@@ -20,14 +20,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Sender, User};
+use crate::auth::{Sender, UNAUTHENTICATED};
 use crate::body::Body;
 use crate::negotiate;
 use crate::rest::respond;
 use crate::route::BODY_BYTES;
 use crate::server::ApiServer;
 use crate::status::Status;
-use crate::tls::{self, ServerTls};
+use crate::tls::{ClientCertificate, ServerTls, Verdict};
 use crate::websocket::{self, Messages};
 
 /// As many connections as are served at once; more wait to be accepted. Twice the 5,000 watchers of a large
@@ -46,15 +46,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What connections share.
 struct Shared {
     server: ApiServer,
-    acceptor: TlsAcceptor,
+    tls: ServerTls,
     builder: auto::Builder<TokioExecutor>,
 }
 
 impl ApiServer {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
-        let shared =
-            Arc::new(Shared { server: self.clone(), acceptor: TlsAcceptor::from(tls.0), builder: builder() });
+        let shared = Arc::new(Shared { server: self.clone(), tls, builder: builder() });
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
@@ -110,19 +109,20 @@ async fn serve_connection(
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(HANDSHAKE, shared.acceptor.accept(stream)).await;
+    let to = stream.local_addr().ok().map(|address| address.ip());
+    let acceptor = TlsAcceptor::from(shared.tls.config(to));
+    let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
     let Ok(Ok(mut stream)) = handshake else {
         tracing::debug!("a TLS handshake failed");
         return;
     };
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
-    let certificates = stream.get_ref().1.peer_certificates();
-    let user = Arc::new(certificates.and_then(|chain| tls::user_of(chain.first()?)));
+    let certificate = Arc::new(ClientCertificate::new(stream.get_ref().1.peer_certificates()));
     let answering = shared.clone();
     let permit = Arc::new(permit);
     let service = service_fn(move |request| {
-        let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, (*user).as_ref(), request, &permit).await) }
+        let (shared, certificate, permit) = (answering.clone(), certificate.clone(), permit.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, &certificate, request, &permit).await) }
     });
     let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -132,12 +132,11 @@ async fn serve_connection(
 
 async fn answer(
     shared: &Shared,
-    certificate: Option<&User>,
+    certificate: &ClientCertificate,
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
-    let Some(Sender { user, warning }) = shared.server.0.sender(certificate, request.headers_mut()).await
-    else {
+    let Some(Sender { user, warning }) = sender(shared, certificate, &mut request).await else {
         return respond::refusal(&Status::unauthorized(), negotiate::of_refusal(request.headers()));
     };
     if let Some(warning) = warning {
@@ -161,6 +160,24 @@ async fn answer(
         });
     }
     response
+}
+
+/// Who sends a request. A certificate that is not believed makes nobody anonymous: without another credential the
+/// request is refused.
+async fn sender(
+    shared: &Shared,
+    certificate: &ClientCertificate,
+    request: &mut Request<Incoming>,
+) -> Option<Sender> {
+    let server = &shared.server.0;
+    let verdict = certificate.verdict(&shared.tls, server.now());
+    let user = match &verdict {
+        Verdict::User(user) => Some(&**user),
+        Verdict::Nobody | Verdict::Refused => None,
+    };
+    let sender = server.sender(user, request.headers_mut()).await?;
+    let is_refused = matches!(verdict, Verdict::Refused) && sender.user.is_in(UNAUTHENTICATED);
+    (!is_refused).then_some(sender)
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Status> {

@@ -22,7 +22,7 @@ pub(crate) fn answer(
     let signer = server.token_signer.as_ref()?;
     let (subkind, content_type, document) = match segments {
         [".well-known", "openid-configuration"] => ("json", "application/json", configuration()),
-        ["openid", "v1", "jwks"] => ("jwk-set+json", JWKS, json!({"keys": [signer.public_jwk()]})),
+        ["openid", "v1", "jwks"] => ("jwk-set+json", JWKS, json!({"keys": signer.public_jwks()})),
         _ => return None,
     };
     let clauses = negotiate::clauses(headers);

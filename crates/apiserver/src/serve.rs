@@ -18,11 +18,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::User;
 use crate::body::Body;
-use crate::chain::{self, Caller, Payload};
+use crate::chain::{self, Caller, Certificate, Payload};
 use crate::server::ApiServer;
-use crate::tls::{self, ServerTls};
+use crate::tls::{ClientCertificate, ServerTls, Verdict};
 use crate::websocket::{self, Messages};
 
 /// As many connections as are served at once; more wait to be accepted. Twice the 5,000 watchers of a large
@@ -41,15 +40,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What connections share.
 struct Shared {
     server: ApiServer,
-    acceptor: TlsAcceptor,
+    tls: ServerTls,
     builder: auto::Builder<TokioExecutor>,
 }
 
 impl ApiServer {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
-        let shared =
-            Arc::new(Shared { server: self.clone(), acceptor: TlsAcceptor::from(tls.0), builder: builder() });
+        let shared = Arc::new(Shared { server: self.clone(), tls, builder: builder() });
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
@@ -106,19 +104,20 @@ async fn serve_connection(
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(HANDSHAKE, shared.acceptor.accept(stream)).await;
+    let to = stream.local_addr().ok().map(|address| address.ip());
+    let acceptor = TlsAcceptor::from(shared.tls.config(to));
+    let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
     let Ok(Ok(mut stream)) = handshake else {
         tracing::debug!("a TLS handshake failed");
         return;
     };
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
-    let certificates = stream.get_ref().1.peer_certificates();
-    let user = certificates.and_then(|chain| tls::user_of(chain.first()?)).map(Arc::new);
+    let certificate = Arc::new(ClientCertificate::new(stream.get_ref().1.peer_certificates()));
     let answering = shared.clone();
     let permit = Arc::new(permit);
     let service = service_fn(move |request| {
-        let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, &user, request, &permit).await) }
+        let (shared, certificate, permit) = (answering.clone(), certificate.clone(), permit.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, &certificate, request, &permit).await) }
     });
     let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -128,12 +127,16 @@ async fn serve_connection(
 
 async fn answer(
     shared: &Shared,
-    certificate: &Option<Arc<User>>,
+    certificate: &ClientCertificate,
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
+    let caller = match certificate.verdict(&shared.tls, shared.server.0.now()) {
+        Verdict::User(user) => Caller::Connection { certificate: Certificate::Verified(user) },
+        Verdict::Nobody => Caller::Connection { certificate: Certificate::Absent },
+        Verdict::Refused => Caller::Connection { certificate: Certificate::Rejected },
+    };
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
-    let caller = Caller::Connection { certificate: certificate.clone() };
     let mut response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();

@@ -16,7 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::{self, Plugin};
 use crate::auth::legacy_tokens::Tracking;
-use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
+use crate::auth::{
+    Attributes, Authenticator, Authorizer, Decision, MastersOnly, NodesAndRoles, User, bootstrap,
+};
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
@@ -26,6 +28,7 @@ use crate::kind::Kind;
 use crate::measure::Measured;
 use crate::own_objects::{self, Own, Place, Return};
 use crate::registry::{Gvr, Live, Registry, Served};
+use crate::request::ResourceTarget;
 use crate::rest::watch::RecordWatch;
 use crate::selector::Selection;
 use crate::services::{self, Reserve};
@@ -99,6 +102,14 @@ impl Config {
     pub fn with_roles(self) -> Self {
         let authorizer = Arc::new(NodesAndRoles::new(self.store.clone()));
         Self { authorizer, bootstrap_roles: true, ..self }
+    }
+
+    /// Rights by the roles that every cluster has, without writing them: for worlds that are started by the
+    /// thousand. Roles that are written there give nobody a right.
+    #[must_use]
+    pub fn with_built_in_roles(self) -> Self {
+        let authorizer = Arc::new(NodesAndRoles::built_in(self.store.clone(), &self.features));
+        Self { authorizer, ..self }
     }
 }
 
@@ -252,14 +263,37 @@ impl ApiServer {
     }
 
     /// Answers a request. HTTP and in-process clients both come this way.
-    pub async fn handle(&self, user: User, request: Request<Bytes>) -> Response<Body> {
-        chain::handle(&self.0, Caller::InProcess(user), request.map(Payload::Read)).await
+    pub async fn handle(&self, user: impl Into<Arc<User>>, request: Request<Bytes>) -> Response<Body> {
+        chain::handle(&self.0, Caller::InProcess(user.into()), request.map(Payload::Read)).await
     }
 
     /// Waits for writes that are under way, whether or not their clients still wait for the answer.
     pub async fn finish_writes(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
+    }
+
+    /// Whether a user may read a selection of objects; `verb` is `list` or `watch`.
+    pub async fn may_read(
+        &self,
+        user: &User,
+        verb: &str,
+        gvr: &Gvr,
+        selection: &Selection,
+    ) -> Result<(), Status> {
+        let target = ResourceTarget {
+            group: gvr.group.clone(),
+            version: gvr.version.clone(),
+            resource: gvr.resource.clone(),
+            namespace: selection.namespace.clone(),
+            field_selector: selection.fields.clone().unwrap_or_default(),
+            ..ResourceTarget::default()
+        };
+        let attributes = Attributes { user, verb, path: "", resource: Some(&target) };
+        match self.0.authorizer.authorize(&attributes).await {
+            Decision::Allow { .. } => Ok(()),
+            Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
+        }
     }
 
     /// The objects of a selection and the revision they were read at, as the store holds them.

@@ -30,7 +30,15 @@ pub struct Status {
     /// The answer is the message as plain text: the request was refused before it was known what it is about.
     #[serde(skip)]
     is_page: bool,
+    /// Set if the user lacks a right, so that nothing about the object would change the answer.
+    #[serde(skip)]
+    pub(crate) lacks_rights: bool,
 }
+
+/// An extension of responses to requests that were refused because the user lacks a right, unlike those that are
+/// forbidden for what the object is, such as one beyond a quota.
+#[derive(Clone, Copy, Debug)]
+pub struct LacksRights;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct ListMetadata {
@@ -127,6 +135,7 @@ impl Status {
             details: None,
             code,
             is_page: false,
+            lacks_rights: false,
         }
     }
 
@@ -170,6 +179,11 @@ impl Status {
             _ => format!("{of} {name:?} is forbidden: {why}"),
         };
         Self::failure(403, "Forbidden", message).about(of.details(name))
+    }
+
+    /// The same refusal for want of a right.
+    pub(crate) fn for_lack_of_rights(self) -> Self {
+        Self { lacks_rights: self.code == 403, ..self }
     }
 
     pub fn not_found(of: Named<'_>, name: &str) -> Self {
@@ -327,6 +341,9 @@ impl Status {
         let retry = self.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         let mut response = Response::new(Body::full(self.to_bytes()));
         *response.status_mut() = code;
+        if self.lacks_rights {
+            response.extensions_mut().insert(LacksRights);
+        }
         let headers = response.headers_mut();
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if retry > 0 {

@@ -1,10 +1,21 @@
-//! Certificates: an authority of the cluster's own, and what it signs.
+//! Certificates: an authority of the cluster's own, what it signs, and how a server uses them.
 //!
-//! Only the authority has to be kept between runs: what it signed before stays valid, and a server signs
-//! itself a certificate for the names it has now.
+//! ```text
+//!  tls.rs      the authority and what it signs; reading PEM
+//!  serving.rs  what a server shows and believes, replaced while it runs
+//!  names.rs    which certificate a client is shown
+//!  client.rs   client certificates: whether they are believed, and whose they are
+//!  suites.rs   versions and cipher suites by their names in flags
+//!  inspect.rs  what a certificate says about itself
+//! ```
+
+mod client;
+mod inspect;
+mod names;
+mod serving;
+mod suites;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,16 +24,18 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
 };
-use rustls::pki_types::CertificateDer;
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 
-use sha2::{Digest, Sha256};
+use crate::auth::MASTERS;
 
-use crate::auth::{MASTERS, User};
-
-/// Which of their credentials somebody has shown.
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+pub(crate) use client::{ClientCertificate, Verdict};
+pub use client::{ClientTrust, user_of};
+pub use inspect::Inspected;
+pub use names::{ByName, NamedCertificate};
+pub use serving::{Presence, ServerTls};
+pub use suites::{MinVersion, Protocol, SuiteError};
 
 /// A certificate and its key, both as PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,10 +53,14 @@ pub struct Authority(Identity);
 pub enum TlsError {
     #[error("cannot make a certificate")]
     Certificate(#[from] rcgen::Error),
-    #[error("cannot read the PEM of a certificate or key")]
-    Pem(#[source] std::io::Error),
+    #[error("cannot read the PEM of a certificate or key: {0}")]
+    Pem(rustls::pki_types::pem::Error),
     #[error("there is no private key in the PEM")]
     NoKey,
+    #[error("there is no certificate in the PEM")]
+    NoCertificate,
+    #[error("the private key does not match the certificate")]
+    Mismatch,
     #[error("cannot use the certificate")]
     Rustls(#[from] rustls::Error),
     #[error("cannot verify client certificates")]
@@ -54,28 +71,40 @@ const AUTHORITY_YEARS: i32 = 10;
 const CERTIFICATE_YEARS: i32 = 1;
 
 /// The names by which programs in the cluster know the server.
-pub const SERVER_NAMES: [&str; 5] = [
+pub const SERVER_NAMES: [&str; 6] = [
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
     "localhost",
+    LOOPBACK_NAME,
 ];
+
+/// The name by which a client asks for the server's own certificate, whatever others it shows.
+pub const LOOPBACK_NAME: &str = "apiserver-loopback-client";
 
 impl Authority {
     /// A new authority.
     pub fn generate(now: Timestamp) -> Result<Self, TlsError> {
         let key = KeyPair::generate()?;
-        let mut params = params("setpoint-ca", &[], now, AUTHORITY_YEARS);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        let certificate = params.self_signed(&key)?.pem();
+        let certificate = authority_params("setpoint-ca", now).self_signed(&key)?.pem();
         Ok(Self(Identity { certificate, key: key.serialize_pem() }))
+    }
+
+    /// A new authority in the place of this one, and its certificate as signed by this one (PEM): who believes only
+    /// the old authority believes, with that, what the new one signs.
+    pub fn renewed(&self, now: Timestamp) -> Result<(Self, String), TlsError> {
+        let key = KeyPair::generate()?;
+        // Another name, so that nobody takes one for the other.
+        let params = authority_params(&format!("setpoint-ca@{}", now.as_second()), now);
+        let certificate = params.self_signed(&key)?.pem();
+        let cross_signed = params.signed_by(&key, &self.issuer()?)?.pem();
+        Ok((Self(Identity { certificate, key: key.serialize_pem() }), cross_signed))
     }
 
     /// An authority that was kept.
     pub fn from_pem(identity: Identity) -> Result<Self, TlsError> {
+        certified(&identity.certificate, &identity.key)?;
         let authority = Self(identity);
         authority.issuer()?;
         Ok(authority)
@@ -129,6 +158,14 @@ impl Authority {
     }
 }
 
+fn authority_params(name: &str, now: Timestamp) -> CertificateParams {
+    let mut params = params(name, &[], now, AUTHORITY_YEARS);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params
+}
+
 fn params(name: &str, organizations: &[&str], now: Timestamp, years: i32) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -149,33 +186,29 @@ fn params(name: &str, organizations: &[&str], now: Timestamp, years: i32) -> Cer
     params
 }
 
-/// How a server presents itself, and whose certificates it believes.
-#[derive(Clone)]
-pub struct ServerTls(pub(crate) Arc<ServerConfig>);
-
-impl ServerTls {
-    /// Clients may present a certificate of the authority; they need not.
-    pub fn new(server: &Identity, authority: &Authority) -> Result<Self, TlsError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(&authority.0.certificate)? {
-            roots.add(certificate)?;
+/// A certificate, with what follows it up to an authority, and its key, from PEM.
+pub fn certified(certificate: &str, key: &str) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(certificate)?;
+    let key = match PrivateKeyDer::from_pem_slice(key.as_bytes()) {
+        Err(rustls::pki_types::pem::Error::NoItemsFound) => return Err(TlsError::NoKey),
+        key => key.map_err(TlsError::Pem)?,
+    };
+    let certified = CertifiedKey::new(chain, rustls::crypto::ring::sign::any_supported_type(&key)?);
+    match certified.keys_match() {
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
+            Err(TlsError::Mismatch)
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()?;
-        let key = rustls_pemfile::private_key(&mut server.key.as_bytes()).map_err(TlsError::Pem)?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(certificates(&server.certificate)?, key.ok_or(TlsError::NoKey)?)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        // A key that cannot show its public half is taken at its word.
+        Err(rustls::Error::InconsistentKeys(_)) | Ok(()) => Ok(certified),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    rustls_pemfile::certs(&mut pem.as_bytes()).collect::<Result<_, _>>().map_err(TlsError::Pem)
+/// The certificates of a PEM file, of which there is at least one.
+pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(TlsError::Pem)?;
+    if found.is_empty() { Err(TlsError::NoCertificate) } else { Ok(found) }
 }
 
 /// What is wrong with authorities that somebody is to be believed by, as base64 of PEM. None may be given.
@@ -184,7 +217,7 @@ pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
     if pem.is_empty() {
         return None;
     }
-    let blocks: Vec<_> = rustls_pemfile::certs(&mut pem.as_slice()).filter_map(Result::ok).collect();
+    let blocks: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
     let problems: Vec<_> = blocks
         .iter()
         .filter_map(|block| x509_parser::parse_x509_certificate(block).err())
@@ -196,30 +229,6 @@ pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("unable to load root certificates: {why}"))
-}
-
-/// The user of a verified client certificate: its common name, the last if there are several, with its
-/// organizations for groups. One without a name, or with a uid that makes no sense, is nobody's.
-pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let subject = parsed.subject();
-    let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?.to_string();
-    let groups =
-        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
-    let mut user = User::authenticated(name, uid_of(subject)?, groups);
-    user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
-    Some(user)
-}
-
-/// The uid in a subject: none, or one that is not empty.
-fn uid_of(subject: &x509_parser::x509::X509Name<'_>) -> Option<String> {
-    const UID: &str = "1.3.6.1.4.1.57683.2";
-    let mut uids = subject.iter_attributes().filter(|one| one.attr_type().to_id_string() == UID);
-    match (uids.next(), uids.next()) {
-        (None, _) => Some(String::new()),
-        (Some(uid), None) => uid.as_str().ok().filter(|uid| !uid.is_empty()).map(Into::into),
-        _ => None,
-    }
 }
 
 impl std::fmt::Debug for Identity {
@@ -243,23 +252,6 @@ mod tests {
     }
 
     #[test]
-    fn a_client_certificate_names_its_user_and_groups() {
-        let authority = Authority::generate(now()).unwrap();
-        let admin = authority.admin_certificate(now()).unwrap();
-        let der = certificates(&admin.certificate).unwrap().remove(0);
-        let user = user_of(&der).unwrap();
-        assert_eq!(user.name, "kubernetes-admin");
-        assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
-    }
-
-    #[test]
-    fn a_client_certificate_without_a_name_is_nobodys() {
-        let authority = Authority::generate(now()).unwrap();
-        let nameless = authority.client_certificate("", &["system:masters"], now()).unwrap();
-        assert_eq!(user_of(&certificates(&nameless.certificate).unwrap().remove(0)), None);
-    }
-
-    #[test]
     fn an_authority_that_was_kept_signs_on() {
         let first = Authority::generate(now()).unwrap();
         let kept = Authority::from_pem(first.identity().clone()).unwrap();
@@ -276,5 +268,16 @@ mod tests {
     fn garbage_is_no_authority() {
         let garbage = Identity { certificate: "x".into(), key: "y".into() };
         assert!(Authority::from_pem(garbage).is_err());
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_noticed() {
+        let (one, other) = (Authority::generate(now()).unwrap(), Authority::generate(now()).unwrap());
+        let certificate = one.identity().certificate.clone();
+        let mixed = Identity { certificate, key: other.identity().key.clone() };
+        assert!(matches!(Authority::from_pem(mixed), Err(TlsError::Mismatch)));
+        let empty = certified("", &one.identity().key);
+        assert!(matches!(empty, Err(TlsError::NoCertificate)));
+        assert!(matches!(certified(&one.identity().certificate, ""), Err(TlsError::NoKey)));
     }
 }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
+use setpoint_apiserver::tls::{
+    Authority, ClientTrust, Identity, NamedCertificate, Presence, ServerTls, certified,
+};
 use setpoint_apiserver::{ApiServer, Authenticator, Config};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
@@ -24,6 +27,7 @@ struct Serving {
     address: SocketAddr,
     authority: Authority,
     admin: Identity,
+    tls: ServerTls,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -41,22 +45,32 @@ async fn serve() -> Serving {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let task = tokio::spawn(server.serve(listener, tls, stop.clone()));
-    Serving { address, authority, admin, stop, task }
+    let task = tokio::spawn(server.serve(listener, tls.clone(), stop.clone()));
+    Serving { address, authority, admin, tls, stop, task }
 }
 
 fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
-    rustls_pemfile::certs(&mut pem.as_bytes()).map(Result::unwrap).collect()
+    CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect()
 }
 
 fn key(pem: &str) -> PrivateKeyDer<'static> {
-    rustls_pemfile::private_key(&mut pem.as_bytes()).unwrap().unwrap()
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
 impl Serving {
     async fn connect(&self, identity: Option<&Identity>) -> TlsStream<TcpStream> {
+        self.connect_believing(&self.authority, "kubernetes.default.svc", identity).await
+    }
+
+    /// Connects as a client that believes this authority and asks for this name.
+    async fn connect_believing(
+        &self,
+        authority: &Authority,
+        name: &'static str,
+        identity: Option<&Identity>,
+    ) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
-        roots.add(certificates(&self.authority.identity().certificate).remove(0)).unwrap();
+        roots.add(certificates(&authority.identity().certificate).remove(0)).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
@@ -67,7 +81,7 @@ impl Serving {
             None => builder.with_no_client_auth(),
         };
         let stream = TcpStream::connect(self.address).await.unwrap();
-        let name = ServerName::try_from("kubernetes.default.svc").unwrap();
+        let name = ServerName::try_from(name).unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 
@@ -97,6 +111,74 @@ async fn certificates_and_tokens_say_who_is_asking() {
     assert!(wrong.starts_with("HTTP/1.1 401") && wrong.contains("Unauthorized"), "{wrong}");
     let stranger = serving.ask(None, list, b"").await;
     assert!(stranger.starts_with("HTTP/1.1 403") && stranger.contains("system:anonymous"), "{stranger}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_believed_needs_another_credential_beside_it() {
+    let serving = serve().await;
+    let now = Clock::system().now();
+    let list = "GET /api/v1/namespaces HTTP/1.1";
+    let other = Authority::generate(now).unwrap().admin_certificate(now).unwrap();
+    let long_ago = now - jiff::SignedDuration::from_hours(24 * 800);
+    let expired = serving.authority.admin_certificate(long_ago).unwrap();
+    let server = serving.authority.server_certificate(&[], now).unwrap();
+    for (identity, why) in [(&other, "its authority"), (&expired, "its time"), (&server, "its purpose")] {
+        let refused = serving.ask(Some(identity), list, b"").await;
+        assert!(refused.starts_with("HTTP/1.1 401"), "{why}: {refused}");
+        let bob = serving.ask(Some(identity), &format!("{list}\r\nauthorization: Bearer secret"), b"").await;
+        assert!(bob.starts_with("HTTP/1.1 200"), "{why}: {bob}");
+    }
+}
+
+/// Sends a request on a connection that stays open, and returns the first line of the answer.
+async fn first_line(stream: &mut TlsStream<TcpStream>) -> String {
+    stream.write_all(b"GET /api/v1/namespaces/default HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 1 << 16];
+    let count = stream.read(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer[..count]).lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn certificates_and_authorities_are_replaced_while_connections_are_open() {
+    let serving = serve().await;
+    let now = Clock::system().now();
+    let mut open = serving.connect(Some(&serving.admin)).await;
+    assert_eq!(first_line(&mut open).await, "HTTP/1.1 200 OK");
+    let other = Authority::generate(now).unwrap();
+    let of = |authority: &Authority| {
+        let made = authority.server_certificate(&[], now).unwrap();
+        Arc::new(certified(&made.certificate, &made.key).unwrap())
+    };
+    let named = NamedCertificate { certificate: of(&serving.authority), names: vec!["localhost".into()] };
+    let clients = ClientTrust::new(&[&other.identity().certificate]).unwrap();
+    serving.tls.replace(&Presence { certificate: of(&other), named: vec![named], clients }).unwrap();
+    assert_eq!(first_line(&mut open).await, "HTTP/1.1 401 Unauthorized", "its authority is believed no more");
+    let admin = other.admin_certificate(now).unwrap();
+    let mut new = serving.connect_believing(&other, "kubernetes.default.svc", Some(&admin)).await;
+    assert_eq!(first_line(&mut new).await, "HTTP/1.1 200 OK");
+    let mut by_name = serving.connect_believing(&serving.authority, "localhost", Some(&admin)).await;
+    assert_eq!(first_line(&mut by_name).await, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn a_renewed_authority_is_believed_by_those_who_know_the_old_one() {
+    let serving = serve().await;
+    let now = Clock::system().now();
+    let (new, cross_signed) = serving.authority.renewed(now).unwrap();
+    let mut made = new.server_certificate(&[], now).unwrap();
+    made.certificate += &cross_signed;
+    let certificate = Arc::new(certified(&made.certificate, &made.key).unwrap());
+    let both = [new.identity().certificate.as_str(), &serving.authority.identity().certificate];
+    let clients = ClientTrust::new(&both).unwrap();
+    serving.tls.replace(&Presence { certificate, named: Vec::new(), clients }).unwrap();
+    let admin = new.admin_certificate(now).unwrap();
+    for authority in [&serving.authority, &new] {
+        for identity in [&serving.admin, &admin] {
+            let mut stream =
+                serving.connect_believing(authority, "kubernetes.default.svc", Some(identity)).await;
+            assert_eq!(first_line(&mut stream).await, "HTTP/1.1 200 OK");
+        }
+    }
 }
 
 #[tokio::test]

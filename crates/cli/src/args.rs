@@ -7,6 +7,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::apiserver_flags::serving::ServingFlags;
+use crate::certs::Certs;
 use crate::controller_manager::connection::Connection;
 use crate::controller_manager::controller_flags::ControllerFlags;
 use crate::controller_manager::leading::Leading;
@@ -37,6 +39,9 @@ pub(crate) enum Command {
     /// Let simulated nodes fail and recover.
     #[command(subcommand)]
     Node(Node),
+    /// List the certificates of a data directory, or make them anew.
+    #[command(subcommand)]
+    Certs(Certs),
     /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
 }
@@ -82,6 +87,8 @@ pub(crate) struct Up {
     /// are given without it.
     #[arg(long, value_name = "CIDR", value_parser = address_pool)]
     pub(crate) load_balancer_range: Option<AddressPool>,
+    #[command(flatten)]
+    pub(crate) serving: ServingFlags,
     #[command(flatten)]
     pub(crate) network: Network,
     /// Leave pods unscheduled.

@@ -144,13 +144,13 @@ async fn build(
     entry: &Entry,
     options: &Options,
 ) -> anyhow::Result<Vec<Box<dyn Runnable>>> {
-    let mut context = manager.context().clone();
-    if let (Some(accounts), Some(account)) = (accounts, entry.account()) {
-        let kube = accounts.client(account).await?;
-        let own = client(arguments, kube, config, &context.runtime.clock, &context.metrics);
-        context.client = own.with_fence(manager.fence());
-    }
-    Ok(entry.parts(&context, options))
+    let context = manager.context();
+    let (Some(accounts), Some(account)) = (accounts, entry.account()) else {
+        return Ok(entry.parts(context, options));
+    };
+    let kube = accounts.client(account).await?;
+    let own = client(arguments, kube, config, &context.runtime.clock, &context.metrics);
+    Ok(entry.parts(&context.acting_as(own), options))
 }
 
 async fn serve(

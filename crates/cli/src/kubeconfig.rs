@@ -12,6 +12,8 @@ pub(crate) struct Access<'a> {
     pub(crate) certificate_authority: &'a str,
     pub(crate) client_certificate: &'a str,
     pub(crate) client_key: &'a str,
+    /// The name that the server's certificate is asked for, if it is not that of the server's address.
+    pub(crate) server_name: Option<&'a str>,
 }
 
 /// Writes the kubeconfig; it holds a key.
@@ -21,7 +23,7 @@ pub(crate) fn write(path: &Path, access: &Access<'_>) -> anyhow::Result<()> {
 
 /// JSON is YAML, and kubectl reads either.
 fn render(access: &Access<'_>) -> String {
-    let config = json!({
+    let mut config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "setpoint",
@@ -35,6 +37,9 @@ fn render(access: &Access<'_>) -> String {
         }}],
         "contexts": [{"name": "setpoint", "context": {"cluster": "setpoint", "user": "setpoint-admin"}}],
     });
+    if let Some(name) = access.server_name {
+        config["clusters"][0]["cluster"]["tls-server-name"] = name.into();
+    }
     format!("{config:#}\n")
 }
 

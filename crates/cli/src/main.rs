@@ -1,6 +1,8 @@
 //! The binary `setpoint`: arguments → configuration → run.
 
+mod apiserver_flags;
 mod args;
+mod certs;
 mod controller_manager;
 mod kubeconfig;
 mod logging;
@@ -61,6 +63,7 @@ async fn carry_out(command: Command) -> anyhow::Result<()> {
         Command::ControllerManager(options) => controller_manager::run(*options).await,
         Command::New(options) => new::run(&options),
         Command::Node(command) => node::run(command).await,
+        Command::Certs(command) => certs::run(command),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
             Ok(())

@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
+use setpoint_apiserver::services::first_address;
+use setpoint_apiserver::tls::LOOPBACK_NAME;
 use setpoint_apiserver::{Authenticator, Config, Metrics, admission};
 use setpoint_cluster::{Cluster, Parts};
 use setpoint_controllers::{Options, VolumeBinderSettings};
@@ -17,21 +19,23 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
-use crate::pki::Credentials;
+use crate::pki::{Credentials, Directory, Served};
 use crate::process;
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
-    let admission =
-        admission::plugins(&arguments.enable_admission_plugins, &arguments.disable_admission_plugins)?;
+    let admission = admission_plugins(&arguments)?;
     let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
     let server = format!("https://{}", listener.local_addr()?);
     let store = store(&arguments, &runtime)?;
-    let credentials = credentials(&arguments, &runtime.clock)?;
+    let pki = Directory::new((!arguments.in_memory).then(|| arguments.data_dir.join("pki")));
+    let credentials =
+        Credentials::prepare(&pki, &runtime.clock).context("cannot prepare the certificates")?;
+    let served = served(&arguments, &pki, &credentials, &runtime.clock)?;
 
     let figures = Figures::default();
     let config = Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles();
@@ -62,7 +66,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         make_default_storage_class(&cluster.client()).await?;
     }
     let stop = stop_signal()?;
-    write_kubeconfig(&arguments.kubeconfig, &server, &credentials)?;
+    write_kubeconfig(&arguments, &server, &credentials)?;
     announce(&arguments, &server, &parts);
 
     // Controllers drain against an API server that still answers; watches and connections end after them.
@@ -73,11 +77,21 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         manager.run(stop).await;
         drained.cancel();
     };
-    let serving = cluster.api().clone().serve(listener, credentials.server, drained.clone());
+    let serving = cluster.api().clone().serve(listener, served.tls().clone(), drained.clone());
     let maintaining = cluster.api().maintain(drained.clone());
-    tokio::join!(managing, serving, maintaining);
+    tokio::join!(managing, serving, maintaining, served.follow(drained.clone()));
     store.close().await;
     Ok(())
+}
+
+/// NodeRestriction is on unless it is disabled: the nodes here speak as themselves.
+fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::Plugin>>> {
+    let (mut enable, disable) =
+        (arguments.enable_admission_plugins.clone(), &arguments.disable_admission_plugins);
+    if !disable.iter().any(|name| name == admission::NODE_RESTRICTION) {
+        enable.push(admission::NODE_RESTRICTION.to_owned());
+    }
+    Ok(admission::plugins(&enable, disable)?)
 }
 
 /// The class of claims that name none; one that is there already stays as it is.
@@ -116,7 +130,7 @@ fn figures_of(figures: &Figures) -> Metrics {
 fn options(arguments: &Up, credentials: &Credentials) -> anyhow::Result<Options> {
     let mut options = Options {
         gates: arguments.controllers.feature_gates.clone(),
-        root_ca: Some(credentials.authority_certificate().to_owned()),
+        root_ca: Some(credentials.bundle()),
         token_signer: Some(credentials.token_signer.clone()),
         // One machine plays all nodes: a path on it is as good as any storage.
         volume_binder: VolumeBinderSettings { host_path_provisioner: true, ..Default::default() },
@@ -177,20 +191,35 @@ fn store(arguments: &Up, runtime: &Runtime) -> anyhow::Result<Arc<dyn Store>> {
     Ok(Arc::new(opened.with_context(|| format!("cannot open the data directory {}", directory.display()))?))
 }
 
-fn credentials(arguments: &Up, clock: &Clock) -> anyhow::Result<Credentials> {
-    let directory = (!arguments.in_memory).then(|| arguments.data_dir.join("pki"));
-    Credentials::prepare(directory.as_deref(), &[arguments.bind_address], clock)
+/// What the server shows and believes.
+fn served(
+    arguments: &Up,
+    pki: &Directory,
+    credentials: &Credentials,
+    clock: &Clock,
+) -> anyhow::Result<Served> {
+    let service = first_address(&arguments.service_cluster_ip_range);
+    let mut addresses: Vec<IpAddr> =
+        [Some(arguments.bind_address), advertised(arguments.bind_address), service]
+            .into_iter()
+            .flatten()
+            .collect();
+    addresses.retain(|address| !address.is_unspecified());
+    let reads_uid = arguments.controllers.feature_gates.on("AllowParsingUserUIDFromCertAuth");
+    let files = arguments.serving.files(pki, addresses, reads_uid)?;
+    Served::start(files, arguments.serving.protocol()?, credentials.authority(), clock)
         .context("cannot prepare the certificates")
 }
 
-fn write_kubeconfig(path: &Path, server: &str, credentials: &Credentials) -> anyhow::Result<()> {
+fn write_kubeconfig(arguments: &Up, server: &str, credentials: &Credentials) -> anyhow::Result<()> {
     let access = kubeconfig::Access {
         server,
-        certificate_authority: credentials.authority_certificate(),
+        certificate_authority: &credentials.bundle(),
         client_certificate: &credentials.admin.certificate,
         client_key: &credentials.admin.key,
+        server_name: arguments.serving.shows_other_certificate().then_some(LOOPBACK_NAME),
     };
-    kubeconfig::write(path, &access)
+    kubeconfig::write(&arguments.kubeconfig, &access)
 }
 
 fn announce(arguments: &Up, server: &str, parts: &Parts) {

@@ -1,7 +1,9 @@
 //! A control plane: its API server, and a manager for everything that stands on it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use setpoint::informer::Requested;
 use setpoint::{Client, Context, Manager, Runnable, Runtime};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{ApiServer, Config, Features, StartError};
@@ -9,7 +11,8 @@ use setpoint_controllers::{Entry, FeatureGates, Options};
 use setpoint_node::FleetOptions;
 use setpoint_store::Store;
 
-use crate::{InProcessSource, in_process_client};
+use crate::readers::ReaderCheck;
+use crate::{Connect, Denials, InProcess, identity, in_process_client};
 
 /// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
@@ -34,6 +37,15 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Who the manager itself speaks as: its informers and its lease. One that runs nothing of this workspace is
+    /// somebody else's, with all rights.
+    fn manager(&self) -> User {
+        match self.controllers.is_empty() && !self.scheduler && self.nodes == 0 {
+            true => identity::admin(),
+            false => identity::manager(),
+        }
+    }
+
     fn scheduler_settings(&self) -> setpoint_scheduler::Settings {
         let gates = &self.controller_options.gates;
         setpoint_scheduler::Settings { device_taints: gates.on("DRADeviceTaints") }
@@ -48,6 +60,7 @@ const USUAL_ZONES: usize = 3;
 pub struct Cluster {
     api: ApiServer,
     runtime: Runtime,
+    denials: Denials,
 }
 
 impl Cluster {
@@ -58,7 +71,7 @@ impl Cluster {
 
     /// Starts an API server that is configured otherwise.
     pub async fn with_config(config: Config, runtime: Runtime) -> Result<Self, StartError> {
-        Ok(Self { api: ApiServer::start(config).await?, runtime })
+        Ok(Self { api: ApiServer::start(config).await?, runtime, denials: Denials::default() })
     }
 
     /// A server that serves what the features that are on are about.
@@ -79,46 +92,114 @@ impl Cluster {
         &self.runtime
     }
 
-    /// A client with all rights.
+    /// What parts of the control plane were refused for want of a right. There should be nothing.
+    pub fn denials(&self) -> &Denials {
+        &self.denials
+    }
+
+    /// A client with all rights: for people and tests, not for parts of the control plane.
     pub fn client(&self) -> Client {
-        Client::new(in_process_client(&self.api, User::system("system:admin")))
+        Client::new(in_process_client(&self.api, identity::admin()))
+    }
+
+    /// How parts of the control plane reach the API server.
+    pub fn connection(&self) -> InProcess {
+        InProcess::new(self.api.clone(), self.denials.clone())
     }
 
     /// A manager of these parts on the in-process transport. Run it; dropping its run is a crash.
     pub fn manager(&self, parts: &Parts) -> Manager {
-        let source = Arc::new(InProcessSource::new(self.api.clone()));
-        self.manager_on(self.client(), source, parts)
+        self.manager_on(&self.connection(), parts)
     }
 
-    /// The same on another client or source: a fault layer around the in-process ones.
-    pub fn manager_on(
-        &self,
-        client: Client,
-        source: Arc<dyn setpoint::source::Source>,
-        parts: &Parts,
-    ) -> Manager {
-        let mut manager = Manager::new(client, source, self.runtime.clone());
-        let context = manager.context().clone();
-        let controllers =
-            parts.controllers.iter().flat_map(|entry| entry.parts(&context, &parts.controller_options));
-        let mut runnables: Vec<_> = controllers.collect();
+    /// The same on another connection: a fault layer around the in-process one.
+    pub fn manager_on(&self, connection: &dyn Connect, parts: &Parts) -> Manager {
+        let user = parts.manager();
+        let client = Client::new(connection.client(&user));
+        let mut manager = Manager::new(client, connection.source(&user), self.runtime.clone());
+        let mut assembly = Assembly::new(connection, manager.context());
+        assembly.controllers(parts);
         if parts.scheduler {
-            runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
+            assembly.scheduler(parts);
         }
         if parts.nodes > 0 {
-            let zones = if parts.zones == 0 { USUAL_ZONES } else { parts.zones };
-            let fleet = FleetOptions {
-                nodes: parts.nodes,
-                zones,
-                talkative: parts.talkative_nodes,
-                workers: NODE_WORKERS,
-            };
-            runnables.extend(setpoint_node::runnables(&context, fleet));
+            assembly.nodes(parts);
         }
-        runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
+        assembly.own(parts);
+        let Assembly { runnables, readers, .. } = assembly;
         for runnable in runnables {
             manager.add(runnable);
         }
+        if !readers.is_empty() {
+            let (api, denials) = (self.api.clone(), self.denials.clone());
+            manager.add(ReaderCheck { api, denials, readers });
+        }
         manager
+    }
+}
+
+/// The parts of a manager as they come together.
+struct Assembly<'a> {
+    connection: &'a dyn Connect,
+    context: &'a Context,
+    runnables: Vec<Box<dyn Runnable>>,
+    /// Who else reads from the manager's caches, and what.
+    readers: Vec<(User, Requested)>,
+}
+
+impl<'a> Assembly<'a> {
+    fn new(connection: &'a dyn Connect, context: &'a Context) -> Self {
+        Self { connection, context, runnables: Vec::new(), readers: Vec::new() }
+    }
+
+    /// The context of a part that speaks as `user`.
+    fn speaking_as(&self, user: &User) -> Context {
+        self.context.acting_as(Client::new(self.connection.client(user)))
+    }
+
+    /// The same for a part whose reads from the shared caches are checked against its own rights.
+    fn reading_as(&mut self, user: User) -> Context {
+        let (mut context, requested) = (self.speaking_as(&user), Requested::default());
+        context.informers = context.informers.noting(&requested);
+        self.readers.push((user, requested));
+        context
+    }
+
+    fn controllers(&mut self, parts: &Parts) {
+        let mut contexts: BTreeMap<Option<&str>, Context> = BTreeMap::new();
+        for entry in &parts.controllers {
+            // Controllers of one account share its client.
+            let context = contexts
+                .entry(entry.account())
+                .or_insert_with(|| self.speaking_as(&identity::controller(entry)))
+                .clone();
+            self.runnables.extend(entry.parts(&context, &parts.controller_options));
+        }
+    }
+
+    fn scheduler(&mut self, parts: &Parts) {
+        let context = self.reading_as(identity::scheduler());
+        self.runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
+    }
+
+    fn nodes(&mut self, parts: &Parts) {
+        let fleet = FleetOptions {
+            nodes: parts.nodes,
+            zones: if parts.zones == 0 { USUAL_ZONES } else { parts.zones },
+            talkative: parts.talkative_nodes,
+            workers: NODE_WORKERS,
+        };
+        let context = self.reading_as(identity::node_simulator());
+        let of_node = |name: &str| self.speaking_as(&identity::node(name));
+        self.runnables.extend(setpoint_node::runnables(&context, of_node, fleet));
+    }
+
+    /// The controllers of others act with all rights: what they need is for their own tests to say.
+    fn own(&mut self, parts: &Parts) {
+        if parts.own.is_empty() {
+            return;
+        }
+        let context = self.speaking_as(&identity::admin());
+        self.runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
     }
 }

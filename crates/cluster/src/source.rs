@@ -11,22 +11,41 @@ use setpoint::client::Cause;
 use setpoint::object::DecodeError;
 use setpoint::source::{Listed, Parts, Selection, Source, WatchItem};
 use setpoint::{ClientError, Kind, Metadata, Object, OwnerRef};
+use setpoint_apiserver::auth::User;
 use setpoint_apiserver::facts::Facts;
 use setpoint_apiserver::registry::Gvr;
 use setpoint_apiserver::status::Status;
 use setpoint_apiserver::{ApiServer, ChangeKind, RecordWatch};
 use setpoint_store::{Record, Revision};
 
+use crate::Denials;
+
 /// Lists and watches by calling the API server. Objects share the bytes of its store, and an object that
 /// several informers hold is one: what each of them decodes of it, all have.
 #[derive(Clone)]
 pub struct InProcessSource {
     api: ApiServer,
+    user: User,
+    denials: Option<Denials>,
 }
 
 impl InProcessSource {
-    pub fn new(api: ApiServer) -> Self {
-        Self { api }
+    /// Reads as `user`.
+    pub fn new(api: ApiServer, user: User) -> Self {
+        Self { api, user, denials: None }
+    }
+
+    /// Notes what it is refused.
+    pub(crate) fn noting(self, denials: &Denials) -> Self {
+        Self { denials: Some(denials.clone()), ..self }
+    }
+
+    async fn authorize(&self, verb: &str, kind: &Kind, selection: &Selection) -> Result<(), Status> {
+        let allowed = self.api.may_read(&self.user, verb, &gvr(kind), &choice(selection)).await;
+        if let (Err(_), Some(denials)) = (&allowed, &self.denials) {
+            denials.note(&self.user, &format!("{verb} {kind} ({selection})"));
+        }
+        allowed
     }
 
     async fn records(
@@ -34,6 +53,7 @@ impl InProcessSource {
         kind: &Kind,
         selection: &Selection,
     ) -> Result<(Vec<Arc<Record>>, Revision), Status> {
+        self.authorize("list", kind, selection).await?;
         self.api.list_records(&gvr(kind), &choice(selection)).await
     }
 
@@ -94,6 +114,7 @@ impl Source for InProcessSource {
         resource_version: &'a str,
     ) -> BoxFuture<'a, Result<BoxStream<'static, Result<WatchItem, ClientError>>, ClientError>> {
         async move {
+            self.authorize("watch", kind, selection).await.map_err(client_error)?;
             let from = resource_version.parse().unwrap_or(0);
             let watch = self.api.watch_records(&gvr(kind), &choice(selection), from).await;
             Ok(items(watch.map_err(client_error)?).boxed())

@@ -14,6 +14,8 @@ const ACCOUNTS: &[(&str, &str)] = &[
     ("endpointslice-mirroring-controller", "endpointslicemirroring-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
+    // Of this project's own: so are its account and role.
+    ("ingress-controller", "setpoint-ingress-controller"),
     (
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "kube-apiserver-serving-clustertrustbundle-publisher",
@@ -39,14 +41,13 @@ const ACCOUNTS: &[(&str, &str)] = &[
     ("token-cleaner-controller", "token-cleaner"),
 ];
 
-/// Controllers that act in the name of the whole manager: the one that makes the others' tokens, and one that
-/// kube-controller-manager does not have.
-const OF_THE_MANAGER: &[&str] = &["serviceaccount-token-controller", "ingress-controller"];
+/// The controller that acts in the name of the whole manager, as in v1.34: it makes the others' tokens.
+const OF_THE_MANAGER: &str = "serviceaccount-token-controller";
 
 impl Entry {
     /// The name of its service account; `None` if it acts in the name of the whole manager.
     pub fn account(&self) -> Option<&'static str> {
-        if OF_THE_MANAGER.contains(&self.name) {
+        if self.name == OF_THE_MANAGER {
             return None;
         }
         let other = ACCOUNTS.iter().find(|(name, _)| *name == self.name).map(|(_, account)| *account);

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use setpoint::client::{Delete, Part, Patch};
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Event, EventType, Key, Kind, Lister, Outcome, Queue,
-    ReconcileError, Reconciler, Recorder, Runnable,
+    Cached, Clock, Context, Controller, Event, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
 };
 use setpoint_placement::Amount;
 use tokio_util::sync::CancellationToken;
@@ -45,9 +45,14 @@ const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(122);
 /// A pod that does not get what it asks for asks again after so long.
 const RESIZE_AGAIN: Duration = Duration::from_secs(10);
 
-/// What a manager runs to simulate nodes: the heartbeats and the pods' agent.
-pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnable>> {
-    let fleet = Fleet::new(context.client.clone(), context.runtime.clone(), options);
+/// What a manager runs to simulate nodes: the heartbeats and the pods' agent. They read from the informers of
+/// `context`; what a node does is done in the context `of_node` makes for its name.
+pub fn runnables(
+    context: &Context,
+    of_node: impl Fn(&str) -> Context,
+    options: FleetOptions,
+) -> Vec<Box<dyn Runnable>> {
+    let fleet = Fleet::new(context.runtime.clone(), of_node, options);
     let addresses = Arc::new(Mutex::new(Addresses::default()));
     let queue = Queue::new("node", &context.runtime);
     let pods = context.informers.of::<PodView>();
@@ -55,9 +60,7 @@ pub fn runnables(context: &Context, options: FleetOptions) -> Vec<Box<dyn Runnab
     let nodes = context.informers.of::<NodeView>();
     nodes.add_handler(on_node(queue.clone(), fleet.outages().clone(), pods.lister()));
     let agent = Agent {
-        client: context.client.clone(),
         clock: context.runtime.clock.clone(),
-        recorder: context.recorder("kubelet"),
         pods: pods.lister(),
         nodes: nodes.lister(),
         fleet: fleet.clone(),
@@ -107,9 +110,7 @@ impl Runnable for Heartbeats {
 }
 
 struct Agent {
-    client: Client,
     clock: Clock,
-    recorder: Recorder,
     pods: Lister<PodView>,
     nodes: Lister<NodeView>,
     fleet: Fleet,
@@ -138,7 +139,7 @@ impl Reconciler for Agent {
         if let Some(rejection) = self.rejection(&pod)? {
             return self.reject(&pod, &rejection, node).await;
         }
-        let lacking = self.obstacle(&pod).await?;
+        let lacking = self.obstacle(&pod, node).await?;
         let obstacle = lacking.as_ref().map(|(obstacle, _)| obstacle);
         let resize = self.resize(&pod)?;
         let is_refused = matches!(resize, Some((Resize::Refused(_), _)));
@@ -152,16 +153,15 @@ impl Reconciler for Agent {
             Step::Write(next) => {
                 for complaint in lacking.iter().flat_map(|(_, complaints)| complaints) {
                     let (reason, message) = complaint;
-                    self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, &**message);
+                    self.event(&pod, node, EventType::Warning, reason, &**message);
                 }
                 if let Some((Resize::Made { .. }, sizes)) = &resize {
-                    let (normal, story) = (EventType::Normal, sizes.story());
-                    self.recorder.event(&pod_kind(), pod.object(), normal, "ResizeCompleted", story);
+                    self.event(&pod, node, EventType::Normal, "ResizeCompleted", sizes.story());
                 }
-                self.tell(&pod, &next);
+                self.tell(&pod, &next, node);
                 self.write(&pod, &next, node).await
             }
-            Step::Remove => self.remove(key, &pod.meta().uid).await,
+            Step::Remove => self.remove(key, &pod.meta().uid, node).await,
         }
     }
 }
@@ -228,7 +228,7 @@ impl Agent {
         node: usize,
     ) -> Result<Outcome, ReconcileError> {
         let Rejection { reason, message } = rejection;
-        self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, reason, &**message);
+        self.event(pod, node, EventType::Warning, reason, &**message);
         let now = rejected(reason, &format!("Pod was rejected: {message}"));
         self.write(pod, &now, node).await
     }
@@ -239,9 +239,9 @@ impl Agent {
         message: &str,
         node: usize,
     ) -> Result<Outcome, ReconcileError> {
-        self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, EVICTED, message);
+        self.event(pod, node, EventType::Warning, EVICTED, message);
         let now = ended(pod, Some((EVICTED, message)), self.clock.now());
-        self.tell(pod, &now);
+        self.tell(pod, &now, node);
         self.write(pod, &now, node).await
     }
 
@@ -249,6 +249,7 @@ impl Agent {
     async fn obstacle(
         &self,
         pod: &Cached<PodView>,
+        node: usize,
     ) -> Result<Option<(Obstacle, Vec<Complaint>)>, ReconcileError> {
         let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
         let has_begun = |status: &crate::view::ContainerStatus| {
@@ -268,7 +269,7 @@ impl Agent {
             config = pod.object().decode::<sub_path::Pod>()?.complaints(fields);
         }
         for source in &sources {
-            let Some(complaint) = self.complaint(pod, source).await? else { continue };
+            let Some(complaint) = self.complaint(pod, source, node).await? else { continue };
             match &source.needed_by {
                 NeededBy::Volume(_) => volumes.push(("FailedMount", complaint)),
                 NeededBy::Container(name) => config.push((name.clone(), complaint)),
@@ -287,9 +288,10 @@ impl Agent {
         &self,
         pod: &Cached<PodView>,
         source: &Source,
+        node: usize,
     ) -> Result<Option<String>, ReconcileError> {
         let (kind, key) = (source_kind(source.kind), pod.key().sibling(&*source.name));
-        let found = match self.client.get(&kind, &key).await {
+        let found = match self.fleet.kubelet(node).client.get(&kind, &key).await {
             Err(error) if error.is_not_found() => None,
             read => Some(read.attempting(format!("read {key} for pod {}", pod.key()))?.decode::<Found>()?),
         };
@@ -297,13 +299,26 @@ impl Agent {
     }
 
     /// Tells what has become of the containers, the more important things in any case.
-    fn tell(&self, pod: &Cached<PodView>, next: &PodNow) {
+    fn tell(&self, pod: &Cached<PodView>, next: &PodNow, node: usize) {
         for Told { event_type, reason, message } in told(pod, next) {
             let has_room = |chatter: &Mutex<Chatter>| chatter.lock().has_room(self.clock.instant());
             if event_type == EventType::Warning || self.chatter.as_ref().is_some_and(has_room) {
-                self.recorder.event(&pod_kind(), pod.object(), event_type, reason, message);
+                self.event(pod, node, event_type, reason, message);
             }
         }
+    }
+
+    /// Records an event of the node about one of its pods.
+    fn event(
+        &self,
+        pod: &Cached<PodView>,
+        node: usize,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let recorder = &self.fleet.kubelet(node).recorder;
+        recorder.event(&pod_kind(), pod.object(), event_type, reason, message);
     }
 
     /// Writes how a pod stands; the change it makes brings the pod back into the queue.
@@ -326,7 +341,7 @@ impl Agent {
         let place = Place { host_ip: &host_ip, pod_ips: &pod_ips };
         let patch = status_patch(pod, next, &place, self.clock.now());
         let (key, patch) = (pod.key(), Patch::Strategic(patch.to_string().into()));
-        match self.client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
+        match self.fleet.kubelet(node).client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Settled),
             // Somebody has written to the pod: what it now is is looked at in a moment.
             Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
@@ -336,9 +351,9 @@ impl Agent {
         }
     }
 
-    async fn remove(&self, key: &Key, uid: &str) -> Result<Outcome, ReconcileError> {
+    async fn remove(&self, key: &Key, uid: &str, node: usize) -> Result<Outcome, ReconcileError> {
         let delete = Delete { uid: Some(uid.into()), grace_period_seconds: Some(0), ..Delete::default() };
-        match self.client.delete(&pod_kind(), key, &delete).await {
+        match self.fleet.kubelet(node).client.delete(&pod_kind(), key, &delete).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Settled),
             Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
             removed => removed.attempting(format!("remove pod {key}")).map(|()| Outcome::Settled),

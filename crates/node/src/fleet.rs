@@ -3,12 +3,13 @@
 //! One task renews the leases of all nodes, spread evenly over the renewal period, so that a thousand
 //! nodes are a hundred small writes a second and never a burst.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
-use setpoint::{Client, ClientError, Key, Kind, Object, Runtime};
+use setpoint::{Client, ClientError, Context, Key, Kind, Object, Recorder, Runtime};
 
 use crate::agent::FleetOptions;
 use crate::outage::Outages;
@@ -29,17 +30,35 @@ pub(crate) const SIMULATED: &str = "node.setpoint.dev/simulated";
 /// The nodes of this process.
 #[derive(Clone)]
 pub(crate) struct Fleet {
-    client: Client,
     runtime: Runtime,
-    names: Vec<String>,
+    kubelets: Arc<[Kubelet]>,
     zones: usize,
     outages: Outages,
 }
 
+/// What a node speaks to the API server with: nobody but the node itself.
+pub(crate) struct Kubelet {
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    pub(crate) recorder: Recorder,
+}
+
 impl Fleet {
-    pub(crate) fn new(client: Client, runtime: Runtime, options: FleetOptions) -> Self {
-        let names = (0..options.nodes).map(|index| format!("node-{index}")).collect();
-        Self { client, runtime, names, zones: options.zones.max(1), outages: Outages::default() }
+    /// `of_node` is the context in which a node acts as itself.
+    pub(crate) fn new(runtime: Runtime, of_node: impl Fn(&str) -> Context, options: FleetOptions) -> Self {
+        let kubelet = |index: usize| {
+            let name = format!("node-{index}");
+            let context = of_node(&name);
+            let recorder = context.recorder("kubelet").on_host(&*name);
+            Kubelet { name, client: context.client, recorder }
+        };
+        let kubelets = (0..options.nodes).map(kubelet).collect();
+        Self { runtime, kubelets, zones: options.zones.max(1), outages: Outages::default() }
+    }
+
+    /// A node of the fleet by its position.
+    pub(crate) fn kubelet(&self, index: usize) -> &Kubelet {
+        &self.kubelets[index]
     }
 
     /// The nodes that fail.
@@ -50,26 +69,27 @@ impl Fleet {
     /// The position of a node in the fleet, if it is one of ours.
     pub(crate) fn index(&self, node: &str) -> Option<usize> {
         let index: usize = node.strip_prefix("node-")?.parse().ok()?;
-        (self.names.get(index)? == node).then_some(index)
+        (self.kubelets.get(index)?.name == node).then_some(index)
     }
 
     /// Registers every node, then renews their leases for ever; one whose lease is gone registers anew.
     pub(crate) async fn run(self) {
-        let mut leases = Vec::with_capacity(self.names.len());
-        for name in &self.names {
-            leases.push(self.registered(leases.len(), name).await);
+        let mut leases = Vec::with_capacity(self.kubelets.len());
+        for kubelet in &*self.kubelets {
+            leases.push(self.registered(leases.len(), kubelet).await);
         }
-        let Some(gap) = RENEWAL_PERIOD.checked_div(self.names.len() as u32) else {
+        let Some(gap) = RENEWAL_PERIOD.checked_div(self.kubelets.len() as u32) else {
             return std::future::pending().await;
         };
         loop {
-            for (index, name) in self.names.iter().enumerate() {
+            for (index, kubelet) in self.kubelets.iter().enumerate() {
+                let name = &*kubelet.name;
                 self.runtime.clock.sleep(gap).await;
                 if self.outages.has(name) {
                     continue;
                 }
                 // Who cannot be reached waits for the next turn, so that the others' leases do not run out.
-                match self.sign_of_life(index, name, &leases[index]).await {
+                match self.sign_of_life(index, kubelet, &leases[index]).await {
                     Ok(None) => {}
                     Ok(Some(anew)) => leases[index] = anew,
                     Err(error) => tracing::debug!(node = name, %error, "cannot renew the lease"),
@@ -79,11 +99,12 @@ impl Fleet {
     }
 
     /// Registers a node, however long it takes; returns the uid of its lease.
-    async fn registered(&self, index: usize, name: &str) -> Box<str> {
+    async fn registered(&self, index: usize, kubelet: &Kubelet) -> Box<str> {
         loop {
-            match self.register(index, name).await {
+            match self.register(index, kubelet).await {
                 Ok(lease) => return lease,
                 Err(error) => {
+                    let name = &*kubelet.name;
                     tracing::warn!(node = name, %error, "cannot register the node, will try again");
                     self.runtime.clock.sleep(REGISTRATION_RETRY).await;
                 }
@@ -92,25 +113,19 @@ impl Fleet {
     }
 
     /// Creates the Node and its lease where they are absent, and reports the node ready.
-    async fn register(&self, index: usize, name: &str) -> Result<Box<str>, ClientError> {
+    async fn register(&self, index: usize, kubelet: &Kubelet) -> Result<Box<str>, ClientError> {
+        let (name, client) = (&*kubelet.name, &kubelet.client);
         let now = self.runtime.clock.now();
         let node_key = Key::cluster(name);
         let registered =
-            self.create_or_get(&node_kind(), &node_key, &node(name, &zone(index % self.zones))).await?;
+            create_or_get(client, &node_kind(), &node_key, &node(name, &zone(index % self.zones))).await?;
         let uid = &registered.meta().uid;
         let status = json!({"metadata": {"uid": uid}, "status": node_status(index, name, &self.outages.pressure(name), now)});
         let patch = Patch::Strategic(status.to_string().into());
-        self.client.patch(&node_kind(), &node_key, Part::Status, patch).await?;
+        client.patch(&node_kind(), &node_key, Part::Status, patch).await?;
         let lease_key = Key::namespaced(LEASES, name);
-        let lease = self.create_or_get(&lease_kind(), &lease_key, &lease(name, uid, now)).await?;
+        let lease = create_or_get(client, &lease_kind(), &lease_key, &lease(name, uid, now)).await?;
         Ok(lease.meta().uid.clone())
-    }
-
-    async fn create_or_get(&self, kind: &Kind, key: &Key, body: &Value) -> Result<Object, ClientError> {
-        match self.client.create(kind, key.namespace(), body).await {
-            Err(error) if error.is_already_exists() => self.client.get(kind, key).await,
-            created => created,
-        }
     }
 
     /// Renews the lease of a node. One whose lease is gone, or that is thought to be lost, registers anew: then the
@@ -118,50 +133,61 @@ impl Fleet {
     async fn sign_of_life(
         &self,
         index: usize,
-        name: &str,
+        kubelet: &Kubelet,
         lease: &str,
     ) -> Result<Option<Box<str>>, ClientError> {
-        let renewed = self.renew_in_earnest(name, lease).await;
+        let renewed = self.renew_in_earnest(kubelet, lease).await;
         match renewed {
-            Ok(()) if !self.outages.is_thought_lost(name) => self.offer(name).await.map(|()| None),
+            Ok(()) if !self.outages.is_thought_lost(&kubelet.name) => {
+                self.offer(kubelet).await.map(|()| None)
+            }
             Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
-            _ => self.register(index, name).await.map(Some),
+            _ => self.register(index, kubelet).await.map(Some),
         }
     }
 
     /// Writes what the node offers and what it is short of, where that has changed.
-    async fn offer(&self, name: &str) -> Result<(), ClientError> {
+    async fn offer(&self, Kubelet { name, client, .. }: &Kubelet) -> Result<(), ClientError> {
+        let key = Key::cluster(name.as_str());
         if self.outages.has_to_say(name) {
             let conditions = conditions(&self.outages.pressure(name), self.runtime.clock.now());
             let patch = Patch::strategic(&json!({"status": {"conditions": conditions}}));
-            self.client.patch_and_forget(&node_kind(), &Key::cluster(name), Part::Status, patch).await?;
+            client.patch_and_forget(&node_kind(), &key, Part::Status, patch).await?;
         }
         let Some(change) = self.outages.offer(name) else { return Ok(()) };
         let patch = Patch::Strategic(change.to_string().into());
-        self.client.patch_and_forget(&node_kind(), &Key::cluster(name), Part::Status, patch).await
+        client.patch_and_forget(&node_kind(), &key, Part::Status, patch).await
     }
 
     /// A heartbeat, tried again at once as the kubelet does: a lease of which four renewals in a row are lost makes
     /// pods leave their node.
-    async fn renew_in_earnest(&self, name: &str, uid: &str) -> Result<(), ClientError> {
+    async fn renew_in_earnest(&self, kubelet: &Kubelet, uid: &str) -> Result<(), ClientError> {
         for _ in 1..RENEWAL_TRIES {
-            match self.renew(name, uid).await {
+            match self.renew(kubelet, uid).await {
                 Err(error) if !error.is_not_found() && !error.is_conflict() => {
-                    tracing::debug!(node = name, %error, "cannot renew the lease, trying again");
+                    tracing::debug!(node = kubelet.name, %error, "cannot renew the lease, trying again");
                 }
                 answered => return answered,
             }
         }
-        self.renew(name, uid).await
+        self.renew(kubelet, uid).await
     }
 
     /// One heartbeat, of the very lease that was registered.
-    async fn renew(&self, name: &str, uid: &str) -> Result<(), ClientError> {
+    async fn renew(&self, Kubelet { name, client, .. }: &Kubelet, uid: &str) -> Result<(), ClientError> {
         let renew_time = micro_time(self.runtime.clock.now());
         let renewal =
             json!({"metadata": {"uid": uid}, "spec": {"holderIdentity": name, "renewTime": renew_time}});
         let patch = Patch::Merge(renewal.to_string().into());
-        self.client.patch_and_forget(&lease_kind(), &Key::namespaced(LEASES, name), Part::Main, patch).await
+        let key = Key::namespaced(LEASES, name.as_str());
+        client.patch_and_forget(&lease_kind(), &key, Part::Main, patch).await
+    }
+}
+
+async fn create_or_get(client: &Client, kind: &Kind, key: &Key, body: &Value) -> Result<Object, ClientError> {
+    match client.create(kind, key.namespace(), body).await {
+        Err(error) if error.is_already_exists() => client.get(kind, key).await,
+        created => created,
     }
 }
 

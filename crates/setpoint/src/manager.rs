@@ -80,6 +80,7 @@ pub struct Context {
     pub shards: Shards,
     adaptive: Option<Adaptive>,
     events: Events,
+    fence: Fence,
 }
 
 /// Runs controllers: informers first, then workers; on stop, workers drain, then informers end.
@@ -150,8 +151,18 @@ impl Manager {
         let client = client.with_fence(&fence);
         let (health, config) = (Health::new(), Arc::new(config));
         let shards = Shards::whole(&runtime.clock);
-        let context =
-            Context { client, informers, runtime, metrics, health, config, shards, adaptive, events };
+        let context = Context {
+            client,
+            informers,
+            runtime,
+            metrics,
+            health,
+            config,
+            shards,
+            adaptive,
+            events,
+            fence: fence.clone(),
+        };
         let mut manager = Self {
             context,
             recording,
@@ -322,6 +333,20 @@ impl Crew {
 }
 
 impl Context {
+    /// The same context for a part that speaks to the API server with a client of its own: its requests and the
+    /// events that it records are sent by that client, while this replica leads.
+    ///
+    /// ```
+    /// # fn example(manager: &setpoint::Manager, own: setpoint::Client) {
+    /// let context = manager.context().acting_as(own);
+    /// let recorder = context.recorder("greeter-controller");
+    /// # }
+    /// ```
+    pub fn acting_as(&self, client: Client) -> Self {
+        let events = self.events.written_by(client.clone());
+        Self { client: client.with_fence(&self.fence), events, ..self.clone() }
+    }
+
     /// A recorder of events that come from `component` (`replicaset-controller`).
     pub fn recorder(&self, component: &'static str) -> Recorder {
         self.events.recorder(component)

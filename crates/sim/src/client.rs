@@ -1,17 +1,19 @@
 //! The fault layer on API calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use setpoint::source::Source;
+use setpoint_apiserver::Body;
 use setpoint_apiserver::auth::User;
-use setpoint_apiserver::{ApiServer, Body};
+use setpoint_cluster::{Connect, InProcess, in_memory};
 
 use crate::faults::{Faults, OnCall};
+use crate::source::FaultySource;
 
 /// A lost answer is noticed after this long, as a client's timeout would.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,28 +23,41 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[error("connection lost")]
 struct Lost;
 
-/// A client whose writes meet the faults.
-pub(crate) fn faulty_client(api: &ApiServer, faults: &Faults) -> kube::Client {
-    let (api, faults) = (api.clone(), faults.clone());
-    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let (api, faults) = (api.clone(), faults.clone());
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            call(&api, &faults, Request::from_parts(head, body)).await
-        }
-    });
-    kube::Client::new(service, "default")
+/// A connection on which calls and watches meet the faults.
+#[derive(Clone)]
+pub(crate) struct Faulty {
+    pub(crate) inner: InProcess,
+    pub(crate) faults: Faults,
 }
 
-async fn call(api: &ApiServer, faults: &Faults, request: Request<Bytes>) -> Result<Response<Body>, Lost> {
+impl Connect for Faulty {
+    fn client(&self, user: &User) -> kube::Client {
+        let (connection, user) = (self.clone(), Arc::new(user.clone()));
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (Faulty { inner, faults }, user) = (connection.clone(), user.clone());
+            async move { call(&inner, &user, &faults, in_memory(request).await).await }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn source(&self, user: &User) -> Arc<dyn Source> {
+        Arc::new(FaultySource::new(self.inner.source(user), self.faults.clone()))
+    }
+}
+
+async fn call(
+    inner: &InProcess,
+    user: &User,
+    faults: &Faults,
+    request: Request<Bytes>,
+) -> Result<Response<Body>, Lost> {
     let line = format!("{} {}", request.method(), request.uri());
     let is_discovery = request.uri().path() == "/apis";
     faults.step().await;
     let denied = faults.denied(request.uri().path());
     let fault =
         denied.or_else(|| is_write(&request).then(|| faults.on_write(request.uri().path())).flatten());
-    let answer = |request| handle(api, request);
+    let answer = |request| inner.call(user, request).boxed();
     let response = match fault {
         None if is_discovery => Ok(without_dead_groups(answer(request).await, faults).await),
         None => Ok(answer(request).await),
@@ -97,10 +112,6 @@ async fn without_dead_groups(response: Response<Body>, faults: &Faults) -> Respo
 /// Events are best effort and tell nothing of the world's state: losing one is no fault worth a plan.
 fn is_write(request: &Request<Bytes>) -> bool {
     request.method() != Method::GET && !request.uri().path().contains("/events")
-}
-
-fn handle(api: &ApiServer, request: Request<Bytes>) -> BoxFuture<'_, Response<Body>> {
-    api.handle(User::system("system:admin"), request).boxed()
 }
 
 async fn lost<T>() -> Result<T, Lost> {

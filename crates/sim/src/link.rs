@@ -11,14 +11,13 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response};
-use http_body_util::BodyExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use setpoint::source::{Listed, Selection, Source, WatchItem};
-use setpoint::{Client, ClientError, Clock, Kind};
+use setpoint::{ClientError, Clock, Kind};
+use setpoint_apiserver::Body;
 use setpoint_apiserver::auth::User;
-use setpoint_apiserver::{ApiServer, Body};
-use setpoint_cluster::InProcessSource;
+use setpoint_cluster::{Connect, InProcess, in_memory};
 use tokio::sync::watch;
 
 /// A call on a cut line is given up after this long.
@@ -94,30 +93,16 @@ impl Link {
         self.0.writes.lock().clone()
     }
 
-    pub(crate) fn client(&self, api: &ApiServer) -> Client {
-        let (api, link) = (api.clone(), self.clone());
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let (api, link) = (api.clone(), link.clone());
-            async move { link.call(&api, request).await }
-        });
-        Client::new(kube::Client::new(service, "default"))
-    }
-
-    pub(crate) fn source(&self, api: &ApiServer) -> impl Source {
-        Linked { inner: InProcessSource::new(api.clone()), link: self.clone() }
-    }
-
     async fn call(
         &self,
-        api: &ApiServer,
+        inner: &InProcess,
+        user: &User,
         request: Request<kube::client::Body>,
     ) -> Result<Response<Body>, Lost> {
         self.through().await?;
-        let (head, body) = request.into_parts();
-        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
-        let user = User::system("system:admin");
-        let response = api.handle(user, Request::from_parts(head, body)).boxed().await;
+        let request = in_memory(request).await;
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let response = inner.call(user, request).boxed().await;
         if method != Method::GET && !path.contains("/events") {
             let (at, code) = (self.0.clock.now(), response.status().as_u16());
             self.0.writes.lock().push(Write { at, method: method.to_string(), path, code });
@@ -147,9 +132,30 @@ impl Link {
     }
 }
 
+/// A connection over a link.
+pub(crate) struct OverLink {
+    pub(crate) inner: InProcess,
+    pub(crate) link: Link,
+}
+
+impl Connect for OverLink {
+    fn client(&self, user: &User) -> kube::Client {
+        let (inner, link, user) = (self.inner.clone(), self.link.clone(), Arc::new(user.clone()));
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (inner, link, user) = (inner.clone(), link.clone(), user.clone());
+            async move { link.call(&inner, &user, request).await }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    fn source(&self, user: &User) -> Arc<dyn Source> {
+        Arc::new(Linked { inner: self.inner.source(user), link: self.link.clone() })
+    }
+}
+
 /// Lists and watches over a link.
 struct Linked {
-    inner: InProcessSource,
+    inner: Arc<dyn Source>,
     link: Link,
 }
 

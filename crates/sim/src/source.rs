@@ -2,6 +2,7 @@
 //!
 //! A real watch is ordered, so faults delay, hide, repeat or cut it short, but never reorder within one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -9,7 +10,6 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, stream};
 use setpoint::source::{Listed, Selection, Source, WatchItem};
 use setpoint::{ClientError, Kind, Object};
-use setpoint_cluster::InProcessSource;
 
 use crate::faults::{Faults, OnEvent};
 
@@ -17,12 +17,12 @@ type Items = BoxStream<'static, Result<WatchItem, ClientError>>;
 
 /// A source whose watches meet the faults.
 pub(crate) struct FaultySource {
-    inner: InProcessSource,
+    inner: Arc<dyn Source>,
     faults: Faults,
 }
 
 impl FaultySource {
-    pub(crate) fn new(inner: InProcessSource, faults: Faults) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Source>, faults: Faults) -> Self {
         Self { inner, faults }
     }
 }

@@ -125,7 +125,9 @@ impl TestCluster {
         let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
         runtime.block_on(async {
             let running = self.start().await;
-            test(&running).await
+            let result = test(&running).await;
+            running.denials().assert_none();
+            result
         })
     }
 
@@ -154,6 +156,15 @@ pub struct Running {
     world: Arc<World>,
     /// Ends with this.
     _managing: JoinSet<()>,
+}
+
+/// Fails a test in which a built-in part lacked a right, as [`TestCluster::run`] does.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.world.denials().assert_none();
+        }
+    }
 }
 
 impl Deref for Running {

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use http::Request;
 use setpoint::{Client, Clock, Key, Kind, Manager, Object, Rng, Runtime};
-use setpoint_apiserver::Config;
-use setpoint_cluster::{Cluster, InProcessSource, Parts};
+use setpoint_apiserver::{Config, admission};
+use setpoint_cluster::{Cluster, Denials, Parts};
 use setpoint_store::{MemoryStore, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::faulty_client;
+use crate::client::Faulty;
 use crate::faults::{Fault, Faults};
 use crate::graph::{Counts, Graph, History};
-use crate::link::Link;
-use crate::source::FaultySource;
+use crate::link::{Link, OverLink};
 use crate::trace::Trace;
 
 /// When every simulation begins.
@@ -48,7 +47,9 @@ impl World {
         let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
         runtime.block_on(async {
             let world = Self::new(seed, parts, faults).await;
-            world.alive(inside(&world)).await
+            let result = world.alive(inside(&world)).await;
+            world.denials().assert_none();
+            result
         })
     }
 
@@ -57,7 +58,9 @@ impl World {
         let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(seed) };
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let config = Config::new(store.clone(), clock.clone(), runtime.rng.fork());
-        let mut config = Cluster::with_gates(config, &parts.controller_options.gates);
+        let config = Cluster::with_gates(config, &parts.controller_options.gates);
+        let mut config = Config { admission: admission::default_plugins_and_node_restriction(), ..config }
+            .with_built_in_roles();
         if parts.nodes > 0 {
             Cluster::serve_metrics(&mut config);
         }
@@ -77,14 +80,8 @@ impl World {
 
     pub(crate) async fn keep_managing(&self) {
         loop {
-            let manager = self.cluster.manager_on(
-                Client::new(faulty_client(self.cluster.api(), &self.faults)),
-                Arc::new(FaultySource::new(
-                    InProcessSource::new(self.cluster.api().clone()),
-                    self.faults.clone(),
-                )),
-                &self.parts,
-            );
+            let connection = Faulty { inner: self.cluster.connection(), faults: self.faults.clone() };
+            let manager = self.cluster.manager_on(&connection, &self.parts);
             tokio::select! {
                 biased;
                 () = self.faults.crashed() => {}
@@ -96,8 +93,8 @@ impl World {
 
     /// Another manager of these parts, on a line of its own; whoever asks for it runs it.
     pub fn replica(&self, link: &Link, parts: &Parts) -> Manager {
-        let api = self.cluster.api();
-        self.cluster.manager_on(link.client(api), Arc::new(link.source(api)), parts)
+        let connection = OverLink { inner: self.cluster.connection(), link: link.clone() };
+        self.cluster.manager_on(&connection, parts)
     }
 
     /// Restarts the manager, and remembers what the new one sees.
@@ -133,6 +130,11 @@ impl World {
 
     pub fn trace(&self) -> &Trace {
         &self.trace
+    }
+
+    /// What parts of the control plane were refused for want of a right.
+    pub fn denials(&self) -> &Denials {
+        self.cluster.denials()
     }
 
     /// Creates an object as the user.

@@ -4,6 +4,8 @@
 //! (as `PRIVATE KEY`) with ES256. Its id is derived from its public half, as verifiers expect. What a token
 //! says is the business of those who sign and read it.
 
+mod retired;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,11 +21,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Signs tokens, and knows its own again. Cheap to clone.
+use retired::PublicKey;
+
+/// Signs tokens, and knows its own again, and those of the keys before its own. Cheap to clone.
 #[derive(Clone)]
 pub struct TokenSigner {
     key: Arc<SigningKey>,
     key_id: Arc<str>,
+    retired: Arc<[PublicKey]>,
 }
 
 enum SigningKey {
@@ -51,9 +56,13 @@ pub struct Jwk {
     pub e: Option<String>,
 }
 
-/// The text is no key that tokens can be signed with.
+/// The algorithm identifiers of RSA, and of elliptic curve keys on P-256.
+const RSA: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
+const P256: &[u8] = b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
+
+/// The text is no key that tokens can be signed or verified with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no usable private key: {0}")]
+#[error("no usable key: {0}")]
 pub struct BadKey(String);
 
 #[derive(Serialize)]
@@ -81,16 +90,30 @@ impl TokenSigner {
             }
         };
         let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key_info()));
-        Ok(Self { key: Arc::new(key), key_id: key_id.into() })
+        Ok(Self { key: Arc::new(key), key_id: key_id.into(), retired: Arc::default() })
+    }
+
+    /// Tokens of these public keys (PEM) count too: those of keys that this one replaced.
+    pub fn with_retired(self, public_keys: &[String]) -> Result<Self, BadKey> {
+        let retired = public_keys.iter().map(|pem| PublicKey::from_pem(pem)).collect::<Result<_, _>>()?;
+        Ok(Self { retired, ..self })
+    }
+
+    /// The public half of the key, as PEM.
+    pub fn public_pem(&self) -> String {
+        retired::to_pem(&self.key.public_key_info())
+    }
+
+    /// The public halves of all keys whose tokens count, this one's first.
+    pub fn public_jwks(&self) -> Vec<Jwk> {
+        [self.public_jwk()].into_iter().chain(self.retired.iter().map(PublicKey::jwk)).collect()
     }
 
     /// A new private key (PEM) to sign with.
     pub fn generate_key() -> Result<String, BadKey> {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-        let key = STANDARD.encode(key.map_err(|error| BadKey(error.to_string()))?);
-        let lines: Vec<&str> =
-            (0..key.len()).step_by(64).map(|at| &key[at..key.len().min(at + 64)]).collect();
-        Ok(format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n")))
+        let key = key.map_err(|error| BadKey(error.to_string()))?;
+        Ok(retired::pem("PRIVATE KEY", key.as_ref()))
     }
 
     /// The public half of the key, as a JSON web key.
@@ -122,16 +145,20 @@ impl TokenSigner {
         Ok(token)
     }
 
-    /// What a token says, if this key signed it. A key id or algorithm of another key is refused.
+    /// What a token says, if this key signed it or one before it. A key id or algorithm of another key is refused.
     pub fn verify<C: DeserializeOwned>(&self, token: &str) -> Option<C> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let header: ReadHeader = decode_json(header)?;
-        if header.alg != self.key.algorithm() || header.kid.is_some_and(|kid| kid != *self.key_id) {
-            return None;
-        }
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        self.key.verify(signed.as_bytes(), &signature).then(|| decode_json(claims))?
+        let is_of = |algorithm: &str, key_id: &str| {
+            header.alg == algorithm && header.kid.as_deref().is_none_or(|kid| kid == key_id)
+        };
+        let message = signed.as_bytes();
+        let is_own = is_of(self.key.algorithm(), &self.key_id) && self.key.verify(message, &signature);
+        let is_older =
+            |key: &PublicKey| is_of(key.algorithm, &key.key_id) && key.verifies(message, &signature);
+        (is_own || self.retired.iter().any(is_older)).then(|| decode_json(claims))?
     }
 }
 
@@ -197,10 +224,6 @@ impl SigningKey {
 
     /// The public half as certificates carry it (`SubjectPublicKeyInfo`).
     fn public_key_info(&self) -> Vec<u8> {
-        // The algorithm identifiers of RSA, and of elliptic curve keys on P-256.
-        const RSA: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
-        const P256: &[u8] =
-            b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
         let (algorithm, key) = match self {
             Self::Rsa(key) => (RSA, key.public_key().as_ref()),
             Self::Ecdsa(key) => (P256, key.public_key().as_ref()),
@@ -228,16 +251,22 @@ pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
 
 /// The label and the bytes of the first block that is a private key.
 fn decode_pem(pem: &str) -> Result<(&str, Vec<u8>), BadKey> {
+    let missing = || BadKey("there is no PEM block of a private key".into());
+    decode_pem_block(pem, |label| label.ends_with("PRIVATE KEY"))?.ok_or_else(missing)
+}
+
+/// The label and the bytes of the first block with a label that is wanted.
+fn decode_pem_block(pem: &str, is_wanted: impl Fn(&str) -> bool) -> Result<Option<(&str, Vec<u8>)>, BadKey> {
     for block in pem.split("-----BEGIN ").skip(1) {
         let Some((label, rest)) = block.split_once("-----") else { continue };
         let Some((body, _)) = rest.split_once("-----END ") else { continue };
-        if label.ends_with("PRIVATE KEY") {
+        if is_wanted(label) {
             let base64: String = body.chars().filter(|char| !char.is_whitespace()).collect();
             let bytes = STANDARD.decode(base64).map_err(|error| BadKey(error.to_string()))?;
-            return Ok((label, bytes));
+            return Ok(Some((label, bytes)));
         }
     }
-    Err(BadKey("there is no PEM block of a private key".into()))
+    Ok(None)
 }
 
 impl fmt::Debug for TokenSigner {

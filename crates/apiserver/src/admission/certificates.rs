@@ -49,7 +49,7 @@ impl Plugin for CertificateApproval {
                 return Ok(());
             }
             let why = format!("user not permitted to approve requests with signerName {signer:?}");
-            Err(review.forbidden(old, why))
+            Err(review.forbidden(old, why).for_lack_of_rights())
         })
     }
 }
@@ -75,7 +75,7 @@ impl Plugin for ClusterTrustBundleAttest {
                 return Ok(());
             }
             let why = format!("user not permitted to attest for signerName {signer:?}");
-            Err(review.forbidden(new, why))
+            Err(review.forbidden(new, why).for_lack_of_rights())
         })
     }
 }
@@ -100,7 +100,7 @@ impl Plugin for CertificateSigning {
                 return Ok(());
             }
             let why = format!("user not permitted to sign requests with signerName {signer:?}");
-            Err(review.forbidden(Some(old), why))
+            Err(review.forbidden(Some(old), why).for_lack_of_rights())
         })
     }
 }

@@ -86,7 +86,7 @@ async fn check_role(review: &Review<'_>, role: &Value, old: Option<&Value>) -> R
         let why = "must have cluster-admin privileges to use the aggregationRule";
         let held = review.server.authorizer.rules(review.user, review.namespace).await;
         if !missing(&held.rules, &Rule::full_authority()).is_empty() {
-            return Err(review.forbidden(Some(role), why));
+            return Err(review.forbidden(Some(role), why).for_lack_of_rights());
         }
     }
     Ok(())
@@ -144,5 +144,5 @@ async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result
         why.push_str(&format!("; resolution errors: [{}]", held.errors.join(", ")));
     }
     let name = metadata::of(object).text("name");
-    Err(Status::forbidden(review.served.named(), name, why))
+    Err(Status::forbidden(review.served.named(), name, why).for_lack_of_rights())
 }

@@ -45,7 +45,9 @@ pub use policy::ValidatingAdmissionPolicy;
 pub use priority::Priority;
 pub use resource_quota::ResourceQuota;
 pub use runtime_class::RuntimeClass;
-pub use selection::{SelectionError, default_plugins, plugins};
+pub use selection::{
+    NODE_RESTRICTION, SelectionError, default_plugins, default_plugins_and_node_restriction, plugins,
+};
 pub use service_account::ServiceAccount;
 pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;

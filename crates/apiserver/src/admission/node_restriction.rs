@@ -44,7 +44,7 @@ impl Plugin for NodeRestriction {
         object: &'a mut Value,
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(judge(review, Some(object), old))
+        Box::pin(judged(review, Some(object), old))
     }
 
     fn check<'a>(
@@ -56,9 +56,13 @@ impl Plugin for NodeRestriction {
         // What is written was judged on the way in.
         match object {
             Some(_) => Box::pin(std::future::ready(Ok(()))),
-            None => Box::pin(judge(review, None, old)),
+            None => Box::pin(judged(review, None, old)),
         }
     }
+}
+
+async fn judged(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+    judge(review, object, old).await.map_err(Status::for_lack_of_rights)
 }
 
 async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {

@@ -21,6 +21,9 @@ enum Usually {
     Always,
 }
 
+/// The name of the plugin that holds nodes to their own objects.
+pub const NODE_RESTRICTION: &str = "NodeRestriction";
+
 type Make = fn() -> Box<dyn Plugin>;
 
 /// In v1.34's order.
@@ -28,7 +31,7 @@ const PLUGINS: [(&str, Usually, Make); 24] = [
     ("NamespaceLifecycle", Usually::On, || Box::new(NamespaceLifecycle)),
     ("LimitRanger", Usually::On, || Box::new(LimitRanger)),
     ("ServiceAccount", Usually::On, || Box::new(ServiceAccount)),
-    ("NodeRestriction", Usually::Off, || Box::new(NodeRestriction)),
+    (NODE_RESTRICTION, Usually::Off, || Box::new(NodeRestriction)),
     ("TaintNodesByCondition", Usually::On, || Box::new(TaintNodesByCondition)),
     ("PodSecurity", Usually::On, || Box::new(PodSecurity)),
     ("Priority", Usually::On, || Box::new(Priority)),
@@ -84,6 +87,11 @@ pub enum SelectionError {
 /// The plugins that v1.34 has on by default, in its order.
 pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
     selected(&[], &[])
+}
+
+/// The same and NodeRestriction, which a cluster whose nodes speak as themselves has.
+pub fn default_plugins_and_node_restriction() -> Vec<Box<dyn Plugin>> {
+    selected(&[NODE_RESTRICTION.to_owned()], &[])
 }
 
 /// Those of the defaults that are not disabled, and those that are enabled.

@@ -117,7 +117,7 @@ impl Attributes<'_> {
         let user = &self.user.name;
         let Some(target) = self.resource else {
             let why = format!("User {user:?} cannot {} path {:?}", self.verb, self.path);
-            return Status::forbidden(Named::default(), "", harmless(&why) + &reason);
+            return Status::forbidden(Named::default(), "", harmless(&why) + &reason).for_lack_of_rights();
         };
         let resource = match &target.subresource {
             Some(subresource) => format!("{}/{subresource}", target.resource),
@@ -132,7 +132,8 @@ impl Attributes<'_> {
             self.verb, target.group
         );
         let named = Named { group: &target.group, resource: &target.resource };
-        Status::forbidden(named, target.named().unwrap_or(""), harmless(&why) + &reason)
+        let name = target.named().unwrap_or("");
+        Status::forbidden(named, name, harmless(&why) + &reason).for_lack_of_rights()
     }
 }
 

@@ -27,7 +27,7 @@ use tracing::Instrument;
 
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
-use crate::auth::{Attributes, Decision, User, impersonate};
+use crate::auth::{Attributes, Decision, UNAUTHENTICATED, User, impersonate};
 use crate::body::Body;
 use crate::negotiate;
 use crate::query::Query;
@@ -40,9 +40,17 @@ use crate::status::Status;
 /// Where a request comes from.
 pub(crate) enum Caller {
     /// In the same process: the user is known.
-    InProcess(User),
-    /// A connection, with the user of its verified client certificate. Headers may say more.
-    Connection { certificate: Option<Arc<User>> },
+    InProcess(Arc<User>),
+    /// A connection, with its client certificate. Headers may say more.
+    Connection { certificate: Certificate },
+}
+
+/// The client certificate of a connection.
+pub(crate) enum Certificate {
+    Absent,
+    /// Not, or no longer, to be believed: without another credential the request is unauthorized, not anonymous.
+    Rejected,
+    Verified(Arc<User>),
 }
 
 /// What goes along with a request from the first filter to the last handler.
@@ -82,7 +90,7 @@ impl Refusal {
 
 /// A request that may be carried out.
 struct Admitted {
-    user: User,
+    user: Arc<User>,
     body: Bytes,
 }
 
@@ -192,22 +200,29 @@ async fn authenticate(
     caller: Caller,
     headers: &mut HeaderMap,
     context: &Context,
-) -> Result<User, Refusal> {
+) -> Result<Arc<User>, Refusal> {
     let certificate = match caller {
         Caller::InProcess(user) => return Ok(user),
         Caller::Connection { certificate } => certificate,
     };
-    let sender = server.sender(certificate.as_deref(), headers).await.ok_or_else(Status::unauthorized)?;
+    let verified = match &certificate {
+        Certificate::Verified(user) => Some(&**user),
+        Certificate::Absent | Certificate::Rejected => None,
+    };
+    let sender = server.sender(verified, headers).await.ok_or_else(Status::unauthorized)?;
+    if matches!(certificate, Certificate::Rejected) && sender.user.is_in(UNAUTHENTICATED) {
+        return Err(Status::unauthorized().into());
+    }
     if let Some(warning) = sender.warning {
         context.warnings.add(warning);
     }
-    Ok(sender.user)
+    Ok(sender.user.into())
 }
 
 /// The filters between authentication and the handler.
 async fn admit(
     server: &Server,
-    sender: User,
+    sender: Arc<User>,
     method: &Method,
     uri: &http::Uri,
     headers: &HeaderMap,
@@ -215,7 +230,7 @@ async fn admit(
     payload: Payload,
 ) -> Result<Admitted, Refusal> {
     let user = match impersonate::user(&*server.authorizer, &sender, headers).await {
-        Ok(impersonated) => impersonated.unwrap_or(sender),
+        Ok(impersonated) => impersonated.map_or(sender, Arc::new),
         Err(impersonate::Refusal::Status(status)) => return Err(Refusal::Status(status)),
         Err(impersonate::Refusal::NoUser(why)) => {
             return Err(Refusal::response(route::internal_error_page(uri, &why)));

@@ -4,10 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{ArgAction, Args};
 use rustls::ServerConfig;
 use setpoint::Clock;
+use setpoint_apiserver::tls::{ByName, MinVersion, NamedCertificate, Protocol as TlsProtocol, certified};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
@@ -17,6 +18,8 @@ use super::connections::Protocol;
 use super::delegated::Delegated;
 use super::signing::read;
 use super::trust::{Headers, Trust};
+use crate::apiserver_flags::serving::named_files;
+use crate::pki::NamedFiles;
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 128;
@@ -36,8 +39,8 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
     /// The oldest version of TLS that is spoken.
-    #[arg(long, default_value = "VersionTLS12", value_name = "VERSION", value_parser = ["VersionTLS12", "VersionTLS13"])]
-    tls_min_version: String,
+    #[arg(long, default_value = "VersionTLS12", value_name = "VERSION")]
+    tls_min_version: MinVersion,
     /// The cipher suites for TLS 1.2, by their names in Go; all that are safe, without it.
     #[arg(long, value_delimiter = ',', value_name = "SUITES")]
     tls_cipher_suites: Vec<String>,
@@ -72,8 +75,8 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
     /// Certificates for some names: CERTIFICATE,KEY or CERTIFICATE,KEY:NAME,NAME. May be given more than once.
-    #[arg(long, value_name = "FILES")]
-    tls_sni_cert_key: Vec<String>,
+    #[arg(long, value_name = "FILES", value_parser = named_files)]
+    tls_sni_cert_key: Vec<NamedFiles>,
     /// Speak HTTP/1.1 only.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
@@ -158,23 +161,25 @@ impl Serving {
             }
             _ => certificates::own(self.cert_dir.as_deref(), self.bind_address, clock)?,
         };
-        let mut provider = rustls::crypto::ring::default_provider();
-        restrict(&mut provider, &self.tls_cipher_suites)?;
-        let versions: &[&rustls::SupportedProtocolVersion] = match self.tls_min_version.as_str() {
-            "VersionTLS13" => &[&rustls::version::TLS13],
-            _ => &[&rustls::version::TLS12, &rustls::version::TLS13],
-        };
-        let builder = ServerConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(versions)
+        let protocol =
+            TlsProtocol::new(self.tls_min_version, &self.tls_cipher_suites).context("--tls-cipher-suites")?;
+        let builder = ServerConfig::builder_with_provider(protocol.provider().clone())
+            .with_protocol_versions(protocol.versions())
             .context("--tls-min-version and --tls-cipher-suites leave nothing to speak")?;
         let trust = self.trust()?;
         let builder = match trust.is_empty() {
             true => builder.with_no_client_auth(),
             false => builder.with_client_cert_verifier(Arc::new(trust)),
         };
-        let usual = certificates::certified(&certificate, &key)
-            .context("--tls-cert-file and --tls-private-key-file")?;
-        let resolver = certificates::Resolver::new(usual, &self.tls_sni_cert_key)?;
+        let usual = certified(&certificate, &key).context("--tls-cert-file and --tls-private-key-file")?;
+        let named = self.tls_sni_cert_key.iter().map(|files| {
+            let (certificate, key) = (&files.pair.certificate, &files.pair.key);
+            let read = |path| read("tls-sni-cert-key", path);
+            let certificate = certified(&read(certificate)?, &read(key)?)
+                .with_context(|| format!("--tls-sni-cert-key {},{}", certificate.display(), key.display()))?;
+            Ok(NamedCertificate { certificate: Arc::new(certificate), names: files.names.clone() })
+        });
+        let resolver = ByName::new(Arc::new(usual), &named.collect::<anyhow::Result<Vec<_>>>()?)?;
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = match self.disable_http2_serving {
             true => vec![b"http/1.1".to_vec()],
@@ -182,25 +187,4 @@ impl Serving {
         };
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
-}
-
-/// Leaves the suites that are named; those of TLS 1.3 cannot be chosen, as in Go.
-fn restrict(provider: &mut rustls::crypto::CryptoProvider, names: &[String]) -> anyhow::Result<()> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let shown = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
-    let is_13 = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some();
-    let wanted: Vec<String> = names.iter().map(|name| name.trim_end_matches("_SHA256").to_owned()).collect();
-    let known: Vec<String> = provider.cipher_suites.iter().map(shown).collect();
-    for name in names {
-        let found = known.iter().any(|known| known == name || known.trim_end_matches("_SHA256") == name);
-        if !found {
-            bail!("--tls-cipher-suites: {name} is none of {}", known.join(", "));
-        }
-    }
-    provider.cipher_suites.retain(|suite| {
-        is_13(suite) || wanted.contains(&shown(suite).trim_end_matches("_SHA256").to_owned())
-    });
-    Ok(())
 }

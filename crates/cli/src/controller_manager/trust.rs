@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
-use setpoint_apiserver::tls;
+use setpoint_apiserver::tls::{self, certificates};
 use setpoint_cel::percent;
 
 /// Verifiers by whom they are for. Cheap to clone.
@@ -66,8 +66,8 @@ impl Trust {
 
 fn verifier(pem: &str) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
     let mut roots = RootCertStore::empty();
-    for certificate in rustls_pemfile::certs(&mut pem.as_bytes()) {
-        roots.add(certificate?)?;
+    for certificate in certificates(pem)? {
+        roots.add(certificate)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn der(pem: &str) -> Vec<CertificateDer<'static>> {
-        rustls_pemfile::certs(&mut pem.as_bytes()).map(|one| one.unwrap()).collect()
+        certificates(pem).unwrap()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::binary::{Answer, Up, setpoint_up};
+use crate::binary::{Answer, Up, eventually, setpoint_up};
 
 fn refused(arguments: &[&str]) -> Answer {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -24,6 +24,64 @@ fn a_restart_on_the_same_data_finds_everything_again() {
     assert!(up.stop(), "SIGTERM drains and exits 0");
     let up = Up::start_with(&arguments);
     assert_eq!(up.kubectl(&["get", "configmap", "kept", "-o", "json"]), before);
+    assert!(up.stop());
+}
+
+fn certs(arguments: &[&str]) -> Answer {
+    let output = Command::new(env!("CARGO_BIN_EXE_setpoint")).arg("certs").args(arguments).output();
+    output.expect("the binary starts").into()
+}
+
+#[test]
+fn the_admin_keeps_a_certificate_until_it_is_renewed() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let path = data.path().to_str().expect("a readable path");
+    let arguments = ["--data-dir", path, "--nodes", "0"];
+    let kubeconfig = || {
+        let up = Up::start_with(&arguments);
+        let text = std::fs::read_to_string(up.kubeconfig()).expect("a kubeconfig");
+        assert!(up.stop());
+        let config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        config["users"][0]["user"]["client-certificate-data"].clone()
+    };
+    let first = kubeconfig();
+    assert_eq!(kubeconfig(), first);
+    let renewed = certs(&["renew", "--ca", "--data-dir", path]);
+    assert!(renewed.ok, "{}", renewed.err);
+    assert_ne!(kubeconfig(), first);
+    let checked = certs(&["check", "--data-dir", path, "-o", "json"]);
+    let checked: serde_json::Value = serde_json::from_str(&checked.out).expect("JSON");
+    assert_eq!(checked["certificateAuthorities"].as_array().map(Vec::len), Some(2), "{checked}");
+    let missing = certs(&["renew", "--data-dir", "/does/not/exist"]);
+    assert!(!missing.ok && missing.err.contains("there is no authority in"), "{}", missing.err);
+}
+
+#[test]
+fn a_certificate_of_ones_own_is_shown_and_followed() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let made = |name: &str| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    };
+    let (certificate, key) = (data.path().join("tls.crt"), data.path().join("tls.key"));
+    let put = |(pem, secret): (String, String)| {
+        std::fs::write(&certificate, pem).and_then(|()| std::fs::write(&key, secret)).expect("files");
+    };
+    put(made("first.example"));
+    let files = [certificate.to_str().expect("a path"), key.to_str().expect("a path")];
+    let up = Up::start(&["--nodes", "0", "--tls-cert-file", files[0], "--tls-private-key-file", files[1]]);
+    let answers_to = |name: &str| {
+        let pem = std::fs::read_to_string(&certificate).expect("a certificate");
+        let bundle = data.path().join("bundle.crt");
+        std::fs::write(&bundle, pem).expect("a file");
+        let bundle = bundle.to_str().expect("a path");
+        up.try_kubectl(&["--certificate-authority", bundle, "--tls-server-name", name, "version"], "").ok
+    };
+    assert!(answers_to("first.example"));
+    put(made("second.example"));
+    eventually("the new certificate is shown", || answers_to("second.example"));
     assert!(up.stop());
 }
 
@@ -53,6 +111,10 @@ fn flags_that_make_no_sense_name_the_flag() {
     check(&["--in-memory", "--controllers", "nonsense"], "--controllers");
     check(&["--in-memory", "--service-cluster-ip-range", "nonsense"], "nonsense");
     check(&["--in-memory", "--token-auth-file", "/does/not/exist"], "/does/not/exist");
+    check(&["--in-memory", "--tls-cert-file", "a.crt"], "--tls-private-key-file");
+    check(&["--in-memory", "--tls-cipher-suites", "NONSENSE"], "Cipher suite NONSENSE not supported");
+    check(&["--in-memory", "--tls-min-version", "VersionTLS10"], "--tls-min-version");
+    check(&["--in-memory", "--client-ca-file", "/does/not/exist"], "--client-ca-file");
     check(&["--nonsense"], "--nonsense");
 }
 

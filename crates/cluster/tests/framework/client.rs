@@ -130,7 +130,7 @@ async fn an_informer_shares_the_bytes_of_the_api_server_and_the_objects_of_other
         "ownerReferences": [owner]});
     let (client, kind) = (cluster.client(), config_maps());
     client.create(&kind, Some("default"), &json!({"metadata": metadata})).await.expect("created");
-    let source = InProcessSource::new(cluster.api().clone());
+    let source = InProcessSource::new(cluster.api().clone(), setpoint_cluster::identity::admin());
     let listed = async || source.list(&config_maps(), &Selection::default()).await.expect("a list").objects;
     let bytes = |objects: &[Object]| -> Vec<_> {
         objects.iter().map(|object| (object.key().clone(), object.raw().as_ptr().addr())).collect()

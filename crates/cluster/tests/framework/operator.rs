@@ -74,7 +74,7 @@ impl Greeter {
 }
 
 fn manager(cluster: &Cluster) -> Manager {
-    let source = Arc::new(InProcessSource::new(cluster.api().clone()));
+    let source = Arc::new(InProcessSource::new(cluster.api().clone(), setpoint_cluster::identity::admin()));
     let mut manager = Manager::new(cluster.client(), source, cluster.runtime().clone());
     let context = manager.context().clone();
     let maps = context.informers.of::<ConfigMap>();

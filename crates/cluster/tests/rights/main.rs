@@ -1,66 +1,23 @@
-//! Every controller stays within the role that its service account has.
+//! Every part of a control plane stays within the rights of its own identity.
 //!
-//! A controller that asks for more than its role allows works in tests, where it may do anything, and fails in a
-//! cluster where each acts in its own name. So here each does, on an API server with the roles of every cluster, and
-//! nobody may be refused.
+//! On an API server with the roles of every cluster, the Node authorizer and NodeRestriction, with something to do for
+//! every controller, the scheduler and the nodes, no part may be refused anything.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http_body_util::BodyExt;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::source::Selection;
-use setpoint::{Client, Clock, Key, Kind, Manager, Rng, Runtime};
-use setpoint_apiserver::auth::{User, service_account_groups, service_account_name};
-use setpoint_apiserver::{ApiServer, Body, Config};
-use setpoint_cluster::{Cluster, InProcessSource, in_process_client};
+use setpoint::{Client, Clock, Key, Kind, Rng, Runtime};
+use setpoint_apiserver::auth::User;
+use setpoint_apiserver::{Config, admission};
+use setpoint_cluster::{Cluster, Parts, identity};
 use setpoint_controllers::{
-    AddressPool, CertificateAuthority, Entry, FeatureGates, MaskSizes, NodeRanges, Options, REGISTRY,
-    Signers, TokenSigner,
+    AddressPool, CertificateAuthority, FeatureGates, MaskSizes, NodeRanges, Options, REGISTRY, Signers,
+    TokenSigner,
 };
 use setpoint_store::MemoryStore;
 use tokio_util::sync::CancellationToken;
-
-/// What was refused, and to whom.
-type Refused = Arc<Mutex<BTreeSet<String>>>;
-
-fn account_of(entry: &Entry) -> User {
-    match entry.account() {
-        Some(account) => {
-            let name = service_account_name("kube-system", account);
-            User::authenticated(name, "", service_account_groups("kube-system"))
-        }
-        None => User::authenticated("system:kube-controller-manager", "", Vec::new()),
-    }
-}
-
-/// A client that acts as somebody and writes down what they are refused for want of rights.
-fn watched_client(api: &ApiServer, user: User, refused: &Refused) -> Client {
-    let (api, refused) = (api.clone(), refused.clone());
-    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let (api, user, refused) = (api.clone(), user.clone(), refused.clone());
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            let line = format!("{}: {} {}", user.name, head.method, head.uri.path());
-            let answer = api.handle(user, Request::from_parts(head, body)).await;
-            if answer.status() != http::StatusCode::FORBIDDEN {
-                return Ok::<_, std::convert::Infallible>(answer);
-            }
-            let (head, body) = answer.into_parts();
-            let body = body.collect().await;
-            // A namespace that goes refuses everybody.
-            if !String::from_utf8_lossy(&body).contains("being terminated") {
-                refused.lock().insert(line);
-            }
-            Ok(http::Response::from_parts(head, Body::full(body)))
-        }
-    });
-    Client::new(kube::Client::new(service, "default"))
-}
 
 /// Every feature on that some controller needs.
 fn gates() -> FeatureGates {
@@ -188,41 +145,79 @@ impl Town {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_controller_is_refused_what_it_asks_for() {
+/// A cluster with roles, and the runtime of its parts.
+async fn cluster() -> Cluster {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let config = Config::new(store, clock.clone(), runtime.rng.fork()).with_roles();
-    let config = Cluster::with_gates(config, &gates());
-    let cluster = Cluster::with_config(config, runtime.clone()).await.expect("a cluster");
-    let refused = Refused::default();
+    let config = Config::new(store, clock, runtime.rng.fork()).with_roles();
+    let mut config = Config {
+        admission: admission::default_plugins_and_node_restriction(),
+        ..Cluster::with_gates(config, &gates())
+    };
+    Cluster::serve_metrics(&mut config);
+    Cluster::with_config(config, runtime).await.expect("a cluster")
+}
 
-    // Informers, the scheduler and nodes act for the whole manager: they are not what is tested.
-    let source = Arc::new(InProcessSource::new(cluster.api().clone()));
-    let mut manager = Manager::new(cluster.client(), source, runtime);
-    let options = options(&clock);
-    for entry in REGISTRY {
-        let mut context = manager.context().clone();
-        context.client = watched_client(cluster.api(), account_of(entry), &refused);
-        for part in entry.parts(&context, &options) {
-            manager.add(part);
-        }
-    }
+/// Runs a script in the cluster of a manager of these parts.
+async fn run(cluster: &Cluster, parts: &Parts, script: impl Future<Output = ()>) {
     let stop = CancellationToken::new();
     let script = async {
-        let town =
-            Town { client: Client::new(in_process_client(cluster.api(), User::system("system:admin"))) };
+        script.await;
+        stop.cancel();
+    };
+    tokio::join!(cluster.manager(parts).run(stop.clone()), script);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_part_is_refused_what_it_asks_for() {
+    let cluster = cluster().await;
+    let parts = Parts {
+        controllers: REGISTRY.iter().collect(),
+        controller_options: options(&cluster.runtime().clock),
+        scheduler: true,
+        nodes: 3,
+        talkative_nodes: true,
+        ..Parts::default()
+    };
+    let town = Town { client: cluster.client() };
+    let script = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         town.fill().await;
         tokio::time::sleep(Duration::from_secs(300)).await;
         town.remove_all().await;
         tokio::time::sleep(Duration::from_secs(120)).await;
-        stop.cancel();
     };
-    tokio::join!(manager.run(stop.clone()), script);
-    let refused = refused.lock();
-    assert!(refused.is_empty(), "refused:\n{}", refused.iter().cloned().collect::<Vec<_>>().join("\n"));
+    run(&cluster, &parts, script).await;
+    cluster.denials().assert_none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_lacks_a_right_is_noticed() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let bindings =
+        Kind::new("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false);
+    for binding in ["system:controller:deployment-controller", "system:kube-scheduler"] {
+        let deleted = client.delete(&bindings, &Key::cluster(binding), &Default::default()).await;
+        deleted.expect("a binding can be deleted");
+    }
+    let controllers = setpoint_controllers::selected(&["deployment", "serviceaccount"]).expect("controllers");
+    let parts = Parts { controllers, scheduler: true, ..Parts::default() };
+    let town = Town { client };
+    let script = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        town.fill().await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    };
+    run(&cluster, &parts, script).await;
+    let denials = cluster.denials().all();
+    for denied in [
+        "system:serviceaccount:kube-system:deployment-controller: POST /apis/apps/v1/namespaces/default/replicasets",
+        "system:kube-scheduler: list Pod.v1",
+    ] {
+        assert!(denials.iter().any(|line| line.starts_with(denied)), "{denied} is not among {denials:?}");
+    }
 }
 
 /// Whether a user may do something to a resource, anywhere or where and to what their role says.
@@ -254,16 +249,11 @@ async fn may(client: &Client, user: &User, verb: &str, group: &str, resource: &s
 
 #[tokio::test(start_paused = true)]
 async fn the_roles_of_controllers_allow_what_they_declare() {
-    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
-    let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
-    let store = Arc::new(MemoryStore::new(clock.clone()));
-    let config = Config::new(store, clock.clone(), runtime.rng.fork()).with_roles();
-    let config = Cluster::with_gates(config, &gates());
-    let cluster = Cluster::with_config(config, runtime).await.expect("a cluster");
+    let cluster = cluster().await;
     let client = cluster.client();
     let mut beyond = Vec::new();
     for entry in REGISTRY.iter().filter(|entry| entry.account().is_some()) {
-        let user = account_of(entry);
+        let user = identity::controller(entry);
         for access in entry.writes.iter().filter(|access| !access.resource.contains('*')) {
             for verb in access.verbs {
                 if !may(&client, &user, verb, access.group, access.resource).await {

@@ -12,7 +12,7 @@ mod consistency;
 mod pipeline;
 mod registration;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -54,6 +54,28 @@ pub type Transform = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 #[derive(Clone)]
 pub struct Informers {
     shared: Arc<Factory>,
+    requested: Option<Requested>,
+}
+
+/// The kinds and selections that were requested through some handle of [`Informers`]: what a part of the process
+/// reads. Cheap to clone.
+///
+/// ```
+/// # fn example(informers: &setpoint::Informers) {
+/// use k8s_openapi::api::core::v1::Pod;
+/// let requested = setpoint::informer::Requested::default();
+/// informers.noting(&requested).of::<Pod>();
+/// assert_eq!(requested.all()[0].0.plural(), "pods");
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Requested(Arc<Mutex<BTreeSet<(Kind, Selection)>>>);
+
+impl Requested {
+    /// What was requested so far.
+    pub fn all(&self) -> Vec<(Kind, Selection)> {
+        self.0.lock().iter().cloned().collect()
+    }
 }
 
 /// A handle to a shared informer. Cheap to clone.
@@ -167,7 +189,13 @@ impl Informers {
     /// Informers that read from `source`.
     pub fn new(source: Arc<dyn Source>, runtime: Runtime) -> Self {
         let (informers, settings, changed) = Default::default();
-        Self { shared: Arc::new(Factory { source, runtime, informers, settings, changed }) }
+        let shared = Arc::new(Factory { source, runtime, informers, settings, changed });
+        Self { shared, requested: None }
+    }
+
+    /// The same informers; what is requested through this handle is noted.
+    pub fn noting(&self, requested: &Requested) -> Self {
+        Self { shared: self.shared.clone(), requested: Some(requested.clone()) }
     }
 
     /// Informers made from now on tell their handlers of every object again, as an update to the same
@@ -208,6 +236,9 @@ impl Informers {
 
     /// The informer of a selection of a kind's objects.
     pub fn select(&self, kind: &Kind, selection: Selection) -> Informer {
+        if let Some(Requested(requested)) = &self.requested {
+            requested.lock().insert((kind.clone(), selection.clone()));
+        }
         let mut informers = self.shared.informers.lock();
         let informer = informers.entry((kind.clone(), selection.clone())).or_insert_with(|| {
             self.shared.changed.notify_one();

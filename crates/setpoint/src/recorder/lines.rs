@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::event::EventObject;
+use super::Recorded;
 
 /// How many events of a component wait, as in client-go: 1,000 of about 1 KiB each.
 pub(super) const WAITING: usize = 1000;
@@ -22,27 +22,27 @@ pub(super) struct Lines {
 
 #[derive(Default)]
 struct Line {
-    waiting: VecDeque<EventObject>,
+    waiting: VecDeque<Recorded>,
     /// The one that was taken last is not done yet.
     busy: bool,
 }
 
 impl Lines {
     /// Puts an event at the end of its component's line; gives it back if there is no room.
-    pub(super) fn join(&self, event: EventObject) -> Result<(), EventObject> {
+    pub(super) fn join(&self, recorded: Recorded) -> Result<(), Recorded> {
         let mut lines = self.by_component.lock();
-        let line = lines.entry(event.source.component).or_default();
+        let line = lines.entry(recorded.event.source.component).or_default();
         if line.waiting.len() == WAITING {
-            return Err(event);
+            return Err(recorded);
         }
-        line.waiting.push_back(event);
+        line.waiting.push_back(recorded);
         drop(lines);
         self.joined.notify_one();
         Ok(())
     }
 
     /// The first event of a line of which none is under way.
-    pub(super) fn take(&self) -> Option<EventObject> {
+    pub(super) fn take(&self) -> Option<Recorded> {
         let mut lines = self.by_component.lock();
         let line = lines.values_mut().find(|line| !line.busy && !line.waiting.is_empty())?;
         line.busy = true;

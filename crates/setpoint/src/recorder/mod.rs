@@ -68,6 +68,14 @@ pub(crate) struct Events {
     metrics: Metrics,
     /// How many found no room so far.
     dropped: Arc<AtomicU64>,
+    /// Whose client writes them.
+    client: Arc<Client>,
+}
+
+/// An event, and the client that is to write it.
+struct Recorded {
+    event: EventObject,
+    client: Arc<Client>,
 }
 
 /// The task that writes what was recorded.
@@ -80,7 +88,6 @@ pub(crate) struct Recording {
 
 /// Writes one event at a time, and tries again while the API server does not answer.
 struct Writer {
-    client: Client,
     runtime: Runtime,
     events: Kind,
 }
@@ -89,14 +96,14 @@ struct Writer {
 pub(crate) fn channel(client: Client, runtime: Runtime, metrics: Metrics) -> (Events, Recording) {
     let lines = Arc::<Lines>::default();
     let names = Arc::new(Names { runtime: runtime.clone(), last: Mutex::new(i128::MIN) });
-    let writer = Writer { client, runtime, events: Kind::new("", "v1", "Event", "events", true) };
+    let writer = Writer { runtime, events: Kind::new("", "v1", "Event", "events", true) };
     let recording = Recording {
         lines: lines.clone(),
         correlator: Correlator::new(),
         names: names.clone(),
         writer: Arc::new(writer),
     };
-    (Events { lines, names, metrics, dropped: Arc::default() }, recording)
+    (Events { lines, names, metrics, dropped: Arc::default(), client: Arc::new(client) }, recording)
 }
 
 impl Events {
@@ -104,9 +111,14 @@ impl Events {
         Recorder { events: self.clone(), source: EventSource { component, host: "".into() } }
     }
 
+    /// The same lines, for events that another client writes.
+    pub(crate) fn written_by(&self, client: Client) -> Self {
+        Self { client: Arc::new(client), ..self.clone() }
+    }
+
     fn send(&self, event: EventObject) {
-        if let Err(event) = self.lines.join(event) {
-            self.drop_event(&event);
+        if let Err(recorded) = self.lines.join(Recorded { event, client: self.client.clone() }) {
+            self.drop_event(&recorded.event);
         }
     }
 
@@ -175,13 +187,13 @@ impl Recording {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut under_way = FuturesUnordered::new();
         loop {
-            while let Some(event) = self.lines.take() {
+            while let Some(Recorded { event, client }) = self.lines.take() {
                 let component = event.source.component;
                 let (writer, stop) = (self.writer.clone(), stop.clone());
                 match self.correlate(event) {
                     None => self.lines.done(component),
                     Some(event) => under_way.push(async move {
-                        writer.record(&event, &stop).await;
+                        writer.record(&client, &event, &stop).await;
                         component
                     }),
                 }
@@ -205,9 +217,9 @@ impl Recording {
 }
 
 impl Writer {
-    async fn record(&self, event: &EventObject, stop: &CancellationToken) {
+    async fn record(&self, client: &Client, event: &EventObject, stop: &CancellationToken) {
         for tried in 1..=TRIES {
-            match self.write(event).await {
+            match self.write(client, event).await {
                 Ok(()) => return,
                 Err(ClientError::Transport(error)) => tracing::warn!(%error, tried, "cannot write an event"),
                 Err(error) => return rejected(event, &error),
@@ -219,24 +231,24 @@ impl Writer {
         tracing::error!(name = event.metadata.name, reason = event.reason, "an event is lost");
     }
 
-    async fn write(&self, event: &EventObject) -> Result<(), ClientError> {
+    async fn write(&self, client: &Client, event: &EventObject) -> Result<(), ClientError> {
         if event.count > 1 {
-            match self.raise_count(event).await {
+            match self.raise_count(client, event).await {
                 // It has expired since: write it anew.
                 Err(error) if error.code() == Some(404) => {}
                 result => return result,
             }
         }
-        self.client.create_and_forget(&self.events, Some(&event.metadata.namespace), event).await
+        client.create_and_forget(&self.events, Some(&event.metadata.namespace), event).await
     }
 
-    async fn raise_count(&self, event: &EventObject) -> Result<(), ClientError> {
+    async fn raise_count(&self, client: &Client, event: &EventObject) -> Result<(), ClientError> {
         let key = Key::namespaced(&*event.metadata.namespace, &*event.metadata.name);
         let EventObject { count, last_timestamp, message, .. } = event;
         let again = Again { count: *count, last_timestamp: *last_timestamp, message };
         let patch = serde_json::to_vec(&again).map_err(|error| ClientError::Answer(Box::new(error)))?;
         let patch = Patch::Strategic(Bytes::from(patch));
-        self.client.patch_and_forget(&self.events, &key, Part::Main, patch).await
+        client.patch_and_forget(&self.events, &key, Part::Main, patch).await
     }
 
     /// Waits before the next try, the first time for a random while so that many clients do not come

@@ -4,13 +4,14 @@
 mod table;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use futures::StreamExt;
 use http::Method;
 use serde_json::{Value, json};
 use setpoint_store::ListOptions;
 
-use super::rbac::{Rule, missing};
+use super::rbac::{Rule, View, missing};
 use crate::features::Features;
 use crate::json::{Json, JsonMut};
 use crate::kinds::rbac::GROUP;
@@ -37,10 +38,32 @@ enum Step {
 
 /// What every node may do.
 pub(crate) fn node_rules() -> Vec<Rule> {
-    let node = table::objects(&Features::default())
-        .into_iter()
-        .find(|own| own.plural == "clusterroles" && own.name == "system:node");
+    rules_of_nodes(&table::objects(&Features::default()))
+}
+
+fn rules_of_nodes(table: &[Own]) -> Vec<Rule> {
+    let node = table.iter().find(|own| own.plural == "clusterroles" && own.name == "system:node");
     node.map(|own| rules(&own.object)).unwrap_or_default()
+}
+
+/// The roles and bindings of every cluster with these features, and what nodes may do.
+pub(super) fn built_in(features: &Features) -> (Arc<View>, Vec<Rule>) {
+    /// Those with the default features: they are read once in a process.
+    static USUAL: LazyLock<(Arc<View>, Vec<Rule>)> = LazyLock::new(|| read_built_in(&Features::default()));
+    match *features == Features::default() {
+        true => USUAL.clone(),
+        false => read_built_in(features),
+    }
+}
+
+fn read_built_in(features: &Features) -> (Arc<View>, Vec<Rule>) {
+    let table = table::objects(features);
+    let mut view = View::default();
+    for own in &table {
+        let path = own.namespace.map_or(own.name.into(), |namespace| format!("{namespace}/{}", own.name));
+        view.add(own.plural, &path, &own.object);
+    }
+    (Arc::new(view), rules_of_nodes(&table))
 }
 
 /// Makes the roles what the table says, at least.

@@ -14,6 +14,7 @@ use super::authorize::{Attributes, Authorizer, Decision, Held};
 use super::follow::Followed;
 use super::rbac::{Rbac, RoleRef, Rule};
 use super::{User, bootstrap};
+use crate::features::Features;
 use crate::json::Json;
 use crate::request::ResourceTarget;
 
@@ -197,8 +198,18 @@ fn no_relationship(node: &str) -> String {
 
 impl NodesAndRoles {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        let (roles, graph) = (Rbac::new(store.clone()), Followed::new(store.clone()));
-        Self { store, roles, graph, rules: bootstrap::node_rules() }
+        Self::with(Rbac::new(store.clone()), store, bootstrap::node_rules())
+    }
+
+    /// The same with the roles that every cluster has and no others, whatever the store holds: for worlds that are
+    /// started by the thousand and need no roles of their own.
+    pub fn built_in(store: Arc<dyn Store>, features: &Features) -> Self {
+        let (roles, rules) = bootstrap::built_in(features);
+        Self::with(Rbac::fixed(store.clone(), roles), store, rules)
+    }
+
+    fn with(roles: Rbac, store: Arc<dyn Store>, rules: Vec<Rule>) -> Self {
+        Self { roles, graph: Followed::new(store.clone()), store, rules }
     }
 
     async fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Decision {

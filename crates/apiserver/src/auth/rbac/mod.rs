@@ -11,7 +11,7 @@ use setpoint_store::{Error, Store};
 use super::authorize::{Attributes, Authorizer, Decision, Held};
 use super::follow::Followed;
 use super::{MASTERS, User};
-use view::View;
+pub(super) use view::View;
 
 pub use rule::{Rule, Words, compact, missing, quoted};
 pub use view::{MissingRole, RoleRef};
@@ -20,11 +20,26 @@ pub use view::{MissingRole, RoleRef};
 pub struct Rbac {
     /// As long as only masters come, nothing is read.
     view: Followed<View>,
+    /// Used instead of the store, where it is set.
+    fixed: Option<Arc<View>>,
 }
 
 impl Rbac {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { view: Followed::new(store) }
+        Self { view: Followed::new(store), fixed: None }
+    }
+
+    /// Decides by these roles and bindings alone, whatever the store holds.
+    pub(super) fn fixed(store: Arc<dyn Store>, view: Arc<View>) -> Self {
+        Self { fixed: Some(view), ..Self::new(store) }
+    }
+
+    /// Runs `look` on roles and bindings as of now.
+    async fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> Result<T, Error> {
+        match &self.fixed {
+            Some(view) => Ok(look(view)),
+            None => self.view.with(look).await,
+        }
     }
 }
 
@@ -76,14 +91,14 @@ impl Authorizer for Rbac {
             return Box::pin(std::future::ready(Decision::Allow { reason: String::new() }));
         }
         Box::pin(async move {
-            let decision = self.view.with(|view| decide(view, attributes)).await;
+            let decision = self.with_view(|view| decide(view, attributes)).await;
             decision.unwrap_or_else(|error| Decision::Deny { reason: unreadable(&error) })
         })
     }
 
     fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
         Box::pin(async move {
-            let held = self.view.with(|view| held(view, user, namespace)).await;
+            let held = self.with_view(|view| held(view, user, namespace)).await;
             held.unwrap_or_else(|error| Held { rules: Vec::new(), errors: vec![unreadable(&error)] })
         })
     }
@@ -94,7 +109,7 @@ impl Authorizer for Rbac {
         namespace: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
         Box::pin(async move {
-            let rules = self.view.with(|view| view.rules(role, namespace).map(<[Rule]>::to_vec)).await;
+            let rules = self.with_view(|view| view.rules(role, namespace).map(<[Rule]>::to_vec)).await;
             rules.map_err(|error| unreadable(&error))?.map_err(|missing| missing.to_string())
         })
     }

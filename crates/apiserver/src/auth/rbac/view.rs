@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::Value;
 use setpoint_store::{Record, Resource};
 
 use super::rule::Rule;
@@ -75,8 +76,9 @@ struct Bindings {
     of_groups: Index,
 }
 
+/// Roles and bindings.
 #[derive(Default)]
-pub(super) struct View {
+pub(in crate::auth) struct View {
     cluster_roles: BTreeMap<Box<str>, Vec<Rule>>,
     /// By `namespace/name`.
     roles: BTreeMap<Box<str>, Vec<Rule>>,
@@ -106,6 +108,31 @@ impl View {
     pub(super) fn rules_of<'v>(&'v self, grant: &Grant<'v>) -> Result<&'v [Rule], MissingRole> {
         self.rules(&grant.binding.role_ref, grant.namespace)
     }
+
+    /// Adds a role or binding of the table that every cluster has.
+    pub(in crate::auth) fn add(&mut self, plural: &str, path: &str, object: &Value) {
+        let source = Source::ALL.into_iter().find(|source| source.plural() == plural);
+        let bytes = serde_json::to_vec(object).unwrap_or_default();
+        if let Some(source) = source {
+            self.set(source, path, Some(&bytes));
+        }
+    }
+
+    fn set(&mut self, source: Source, path: &str, object: Option<&[u8]>) {
+        match source {
+            Source::ClusterRoles => set(&mut self.cluster_roles, path, object.and_then(rules)),
+            Source::Roles => set(&mut self.roles, path, object.and_then(rules)),
+            Source::ClusterBindings => self.cluster_bindings.set(path, object.and_then(binding), ""),
+            Source::Bindings => {
+                let (namespace, name) = path.split_once('/').unwrap_or(("", path));
+                let bindings = self.bindings.entry(namespace.into()).or_default();
+                bindings.set(name, object.and_then(binding), namespace);
+                if bindings.by_name.is_empty() {
+                    self.bindings.remove(namespace);
+                }
+            }
+        }
+    }
 }
 
 impl follow::View for View {
@@ -116,22 +143,7 @@ impl follow::View for View {
     }
 
     fn apply(&mut self, source: Source, record: &Record, is_there: bool) {
-        let path: &str = &record.key.path;
-        match source {
-            Source::ClusterRoles => set(&mut self.cluster_roles, path, rules(record).filter(|_| is_there)),
-            Source::Roles => set(&mut self.roles, path, rules(record).filter(|_| is_there)),
-            Source::ClusterBindings => {
-                self.cluster_bindings.set(path, binding(record).filter(|_| is_there), "")
-            }
-            Source::Bindings => {
-                let (namespace, name) = path.split_once('/').unwrap_or(("", path));
-                let bindings = self.bindings.entry(namespace.into()).or_default();
-                bindings.set(name, binding(record).filter(|_| is_there), namespace);
-                if bindings.by_name.is_empty() {
-                    self.bindings.remove(namespace);
-                }
-            }
-        }
+        self.set(source, &record.key.path, is_there.then_some(&*record.value));
     }
 }
 
@@ -142,14 +154,14 @@ fn set(roles: &mut BTreeMap<Box<str>, Vec<Rule>>, path: &str, rules: Option<Vec<
     }
 }
 
-/// The rules in a record. One that cannot be read, which validation has not let in, allows nothing.
-fn rules(record: &Record) -> Option<Vec<Rule>> {
-    let role: Role = serde_json::from_slice(&record.value).ok()?;
+/// The rules of a role. One that cannot be read, which validation has not let in, allows nothing.
+fn rules(object: &[u8]) -> Option<Vec<Rule>> {
+    let role: Role = serde_json::from_slice(object).ok()?;
     Some(role.rules.unwrap_or_default())
 }
 
-fn binding(record: &Record) -> Option<Binding> {
-    serde_json::from_slice(&record.value).ok()
+fn binding(object: &[u8]) -> Option<Binding> {
+    serde_json::from_slice(object).ok()
 }
 
 impl Bindings {
@@ -249,7 +261,7 @@ impl std::fmt::Display for Grant<'_> {
 
 /// What the view is made of.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(in crate::auth) enum Source {
     ClusterRoles,
     Roles,
     ClusterBindings,
@@ -259,14 +271,17 @@ pub(super) enum Source {
 impl Source {
     const ALL: [Self; 4] = [Self::ClusterRoles, Self::Roles, Self::ClusterBindings, Self::Bindings];
 
-    fn resource(self) -> Resource {
-        let plural = match self {
+    fn plural(self) -> &'static str {
+        match self {
             Self::ClusterRoles => "clusterroles",
             Self::Roles => "roles",
             Self::ClusterBindings => "clusterrolebindings",
             Self::Bindings => "rolebindings",
-        };
-        Resource::new(format!("{GROUP}/{plural}"))
+        }
+    }
+
+    fn resource(self) -> Resource {
+        Resource::new(format!("{GROUP}/{}", self.plural()))
     }
 }
 
@@ -274,7 +289,7 @@ impl Source {
 mod tests {
     use super::*;
     use crate::auth::follow::View as _;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use setpoint_store::Payload;
 
     fn record(path: &str, object: &Value) -> Record {

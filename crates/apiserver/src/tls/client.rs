@@ -1,0 +1,320 @@
+//! Client certificates: whether one is believed, and who it says its holder is.
+//!
+//! The handshake proves that the client holds the certificate's key, and no more. Whether the certificate is believed
+//! is decided with each request, as in v1.34: one that has expired, or whose authority is no longer believed, is
+//! answered with 401, on a connection that is already open too. A verdict is kept until it can change, so a request
+//! costs a comparison.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use sha2::{Digest, Sha256};
+use x509_parser::asn1_rs::Oid;
+use x509_parser::x509::X509Name;
+
+use super::{ServerTls, TlsError, certificates};
+use crate::auth::User;
+
+/// Names the credential of a request, for audit.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The attribute of a subject that is the user's uid: 1.3.6.1.4.1.57683.2.
+const UID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
+
+/// Whose client certificates are believed.
+#[derive(Clone, Debug)]
+pub struct ClientTrust {
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    hints: Vec<DistinguishedName>,
+    reads_uid: bool,
+}
+
+impl ClientTrust {
+    /// Believes what these authorities (PEM, any number of certificates) signed for client authentication. With
+    /// none, no client certificate is believed.
+    pub fn new(authorities: &[&str]) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for pem in authorities {
+            for certificate in certificates(pem)? {
+                roots.add(certificate)?;
+            }
+        }
+        if roots.is_empty() {
+            return Ok(Self { verifier: None, hints: Vec::new(), reads_uid: true });
+        }
+        let hints = roots.subjects();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        Ok(Self { verifier: Some(verifier), hints, reads_uid: true })
+    }
+
+    /// Whether the uid attribute of a subject is read: the feature `AllowParsingUserUIDFromCertAuth`.
+    #[must_use]
+    pub fn reading_uid(self, reads_uid: bool) -> Self {
+        Self { reads_uid, ..self }
+    }
+
+    /// The user that a chain is believed to be, at a time. `Ok(None)` if it names nobody, an error if it is not
+    /// believed.
+    fn user(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Option<User>, String> {
+        let (Some((leaf, intermediates)), Some(verifier)) = (chain.split_first(), &self.verifier) else {
+            return Ok(None);
+        };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or(0)));
+        verifier.verify_client_cert(leaf, intermediates, now).map_err(|why| why.to_string())?;
+        named_by(leaf, self.reads_uid)
+    }
+}
+
+/// What a connection's client certificate is worth.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// There is none, or it names nobody.
+    Nobody,
+    User(Arc<User>),
+    /// It is not believed: the request needs another credential.
+    Refused,
+}
+
+/// The client certificate of one connection.
+pub(crate) struct ClientCertificate {
+    chain: Vec<CertificateDer<'static>>,
+    known: Mutex<Option<Known>>,
+}
+
+struct Known {
+    by: Arc<ClientTrust>,
+    /// When the next certificate of the chain ends.
+    until: Timestamp,
+    verdict: Verdict,
+}
+
+impl ClientCertificate {
+    /// The chain that was shown in the handshake, if any.
+    pub(crate) fn new(chain: Option<&[CertificateDer<'static>]>) -> Self {
+        Self { chain: chain.unwrap_or_default().to_vec(), known: Mutex::new(None) }
+    }
+
+    pub(crate) fn verdict(&self, tls: &ServerTls, now: Timestamp) -> Verdict {
+        if self.chain.is_empty() {
+            return Verdict::Nobody;
+        }
+        let trust = tls.clients();
+        let mut known = self.known.lock();
+        if let Some(known) = &*known
+            && Arc::ptr_eq(&known.by, &trust)
+            && now <= known.until
+        {
+            return known.verdict.clone();
+        }
+        let verdict = match trust.user(&self.chain, now) {
+            Ok(Some(user)) => Verdict::User(Arc::new(user)),
+            Ok(None) => Verdict::Nobody,
+            Err(why) => {
+                tracing::debug!(why, "a client certificate is not believed");
+                Verdict::Refused
+            }
+        };
+        let until = next_end(&self.chain, now);
+        *known = Some(Known { by: trust, until, verdict: verdict.clone() });
+        verdict
+    }
+}
+
+/// When the next certificate of a chain ends. What has ended changes no verdict any more.
+fn next_end(chain: &[CertificateDer<'_>], now: Timestamp) -> Timestamp {
+    let end = |der: &CertificateDer<'_>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
+        Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
+    };
+    chain.iter().filter_map(end).filter(|end| now <= *end).min().unwrap_or(Timestamp::MAX)
+}
+
+/// The user of a verified client certificate. One that names nobody, or has a malformed uid, is no one's.
+pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    named_by(certificate, true).ok().flatten()
+}
+
+/// The user that a certificate names: its common name, with its organizations for groups.
+fn named_by(certificate: &CertificateDer<'_>, reads_uid: bool) -> Result<Option<User>, String> {
+    let (_, parsed) =
+        x509_parser::parse_x509_certificate(certificate).map_err(|why| format!("cannot be read: {why}"))?;
+    let subject = parsed.subject();
+    // Of several the last counts, as in Go.
+    let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or_default();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let uid = if reads_uid { uid_of(subject)? } else { String::new() };
+    let groups =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
+    let mut user = User::authenticated(name, uid, groups);
+    user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
+    Ok(Some(user))
+}
+
+fn uid_of(subject: &X509Name<'_>) -> Result<String, String> {
+    let oid = Oid::from(UID).map_err(|_| "the uid attribute has no identifier".to_owned())?;
+    let mut uids = Vec::new();
+    for attribute in subject.iter_by_oid(&oid) {
+        uids.push(attribute.as_str().map_err(|_| "unable to parse UID into a string".to_owned())?);
+    }
+    match uids.as_slice() {
+        [] => Ok(String::new()),
+        [""] => Err("UID cannot be an empty string".into()),
+        [uid] => Ok((*uid).into()),
+        several => Err(format!("expected 1 UID, but found multiple: {several:?}")),
+    }
+}
+
+/// In the handshake any certificate will do, and none is needed; that the client holds its key is verified.
+#[derive(Debug)]
+pub(super) struct AnyClient {
+    pub(super) provider: Arc<CryptoProvider>,
+    pub(super) hints: Vec<DistinguishedName>,
+}
+
+impl AnyClient {
+    pub(super) fn hinting(provider: Arc<CryptoProvider>, trust: &ClientTrust) -> Self {
+        Self { provider, hints: trust.hints.clone() }
+    }
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::Authority;
+    use rcgen::{CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, KeyPair};
+
+    fn now() -> Timestamp {
+        "2025-03-04T05:06:07Z".parse().unwrap()
+    }
+
+    /// A client certificate with these attributes, and the purposes of `usages`.
+    fn signed(
+        authority: &Authority,
+        attributes: &[(DnType, &str)],
+        usages: &[ExtendedKeyUsagePurpose],
+    ) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in attributes {
+            params.distinguished_name.push(kind.clone(), DnValue::Utf8String((*value).into()));
+        }
+        params.extended_key_usages = usages.to_vec();
+        params.not_before = rcgen::date_time_ymd(2025, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        params.signed_by(&key, &authority.issuer().unwrap()).unwrap().der().clone()
+    }
+
+    fn uid() -> DnType {
+        DnType::CustomDnType(UID.to_vec())
+    }
+
+    const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth];
+
+    #[test]
+    fn a_certificate_names_its_user_groups_and_uid() {
+        let authority = Authority::generate(now()).unwrap();
+        let trust = ClientTrust::new(&[&authority.identity().certificate]).unwrap();
+        let named = |attributes: &[(DnType, &str)]| {
+            trust.user(&[signed(&authority, attributes, CLIENT)], now()).map_err(|why| why.to_string())
+        };
+        let jane = named(&[(DnType::OrganizationName, "dev"), (DnType::CommonName, "jane"), (uid(), "7")]);
+        let jane = jane.unwrap().unwrap();
+        assert_eq!((jane.name.as_str(), jane.uid.as_str()), ("jane", "7"));
+        assert_eq!(jane.groups, ["dev", "system:authenticated"]);
+        assert!(jane.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
+        assert_eq!(named(&[(DnType::OrganizationName, "dev")]), Ok(None), "without a name it is nobody's");
+        assert_eq!(
+            named(&[(DnType::CommonName, "jane"), (uid(), "")]),
+            Err("UID cannot be an empty string".into())
+        );
+        let chain = [signed(&authority, &[(DnType::CommonName, "jane"), (uid(), "7")], CLIENT)];
+        let without = trust.clone().reading_uid(false).user(&chain, now()).unwrap().unwrap();
+        assert_eq!(without.uid, "", "the feature is off");
+    }
+
+    #[test]
+    fn a_certificate_is_believed_in_its_time_for_its_purpose_from_its_authority() {
+        let (authority, other) = (Authority::generate(now()).unwrap(), Authority::generate(now()).unwrap());
+        let trust = ClientTrust::new(&[&authority.identity().certificate]).unwrap();
+        let jane = &[(DnType::CommonName, "jane")];
+        let chain = [signed(&authority, jane, CLIENT)];
+        assert!(trust.user(&chain, now()).is_ok());
+        for time in ["2024-12-31T00:00:00Z", "2026-01-02T00:00:00Z"] {
+            assert!(trust.user(&chain, time.parse().unwrap()).is_err(), "{time}");
+        }
+        assert!(trust.user(&[signed(&other, jane, CLIENT)], now()).is_err());
+        let server = [ExtendedKeyUsagePurpose::ServerAuth];
+        assert!(trust.user(&[signed(&authority, jane, &server)], now()).is_err());
+        assert!(trust.user(&[signed(&authority, jane, &[])], now()).is_ok(), "any purpose");
+        let both = ClientTrust::new(&[&authority.identity().certificate, &other.identity().certificate]);
+        assert!(both.unwrap().user(&[signed(&other, jane, CLIENT)], now()).is_ok());
+        let none = ClientTrust::new(&[]).unwrap();
+        assert_eq!(none.user(&chain, now()), Ok(None));
+    }
+
+    #[test]
+    fn an_intermediate_authority_stands_between_a_certificate_and_the_root() {
+        let root = Authority::generate(now()).unwrap();
+        let (between, cross) = root.renewed(now()).unwrap();
+        let trust = ClientTrust::new(&[&root.identity().certificate]).unwrap();
+        let leaf = signed(&between, &[(DnType::CommonName, "jane")], CLIENT);
+        assert!(trust.user(std::slice::from_ref(&leaf), now()).is_err(), "the chain is incomplete");
+        let chain = [leaf, certificates(&cross).unwrap().remove(0)];
+        assert_eq!(trust.user(&chain, now()).unwrap().unwrap().name, "jane");
+    }
+}

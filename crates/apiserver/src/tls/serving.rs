@@ -1,0 +1,98 @@
+//! How a server presents itself and whom it believes, replaced while it runs.
+//!
+//! Connections that are open keep what they were made with; new ones get what there is now. Client certificates are
+//! judged by what there is now on all of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use rustls::sign::CertifiedKey;
+
+use super::client::AnyClient;
+use super::{Authority, ByName, ClientTrust, Identity, NamedCertificate, Protocol, TlsError, certified};
+
+/// What a server shows and believes.
+#[derive(Clone, Debug)]
+pub struct Presence {
+    /// What clients are shown that ask for no name of `named`.
+    pub certificate: Arc<CertifiedKey>,
+    pub named: Vec<NamedCertificate>,
+    pub clients: ClientTrust,
+}
+
+/// How a server speaks TLS. Cheap to clone; clones are one.
+#[derive(Clone)]
+pub struct ServerTls {
+    protocol: Protocol,
+    current: Arc<RwLock<Arc<Current>>>,
+}
+
+/// What was made of a presence.
+struct Current {
+    usual: Arc<ServerConfig>,
+    by_address: BTreeMap<IpAddr, Arc<ServerConfig>>,
+    clients: Arc<ClientTrust>,
+}
+
+impl ServerTls {
+    /// With one certificate. Clients may present a certificate of the authority; they need not.
+    pub fn new(server: &Identity, authority: &Authority) -> Result<Self, TlsError> {
+        let certificate = Arc::new(certified(&server.certificate, &server.key)?);
+        let clients = ClientTrust::new(&[&authority.identity().certificate])?;
+        Self::presenting(Protocol::default(), &Presence { certificate, named: Vec::new(), clients })
+    }
+
+    pub fn presenting(protocol: Protocol, presence: &Presence) -> Result<Self, TlsError> {
+        let current = Current::new(&protocol, presence)?;
+        Ok(Self { protocol, current: Arc::new(RwLock::new(Arc::new(current))) })
+    }
+
+    /// From now on the server shows and believes this; if that cannot be, nothing changes.
+    pub fn replace(&self, presence: &Presence) -> Result<(), TlsError> {
+        let current = Arc::new(Current::new(&self.protocol, presence)?);
+        *self.current.write() = current;
+        Ok(())
+    }
+
+    /// For a connection to this address of the server.
+    pub(crate) fn config(&self, to: Option<IpAddr>) -> Arc<ServerConfig> {
+        let current = self.current.read();
+        to.and_then(|address| current.by_address.get(&address)).unwrap_or(&current.usual).clone()
+    }
+
+    /// Whose client certificates are believed now.
+    pub(crate) fn clients(&self) -> Arc<ClientTrust> {
+        self.current.read().clients.clone()
+    }
+}
+
+impl Current {
+    fn new(protocol: &Protocol, presence: &Presence) -> Result<Self, TlsError> {
+        let certificates = ByName::new(presence.certificate.clone(), &presence.named)?;
+        let config = |certificates: ByName| config(protocol, &presence.clients, certificates);
+        let by_address = certificates.by_address().into_iter();
+        let by_address = by_address.map(|(address, certificates)| Ok((address, config(certificates)?)));
+        Ok(Self {
+            by_address: by_address.collect::<Result<_, TlsError>>()?,
+            usual: config(certificates)?,
+            clients: Arc::new(presence.clients.clone()),
+        })
+    }
+}
+
+fn config(
+    protocol: &Protocol,
+    clients: &ClientTrust,
+    certificates: ByName,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let verifier = AnyClient::hinting(protocol.provider().clone(), clients);
+    let mut config = ServerConfig::builder_with_provider(protocol.provider().clone())
+        .with_protocol_versions(protocol.versions())?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(certificates));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

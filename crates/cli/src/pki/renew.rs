@@ -1,0 +1,76 @@
+//! Makes certificates and keys anew, keeping what the old ones are still needed for.
+
+use anyhow::Context;
+use jiff::Timestamp;
+use setpoint_apiserver::tls::{Authority, Inspected};
+use setpoint_controllers::TokenSigner;
+
+use super::{Directory, Retired, new_server_certificate, read_if_there, write_private};
+
+/// What is made anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    /// The authority, and with it what it signs.
+    pub(crate) authority: bool,
+    pub(crate) admin: bool,
+    pub(crate) server: bool,
+    pub(crate) service_account_key: bool,
+}
+
+/// Renews in a directory that has been used; says what was done, a line each.
+pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> anyhow::Result<Vec<String>> {
+    let path = directory.0.as_deref().context("nothing is kept")?;
+    let kept = directory.authority()?;
+    let mut authority = kept.with_context(|| format!("there is no authority in {}", path.display()))?;
+    let mut done = Vec::new();
+    if what.authority {
+        authority = renew_authority(directory, &authority, now)?;
+        done.push("ca: made anew; the old one is believed for a year".to_owned());
+    }
+    if what.admin || what.authority {
+        let made = authority.admin_certificate(now)?;
+        directory.pair("admin").context("nothing is kept")?.write(&made)?;
+        done.push("admin: made anew".into());
+    }
+    if what.server || what.authority {
+        renew_server(directory, &authority, now)?;
+        done.push("apiserver: made anew".into());
+    }
+    if what.service_account_key {
+        renew_service_account_key(directory, now)?;
+        done.push("sa: made anew; tokens of the old key count for a year".into());
+    }
+    Ok(done)
+}
+
+fn renew_authority(directory: &Directory, old: &Authority, now: Timestamp) -> anyhow::Result<Authority> {
+    let path = directory.0.as_deref().context("nothing is kept")?;
+    let (new, cross_signed) = old.renewed(now)?;
+    let cross = path.join("ca-cross.crt");
+    let before = read_if_there(&cross)?.unwrap_or_default();
+    // What leads from the new authority back to the old ones, the newest first. If this is interrupted the old
+    // authority is still there, and believed once more than needed.
+    Retired::keep(path, "ca", "crt", &old.identity().certificate, now)?;
+    write_private(&cross, &(cross_signed + &before))?;
+    directory.pair("ca").context("nothing is kept")?.write(new.identity())?;
+    Ok(new)
+}
+
+/// For the addresses that the old certificate has.
+fn renew_server(directory: &Directory, authority: &Authority, now: Timestamp) -> anyhow::Result<()> {
+    let pair = directory.pair("apiserver").context("nothing is kept")?;
+    let old = pair.read()?.and_then(|old| Inspected::of_pem(&old.certificate).ok());
+    let mut addresses = old.map(|old| old.addresses).unwrap_or_default();
+    addresses.retain(|address| !address.is_loopback());
+    pair.write(&new_server_certificate(directory, authority, &addresses, now)?)
+}
+
+fn renew_service_account_key(directory: &Directory, now: Timestamp) -> anyhow::Result<()> {
+    let path = directory.0.as_deref().context("nothing is kept")?;
+    let old = TokenSigner::from_pem(&directory.token_key()?)?;
+    let key = TokenSigner::generate_key()?;
+    let public = TokenSigner::from_pem(&key)?.public_pem();
+    Retired::keep(path, "sa", "pub", &old.public_pem(), now)?;
+    write_private(&path.join("sa.key"), &key)?;
+    write_private(&path.join("sa.pub"), &public)
+}

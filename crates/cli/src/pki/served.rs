@@ -1,0 +1,350 @@
+//! What the server shows and whom it believes, as files say, followed while it runs.
+//!
+//! The files are read every few seconds: there are a handful of a few kilobytes, so that costs some ten microseconds.
+//! What has changed is used from then on; what cannot be used is reported once and changes nothing. A certificate of
+//! the cluster's own authority is made anew before it expires.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use setpoint::Clock;
+use setpoint_apiserver::tls::{
+    Authority, ClientTrust, Identity, Inspected, LOOPBACK_NAME, NamedCertificate, Presence, Protocol,
+    ServerTls, certificates, certified,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Directory, Pair, read_if_there, server_certificate};
+
+/// How often the files are read: v1.34 is told of changes at once, and looks once a minute.
+const EVERY: Duration = Duration::from_secs(2);
+/// How often everything is looked at although no file has changed: certificates come to their end by themselves.
+const IN_ANY_CASE: SignedDuration = SignedDuration::from_hours(1);
+
+/// A certificate for some names: `--tls-sni-cert-key`.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedFiles {
+    pub(crate) pair: Pair,
+    pub(crate) names: Vec<String>,
+}
+
+/// Where what is served comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedFiles {
+    /// The certificate that clients are shown by default; one of the cluster's own authority without it.
+    pub(crate) certificate: Option<Pair>,
+    pub(crate) named: Vec<NamedFiles>,
+    /// Authorities that are believed besides the cluster's own.
+    pub(crate) client_authorities: Option<PathBuf>,
+    /// Where the authority is kept, and where a certificate of it is.
+    pub(crate) pki: Directory,
+    pub(crate) own_certificates: Directory,
+    /// The addresses that a certificate of the cluster's own authority is for.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Whether certificates may name the uids of users.
+    pub(crate) reads_uid: bool,
+}
+
+/// What was read.
+#[derive(Clone, PartialEq, Eq)]
+struct Content {
+    certificate: Identity,
+    named: Vec<Identity>,
+    /// A certificate of the cluster's own authority, where another is shown by default.
+    own: Option<Identity>,
+    authorities: Vec<String>,
+}
+
+/// What is served now, and what it was made of.
+pub(crate) struct Served {
+    files: ServedFiles,
+    clock: Clock,
+    /// Those of now: what signs where nothing is kept.
+    authority: Authority,
+    own: Option<Identity>,
+    content: Content,
+    tls: ServerTls,
+    /// The files as they were last looked at, and when that was.
+    seen: (Files, Timestamp),
+}
+
+/// Files byte by byte; those that cannot be read are not there.
+type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
+
+impl Served {
+    /// What the files say now, all of which have to be usable.
+    pub(crate) fn start(
+        files: ServedFiles,
+        protocol: Protocol,
+        authority: &Authority,
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
+        let (mut own, authority) = (None, authority.clone());
+        let seen = (files.bytes(), clock.now());
+        let content = files.read(&authority, &mut own, clock.now())?;
+        let tls = ServerTls::presenting(protocol, &files.presence(&content)?)?;
+        Ok(Self { files, clock: clock.clone(), authority, own, content, tls, seen })
+    }
+
+    pub(crate) fn tls(&self) -> &ServerTls {
+        &self.tls
+    }
+
+    /// Follows the files until `stop`.
+    pub(crate) async fn follow(mut self, stop: CancellationToken) {
+        let mut reported = String::new();
+        while stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
+            match self.look() {
+                Ok(true) => reported.clear(),
+                Ok(false) => {}
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    if text != reported {
+                        tracing::error!(error = text, "the certificates in use stay as they are");
+                        reported = text;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Uses what has changed since the last time; whether there was anything to look at.
+    fn look(&mut self) -> anyhow::Result<bool> {
+        let (bytes, now) = (self.files.bytes(), self.clock.now());
+        if bytes == self.seen.0 && now.duration_since(self.seen.1) < IN_ANY_CASE {
+            return Ok(false);
+        }
+        self.seen = (bytes, now);
+        if let Some(authority) = self.files.pki.authority()? {
+            self.authority = authority;
+        }
+        let content = self.files.read(&self.authority, &mut self.own, now)?;
+        if content == self.content {
+            return Ok(true);
+        }
+        self.tls.replace(&self.files.presence(&content)?)?;
+        if let Ok(found) = Inspected::of_pem(&content.certificate.certificate) {
+            tracing::info!(subject = found.subject, expires = %found.not_after, "the certificates have changed");
+        }
+        self.content = content;
+        Ok(true)
+    }
+}
+
+impl ServedFiles {
+    fn bytes(&self) -> Files {
+        let pairs = self.certificate.iter().chain(self.named.iter().map(|named| &named.pair));
+        let mut paths: Vec<PathBuf> =
+            pairs.flat_map(|pair| [pair.certificate.clone(), pair.key.clone()]).collect();
+        paths.extend(self.client_authorities.clone());
+        paths.extend(self.pki.files());
+        paths.extend(
+            self.own_certificates.pair("apiserver").into_iter().flat_map(|pair| [pair.certificate, pair.key]),
+        );
+        paths
+            .into_iter()
+            .map(|path| {
+                let bytes = std::fs::read(&path).ok();
+                (path, bytes)
+            })
+            .collect()
+    }
+
+    /// `own` is the certificate of the cluster's own authority where nothing is kept.
+    fn read(
+        &self,
+        authority: &Authority,
+        own: &mut Option<Identity>,
+        now: Timestamp,
+    ) -> anyhow::Result<Content> {
+        let of_authority = self.own_certificate(authority, own, now)?;
+        let (certificate, own) = match &self.certificate {
+            Some(pair) => (read_pair(pair)?, Some(of_authority)),
+            None => (of_authority, None),
+        };
+        let named = self.named.iter().map(|named| read_pair(&named.pair)).collect::<anyhow::Result<_>>()?;
+        let mut authorities = vec![authority.identity().certificate.clone()];
+        authorities.extend(self.pki.retired("ca", now)?.into_iter().map(|retired| retired.content));
+        if let Some(path) = &self.client_authorities {
+            let missing = || format!("--client-ca-file: {} does not exist", path.display());
+            authorities.push(read_if_there(path)?.with_context(missing)?);
+        }
+        Ok(Content { certificate, named, own, authorities })
+    }
+
+    fn own_certificate(
+        &self,
+        authority: &Authority,
+        own: &mut Option<Identity>,
+        now: Timestamp,
+    ) -> anyhow::Result<Identity> {
+        if let Some(identity) = own.as_ref()
+            && Inspected::of_pem(&identity.certificate).is_ok_and(|found| super::is_fresh(&found, now))
+        {
+            return Ok(identity.clone());
+        }
+        let made = server_certificate(&self.own_certificates, &self.pki, authority, &self.addresses, now)?;
+        if self.own_certificates.pair("apiserver").is_none() {
+            *own = Some(made.clone());
+        }
+        Ok(made)
+    }
+
+    fn presence(&self, content: &Content) -> anyhow::Result<Presence> {
+        let usable = |identity: &Identity, pair: Option<&Pair>| {
+            let of = match pair {
+                Some(pair) => format!("cannot use {} and {}", pair.certificate.display(), pair.key.display()),
+                None => "cannot use the server's own certificate".into(),
+            };
+            certified(&identity.certificate, &identity.key).map(Arc::new).context(of)
+        };
+        let named = content.named.iter().zip(&self.named).map(|(identity, files)| {
+            Ok(NamedCertificate {
+                certificate: usable(identity, Some(&files.pair))?,
+                names: files.names.clone(),
+            })
+        });
+        let own = content.own.iter().map(|identity| {
+            Ok(NamedCertificate { certificate: usable(identity, None)?, names: vec![LOOPBACK_NAME.into()] })
+        });
+        let authorities: Vec<&str> = content.authorities.iter().map(String::as_str).collect();
+        if let (Some(path), Some(pem)) = (&self.client_authorities, authorities.last()) {
+            certificates(pem).with_context(|| format!("--client-ca-file: cannot use {}", path.display()))?;
+        }
+        let clients =
+            ClientTrust::new(&authorities).context("cannot use the authorities of client certificates")?;
+        Ok(Presence {
+            certificate: usable(&content.certificate, self.certificate.as_ref())?,
+            named: named.chain(own).collect::<anyhow::Result<_>>()?,
+            clients: clients.reading_uid(self.reads_uid),
+        })
+    }
+}
+
+fn read_pair(pair: &Pair) -> anyhow::Result<Identity> {
+    let read =
+        |path: &PathBuf| read_if_there(path)?.with_context(|| format!("{} does not exist", path.display()));
+    Ok(Identity { certificate: read(&pair.certificate)?, key: read(&pair.key)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Files {
+        directory: tempfile::TempDir,
+        authority: Authority,
+        now: Timestamp,
+    }
+
+    impl Files {
+        fn new() -> Self {
+            let now = Clock::system().now();
+            let directory = tempfile::tempdir().unwrap();
+            Self { directory, authority: Authority::generate(now).unwrap(), now }
+        }
+
+        fn pair(&self, name: &str) -> Pair {
+            Pair::in_directory(self.directory.path(), name)
+        }
+
+        fn put(&self, name: &str, user: &str) -> Identity {
+            let made = self.authority.client_certificate(user, &[], self.now).unwrap();
+            self.pair(name).write(&made).unwrap();
+            made
+        }
+
+        fn served(&self, change: impl FnOnce(&mut ServedFiles)) -> anyhow::Result<Served> {
+            let mut files = ServedFiles {
+                certificate: None,
+                named: Vec::new(),
+                client_authorities: None,
+                pki: Directory::new(None),
+                own_certificates: Directory::new(None),
+                addresses: Vec::new(),
+                reads_uid: true,
+            };
+            change(&mut files);
+            Served::start(files, Protocol::default(), &self.authority, &Clock::system())
+        }
+    }
+
+    #[test]
+    fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
+        let files = Files::new();
+        files.put("tls", "first");
+        let mut served = files.served(|served| served.certificate = Some(files.pair("tls"))).unwrap();
+        let second = files.put("tls", "second");
+        served.look().unwrap();
+        assert_eq!(served.content.certificate, second);
+        fs::write(files.pair("tls").certificate, "broken").unwrap();
+        assert!(served.look().is_err());
+        assert_eq!(served.content.certificate, second, "the old one stays");
+        let third = files.put("tls", "third");
+        served.look().unwrap();
+        assert_eq!(served.content.certificate, third);
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named_at_the_start() {
+        let files = Files::new();
+        files.put("tls", "one");
+        let other = files.authority.client_certificate("other", &[], files.now).unwrap();
+        fs::write(files.pair("tls").key, other.key).unwrap();
+        let start = |change: &dyn Fn(&mut ServedFiles)| match files.served(change) {
+            Ok(_) => panic!("it starts"),
+            Err(error) => format!("{error:#}"),
+        };
+        let mismatch = start(&|served| served.certificate = Some(files.pair("tls")));
+        assert!(
+            mismatch.contains("tls.crt") && mismatch.contains("the private key does not match"),
+            "{mismatch}"
+        );
+        let missing = start(&|served| served.certificate = Some(files.pair("none")));
+        assert!(missing.ends_with("none.crt does not exist"), "{missing}");
+        let empty = files.directory.path().join("empty.crt");
+        fs::write(&empty, "").unwrap();
+        let bundle = start(&|served| served.client_authorities = Some(empty.clone()));
+        assert!(bundle.starts_with("--client-ca-file: cannot use"), "{bundle}");
+    }
+
+    #[test]
+    fn an_authority_that_is_added_to_the_bundle_is_believed() {
+        let files = Files::new();
+        let bundle = files.directory.path().join("bundle.crt");
+        let other = Authority::generate(files.now).unwrap();
+        fs::write(&bundle, &other.identity().certificate).unwrap();
+        let mut served = files.served(|served| served.client_authorities = Some(bundle.clone())).unwrap();
+        assert_eq!(served.content.authorities.len(), 2, "besides the cluster's own");
+        let third = Authority::generate(files.now).unwrap();
+        let both = other.identity().certificate.clone() + &third.identity().certificate;
+        fs::write(&bundle, &both).unwrap();
+        served.look().unwrap();
+        assert_eq!(served.content.authorities[1], both);
+    }
+
+    #[test]
+    fn a_certificate_of_its_own_is_made_anew_before_it_expires() {
+        let files = Files::new();
+        let kept = Directory::new(Some(files.directory.path().join("pki")));
+        for directory in [Directory::new(None), kept] {
+            let mut own = None;
+            let served = files.served(|served| served.own_certificates = directory.clone()).unwrap().files;
+            let mut at = |days: i64| {
+                let later = files.now + jiff::SignedDuration::from_hours(24 * days);
+                served.read(&files.authority, &mut own, later).unwrap().certificate
+            };
+            let first = at(0);
+            assert_eq!(at(300), first);
+            let second = at(350);
+            assert_ne!(second, first);
+            assert_eq!(at(360), second);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Whether those who share the manager's caches may read what is in them.
+//!
+//! In v1.34 the scheduler and the kubelets have caches of their own, filled with what they may read. Here one cache
+//! per kind serves the whole process, filled with what the manager may read. So that a missing right shows all the
+//! same, what the others request is checked against their own rights when the manager starts.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use setpoint::Runnable;
+use setpoint::informer::Requested;
+use setpoint_apiserver::auth::User;
+use setpoint_apiserver::{ApiServer, Gvr, Selection};
+use tokio_util::sync::CancellationToken;
+
+use crate::Denials;
+
+/// Checks once what each reader requested.
+pub(crate) struct ReaderCheck {
+    pub(crate) api: ApiServer,
+    pub(crate) denials: Denials,
+    pub(crate) readers: Vec<(User, Requested)>,
+}
+
+impl ReaderCheck {
+    async fn check(&self, user: &User, requested: &Requested) {
+        for (kind, selection) in requested.all() {
+            let gvr = Gvr::new(kind.group(), kind.version(), kind.plural());
+            let choice =
+                Selection { namespace: selection.namespace, fields: selection.fields, ..Default::default() };
+            for verb in ["list", "watch"] {
+                if self.api.may_read(user, verb, &gvr, &choice).await.is_err() {
+                    self.denials.note(user, &format!("{verb} {kind}"));
+                }
+            }
+        }
+    }
+}
+
+impl Runnable for ReaderCheck {
+    fn name(&self) -> &str {
+        "reader-check"
+    }
+
+    fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        async move {
+            for (user, requested) in &self.readers {
+                self.check(user, requested).await;
+            }
+            stop.cancelled().await;
+        }
+        .boxed()
+    }
+}

@@ -18,6 +18,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 use sha2::{Digest, Sha256};
+use x509_parser::asn1_rs::Tag;
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use crate::auth::{MASTERS, User};
 
@@ -199,26 +201,45 @@ pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
 }
 
 /// The user of a verified client certificate: its common name, the last if there are several, with its
-/// organizations for groups. One without a name, or with a uid that makes no sense, is nobody's.
+/// organizations for groups. One without a name, or with something in its subject that cannot be read, is
+/// nobody's.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
-    let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?.to_string();
-    let groups =
-        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
+    let name = subject_text(subject.iter_common_name().last()?).filter(|name| !name.is_empty())?;
+    let groups = organizations(subject)?;
     let mut user = User::authenticated(name, uid_of(subject)?, groups);
     user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
     Some(user)
 }
 
+/// The organizations in a subject; `None` if one cannot be read: left out, it could not be refused either.
+pub(crate) fn organizations(subject: &X509Name<'_>) -> Option<Vec<String>> {
+    subject.iter_organization().map(subject_text).collect()
+}
+
 /// The uid in a subject: none, or one that is not empty.
-fn uid_of(subject: &x509_parser::x509::X509Name<'_>) -> Option<String> {
+fn uid_of(subject: &X509Name<'_>) -> Option<String> {
     const UID: &str = "1.3.6.1.4.1.57683.2";
     let mut uids = subject.iter_attributes().filter(|one| one.attr_type().to_id_string() == UID);
     match (uids.next(), uids.next()) {
         (None, _) => Some(String::new()),
-        (Some(uid), None) => uid.as_str().ok().filter(|uid| !uid.is_empty()).map(Into::into),
+        (Some(uid), None) => subject_text(uid).filter(|uid| !uid.is_empty()),
         _ => None,
+    }
+}
+
+/// The text of a part of a subject, in all encodings that Go reads.
+fn subject_text(part: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let value = part.attr_value();
+    match value.tag() {
+        Tag::T61String => Some(value.data.iter().copied().map(char::from).collect()),
+        Tag::BmpString => {
+            let (units, rest) = value.data.as_chunks::<2>();
+            let units: Vec<u16> = units.iter().copied().map(u16::from_be_bytes).collect();
+            String::from_utf16(&units).ok().filter(|_| rest.is_empty())
+        }
+        _ => part.as_str().ok().map(Into::into),
     }
 }
 
@@ -236,6 +257,8 @@ impl std::fmt::Debug for Authority {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::DnValue;
+
     use super::*;
 
     fn now() -> Timestamp {
@@ -257,6 +280,22 @@ mod tests {
         let authority = Authority::generate(now()).unwrap();
         let nameless = authority.client_certificate("", &["system:masters"], now()).unwrap();
         assert_eq!(user_of(&certificates(&nameless.certificate).unwrap().remove(0)), None);
+    }
+
+    #[test]
+    fn a_group_in_an_old_encoding_counts_and_one_that_cannot_be_read_refuses() {
+        let authority = Authority::generate(now()).unwrap();
+        let certificate = |organization: DnValue| {
+            let mut params = params("jane", &[], now(), 1);
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+            let signed = authority.sign(&params).unwrap();
+            certificates(&signed.certificate).unwrap().remove(0)
+        };
+        let groups = |organization: DnValue| user_of(&certificate(organization)).map(|user| user.groups);
+        let expected = Some(vec!["system:masters".to_owned(), "system:authenticated".to_owned()]);
+        assert_eq!(groups(DnValue::TeletexString("system:masters".try_into().unwrap())), expected);
+        assert_eq!(groups(DnValue::BmpString("system:masters".try_into().unwrap())), expected);
+        assert_eq!(groups(DnValue::UniversalString("system:masters".try_into().unwrap())), None);
     }
 
     #[test]

@@ -209,10 +209,10 @@ pub(crate) fn check_json(headers: &HeaderMap) -> Result<(), Status> {
 
 /// Whether what is sent to a path of documents has a type that it reads, if it says so.
 pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Status> {
-    let types = content_type(headers).split(',').map(|one| one.split(';').next().unwrap_or("").trim());
+    let mut types = content_type(headers).split(',').map(|one| one.split(';').next().unwrap_or("").trim());
     let is_known =
         |one: &str| matches!(one, "" | "*/*") || OBJECT_TYPES.split(", ").any(|known| known == one);
-    if types.into_iter().any(is_known) { Ok(()) } else { Err(Status::unsupported_patch_type()) }
+    if types.any(is_known) { Ok(()) } else { Err(Status::unsupported_patch_type()) }
 }
 
 /// How a refusal is to be written. It is never a table.

@@ -183,8 +183,8 @@ impl Registry {
 
     /// Whether a group has built-in kinds, of whatever version.
     pub fn has_built_in_group(&self, group: &str) -> bool {
-        let versions = self.group(group).into_iter().flat_map(|group| &group.versions);
-        versions.into_iter().any(|version| self.has_built_in(group, &version.name))
+        let mut versions = self.group(group).into_iter().flat_map(|group| &group.versions);
+        versions.any(|version| self.has_built_in(group, &version.name))
     }
 
     fn stored_as(&self, resource: &str) -> Option<Arc<Served>> {

@@ -39,6 +39,8 @@ pub struct ResourceTarget {
     pub has_more: bool,
     /// The field selector of a collection, as the client wrote it.
     pub field_selector: String,
+    /// The path has a place for a namespace, and nothing in it.
+    pub has_empty_namespace: bool,
     /// Nothing is served at the path: it looks like one of objects, but begins with more than one slash.
     pub is_off_route: bool,
     /// The name that the field selector of a list or watch requires, where all options of the list can be read.
@@ -81,7 +83,7 @@ impl<'a> Target<'a> {
         let path = query::decode(path, false).ok_or_else(malformed)?;
         let segments = segments(&path);
         if let [.., last] = segments.as_slice()
-            && last == "watch"
+            && matches!(last.as_ref(), "watch" | "proxy")
             && is_bare_version(&segments[..segments.len() - 1])
         {
             let why = "failed to create RequestInfo: unable to determine kind and namespace from url";
@@ -147,6 +149,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
+        has_empty_namespace: namespace == Some(""),
         is_off_route: false,
         // A watch by its path has single objects too, so its selector is not for the authorizer.
         field_selector: match verb {

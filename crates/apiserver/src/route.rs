@@ -53,6 +53,10 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
     }
     let registry = parts.server.registry.snapshot();
     let Some(served) = find(&registry, target) else { return no_such_resource(&registry, target) };
+    let lists = matches!(target.verb, Some(Verb::List | Verb::Watch));
+    if target.has_empty_namespace && served.kind.is_namespaced() && !lists {
+        return Err(Status::bad_request("Namespace parameter required."));
+    }
     let subresource = subresource(served, target)?;
     if subresource.is_none() && has_no_endpoint(served, target) {
         return Err(Status::no_such_resource());
@@ -113,6 +117,7 @@ fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<S
     let is_namespace_itself = target.group.is_empty() && target.resource == "namespaces";
     let lists = matches!(target.verb, Some(Verb::List | Verb::Watch));
     let fits = match (served.kind.is_namespaced(), &target.namespace) {
+        (true, None) if target.has_empty_namespace => lists || served.kind.custom.is_none(),
         (true, None) => target.name.is_none() && (lists || served.kind.custom.is_none()),
         (false, Some(_)) => is_namespace_itself,
         _ => true,

@@ -245,6 +245,8 @@ impl std::fmt::Debug for Authority {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::DnValue;
+
     use super::*;
 
     fn now() -> Timestamp {

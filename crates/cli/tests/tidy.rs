@@ -35,7 +35,18 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (
         "cli",
-        &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "sim", "store"],
+        &[
+            "apiserver",
+            "cel",
+            "clock",
+            "cluster",
+            "controllers",
+            "node",
+            "scheduler",
+            "setpoint",
+            "sim",
+            "store",
+        ],
     ),
 ];
 

@@ -11,6 +11,7 @@ use crate::json::Json;
 use crate::kind::Subresource;
 use crate::request::ResourceTarget;
 use crate::status::Status;
+use crate::tls;
 
 /// Approving takes a right on the signer.
 pub struct CertificateApproval;
@@ -143,7 +144,7 @@ fn organizations(encoded: &str) -> Result<Vec<String>, String> {
     let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents)
         .map_err(|why| why.to_string())?;
     let subject = &request.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(Into::into).collect())
+    tls::organizations(subject).ok_or_else(|| "an organization of the subject cannot be read".to_owned())
 }
 
 /// Whether the user may do something as a signer: as this one, or as all of its domain.

@@ -13,7 +13,8 @@ pub(crate) const REQUEST_BYTES: u64 = 3 << 20;
 /// The type of values of a schema; `None` for those that expressions cannot see.
 pub(crate) fn of(schema: &Props, is_resource: bool) -> Option<Declared> {
     if schema.int_or_string {
-        let longest = schema.max_length.map_or(REQUEST_BYTES - 2, |longest| natural(longest) * 4);
+        let longest =
+            schema.max_length.map_or(REQUEST_BYTES - 2, |longest| natural(longest).saturating_mul(4));
         return Some(sized(Type::Dyn, longest, 1));
     }
     let with_meta;
@@ -100,7 +101,7 @@ fn text(schema: &Props) -> Declared {
         _ => {
             let longest_value = schema.values.iter().filter_map(|value| value.as_str().map(str::len)).max();
             let longest = match (schema.max_length, longest_value) {
-                (Some(longest), _) => natural(longest) * 4,
+                (Some(longest), _) => natural(longest).saturating_mul(4),
                 (None, _) if schema.values.is_empty() => REQUEST_BYTES - 2,
                 (None, longest) => longest.unwrap_or(0) as u64,
             };

@@ -79,7 +79,7 @@ impl Strategy for DaemonSet {
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         workload::prepare_change(new, old);
         let is_new_template = new.at("spec").at("template") != old.at("spec").at("template");
-        set_template_generation(new, template_generation(old) + i64::from(is_new_template));
+        set_template_generation(new, template_generation(old).wrapping_add(i64::from(is_new_template)));
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {

@@ -105,8 +105,8 @@ fn tagged(headers: &HeaderMap, media_type: &'static str, document: Document) -> 
 }
 
 fn is_known(headers: &HeaderMap, hash: &str) -> bool {
-    let tags = header::text(headers, &IF_NONE_MATCH).split(',').map(str::trim);
-    tags.into_iter().any(|tag| {
+    let mut tags = header::text(headers, &IF_NONE_MATCH).split(',').map(str::trim);
+    tags.any(|tag| {
         let tag = tag.strip_prefix("W/").unwrap_or(tag);
         tag == "*" || tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) == Some(hash)
     })

@@ -22,7 +22,7 @@ use crate::validation::address::parse_ip;
 pub(crate) async fn connect(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Status> {
     match (to, call.served.kind.kind.as_str()) {
         (Subresource::Proxy, "Service") => service(call).await,
-        (Subresource::Proxy, "Node") => node(call, call.name()?).await,
+        (Subresource::Proxy, "Node") => node(call).await,
         (Subresource::Proxy, _) => pod_address(call).await,
         (Subresource::Log, _) => log(call).await,
         (to, _) => stream(call, to).await,
@@ -152,11 +152,12 @@ async fn agent(call: &Call<'_>, node_name: &str) -> Result<Status, Status> {
     }
 }
 
-async fn node(call: &Call<'_>, name: &str) -> Result<Response<Body>, Status> {
-    let nodes = call.server.served(&Gvr::new("", "v1", "nodes"))?;
-    let of_node = Call { served: &nodes, namespace: None, name: Some(name), ..*call };
-    of_node.record().await?;
-    Err(no_agent("node", name))
+/// A request to the agent of a node.
+async fn node(call: &Call<'_>) -> Result<Response<Body>, Status> {
+    let id = call.name()?;
+    let (name, _) =
+        name_and_port(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
+    Err(agent(call, name).await?)
 }
 
 /// A request to a pod at its own address.
@@ -194,7 +195,7 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
         false => why,
     })?;
     match served.decode(&endpoints)?.list("subsets") {
-        [] => Err(Status::unavailable(format!("no endpoints available for service {name:?}"))),
+        [] => Err(Status::unavailable(format!("no endpoints available for service {id:?}"))),
         _ => Err(no_agent("service", name)),
     }
 }

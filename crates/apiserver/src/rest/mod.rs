@@ -78,7 +78,8 @@ pub(crate) enum Outcome {
 impl<'a> Call<'a> {
     /// The name in the path.
     pub(crate) fn name(&self) -> Result<&'a str, Status> {
-        let name = self.name.ok_or_else(|| Status::bad_request("name must be provided"))?;
+        let name = self.name.filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| Status::bad_request("name must be provided"))?;
         let complaints = names::path_segment(name);
         if complaints.is_empty() {
             return Ok(name);
@@ -88,7 +89,14 @@ impl<'a> Call<'a> {
 
     /// The store's key of the object in the path.
     pub(crate) fn key(&self) -> Result<Key, Status> {
-        Ok(self.served.key(self.namespace, self.name()?))
+        let name = self.name()?;
+        match self.namespace {
+            Some(namespace @ ("." | "..")) => {
+                let key = format!("/{}/{namespace}/{name}", self.served.kind.plural);
+                Err(Status::unknown(format!("invalid key: {key:?}")))
+            }
+            namespace => Ok(self.served.key(namespace, name)),
+        }
     }
 
     pub(crate) fn not_found(&self, name: &str) -> Status {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use setpoint_apiserver::kind::Scope;
 
 use crate::client::Api;
+use crate::custom::definition;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -81,4 +82,32 @@ async fn nothing_of_the_cluster_is_reached_through_a_namespace() {
         }
     }
     assert!(tried > 60, "{tried}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_numbers_are_only_numbers() {
+    let api = Api::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let metadata = json!({"name": "a", "generation": i64::MAX, "finalizers": ["e.com/f"]});
+    api.post(maps, json!({ "metadata": metadata })).await.created();
+    let longest = json!({"gracePeriodSeconds": i64::MAX});
+    api.delete_with(&format!("{maps}/a"), longest).await.ok();
+
+    let sets = "/apis/apps/v1/namespaces/default/daemonsets";
+    let containers = json!([{"name": "c", "image": "i"}]);
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});
+    let annotations = json!({"deprecated.daemonset.template.generation": i64::MAX.to_string()});
+    let set = json!({"metadata": {"name": "d", "annotations": annotations},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    api.post(sets, set).await.created();
+    let changed = json!({"spec": {"template": {"metadata": {"labels": {"c": "d"}}}}});
+    api.merge(&format!("{sets}/d"), changed).await.ok();
+
+    let rules = json!([{"rule": "self.size() > 1 || self == self + self"}]);
+    let text = json!({"type": "string", "maxLength": i64::MAX, "x-kubernetes-validations": rules});
+    let list = json!({"type": "array", "maxItems": i64::MAX, "items": text});
+    let map = json!({"type": "object", "maxProperties": i64::MAX, "additionalProperties": list});
+    let definition = definition(json!({"type": "object", "properties": {"spec": map}}));
+    let answer = api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    assert_eq!(answer.code, 422, "{}", answer.text);
 }

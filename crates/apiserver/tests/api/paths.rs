@@ -40,6 +40,9 @@ async fn paths_lead_nowhere_else() {
         ("/api/v1/namespaces/default/configmaps/a/", 200),
         ("/api/v1/namespaces/default/configmaps//", 200),
         ("/api/v1/namespaces//configmaps", 200),
+        ("/api/v1/namespaces//configmaps/a", 400),
+        ("/api/v1/namespaces/%2e%2e/configmaps/a", 500),
+        ("/api/v1/namespaces/default/pods//log", 400),
         ("/api/v1/namespaces/Bad_NS/configmaps", 200),
         ("/api/v1/namespaces/default/configmaps/a%20b", 404),
     ] {

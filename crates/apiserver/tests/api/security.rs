@@ -1,5 +1,7 @@
 //! Which pods a namespace takes, what classes make of objects, and who gets which certificate.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use setpoint_apiserver::User;
 
@@ -303,5 +305,34 @@ async fn a_node_no_longer_reads_what_its_last_pod_referred_to() {
         }
         api.user = node.clone();
         assert_eq!(api.get(&format!("{maps}/m")).await.code, code, "{gone:?}");
+    }
+}
+
+/// A request for a certificate of this organization, in base64.
+fn request_for(organization: rcgen::DnValue) -> String {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
+    let key = rcgen::KeyPair::generate().unwrap();
+    STANDARD.encode(params.serialize_request(&key).unwrap().pem().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_encoding_of_a_subject_gets_a_certificate_of_the_masters() {
+    use rcgen::DnValue;
+
+    let api = Api::start().await;
+    for (organization, code) in [
+        (DnValue::Utf8String("dev".into()), 201),
+        (DnValue::Utf8String("system:masters".into()), 403),
+        (DnValue::TeletexString("system:masters".try_into().unwrap()), 403),
+        (DnValue::BmpString("system:masters".try_into().unwrap()), 403),
+        (DnValue::UniversalString("system:masters".try_into().unwrap()), 403),
+    ] {
+        let spec = json!({"signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"],
+            "request": request_for(organization.clone())});
+        let request = json!({"metadata": {"generateName": "r-"}, "spec": spec});
+        let answer = api.post("/apis/certificates.k8s.io/v1/certificatesigningrequests", request).await;
+        assert_eq!(answer.code, code, "{organization:?}: {}", answer.text);
     }
 }

@@ -179,6 +179,9 @@ async fn logs_and_terminals_say_what_is_missing() {
         assert_eq!(refused.code, code, "{path}: {}", refused.text);
         assert!(refused.refusal().2.starts_with(message), "{path}: {}", refused.text);
     }
+    for (node, code) in [("gone:10250", 404), ("bare:10250", 500), ("a:b:c:d", 400)] {
+        assert_eq!(api.get(&format!("/api/v1/nodes/{node}/proxy/")).await.code, code, "{node}");
+    }
     let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
     api.merge("/api/v1/nodes/bare/status", addresses).await.ok();
     let exec = format!("{PODS}/on-bare/exec?container=c");

@@ -33,13 +33,15 @@ impl Request {
         let parsed = X509CertificationRequest::from_der(&block.contents);
         let (_, parsed) = parsed.map_err(|error| format!("no certification request: {error}"))?;
         let info = &parsed.certification_request_info;
-        let text = |value: Option<&x509_parser::x509::AttributeTypeAndValue<'_>>| {
-            value.and_then(|value| value.as_str().ok()).unwrap_or_default().to_owned()
+        // What cannot be read here could be read elsewhere, and the certificate repeats the subject as it is.
+        let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| {
+            value.as_str().map(str::to_owned).map_err(|error| format!("cannot read the subject: {error}"))
         };
+        let organizations = info.subject.iter_organization().map(text).collect::<Result<_, _>>()?;
         let mut request = Self {
             // The last one counts, as Go reads names.
-            common_name: text(info.subject.iter_common_name().last()),
-            organizations: info.subject.iter_organization().map(|one| text(Some(one))).collect(),
+            common_name: info.subject.iter_common_name().last().map_or(Ok(String::new()), text)?,
+            organizations,
             subject: info.subject.as_raw().to_vec(),
             public_key: info.subject_pki.raw.to_vec(),
             ..Self::default()

@@ -83,8 +83,8 @@ impl Graph {
     pub(super) fn refers(&self, node: &str, referred: Referred, namespace: &str, name: &str) -> bool {
         let place = (namespace.into(), name.into());
         let of_volumes = || {
-            let volumes = self.volumes_of_secrets.get(&place).into_iter().flatten();
-            volumes.into_iter().any(|volume| self.mounts(node, volume))
+            let mut volumes = self.volumes_of_secrets.get(&place).into_iter().flatten();
+            volumes.any(|volume| self.mounts(node, volume))
         };
         let has_secret = referred == Referred::Secret && of_volumes();
         has_secret || self.nodes.get(&(referred, place)).is_some_and(|nodes| nodes.contains_key(node))

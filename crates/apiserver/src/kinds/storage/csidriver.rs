@@ -78,7 +78,7 @@ impl Strategy for CSIDriver {
         drop_update_period(new, old);
         if new.at("spec") != old.at("spec") {
             let generation = old.at("metadata").count("generation");
-            new.object_mut("metadata").set("generation", generation + 1);
+            new.object_mut("metadata").set("generation", generation.wrapping_add(1));
         }
     }
 

@@ -4,6 +4,7 @@
 //! are still busy after [`DRAIN`] are dropped.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ impl ApiServer {
             Arc::new(Shared { server: self.clone(), acceptor: TlsAcceptor::from(tls.0), builder: builder() });
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
-        while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
-            let connection = serve_connection(shared.clone(), stream, permit, graceful.watcher());
+        while let Some((stream, peer, permit)) = accept(&listener, &room, &stop).await {
+            let connection = serve_connection(shared.clone(), stream, peer, permit, graceful.watcher());
             tokio::spawn(connection);
         }
         drop(listener);
@@ -77,7 +78,7 @@ async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
     stop: &CancellationToken,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     loop {
         let next = async {
             let permit = room.clone().acquire_owned().await;
@@ -89,7 +90,7 @@ async fn accept(
             accepted = next => accepted,
         };
         match accepted {
-            (Ok((stream, _)), Ok(permit)) => return Some((stream, permit)),
+            (Ok((stream, peer)), Ok(permit)) => return Some((stream, peer.ip(), permit)),
             (Err(error), _) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -102,6 +103,7 @@ async fn accept(
 async fn serve_connection(
     shared: Arc<Shared>,
     stream: TcpStream,
+    peer: IpAddr,
     permit: OwnedSemaphorePermit,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
@@ -118,7 +120,7 @@ async fn serve_connection(
     let permit = Arc::new(permit);
     let service = service_fn(move |request| {
         let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, &user, request, &permit).await) }
+        async move { Ok::<_, Infallible>(answer(&shared, &user, peer, request, &permit).await) }
     });
     let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -129,11 +131,12 @@ async fn serve_connection(
 async fn answer(
     shared: &Shared,
     certificate: &Option<Arc<User>>,
+    peer: IpAddr,
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
-    let caller = Caller::Connection { certificate: certificate.clone() };
+    let caller = Caller::Connection { certificate: certificate.clone(), peer };
     let mut response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();

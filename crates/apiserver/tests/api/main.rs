@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod apply;
+mod audit;
 mod client;
 mod custom;
 mod deletion;

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::apiserver_flags::audit::AuditFlags;
 use crate::controller_manager::connection::Connection;
 use crate::controller_manager::controller_flags::ControllerFlags;
 use crate::controller_manager::leading::Leading;
@@ -82,6 +83,8 @@ pub(crate) struct Up {
     /// are given without it.
     #[arg(long, value_name = "CIDR", value_parser = address_pool)]
     pub(crate) load_balancer_range: Option<AddressPool>,
+    #[command(flatten)]
+    pub(crate) audit: AuditFlags,
     #[command(flatten)]
     pub(crate) network: Network,
     /// Leave pods unscheduled.

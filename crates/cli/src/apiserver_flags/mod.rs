@@ -1,0 +1,3 @@
+//! The flags of the API server, under kube-apiserver's names: a file for each part of it.
+
+pub(crate) mod audit;

@@ -9,8 +9,9 @@ use crate::status::Status;
 
 /// The object in the body of a request, of the served kind, with its defaults.
 pub(crate) fn object(call: &Call<'_>, validation: FieldValidation) -> Result<Value, Status> {
-    let mut object = document(call, &call.served.target, validation)?;
+    let mut object = decoded(call, &call.served.target, validation)?;
     call.served.kind.strategy.default(&mut object);
+    call.context.audit.request_object(&object);
     Ok(object)
 }
 
@@ -20,6 +21,12 @@ pub(crate) fn document(
     target: &Target,
     validation: FieldValidation,
 ) -> Result<Value, Status> {
+    let document = decoded(call, target, validation)?;
+    call.context.audit.request_object(&document);
+    Ok(document)
+}
+
+fn decoded(call: &Call<'_>, target: &Target, validation: FieldValidation) -> Result<Value, Status> {
     let format = match negotiate::input(call.headers)? {
         Input::Json => Format::Json,
         Input::Yaml => Format::Yaml,
@@ -46,10 +53,12 @@ pub(crate) fn delete_options(call: &Call<'_>) -> Result<Value, Status> {
         }
     }
     // What is wrong with the options is not the object's fault, so v1.34 has no reason for it.
-    document(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
+    let options = decoded(call, &target, FieldValidation::Ignore).map_err(|status| match status.code {
         400 => Status::unknown(status.message),
         _ => status,
-    })
+    })?;
+    call.context.audit.request_options(&options);
+    Ok(options)
 }
 
 /// What a body says it is.

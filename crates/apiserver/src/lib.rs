@@ -14,6 +14,7 @@
 
 pub mod admission;
 pub mod apply;
+pub mod audit;
 pub mod auth;
 mod body;
 mod chain;

@@ -1,5 +1,7 @@
 //! Requests of the server to itself: its own objects are written in no other way than those of clients.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -7,9 +9,10 @@ use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request, Response};
 use serde_json::Value;
 
-use crate::auth::User;
+use crate::audit::{self, Received, Record};
+use crate::auth::{Decision, User};
 use crate::body::Body;
-use crate::chain::Context;
+use crate::chain::{Caller, Context};
 use crate::query::Query;
 use crate::request::Target;
 use crate::route;
@@ -45,18 +48,33 @@ impl Server {
     }
 
     async fn answer_own(&self, request: &Request<Bytes>) -> Result<Response<Body>, Status> {
-        let query = Query::parse(request.uri().query().unwrap_or(""));
-        let target = Target::parse(request.method(), request.uri().path(), &query)?;
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        let query = Query::parse(uri.query().unwrap_or(""));
+        let target = Target::parse(method, uri.path(), &query)?;
+        let user = User::system("system:apiserver");
+        let caller = Caller::InProcess(Arc::new(user.clone()));
+        let id = audit::id(self, &caller, headers);
+        let record = Record::begin(self.audit.as_ref(), &caller, id.as_ref(), None);
+        let context = Context { audit: record, ..Context::default() };
+        let received = Received { user: Some(&user), method, uri, headers, target: &target };
+        if context.audit.received(&received).await.is_err() {
+            return Err(Status::internal("failed to store audit event"));
+        }
+        context.audit.authorized(&Decision::Allow { reason: String::new() });
         let parts = route::Parts {
             server: self,
-            user: &User::system("system:apiserver"),
-            method: request.method(),
+            user: &user,
+            method,
             query: &query,
-            headers: request.headers(),
+            headers,
             body: request.body(),
-            context: &Context::default(),
+            context: &context,
         };
-        Ok(route::answer(&parts, &target).await.unwrap_or_else(Status::into_response))
+        let response = route::answer(&parts, &target).await.unwrap_or_else(|status| {
+            context.audit.status(&status);
+            status.into_response()
+        });
+        Ok(context.audit.complete(uri, response).await)
     }
 }
 

@@ -96,6 +96,18 @@ impl<'a> Target<'a> {
         Ok(Self { path, segments, resource })
     }
 
+    /// The verb of the request, as v1.34 names it: that of its resource, or its method in lower case.
+    pub(crate) fn verb(&self, method: &Method) -> Cow<'static, str> {
+        let Some(resource) = &self.resource else { return method.as_str().to_ascii_lowercase().into() };
+        let verb = match (resource.verb, method) {
+            (Some(verb), _) => verb.name(),
+            (None, &Method::HEAD) if resource.name.is_some() => Verb::Get.name(),
+            (None, &Method::HEAD) => Verb::List.name(),
+            (None, _) => "",
+        };
+        verb.into()
+    }
+
     pub(crate) fn segment(&self, at: usize) -> Option<&str> {
         self.segments.get(at).map(AsRef::as_ref)
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, Response};
 use jiff::Timestamp;
 
 use crate::auth::{User, harmless};
@@ -40,7 +41,7 @@ pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Res
     }
     let server = parts.server;
     let began = server.clock.instant();
-    let answered = answer_path(server, parts.method, target, parts.query, parts.headers);
+    let answered = answer_path(parts, target);
     let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
     let sort = Sort::of_path(parts.method, target.segment(0));
     server.measured.paths.count(sort, code, server.clock.instant() - began);
@@ -155,13 +156,16 @@ fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subres
     })
 }
 
-fn answer_path(
-    server: &Server,
-    method: &Method,
-    target: &Target<'_>,
-    query: &Query<'_>,
-    headers: &HeaderMap,
-) -> Result<Response<Body>, Status> {
+/// Records a discovery document. Only its JSON forms: v1.34 records those in protobuf too, as JSON.
+fn record_document(context: &Context, document: &Response<Body>) {
+    let media_type = document.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if let (true, Some(bytes)) = (media_type.starts_with(b"application/json"), document.body().as_full()) {
+        context.audit.response_bytes(bytes);
+    }
+}
+
+fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
+    let Parts { server, method, query, headers, context, .. } = *parts;
     let path = &*target.path;
     if path.starts_with("//") {
         return Ok(not_found_page());
@@ -187,6 +191,7 @@ fn answer_path(
         }
         Some("api" | "apis") => {
             let document = discovery::answer(server, method, target, query, headers)?;
+            record_document(context, &document);
             Ok(compress::answer(headers, document))
         }
         Some("openapi") => {

@@ -4,6 +4,7 @@
 //! are still busy after [`DRAIN`] are dropped.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,8 +51,8 @@ impl ApiServer {
         let shared = Arc::new(Shared { server: self.clone(), tls, builder: builder() });
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
-        while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
-            let connection = serve_connection(shared.clone(), stream, permit, graceful.watcher());
+        while let Some((stream, peer, permit)) = accept(&listener, &room, &stop).await {
+            let connection = serve_connection(shared.clone(), stream, peer, permit, graceful.watcher());
             tokio::spawn(connection);
         }
         drop(listener);
@@ -75,7 +76,7 @@ async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
     stop: &CancellationToken,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     loop {
         let next = async {
             let permit = room.clone().acquire_owned().await;
@@ -87,7 +88,7 @@ async fn accept(
             accepted = next => accepted,
         };
         match accepted {
-            (Ok((stream, _)), Ok(permit)) => return Some((stream, permit)),
+            (Ok((stream, peer)), Ok(permit)) => return Some((stream, peer.ip(), permit)),
             (Err(error), _) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -100,6 +101,7 @@ async fn accept(
 async fn serve_connection(
     shared: Arc<Shared>,
     stream: TcpStream,
+    peer: IpAddr,
     permit: OwnedSemaphorePermit,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
@@ -117,7 +119,7 @@ async fn serve_connection(
     let permit = Arc::new(permit);
     let service = service_fn(move |request| {
         let (shared, certificate, permit) = (answering.clone(), certificate.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, &certificate, request, &permit).await) }
+        async move { Ok::<_, Infallible>(answer(&shared, &certificate, peer, request, &permit).await) }
     });
     let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -128,14 +130,16 @@ async fn serve_connection(
 async fn answer(
     shared: &Shared,
     certificate: &ClientCertificate,
+    peer: IpAddr,
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
-    let caller = match certificate.verdict(&shared.tls, shared.server.0.now()) {
-        Verdict::User(user) => Caller::Connection { certificate: Certificate::Verified(user) },
-        Verdict::Nobody => Caller::Connection { certificate: Certificate::Absent },
-        Verdict::Refused => Caller::Connection { certificate: Certificate::Rejected },
+    let certificate = match certificate.verdict(&shared.tls, shared.server.0.now()) {
+        Verdict::User(user) => Certificate::Verified(user),
+        Verdict::Nobody => Certificate::Absent,
+        Verdict::Refused => Certificate::Rejected,
     };
+    let caller = Caller::Connection { certificate, peer };
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let mut response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {

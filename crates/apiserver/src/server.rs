@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{self, Plugin};
+use crate::audit::{Audit, AuditConfig};
 use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{
     Attributes, Authenticator, Authorizer, Decision, MastersOnly, NodesAndRoles, User, bootstrap,
@@ -61,6 +62,8 @@ pub struct Config {
     pub admission: Vec<Box<dyn Plugin>>,
     /// How long a request may take that is not long-running.
     pub request_timeout: Duration,
+    /// What is recorded of requests; nothing without it.
+    pub audit: Option<AuditConfig>,
     /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
@@ -87,6 +90,7 @@ impl Config {
             advertise_address: None,
             admission: admission::default_plugins(),
             request_timeout: Duration::from_secs(60),
+            audit: None,
             metrics: None,
         }
     }
@@ -148,6 +152,7 @@ pub struct Server {
     pub(crate) token_tracking: Tracking,
     /// How long a request may take that is not long-running.
     pub(crate) request_timeout: Duration,
+    pub(crate) audit: Option<Arc<Audit>>,
     /// Mutating requests under way.
     pub(crate) tasks: TaskTracker,
     /// Open watches end when this is cancelled.
@@ -166,6 +171,7 @@ impl ApiServer {
             address: config.advertise_address,
             port: config.secure_port,
         };
+        let audit = config.audit.map(|audit| Audit::start(audit, &config.clock));
         let server = Arc::new(Server {
             place,
             store: config.store,
@@ -183,6 +189,7 @@ impl ApiServer {
             definitions: Definitions::default(),
             token_tracking: Tracking::default(),
             request_timeout: config.request_timeout,
+            audit,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         });
@@ -271,6 +278,13 @@ impl ApiServer {
     pub async fn finish_writes(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
+    }
+
+    /// Delivers the audit events that are still buffered. Call when no request comes any more.
+    pub async fn close_audit(&self) {
+        if let Some(audit) = &self.0.audit {
+            audit.close().await;
+        }
     }
 
     /// Whether a user may read a selection of objects; `verb` is `list` or `watch`.

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{SinkExt, StreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, SinkExt, StreamExt};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use setpoint_apiserver::audit::{AuditConfig, BackendConfig, Entry, Format, Mode, Policy, SendError, Sink};
 use setpoint_apiserver::tls::{
     Authority, ClientTrust, Identity, NamedCertificate, Presence, ServerTls, certified,
 };
@@ -33,6 +35,10 @@ struct Serving {
 }
 
 async fn serve() -> Serving {
+    serve_with(|config| config).await
+}
+
+async fn serve_with(change: impl FnOnce(Config) -> Config) -> Serving {
     let clock = Clock::system();
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let authority = Authority::generate(clock.now()).unwrap();
@@ -40,7 +46,7 @@ async fn serve() -> Serving {
     let admin = authority.admin_certificate(clock.now()).unwrap();
     let tls = ServerTls::new(&certificate, &authority).unwrap();
     let authenticator = Authenticator::new().with_token_file("secret,bob,2,\"system:masters\"\n").unwrap();
-    let config = Config { authenticator, ..Config::new(store, clock, Rng::seeded(1)) };
+    let config = change(Config { authenticator, ..Config::new(store, clock, Rng::seeded(1)) });
     let server = ApiServer::start(config).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -291,4 +297,42 @@ async fn stopping_ends_watches_and_drains() {
     assert!(rest.ends_with(b"0\r\n\r\n"), "the stream ends as it should: {}", String::from_utf8_lossy(&rest));
     tokio::time::timeout(Duration::from_secs(5), serving.task).await.unwrap().unwrap();
     assert!(TcpStream::connect(serving.address).await.is_err());
+}
+
+/// Keeps the text of events.
+#[derive(Clone, Default)]
+struct Recorded(Arc<std::sync::Mutex<Vec<serde_json::Value>>>);
+
+impl Sink for Recorded {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+
+    fn send(&self, batch: Vec<Entry>) -> BoxFuture<'static, Result<(), SendError>> {
+        let events = batch.iter().map(|entry| serde_json::from_slice(&entry.bytes).unwrap());
+        self.0.lock().unwrap().extend(events);
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+#[tokio::test]
+async fn every_response_names_its_request_and_a_bad_token_is_recorded() {
+    let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, verbs: [list]}]\n";
+    let log = Recorded::default();
+    let (sink, mode) = (Box::new(log.clone()), Mode::Blocking);
+    let backend = BackendConfig { sink, mode, format: Format::Json, truncation: None };
+    let audit = AuditConfig { policy: Policy::parse(text).unwrap(), backends: vec![backend] };
+    let serving = serve_with(|config| Config { audit: Some(audit), ..config }).await;
+    let list = "GET /api/v1/namespaces HTTP/1.1";
+    let answer = serving.ask(Some(&serving.admin), "GET /livez HTTP/1.1", b"").await;
+    assert!(answer.contains("\r\naudit-id: "), "{answer}");
+    let head = format!("{list}\r\naudit-id: mine\r\nauthorization: Bearer wrong");
+    let answer = serving.ask(None, &head, b"").await;
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("\r\naudit-id: mine\r\n"), "{answer}");
+    let events = log.0.lock().unwrap().clone();
+    assert_eq!(events.len(), 1, "{events:?}");
+    let event = &events[0];
+    assert_eq!((&event["stage"], &event["user"]), (&"ResponseStarted".into(), &serde_json::json!({})));
+    assert_eq!(event["responseStatus"]["code"], 401);
+    assert_eq!(event["sourceIPs"], serde_json::json!(["127.0.0.1"]));
 }

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::apiserver_flags::audit::AuditFlags;
 use crate::apiserver_flags::serving::ServingFlags;
 use crate::certs::Certs;
 use crate::controller_manager::connection::Connection;
@@ -87,6 +88,8 @@ pub(crate) struct Up {
     /// are given without it.
     #[arg(long, value_name = "CIDR", value_parser = address_pool)]
     pub(crate) load_balancer_range: Option<AddressPool>,
+    #[command(flatten)]
+    pub(crate) audit: AuditFlags,
     #[command(flatten)]
     pub(crate) serving: ServingFlags,
     #[command(flatten)]

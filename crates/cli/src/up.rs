@@ -3,6 +3,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -21,6 +22,9 @@ use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
 use crate::pki::{Credentials, Directory, Served};
 use crate::process;
+
+/// How long audit events may take to be delivered once the server has stopped: one post to a webhook.
+const AUDIT_DRAIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
@@ -45,6 +49,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         advertise_address: advertised(arguments.bind_address),
         authenticator,
         admission,
+        audit: arguments.audit.config(&runtime.clock, &runtime.rng)?,
         metrics: Some(figures_of(&figures)),
         token_signer: Some(credentials.token_signer.clone()),
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
@@ -80,6 +85,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let serving = cluster.api().clone().serve(listener, served.tls().clone(), drained.clone());
     let maintaining = cluster.api().maintain(drained.clone());
     tokio::join!(managing, serving, maintaining, served.follow(drained.clone()));
+    if tokio::time::timeout(AUDIT_DRAIN, cluster.api().close_audit()).await.is_err() {
+        tracing::warn!("some audit events were not delivered before the server stopped");
+    }
     store.close().await;
     Ok(())
 }

@@ -11,6 +11,7 @@ use setpoint::client::Cause;
 use setpoint::object::DecodeError;
 use setpoint::source::{Listed, Parts, Selection, Source, WatchItem};
 use setpoint::{ClientError, Kind, Metadata, Object, OwnerRef};
+use setpoint_apiserver::audit::{Read, Reader};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::facts::Facts;
 use setpoint_apiserver::registry::Gvr;
@@ -54,7 +55,18 @@ impl InProcessSource {
         selection: &Selection,
     ) -> Result<(Vec<Arc<Record>>, Revision), Status> {
         self.authorize("list", kind, selection).await?;
-        self.api.list_records(&gvr(kind), &choice(selection)).await
+        let read = self.read(kind, selection, false).await?;
+        let records = self.api.list_records(&gvr(kind), &choice(selection)).await;
+        if let Err(status) = &records {
+            read.failed(status);
+        }
+        records
+    }
+
+    /// Records a list or watch in the audit log, as a request would be.
+    async fn read(&self, kind: &Kind, selection: &Selection, watches: bool) -> Result<Read, Status> {
+        let reader = Reader { user: self.user.clone(), user_agent: USER_AGENT.into() };
+        self.api.record_read(&reader, &gvr(kind), &choice(selection), watches).await
     }
 
     /// The objects of records; those that cannot be read are left out and counted.
@@ -70,6 +82,8 @@ impl InProcessSource {
         Ok(listed)
     }
 }
+
+const USER_AGENT: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
 /// How many objects a part of a list has.
 const PART: usize = 500;
@@ -116,8 +130,14 @@ impl Source for InProcessSource {
         async move {
             self.authorize("watch", kind, selection).await.map_err(client_error)?;
             let from = resource_version.parse().unwrap_or(0);
-            let watch = self.api.watch_records(&gvr(kind), &choice(selection), from).await;
-            Ok(items(watch.map_err(client_error)?).boxed())
+            let read = self.read(kind, selection, true).await.map_err(client_error)?;
+            match self.api.watch_records(&gvr(kind), &choice(selection), from).await {
+                Ok(watch) => Ok(items(watch, read).boxed()),
+                Err(status) => {
+                    read.failed(&status);
+                    Err(client_error(status))
+                }
+            }
         }
         .boxed()
     }
@@ -131,12 +151,15 @@ impl Source for InProcessSource {
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// The items of a watch: every batch ends with a bookmark, so the informer knows how far it has seen, and where
-/// nothing happens there is one now and then.
-fn items(watch: RecordWatch) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> + Send {
+/// nothing happens there is one now and then. The read is recorded as complete when they end.
+fn items(
+    watch: RecordWatch,
+    read: Read,
+) -> impl futures::Stream<Item = Result<WatchItem, ClientError>> + Send {
     // One timer for the whole watch: it is set again when it has rung, not with every change.
     let timer = Box::pin(tokio::time::sleep(BOOKMARK_EVERY));
-    stream::unfold(Some((watch, timer)), |state| async {
-        let (mut watch, mut timer) = state?;
+    stream::unfold(Some((watch, timer, read)), |state| async {
+        let (mut watch, mut timer, read) = state?;
         let next = tokio::select! {
             biased;
             next = watch.next() => next,
@@ -151,7 +174,7 @@ fn items(watch: RecordWatch) -> impl futures::Stream<Item = Result<WatchItem, Cl
                 let bookmark = WatchItem::Bookmark { resource_version: watch.revision().to_string() };
                 let items = changes.iter().map(|(change, record)| item(&watch, *change, record));
                 let items: Vec<_> = items.chain([bookmark]).map(Ok).collect();
-                (items, Some((watch, timer)))
+                (items, Some((watch, timer, read)))
             }
             Err(status) => (vec![Err(client_error(status))], None),
         };

@@ -53,6 +53,7 @@ pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
 pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
+use crate::audit::Record;
 use crate::auth::User;
 use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
@@ -84,6 +85,7 @@ pub struct Review<'a> {
     pub name: String,
     pub dry_run: bool,
     pub warnings: &'a Warnings,
+    pub(crate) audit: &'a Record,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
 }
@@ -128,6 +130,7 @@ impl<'a> Review<'a> {
             name,
             dry_run,
             warnings: &call.context.warnings,
+            audit: &call.context.audit,
             query: call.query,
             deletion: None,
         }

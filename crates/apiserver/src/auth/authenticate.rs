@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::User;
-use super::service_account::{ISSUER, Known};
+use super::service_account::{Annotation, ISSUER, Known};
 use crate::server::Server;
 use crate::websocket;
 
@@ -69,11 +69,13 @@ impl Authenticator {
 pub(crate) struct Sender {
     pub(crate) user: User,
     pub(crate) warning: Option<&'static str>,
+    /// What the audit log says of the credential.
+    pub(crate) annotations: Vec<Annotation>,
 }
 
 impl From<User> for Sender {
     fn from(user: User) -> Self {
-        Self { user, warning: None }
+        Self { user, warning: None, annotations: Vec::new() }
     }
 }
 
@@ -100,7 +102,7 @@ impl Server {
             }
         };
         match self.user_of_token(token, &[ISSUER.into()]).await {
-            Ok(known) => Some(Sender { user: known.user, warning: known.warning }),
+            Ok(Known { user, warning, annotations, .. }) => Some(Sender { user, warning, annotations }),
             Err(why) => {
                 tracing::debug!(why, "a token does not count");
                 None
@@ -117,7 +119,7 @@ impl Server {
                 audiences.iter().filter(|wanted| *wanted == ISSUER).cloned().collect();
             return match audiences.is_empty() {
                 true => Err(INVALID.into()),
-                false => Ok(Known { user: user.clone(), audiences, warning: None }),
+                false => Ok(Known { user: user.clone(), audiences, warning: None, annotations: Vec::new() }),
             };
         }
         match self.service_account(token, audiences).await {

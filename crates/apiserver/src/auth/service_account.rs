@@ -86,7 +86,12 @@ pub(crate) struct Known {
     pub(crate) audiences: Vec<String>,
     /// What they are told who show it.
     pub(crate) warning: Option<&'static str>,
+    /// What the audit log says of it.
+    pub(crate) annotations: Vec<Annotation>,
 }
+
+/// The key and value of an audit annotation.
+pub(crate) type Annotation = (&'static str, String);
 
 impl Server {
     /// Whose token this is: nobody's if it is no token of a service account, an error if it was one but
@@ -103,14 +108,21 @@ impl Server {
             LEGACY_ISSUER => {
                 let claims: LegacyClaims = signer.verify(token).ok_or_else(invalid)?;
                 let audiences = meant_for(&[ISSUER.into()], audiences)?;
-                let (user, warning) = self.legacy_user(token, &claims).await?;
-                Known { user, audiences, warning }
+                let legacy = self.legacy_user(token, &claims).await?;
+                let subject = ("authentication.k8s.io/legacy-token", legacy.user.name.clone());
+                let annotations = vec![subject, legacy.annotation];
+                Known { user: legacy.user, audiences, warning: legacy.warning, annotations }
             }
             ISSUER => {
                 let claims: Claims = signer.verify(token).ok_or_else(invalid)?;
                 let audiences = meant_for(&claims.aud, audiences)?;
                 check_times(&claims, self.now().as_second())?;
-                Known { user: self.bound_user(&claims).await?, audiences, warning: None }
+                Known {
+                    user: self.bound_user(&claims).await?,
+                    audiences,
+                    warning: None,
+                    annotations: Vec::new(),
+                }
             }
             _ => return Ok(None),
         };

@@ -36,6 +36,6 @@ pub(crate) fn is_long_running(target: &Target<'_>) -> bool {
 }
 
 /// The answer to a request that took too long.
-pub(super) fn exceeded() -> Status {
+pub(crate) fn exceeded() -> Status {
     Status::timeout("request did not complete within the allotted timeout", 0)
 }

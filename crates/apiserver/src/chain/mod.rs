@@ -1,13 +1,14 @@
 //! The filters that every request passes before a handler sees it, in v1.34's order:
 //!
 //! ```text
-//!  panic boundary ─► deadline ─► authentication ─► impersonation ─► authorization ─► body ─► route
+//!  panic boundary ─► deadline ─► authentication ─► audit ─► impersonation ─► authorization ─► body ─► route
 //! ```
 //!
 //! What always holds:
 //! - a panic costs one response, a log line and a count, never the connection or the process;
 //! - a mutating request runs in its own task. A client that hangs up or a deadline that passes ends the wait
 //!   for the answer, never the work that follows a commit;
+//! - a request that reaches the audit filter is recorded to its end, whatever becomes of it and its client;
 //! - until a request is authorized and its body is read, hanging up cancels it;
 //! - an undecodable header, path or body rejects the request; it never widens what the request may do.
 
@@ -15,18 +16,22 @@ mod deadline;
 mod panics;
 mod payload;
 
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts as Head;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use setpoint_clock::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
+use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
 use crate::auth::{Attributes, Decision, UNAUTHENTICATED, User, impersonate};
 use crate::body::Body;
 use crate::negotiate;
@@ -41,8 +46,8 @@ use crate::status::Status;
 pub(crate) enum Caller {
     /// In the same process: the user is known.
     InProcess(Arc<User>),
-    /// A connection, with its client certificate. Headers may say more.
-    Connection { certificate: Certificate },
+    /// A connection from this address, with its client certificate. Headers may say more.
+    Connection { certificate: Certificate, peer: IpAddr },
 }
 
 /// The client certificate of a connection.
@@ -60,6 +65,7 @@ pub(crate) struct Context {
     /// When the client gets its answer at the latest; long-running requests have no deadline.
     #[allow(dead_code, reason = "calls to webhooks stop at it")]
     pub(crate) deadline: Option<Instant>,
+    pub(crate) audit: Record,
 }
 
 /// Why a request does not get to its handler.
@@ -80,9 +86,12 @@ impl Refusal {
         Self::Response(Box::new(response))
     }
 
-    fn into_response(self, headers: &HeaderMap) -> Response<Body> {
+    fn into_response(self, headers: &HeaderMap, context: &Context) -> Response<Body> {
         match self {
-            Self::Status(status) => respond::refusal(&status, negotiate::of_refusal(headers)),
+            Self::Status(status) => {
+                context.audit.status(&status);
+                respond::refusal(&status, negotiate::of_refusal(headers))
+            }
             Self::Response(response) => *response,
         }
     }
@@ -94,19 +103,34 @@ struct Admitted {
     body: Bytes,
 }
 
-/// Answers a request.
+/// Answers a request. The response names the request by its audit id.
 pub(crate) async fn handle(
     server: &Arc<Server>,
     caller: Caller,
     request: Request<Payload>,
 ) -> Response<Body> {
+    let id = audit::id(server, &caller, request.headers());
+    let mut response = in_time(server, caller, request, id.as_ref()).await;
+    if let Some(id) = id {
+        response.headers_mut().insert(AUDIT_ID, id);
+    }
+    response
+}
+
+async fn in_time(
+    server: &Arc<Server>,
+    caller: Caller,
+    request: Request<Payload>,
+    id: Option<&HeaderValue>,
+) -> Response<Body> {
     let encoding = negotiate::of_refusal(request.headers());
-    let timeout = match deadline::timeout(request.method(), request.uri(), server.request_timeout) {
-        Ok(timeout) => timeout,
-        Err(status) => return respond::refusal(&status, encoding),
-    };
-    let deadline = timeout.map(|timeout| server.clock.instant() + timeout);
-    let context = Context { deadline, ..Context::default() };
+    let timeout = deadline::timeout(request.method(), request.uri(), server.request_timeout);
+    let deadline = timeout.as_ref().ok().copied().flatten().map(|timeout| server.clock.instant() + timeout);
+    let audit = Record::begin(server.audit.as_ref(), &caller, id, deadline);
+    let context = Context { deadline, audit, ..Context::default() };
+    if let Err(status) = timeout {
+        return reject(&request.into_parts().0, status, context).await;
+    }
     let answer = match is_mutating(request.method()) {
         true => detached(server, caller, request, context).left_future(),
         false => panics::guard(pass(server, caller, request, context, None)).right_future(),
@@ -120,7 +144,21 @@ pub(crate) async fn handle(
     }
 }
 
-fn is_mutating(method: &Method) -> bool {
+/// The answer to a request that is rejected before anyone asks whose it is.
+async fn reject(head: &Head, status: Status, context: Context) -> Response<Body> {
+    let query = Query::parse(head.uri.query().unwrap_or(""));
+    if let Ok(target) = Target::parse(&head.method, head.uri.path(), &query) {
+        context.audit.rejected(&received(head, None, &target));
+    }
+    let response = Refusal::from(status).into_response(&head.headers, &context);
+    context.audit.complete(&head.uri, response).await
+}
+
+fn received<'a>(head: &'a Head, user: Option<&'a User>, target: &'a Target<'a>) -> Received<'a> {
+    Received { user, method: &head.method, uri: &head.uri, headers: &head.headers, target }
+}
+
+pub(crate) fn is_mutating(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
@@ -150,10 +188,18 @@ async fn pass(
     waiting: Option<&CancellationToken>,
 ) -> Response<Body> {
     let (mut head, payload) = request.into_parts();
-    let answered = answer(server, caller, &mut head, payload, &context, waiting).await;
-    let mut response = answered.unwrap_or_else(|refusal| refusal.into_response(&head.headers));
+    let answering = AssertUnwindSafe(answer(server, caller, &mut head, payload, &context, waiting));
+    let answered = match answering.catch_unwind().await {
+        Ok(answered) => answered,
+        Err(panic) => {
+            let why = panics::text(&*panic).to_owned();
+            context.audit.panicked(&why).await;
+            resume_unwind(panic)
+        }
+    };
+    let mut response = answered.unwrap_or_else(|refusal| refusal.into_response(&head.headers, &context));
     context.warnings.attach(&mut response);
-    response
+    context.audit.complete(&head.uri, response).await
 }
 
 async fn answer(
@@ -164,11 +210,21 @@ async fn answer(
     context: &Context,
     waiting: Option<&CancellationToken>,
 ) -> Result<Response<Body>, Refusal> {
-    let Head { method, uri, headers, .. } = head;
+    let uri = head.uri.clone();
     let query = Query::parse(uri.query().unwrap_or(""));
-    let target = Target::parse(method, uri.path(), &query)?;
-    let sender = authenticate(server, caller, headers, context).await?;
-    let admitting = admit(server, sender, method, uri, headers, &target, payload);
+    let target = Target::parse(&head.method, uri.path(), &query)?;
+    let sender = authenticate(server, caller, &mut head.headers, context);
+    let sender = match context.audit.timed(Layer::Authentication, sender).await {
+        Ok(sender) => sender,
+        Err(refusal) => {
+            context.audit.rejected(&received(head, None, &target));
+            return Err(refusal);
+        }
+    };
+    let head = &*head;
+    context.audit.received(&received(head, Some(&sender), &target)).await?;
+    let Head { method, headers, .. } = head;
+    let admitting = admit(server, sender, head, &target, payload, context);
     let admitted = until_hang_up(waiting, admitting).await?;
     let parts = route::Parts {
         server,
@@ -203,7 +259,7 @@ async fn authenticate(
 ) -> Result<Arc<User>, Refusal> {
     let certificate = match caller {
         Caller::InProcess(user) => return Ok(user),
-        Caller::Connection { certificate } => certificate,
+        Caller::Connection { certificate, .. } => certificate,
     };
     let verified = match &certificate {
         Certificate::Verified(user) => Some(&**user),
@@ -216,6 +272,9 @@ async fn authenticate(
     if let Some(warning) = sender.warning {
         context.warnings.add(warning);
     }
+    for (key, value) in sender.annotations {
+        context.audit.annotate(key, value);
+    }
     Ok(sender.user.into())
 }
 
@@ -223,20 +282,25 @@ async fn authenticate(
 async fn admit(
     server: &Server,
     sender: Arc<User>,
-    method: &Method,
-    uri: &http::Uri,
-    headers: &HeaderMap,
+    head: &Head,
     target: &Target<'_>,
     payload: Payload,
+    context: &Context,
 ) -> Result<Admitted, Refusal> {
+    let Head { method, uri, headers, .. } = head;
     let user = match impersonate::user(&*server.authorizer, &sender, headers).await {
-        Ok(impersonated) => impersonated.map_or(sender, Arc::new),
+        Ok(None) => sender,
+        Ok(Some(impersonated)) => {
+            context.audit.impersonated(&impersonated);
+            Arc::new(impersonated)
+        }
         Err(impersonate::Refusal::Status(status)) => return Err(Refusal::Status(status)),
         Err(impersonate::Refusal::NoUser(why)) => {
             return Err(Refusal::response(route::internal_error_page(uri, &why)));
         }
     };
-    authorize(server, &user, method, target).await?;
+    let authorizing = authorize(server, &user, method, target, context);
+    context.audit.timed(Layer::Authorization, authorizing).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
     Ok(Admitted { user, body })
 }
@@ -246,20 +310,13 @@ async fn authorize(
     user: &User,
     method: &Method,
     target: &Target<'_>,
+    context: &Context,
 ) -> Result<(), Refusal> {
-    let lower = method.as_str().to_ascii_lowercase();
-    let verb = match &target.resource {
-        Some(resource) => match resource.verb {
-            Some(verb) => verb.name(),
-            // HEAD is authorized like the GET that it stands for, though no resource has it.
-            None if lower != "head" => "",
-            None if resource.name.is_some() => "get",
-            None => "list",
-        },
-        None => &lower,
-    };
-    let attributes = Attributes { user, verb, path: &target.path, resource: target.resource.as_ref() };
-    match server.authorizer.authorize(&attributes).await {
+    let verb = target.verb(method);
+    let attributes = Attributes { user, verb: &verb, path: &target.path, resource: target.resource.as_ref() };
+    let decision = server.authorizer.authorize(&attributes).await;
+    context.audit.authorized(&decision);
+    match decision {
         Decision::Allow { .. } => Ok(()),
         Decision::Deny { reason } => Err(attributes.forbidden(&reason).into()),
     }

@@ -50,7 +50,11 @@ fn answer(panic: &(dyn Any + Send)) -> Response<Body> {
 
 fn note(panic: &(dyn Any + Send)) {
     PANICS.fetch_add(1, Ordering::Relaxed);
+    tracing::error!(panic = text(panic), "a request panicked");
+}
+
+/// The message of a panic.
+pub(super) fn text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    tracing::error!(panic = text, "a request panicked");
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -106,6 +106,7 @@ pub(crate) fn text(server: &Server) -> String {
     let registry = server.registry.snapshot();
     let kinds: Vec<&Arc<Served>> = registry.all().collect();
     let mut text = Text::default();
+    audit(server, &mut text);
     in_flight(server, &mut text);
     long_running(&kinds, &mut text);
     requests::write(&server.measured.paths, &kinds, &mut text);
@@ -122,6 +123,25 @@ pub(crate) fn text(server: &Server) -> String {
     text.head("setpoint_apiserver_panics_total", "counter", "Requests that ended in a panic.");
     text.sample("setpoint_apiserver_panics_total", &[], crate::chain::panic_count());
     text.finish()
+}
+
+fn audit(server: &Server, text: &mut Text) {
+    let none = crate::audit::Measured::default();
+    let measured = server.audit.as_ref().map_or(&none, |audit| &*audit.measured);
+    const ERRORS: &str = "apiserver_audit_error_total";
+    let help = "[ALPHA] Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.";
+    text.head(ERRORS, "counter", help);
+    measured.errors().for_each(|(plugin, count)| text.sample(ERRORS, &[("plugin", plugin)], count));
+    const EVENTS: &str = "apiserver_audit_event_total";
+    text.head(EVENTS, "counter", "[ALPHA] Counter of audit events generated and sent to the audit backend.");
+    text.sample(EVENTS, &[], measured.events());
+    const LEVELS: &str = "apiserver_audit_level_total";
+    text.head(LEVELS, "counter", "[ALPHA] Counter of policy levels for audit events (1 per request).");
+    measured.levels().for_each(|(level, count)| text.sample(LEVELS, &[("level", level)], count));
+    const REJECTED: &str = "apiserver_audit_requests_rejected_total";
+    let help = "[ALPHA] Counter of apiserver requests rejected due to an error in audit logging backend.";
+    text.head(REJECTED, "counter", help);
+    text.sample(REJECTED, &[], measured.rejected());
 }
 
 fn token_uses(server: &Server, text: &mut Text) {

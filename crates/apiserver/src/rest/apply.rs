@@ -22,6 +22,7 @@ pub(crate) fn is_apply(call: &Call<'_>) -> bool {
 pub(crate) async fn apply(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: true })?;
+    call.context.audit.request_patch(call.body);
     let configuration = configuration(call)?;
     let mut maker = Applied { call, name, configuration, validation: options.field_validation };
     let (outcome, created) = update::apply(call, name, &options, &mut maker).await?;

@@ -33,6 +33,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 const PIECE_BYTES: usize = 128 << 10;
 
 /// What a list found.
+#[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) revision: Revision,
@@ -64,6 +65,10 @@ pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, S
 
 /// The list as the client wants to see it.
 pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
+    let is_whole = call.output.is_plain() || call.output == Output::PROTOBUF;
+    if is_whole && call.context.audit.wants_response() {
+        call.context.audit.response_bytes(&Pieces::new(call.served, found.clone()).0.collect_all());
+    }
     if call.output.is_plain() {
         return Ok(plain(call.served, found));
     }
@@ -96,21 +101,13 @@ pub(crate) fn shaped(
         }
         Shape::Object => transform::list(call.served, metadata, objects),
     };
+    call.context.audit.response_object(&list);
     Ok(respond::document(StatusCode::OK, call.output, &list))
 }
 
 /// A list of stored objects, put together from their bytes while the client reads.
 fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
-    let mut metadata =
-        transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
-    if served.kind.custom.is_some() {
-        metadata.or_insert("continue", "");
-    }
-    let head = list_head(served, &metadata);
-    let items: Option<usize> = found.records.iter().map(|record| served.item_length(record)).sum();
-    let commas = found.records.len().saturating_sub(1);
-    let length = items.map(|items| (head.len() + items + commas + TAIL.len()) as u64);
-    let pieces = Pieces { served: served.clone(), records: found.records, next: 0, head: Some(head) };
+    let (pieces, length) = Pieces::new(served, found);
     let body = match length {
         Some(length) if length <= PIECE_BYTES as u64 => Body::full(pieces.collect_all()),
         _ => Body::stream(futures::stream::iter(pieces), length),
@@ -138,6 +135,23 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// The pieces, and how long they are together, where that is known.
+    fn new(served: &Arc<Served>, found: Found) -> (Self, Option<u64>) {
+        let mut metadata = transform::list_metadata(
+            &found.revision.to_string(),
+            Some(&found.continue_token),
+            found.remaining,
+        );
+        if served.kind.custom.is_some() {
+            metadata.or_insert("continue", "");
+        }
+        let head = list_head(served, &metadata);
+        let items: Option<usize> = found.records.iter().map(|record| served.item_length(record)).sum();
+        let commas = found.records.len().saturating_sub(1);
+        let length = items.map(|items| (head.len() + items + commas + TAIL.len()) as u64);
+        (Self { served: served.clone(), records: found.records, next: 0, head: Some(head) }, length)
+    }
+
     fn collect_all(self) -> Bytes {
         let pieces: Vec<Bytes> = self.collect();
         match <[Bytes; 1]>::try_from(pieces) {

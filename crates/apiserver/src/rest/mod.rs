@@ -152,6 +152,7 @@ impl Subresource {
 pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
     if let Some(deprecation) = &call.served.kind.deprecation {
         call.context.warnings.add(deprecation.clone());
+        call.context.audit.annotate("k8s.io/deprecated", "true");
     }
     let answer = carry_out(call, verb).await;
     let is_write = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);

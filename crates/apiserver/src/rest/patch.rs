@@ -37,6 +37,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let kind = kind(call)?;
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;
+    call.context.audit.request_patch(call.body);
     let mut maker = Patched { call, kind, name, validation: options.field_validation };
     let (outcome, _) = update::apply(call, name, &options, &mut maker).await?;
     respond::outcome(call, StatusCode::OK, outcome)

@@ -68,6 +68,7 @@ fn yaml(document: &Value) -> Bytes {
 pub(crate) fn record(call: &Call<'_>, code: StatusCode, record: &Record) -> Result<Response<Body>, Status> {
     if call.output.is_plain() {
         let bytes = call.served.bytes(record)?;
+        call.context.audit.response_bytes(&bytes);
         return Ok(response(code, call.output.encoding.media_type(), Body::full(bytes)));
     }
     object(call, code, call.served.decode(record)?)
@@ -89,6 +90,7 @@ pub(crate) fn object(call: &Call<'_>, code: StatusCode, object: Value) -> Result
             return Err(Status::not_acceptable(format!("{message} ({})", call.served.kind.go_type())));
         }
     };
+    call.context.audit.response_object(&shaped);
     Ok(document(code, call.output, &shaped))
 }
 
@@ -98,6 +100,7 @@ pub(crate) fn foreign(call: &Call<'_>, code: StatusCode, object: Value) -> Respo
         Shape::PartialMetadata => transform::partial(call.output, object),
         _ => object,
     };
+    call.context.audit.response_object(&shaped);
     document(code, call.output, &shaped)
 }
 
@@ -110,6 +113,7 @@ pub(crate) fn outcome(call: &Call<'_>, code: StatusCode, outcome: Outcome) -> Re
 
 /// A status as the answer to a request that was carried out.
 pub(crate) fn status(call: &Call<'_>, code: StatusCode, status: &Status) -> Response<Body> {
+    call.context.audit.status(status);
     if let Encoding::Json { pretty: false } = call.output.encoding {
         return response(code, "application/json", Body::full(status.to_bytes()));
     }

@@ -50,6 +50,7 @@ fn answer(call: &Call<'_>, object: &Value) -> Result<Response<Body>, Status> {
     }
     let options = TableOptions::parse(call.query)?;
     let table = transform::scale_table(call.served, call.output, &options, scale, call.now);
+    call.context.audit.response_object(&table);
     Ok(respond::document(StatusCode::OK, call.output, &table))
 }
 

@@ -76,6 +76,12 @@ fn default(call: &Call<'_>, request: &mut Value, name: &str, uid: &str) -> Resul
         );
         return Err(Status::conflict(OF, name, why));
     }
+    if !found.is_empty() && found != uid {
+        let why = format!(
+            "the UID in the token request ({found}) does not match the UID of the service account ({uid})"
+        );
+        call.context.audit.annotate("authentication.k8s.io/token-request-uid-mismatch", why);
+    }
     meta.set("name", name);
     meta.set("namespace", call.namespace.unwrap_or_default());
     meta.set("uid", uid);
@@ -190,5 +196,7 @@ fn sign(call: &Call<'_>, request: &Value, bound: Bound) -> Result<String, Status
         bound,
         nbf: now,
     };
+    let credential = format!("JTI={}", claims.jti);
+    call.context.audit.annotate("authentication.kubernetes.io/issued-credential-id", credential);
     signer.sign(&claims).map_err(|why| Status::internal(format_args!("failed to generate token: {why}")))
 }

@@ -17,8 +17,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
-use x509_parser::asn1_rs::Oid;
-use x509_parser::x509::X509Name;
+use x509_parser::asn1_rs::{Oid, Tag};
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use super::{ServerTls, TlsError, certificates};
 use crate::auth::User;
@@ -149,16 +149,35 @@ fn named_by(certificate: &CertificateDer<'_>, reads_uid: bool) -> Result<Option<
         x509_parser::parse_x509_certificate(certificate).map_err(|why| format!("cannot be read: {why}"))?;
     let subject = parsed.subject();
     // Of several the last counts, as in Go.
-    let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or_default();
+    let Some(name) = subject.iter_common_name().last() else { return Ok(None) };
+    let name = subject_text(name).ok_or("the common name cannot be read")?;
     if name.is_empty() {
         return Ok(None);
     }
     let uid = if reads_uid { uid_of(subject)? } else { String::new() };
-    let groups =
-        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
+    let groups = organizations(subject).ok_or("an organization cannot be read")?;
     let mut user = User::authenticated(name, uid, groups);
     user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
     Ok(Some(user))
+}
+
+/// The organizations in a subject; `None` if one cannot be read: left out, it could not be refused either.
+pub(crate) fn organizations(subject: &X509Name<'_>) -> Option<Vec<String>> {
+    subject.iter_organization().map(subject_text).collect()
+}
+
+/// The text of a part of a subject, in all encodings that Go reads.
+fn subject_text(part: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let value = part.attr_value();
+    match value.tag() {
+        Tag::T61String => Some(value.data.iter().copied().map(char::from).collect()),
+        Tag::BmpString => {
+            let (units, rest) = value.data.as_chunks::<2>();
+            let units: Vec<u16> = units.iter().copied().map(u16::from_be_bytes).collect();
+            String::from_utf16(&units).ok().filter(|_| rest.is_empty())
+        }
+        _ => part.as_str().ok().map(Into::into),
+    }
 }
 
 fn uid_of(subject: &X509Name<'_>) -> Result<String, String> {

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use setpoint_apiserver::admission::plugins;
+use setpoint_apiserver::audit::AuditConfig;
 use setpoint_apiserver::{ApiServer, Body, Config, TokenSigner, User};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
@@ -64,6 +65,13 @@ impl Api {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let dual = |config: Config| Config { service_cidr: "10.0.0.0/16,fd00::/112".into(), ..config };
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, dual).await
+    }
+
+    /// The same with an audit log, and what else is to be changed.
+    pub(crate) async fn start_audited(audit: AuditConfig, change: impl FnOnce(Config) -> Config) -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let audited = |config: Config| change(Config { audit: Some(audit), ..config });
+        Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, audited).await
     }
 
     async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {

@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod apply;
+mod audit;
 mod boundaries;
 mod client;
 mod custom;

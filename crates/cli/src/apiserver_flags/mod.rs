@@ -1,3 +1,4 @@
 //! The flags of the API server, under kube-apiserver's names: a file for each part of it.
 
+pub(crate) mod audit;
 pub(crate) mod serving;

@@ -91,6 +91,12 @@ impl Up {
         answer.out
     }
 
+    /// Kills it at once, in the middle of whatever it does.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it ends");
+    }
+
     /// Asks it to stop, as an init system would, and waits; true if it ended well.
     pub(crate) fn stop(mut self) -> bool {
         let pid = self.process.id().to_string();

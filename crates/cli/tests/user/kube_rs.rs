@@ -29,7 +29,7 @@ pub(crate) async fn config(up: &Up) -> Config {
     config.expect("it is complete")
 }
 
-async fn client(up: &Up) -> Client {
+pub(crate) async fn client(up: &Up) -> Client {
     Client::try_from(config(up).await).expect("it can be connected to")
 }
 

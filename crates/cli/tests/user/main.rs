@@ -1,5 +1,6 @@
 //! The real binary, as a user meets it. Real time, real TLS, a real kubectl.
 
+mod audit;
 mod binary;
 mod clients;
 mod kube_rs;

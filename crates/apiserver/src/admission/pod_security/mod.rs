@@ -11,6 +11,7 @@ use serde_json::Value;
 use setpoint_store::ListOptions;
 
 use super::{Operation, Plugin, Review};
+use crate::field::Errors;
 use crate::json::Json;
 use crate::kind::Subresource;
 use crate::metadata;
@@ -65,17 +66,17 @@ impl Plugin for PodSecurity {
             let (Some(object), Some(concern)) = (object, concern(review)) else { return Ok(()) };
             match concern {
                 Concern::Namespace => check_namespace(review, object, old).await,
-                Concern::Pod if old.is_some_and(|old| !changes_images(object, old)) => Ok(()),
-                Concern::Pod => {
-                    let policy = policy_of(review).await?;
-                    enforce(review, object, policy.enforce)?;
-                    warn(review, object, policy.warn);
-                    Ok(())
-                }
+                Concern::Pod => check_pod(review, object, old).await,
                 Concern::Maker(path) => {
-                    let policy = policy_of(review).await?;
+                    let (policy, errors) = policy_of(review).await?;
                     let template = path.iter().fold(object, |object, field| object.at(field));
-                    warn(review, template, policy.warn);
+                    let says_nothing = policy.warn.level == Level::Privileged
+                        && policy.audit.level == Level::Privileged
+                        && errors.is_empty();
+                    if !template.is_null() && !says_nothing {
+                        note(review, template, policy.audit, &errors);
+                        warn(review, template, policy.warn);
+                    }
                     Ok(())
                 }
             }
@@ -84,14 +85,47 @@ impl Plugin for PodSecurity {
 }
 
 /// What the labels of the request's namespace say.
-async fn policy_of(review: &Review<'_>) -> Result<Policy, Status> {
+async fn policy_of(review: &Review<'_>) -> Result<(Policy, Errors), Status> {
     let (server, namespace) = (review.server, review.namespace.unwrap_or_default());
     let registry = server.registry.snapshot();
-    let Some(served) = registry.resource("", "v1", "namespaces") else { return Ok(Policy::default()) };
+    let open = || Ok((Policy::default(), Errors::default()));
+    let Some(served) = registry.resource("", "v1", "namespaces") else { return open() };
     let found = server.store.get(&served.key(None, namespace), None).await;
-    let Some(record) = found.map_err(|why| server.refusal(why))? else { return Ok(Policy::default()) };
+    let Some(record) = found.map_err(|why| server.refusal(why))? else { return open() };
     let facts = crate::facts::Facts::of(&record, served);
-    Ok(Policy::read(|label| facts.label(label)).0)
+    Ok(Policy::read(|label| facts.label(label)))
+}
+
+async fn check_pod(review: &Review<'_>, pod: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let (policy, errors) = policy_of(review).await?;
+    if errors.is_empty() && policy.is_fully_privileged() {
+        review.audit.annotate(ENFORCED, Policy::default().enforce.to_string());
+        return Ok(());
+    }
+    if old.is_some_and(|old| !changes_images(pod, old)) {
+        return Ok(());
+    }
+    review.audit.annotate(ENFORCED, policy.enforce.to_string());
+    note(review, pod, policy.audit, &errors);
+    enforce(review, pod, policy.enforce)?;
+    warn(review, pod, policy.warn);
+    Ok(())
+}
+
+const ENFORCED: &str = "pod-security.kubernetes.io/enforce-policy";
+const VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
+const ERROR: &str = "pod-security.kubernetes.io/error";
+
+/// Notes what a pod violates, and labels that cannot be read, in the audit log.
+fn note(review: &Review<'_>, pod: &Value, level: LevelVersion, errors: &Errors) {
+    if !errors.is_empty() {
+        review.audit.annotate(ERROR, format!("Failed to parse policy: {errors}"));
+    }
+    let violations = checks::violations(level, pod);
+    if !violations.is_empty() {
+        let detail = checks::in_detail(&violations);
+        review.audit.annotate(VIOLATIONS, format!("would violate PodSecurity \"{level}\": {detail}"));
+    }
 }
 
 fn enforce(review: &Review<'_>, pod: &Value, level: LevelVersion) -> Result<(), Status> {

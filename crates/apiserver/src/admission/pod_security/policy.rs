@@ -20,10 +20,11 @@ pub(super) struct LevelVersion {
     pub(super) version: Version,
 }
 
-/// What is refused and what is warned of. What would be audited is not looked at: there is no audit log.
+/// What is refused, what is noted in the audit log and what is warned of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
+    pub(super) audit: LevelVersion,
     pub(super) warn: LevelVersion,
 }
 
@@ -32,11 +33,16 @@ const PREFIX: &str = "pod-security.kubernetes.io/";
 impl Default for Policy {
     fn default() -> Self {
         let open = LevelVersion { level: Level::Privileged, version: None };
-        Self { enforce: open, warn: open }
+        Self { enforce: open, audit: open, warn: open }
     }
 }
 
 impl Policy {
+    /// Whether every pod is let in without a word.
+    pub(super) fn is_fully_privileged(&self) -> bool {
+        [self.enforce, self.audit, self.warn].iter().all(|mode| mode.level == Level::Privileged)
+    }
+
     /// Reads the labels; one that cannot be read enforces the most and warns of the least.
     pub(super) fn read<T: AsRef<str>>(label: impl Fn(&str) -> Option<T>) -> (Self, Errors) {
         let mut errors = Errors::default();
@@ -49,11 +55,13 @@ impl Policy {
             (level, version)
         };
         let (enforce, enforce_version) = one("enforce", Level::Restricted);
-        one("audit", Level::Privileged);
+        let (audit, audit_version) = one("audit", Level::Privileged);
         let (warn, warn_version) = one("warn", Level::Privileged);
         let mut policy = Self::default();
         policy.enforce.level = enforce.map_or(Level::Privileged, |(level, _)| level);
         policy.enforce.version = enforce_version.flatten();
+        policy.audit.level = audit.map_or(Level::Privileged, |(level, _)| level);
+        policy.audit.version = audit_version.flatten();
         policy.warn.level = warn.map_or(Level::Privileged, |(level, _)| level);
         policy.warn.version = warn_version.flatten();
         // What is enforced is also warned of, on what makes pods.

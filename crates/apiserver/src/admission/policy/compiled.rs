@@ -21,6 +21,22 @@ pub(super) struct Decision {
     pub(super) message: String,
     /// Whatever a binding says is to be done about what does not hold, this refuses.
     pub(super) always_denies: bool,
+    /// Which validation it is about.
+    pub(super) index: usize,
+}
+
+/// What does not hold of a request, and what a policy wants to be noted of it.
+#[derive(Debug, Default)]
+pub(super) struct Evaluated {
+    pub(super) decisions: Vec<Decision>,
+    /// Keys and values of audit annotations.
+    pub(super) annotations: Vec<(String, String)>,
+}
+
+impl From<Vec<Decision>> for Evaluated {
+    fn from(decisions: Vec<Decision>) -> Self {
+        Self { decisions, annotations: Vec::new() }
+    }
 }
 
 pub(super) struct Compiled {
@@ -37,8 +53,8 @@ struct Rules {
     variables: Vec<(Arc<str>, Expression)>,
     conditions: Conditions,
     validations: Vec<Validation>,
-    /// What is to be noted. Nobody reads it here, but it has to make sense.
-    annotations: Vec<Expression>,
+    /// What is to be noted in the audit log, by key.
+    annotations: Vec<(String, Expression)>,
 }
 
 /// What must hold for a policy, or a webhook, to be asked at all.
@@ -76,38 +92,92 @@ impl Compiled {
     pub(super) fn failed(&self, why: &str) -> Vec<Decision> {
         match self.ignores_failures {
             true => Vec::new(),
-            false => vec![Decision { reason: String::new(), message: why.to_owned(), always_denies: false }],
+            false => {
+                let message = why.to_owned();
+                vec![Decision { reason: String::new(), message, always_denies: false, index: 0 }]
+            }
         }
     }
 
-    /// What does not hold of a request.
-    pub(super) fn evaluate(&self, variables: &Variables) -> Vec<Decision> {
+    /// What does not hold of a request, and what is to be noted of it.
+    pub(super) fn evaluate(&self, variables: &Variables) -> Evaluated {
         let rules = match &self.rules {
             Ok(rules) => rules,
-            Err(why) => return self.failed(why),
+            Err(why) => return self.failed(why).into(),
         };
         let mut budget = BUDGET;
         let variables = rules.with_own(variables, &mut budget);
         match rules.conditions.all(&variables, &mut budget) {
             Ok(true) => {}
-            Ok(false) => return Vec::new(),
-            Err(why) => return self.failed(&why),
+            Ok(false) => return Evaluated::default(),
+            Err(why) => return self.failed(&why).into(),
         }
         let mut decisions = Vec::new();
-        for validation in &rules.validations {
+        for (index, validation) in rules.validations.iter().enumerate() {
             match validation.expression.evaluate(&variables, &mut budget) {
                 Ok(Val::Bool(true)) => {}
-                Ok(_) => decisions.push(validation.denial(&variables, &mut budget)),
-                Err(why) => decisions.extend(self.failed(&why)),
+                Ok(_) => {
+                    decisions.push(Decision { index, ..validation.denial(&variables, &mut budget) });
+                }
+                Err(why) => {
+                    decisions.extend(self.failed(&why).into_iter().map(|one| Decision { index, ..one }));
+                }
             }
         }
-        for annotation in &rules.annotations {
-            if let Err(why) = annotation.evaluate(&variables, &mut budget) {
-                let failed = self.failed(&why).into_iter();
-                decisions.extend(failed.map(|failed| Decision { always_denies: true, ..failed }));
+        let mut annotations = Vec::new();
+        for (key, expression) in &rules.annotations {
+            match noted(expression, &variables, &mut budget) {
+                Ok(Some(value)) => annotations.push((key.clone(), value)),
+                Ok(None) => {}
+                Err(Unnoted::Failed(why)) => {
+                    let failed = self.failed(&why).into_iter();
+                    decisions.extend(failed.map(|failed| Decision { always_denies: true, ..failed }));
+                }
+                Err(Unnoted::NoText(message)) => {
+                    decisions.push(Decision {
+                        reason: String::new(),
+                        message,
+                        always_denies: true,
+                        index: 0,
+                    });
+                }
             }
         }
-        decisions
+        Evaluated { decisions, annotations }
+    }
+}
+
+/// Why an annotation has no value.
+enum Unnoted {
+    /// What follows is up to the failure policy.
+    Failed(String),
+    /// It is neither a text nor null, which always refuses the request.
+    NoText(String),
+}
+
+/// The longest value of an annotation, as in v1.34.
+const ANNOTATION_BYTES: usize = 10 << 10;
+
+/// The value of an audit annotation; none if there is nothing to note.
+fn noted(
+    expression: &Expression,
+    variables: &Variables,
+    budget: &mut u64,
+) -> Result<Option<String>, Unnoted> {
+    match expression.evaluate(variables, budget).map_err(Unnoted::Failed)? {
+        Val::Null => Ok(None),
+        Val::String(text) => {
+            let text = text.trim();
+            let mut end = text.len().min(ANNOTATION_BYTES);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            Ok((!text.is_empty()).then(|| text[..end].to_owned()))
+        }
+        _ => Err(Unnoted::NoText(format!(
+            "valueExpression '{}' resulted in unsupported return type. Return type must be either string or null.",
+            expression.text
+        ))),
     }
 }
 
@@ -128,7 +198,10 @@ impl Rules {
             annotations: spec
                 .list("auditAnnotations")
                 .iter()
-                .map(|annotation| compile(annotation.text("valueExpression")))
+                .map(|annotation| {
+                    let key = annotation.text("key").to_owned();
+                    Ok((key, compile(annotation.text("valueExpression"))?))
+                })
                 .collect::<Result<_, String>>()?,
         })
     }
@@ -239,6 +312,7 @@ impl Validation {
             reason: self.reason.clone(),
             message: message.unwrap_or_else(|| format!("failed expression: {text}")),
             always_denies: false,
+            index: 0,
         }
     }
 }
@@ -251,7 +325,8 @@ mod tests {
     fn check(spec: Value, object: Value, expected: &[&str]) {
         let compiled = Compiled::new(&json!({"spec": spec}));
         let variables = Variables::from([("object", Val::of_json(&object)), ("params", Val::Null)]);
-        let found: Vec<String> = compiled.evaluate(&variables).into_iter().map(|one| one.message).collect();
+        let found = compiled.evaluate(&variables).decisions.into_iter().map(|one| one.message);
+        let found: Vec<String> = found.collect();
         assert_eq!(found, expected, "{spec}");
     }
 
@@ -293,6 +368,21 @@ mod tests {
             json!({}),
             &["expression 'object.none == 1' resulted in error: no such key: none"],
         );
+    }
+
+    #[test]
+    fn annotations_are_noted_unless_they_are_null_or_empty() {
+        let annotation = |key: &str, value: &str| json!({"key": key, "valueExpression": value});
+        let spec = json!({"auditAnnotations": [
+            annotation("name", "' ' + object.name"),
+            annotation("nothing", "null"),
+            annotation("blank", "'  '"),
+        ]});
+        let compiled = Compiled::new(&json!({"spec": spec}));
+        let variables = Variables::from([("object", Val::of_json(&json!({"name": "a"})))]);
+        let evaluated = compiled.evaluate(&variables);
+        assert_eq!(evaluated.annotations, [("name".to_owned(), "a".to_owned())]);
+        assert_eq!(evaluated.decisions, []);
     }
 
     #[test]

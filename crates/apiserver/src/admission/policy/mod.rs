@@ -25,7 +25,7 @@ use crate::registry::Served;
 use crate::rest::scale::scale_of;
 use crate::status::{Cause, Status};
 pub(super) use compiled::Conditions;
-use compiled::{Compiled, Decision};
+use compiled::{Compiled, Decision, Evaluated};
 use matching::Matched;
 
 /// Holds what is written to the policies there are.
@@ -131,6 +131,7 @@ impl ValidatingAdmissionPolicy {
         about: &About<'_>,
         denials: &mut Vec<Denial>,
     ) -> Result<(), Status> {
+        let mut noted = Noted::default();
         for binding in bindings.iter().filter(|one| one.at("spec").text("policyName") == policy.name) {
             let spec = binding.at("spec");
             let resources = spec.at("matchResources");
@@ -139,17 +140,57 @@ impl ValidatingAdmissionPolicy {
             }
             let decisions = match parameters(policy, spec.at("paramRef"), about).await? {
                 Ok(parameters) => {
-                    parameters.iter().flat_map(|params| policy.evaluate(&about.variables(params))).collect()
+                    let evaluated = parameters.iter().map(|params| policy.evaluate(&about.variables(params)));
+                    evaluated.flat_map(|evaluated| noted.take(evaluated)).collect()
                 }
                 Err(why) => policy.failed(&format!("failed to configure binding: {why}")),
             };
             carry_out(policy, binding, decisions, about.review, denials);
         }
+        noted.publish(&policy.name, about.review);
         Ok(())
     }
 }
 
-/// Warns of what does not hold, or refuses it, as the binding says.
+/// The audit annotations of a policy: bindings with other parameters may give a key several values.
+#[derive(Default)]
+struct Noted(BTreeMap<String, Vec<String>>);
+
+impl Noted {
+    /// Keeps the annotations; the decisions are left.
+    fn take(&mut self, evaluated: Evaluated) -> Vec<Decision> {
+        for (key, value) in evaluated.annotations {
+            let values = self.0.entry(key).or_default();
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        evaluated.decisions
+    }
+
+    fn publish(self, policy: &str, review: &Review<'_>) {
+        for (key, values) in self.0 {
+            review.audit.annotate(&format!("{policy}/{key}"), values.join(", "));
+        }
+    }
+}
+
+const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// Notes in the audit log that a validation does not hold. There is room for one; the first stays.
+fn note_failure(policy: &str, binding: &Value, decision: &Decision, review: &Review<'_>) {
+    let failure = format!(
+        "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{},\"validationActions\":{}}}]",
+        json!(decision.message),
+        json!(policy),
+        metadata::of(binding).at("name"),
+        decision.index,
+        binding.at("spec").at("validationActions"),
+    );
+    review.audit.annotate(FAILURE, failure);
+}
+
+/// Warns of what does not hold, notes it or refuses it, as the binding says.
 fn carry_out(
     policy: &Compiled,
     binding: &Value,
@@ -165,6 +206,9 @@ fn carry_out(
                 "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{name}': {}",
                 policy.name, decision.message
             ));
+        }
+        if !decision.always_denies && actions.iter().any(|action| action == "Audit") {
+            note_failure(&policy.name, binding, &decision, review);
         }
         if decision.always_denies || actions.iter().any(|action| action == "Deny") {
             denials.push(Denial {

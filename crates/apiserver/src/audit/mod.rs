@@ -1,0 +1,130 @@
+//! Auditing: who did what, and what came of it, as `audit.k8s.io/v1` events.
+//!
+//! ```text
+//!  request ─► policy ─► record ─┬─► RequestReceived    before anything is decided
+//!                               ├─► ResponseStarted    long-running requests
+//!                               └─► ResponseComplete   before the response leaves; or Panic
+//!                                        │
+//!                                        └─► backend: truncate ─► batch or wait ─► sink: log, webhook
+//! ```
+//!
+//! What always holds:
+//! - without a policy a request costs one look at an empty option: no body is kept, no object is decoded;
+//! - every request that was received is completed in the log: also one whose client hung up, that ran out of
+//!   time or that panicked;
+//! - in `blocking-strict` mode a response leaves only after its event is written. The last event of a mutating
+//!   request is also synced to disk;
+//! - a backend that fails costs events, which are counted, and in `blocking-strict` mode requests, which are
+//!   rejected. It never costs anything that was stored.
+
+mod backend;
+mod batch;
+mod event;
+mod latency;
+mod legacy;
+mod log;
+mod measure;
+mod objects;
+mod policy;
+mod policy_file;
+mod read;
+mod record;
+mod request;
+mod rotate;
+mod webhook;
+mod webhook_client;
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use setpoint_clock::Clock;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use self::backend::Backend;
+pub use self::backend::{BackendConfig, Entry, Format, Mode, SendError, Sink, Truncation};
+pub use self::batch::{BatchSettings, Throttle};
+pub(crate) use self::latency::Layer;
+pub use self::log::LogSink;
+pub(crate) use self::measure::Measured;
+pub use self::policy::{Level, Policy};
+pub use self::policy_file::PolicyError;
+pub use self::read::{Read, Reader};
+pub(crate) use self::record::Record;
+pub(crate) use self::request::{AUDIT_ID, Received, id};
+pub use self::rotate::Rotation;
+pub use self::webhook::{Post, WebhookSink};
+pub use self::webhook_client::{WebhookClient, WebhookConfigError};
+
+/// What is recorded, and where it goes.
+pub struct AuditConfig {
+    pub policy: Policy,
+    pub backends: Vec<BackendConfig>,
+}
+
+/// Events that are delivered without anyone waiting for them: those of requests whose clients hung up, and the
+/// ends of watches. Twice the connections that are served at once; beyond, they are dropped and counted.
+const UNATTENDED: usize = 20_000;
+
+/// What all requests share.
+pub(crate) struct Audit {
+    policy: Policy,
+    backends: Vec<Backend>,
+    pub(crate) measured: Arc<Measured>,
+    clock: Clock,
+    /// Deliveries that nobody waits for.
+    tasks: TaskTracker,
+    unattended: Arc<Semaphore>,
+}
+
+impl Audit {
+    /// Call inside a runtime.
+    pub(crate) fn start(config: AuditConfig, clock: &Clock) -> Arc<Self> {
+        let measured = Arc::new(Measured::default());
+        let backends = config.backends.into_iter();
+        Arc::new(Self {
+            policy: config.policy,
+            backends: backends.map(|backend| Backend::start(backend, clock, &measured)).collect(),
+            measured,
+            clock: clock.clone(),
+            tasks: TaskTracker::new(),
+            unattended: Arc::new(Semaphore::new(UNATTENDED)),
+        })
+    }
+
+    /// The event as each backend writes it.
+    fn entries(&self, event: &event::Event, is_mutating: bool) -> Vec<Option<Entry>> {
+        self.measured.event();
+        self.backends.iter().map(|backend| backend.entry(event, is_mutating)).collect()
+    }
+
+    /// Delivers an event to all backends. False if the request may not go on without it.
+    async fn deliver(&self, entries: Vec<Option<Entry>>) -> bool {
+        let delivering = self.backends.iter().zip(entries);
+        let delivering = delivering.map(|(backend, entry)| backend.deliver(entry, &self.measured));
+        join_all(delivering).await.into_iter().all(|delivered| delivered)
+    }
+
+    /// Delivers an event that nobody waits for.
+    fn deliver_unattended(self: &Arc<Self>, entries: Vec<Option<Entry>>) {
+        let permit = self.unattended.clone().try_acquire_owned();
+        let (Ok(permit), Ok(runtime)) = (permit, Handle::try_current()) else {
+            let why = SendError::new("too many events wait to be delivered");
+            return self.measured.failed("buffered", 1, &why);
+        };
+        let audit = self.clone();
+        let delivering = async move {
+            audit.deliver(entries).await;
+            drop(permit);
+        };
+        self.tasks.spawn_on(delivering, &runtime);
+    }
+
+    /// Delivers what is buffered and under way. Events that come later may be lost.
+    pub(crate) async fn close(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        join_all(self.backends.iter().map(Backend::close)).await;
+    }
+}

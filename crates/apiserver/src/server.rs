@@ -13,6 +13,7 @@ use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, Plugin};
+use crate::apply::Transitions;
 use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
 use crate::body::Body;
@@ -128,6 +129,7 @@ pub struct Server {
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
+    pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
     /// Open watches end when this is cancelled.
     pub(crate) closing: CancellationToken,
@@ -152,6 +154,7 @@ impl ApiServer {
             metrics: config.metrics,
             measured: Measured::default(),
             definitions: Definitions::default(),
+            transitions: Transitions::default(),
             token_tracking: Tracking::default(),
             closing: CancellationToken::new(),
         });
@@ -223,10 +226,10 @@ impl ApiServer {
         Ok((records, page.revision))
     }
 
-    /// Records as this resource shows them. Mostly that is the store's own bytes.
+    /// Records as this resource shows them, without managed fields. Mostly that is the store's own bytes.
     pub fn shown(&self, gvr: &Gvr, records: &[Arc<Record>]) -> Result<Vec<Bytes>, Status> {
         let served = self.0.served(gvr)?;
-        records.iter().map(|record| served.bytes(record)).collect()
+        records.iter().map(|record| served.bare_bytes(record)).collect()
     }
 
     /// The changes of a selection after a revision.
@@ -295,7 +298,7 @@ impl Server {
             let page =
                 self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
             for record in page.records {
-                reserve.note(&served.decode(&record)?);
+                reserve.note(&served.decode_bare(&record)?);
             }
         }
         Ok(())

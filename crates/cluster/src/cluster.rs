@@ -14,6 +14,11 @@ use crate::{InProcessSource, in_process_client};
 /// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
 
+/// What the components of v1.34 call themselves, which makes them the managers of the fields that they write.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+const KUBELET: &str = "kubelet";
+
 /// Makes parts of a manager from its context: what somebody's own controllers come as.
 pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
 
@@ -99,11 +104,15 @@ impl Cluster {
     ) -> Manager {
         let mut manager = Manager::new(client, source, self.runtime.clone());
         let context = manager.context().clone();
+        let managing = context.with_user_agent(CONTROLLER_MANAGER);
         let controllers =
-            parts.controllers.iter().flat_map(|entry| entry.parts(&context, &parts.controller_options));
+            parts.controllers.iter().flat_map(|entry| entry.parts(&managing, &parts.controller_options));
         let mut runnables: Vec<_> = controllers.collect();
         if parts.scheduler {
-            runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
+            runnables.extend(setpoint_scheduler::runnables(
+                &context.with_user_agent(SCHEDULER),
+                &parts.scheduler_settings(),
+            ));
         }
         if parts.nodes > 0 {
             let zones = if parts.zones == 0 { USUAL_ZONES } else { parts.zones };
@@ -113,7 +122,7 @@ impl Cluster {
                 talkative: parts.talkative_nodes,
                 workers: NODE_WORKERS,
             };
-            runnables.extend(setpoint_node::runnables(&context, fleet));
+            runnables.extend(setpoint_node::runnables(&context.with_user_agent(KUBELET), fleet));
         }
         runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
         for runnable in runnables {

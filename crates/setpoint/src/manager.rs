@@ -322,6 +322,21 @@ impl Crew {
 }
 
 impl Context {
+    /// The same parts for a component that names itself so to the API server: what stands before the first `/` is the
+    /// manager of the fields that it writes.
+    ///
+    /// ```
+    /// # fn example(context: &setpoint::Context) {
+    /// let scheduling = context.with_user_agent("kube-scheduler");
+    /// # }
+    /// ```
+    pub fn with_user_agent(&self, user_agent: &'static str) -> Self {
+        let mut context = self.clone();
+        context.client = context.client.with_user_agent(user_agent);
+        context.events = context.events.with_user_agent(user_agent);
+        context
+    }
+
     /// A recorder of events that come from `component` (`replicaset-controller`).
     pub fn recorder(&self, component: &'static str) -> Recorder {
         self.events.recorder(component)

@@ -14,6 +14,7 @@ mod decide;
 mod durable;
 mod history;
 mod index;
+mod inset;
 mod interest;
 mod key;
 mod memory;
@@ -28,6 +29,7 @@ use jiff::Timestamp;
 
 pub use durable::{Disk, DiskFile, DurableOptions, DurableStore, OpenError};
 pub use history::Limits;
+pub use inset::{Inset, Own, Part, Text};
 pub use key::{Key, Range, Resource};
 pub use memory::MemoryStore;
 pub use record::{Facts, Payload, Record};

@@ -132,7 +132,12 @@ async fn a_recreated_record_is_a_new_one(world: World) {
 }
 
 async fn a_value_is_stamped_with_its_own_revision(world: World) {
-    let payload = |n: u32| Payload { bytes: format!("{{\"n\":{n}}}").into(), stamp_at: Some(1), facts: None };
+    let payload = |n: u32| Payload {
+        bytes: format!("{{\"n\":{n}}}").into(),
+        stamp_at: Some(1),
+        inset: Inset::default(),
+        facts: None,
+    };
     let put = |n| Change::Put { payload: payload(n), ttl: None };
     let created = world.commit(pods().key("a"), Expect::Absent, put(1)).await.unwrap();
     assert_eq!(text(&created), r#"{"resourceVersion":"2","n":1}"#);
@@ -144,7 +149,12 @@ async fn a_value_is_stamped_with_its_own_revision(world: World) {
 }
 
 async fn facts_known_to_the_writer_are_kept(world: World) {
-    let payload = Payload { bytes: "a".into(), stamp_at: None, facts: Some(std::sync::Arc::new(7_u32)) };
+    let payload = Payload {
+        bytes: "a".into(),
+        stamp_at: None,
+        inset: Inset::default(),
+        facts: Some(std::sync::Arc::new(7_u32)),
+    };
     world.commit(pods().key("a"), Expect::Absent, Change::Put { payload, ttl: None }).await.unwrap();
     let record = world.get("a").await.unwrap();
     assert_eq!(record.facts(|_| -> u32 { unreachable!("the writer knew") }), Some(&7));

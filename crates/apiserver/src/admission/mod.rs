@@ -51,6 +51,7 @@ pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
 pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
+use crate::apply::ManagedFields;
 use crate::auth::User;
 use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
@@ -84,6 +85,8 @@ pub struct Review<'a> {
     pub warnings: &'a Warnings,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
+    /// Who manages the fields of the new object and of the old one, which do not have that inside.
+    pub(crate) fields: (ManagedFields, ManagedFields),
 }
 
 /// One rule of admission. Changes come before validation, checks after it.
@@ -128,7 +131,13 @@ impl<'a> Review<'a> {
             warnings: call.warnings,
             query: call.query,
             deletion: None,
+            fields: Default::default(),
         }
+    }
+
+    /// The review of an object whose fields are managed so.
+    pub(crate) fn with_fields(self, new: &ManagedFields, old: &ManagedFields) -> Self {
+        Self { fields: (new.clone(), old.clone()), ..self }
     }
 
     /// The review of a deletion of one object, or of one after the other.
@@ -171,7 +180,7 @@ impl<'a> Review<'a> {
         self.find_in(group, plural, None, name).await
     }
 
-    /// An object of a namespace, or of the cluster.
+    /// An object of a namespace, or of the cluster, without its managed fields.
     pub(crate) async fn find_in(
         &self,
         group: &str,
@@ -183,10 +192,10 @@ impl<'a> Review<'a> {
         let Some(served) = registry.resource(group, "v1", plural) else { return Ok(None) };
         let found = self.server.store.get(&served.key(namespace, name), None).await;
         let record = found.map_err(|why| self.server.refusal(why))?;
-        record.map(|record| served.decode(&record)).transpose()
+        record.map(|record| served.decode_bare(&record)).transpose()
     }
 
-    /// The objects of a kind, by name.
+    /// The objects of a kind, by name, without their managed fields.
     pub(crate) async fn list(
         &self,
         group: &str,
@@ -197,7 +206,7 @@ impl<'a> Review<'a> {
         let Some(served) = registry.resource(group, "v1", plural) else { return Ok(Vec::new()) };
         let page = self.server.store.list(&served.range(namespace), ListOptions::default()).await;
         let page = page.map_err(|why| self.server.refusal(why))?;
-        page.records.iter().map(|record| served.decode(record)).collect()
+        page.records.iter().map(|record| served.decode_bare(record)).collect()
     }
 
     /// The refusal of an object. One whose name is still to be generated is named by how that will begin.

@@ -36,7 +36,7 @@ pub(super) async fn finish_deleted(
     for Definition { record, outline, .. } in definitions {
         let is_deleted = metadata::of(outline).has("deletionTimestamp");
         if is_deleted && metadata::finalizers(outline).any(|finalizer| finalizer == CLEANUP) {
-            let definition = served.decode(record)?;
+            let definition = served.decode_bare(record)?;
             has_written |= finish_one(server, built_in, served, record, &definition).await?;
         }
     }

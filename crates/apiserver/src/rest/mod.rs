@@ -11,7 +11,7 @@ pub(crate) mod get;
 pub(crate) mod list;
 mod made_up;
 pub(crate) mod own_write;
-mod ownership;
+pub(crate) mod ownership;
 pub(crate) mod patch;
 mod pod_condition;
 pub(crate) mod respond;

@@ -61,7 +61,7 @@ impl FieldSelector {
         // Facts are those of the stored kind; another kind's fields have to be read from its own form.
         let is_converted = served.kind.conversion.is_some() || served.kind.custom.is_some();
         let converted: Option<Value> =
-            (is_converted && self.has_own_fields()).then(|| served.decode(record).unwrap_or_default());
+            (is_converted && self.has_own_fields()).then(|| served.decode_bare(record).unwrap_or_default());
         self.0.iter().all(|term| {
             let found = match (term.field, &converted) {
                 (Field::Name, _) => name_of(record).to_string(),

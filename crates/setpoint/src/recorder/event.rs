@@ -90,6 +90,9 @@ pub(super) struct EventSource {
     pub(super) component: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) host: Arc<str>,
+    /// Who writes it, if it is not the manager's client.
+    #[serde(skip)]
+    pub(super) user_agent: Option<&'static str>,
 }
 
 /// An event as it is created.

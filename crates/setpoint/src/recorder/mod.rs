@@ -66,6 +66,8 @@ pub(crate) struct Events {
     lines: Arc<Lines>,
     names: Arc<Names>,
     metrics: Metrics,
+    /// Who writes them, if it is not the manager's client.
+    user_agent: Option<&'static str>,
     /// How many found no room so far.
     dropped: Arc<AtomicU64>,
 }
@@ -96,12 +98,18 @@ pub(crate) fn channel(client: Client, runtime: Runtime, metrics: Metrics) -> (Ev
         names: names.clone(),
         writer: Arc::new(writer),
     };
-    (Events { lines, names, metrics, dropped: Arc::default() }, recording)
+    (Events { lines, names, metrics, user_agent: None, dropped: Arc::default() }, recording)
 }
 
 impl Events {
     pub(crate) fn recorder(&self, component: &'static str) -> Recorder {
-        Recorder { events: self.clone(), source: EventSource { component, host: "".into() } }
+        let source = EventSource { component, host: "".into(), user_agent: self.user_agent };
+        Recorder { events: self.clone(), source }
+    }
+
+    /// The same, written under another name.
+    pub(crate) fn with_user_agent(self, user_agent: &'static str) -> Self {
+        Self { user_agent: Some(user_agent), ..self }
     }
 
     fn send(&self, event: EventObject) {
@@ -227,7 +235,14 @@ impl Writer {
                 result => return result,
             }
         }
-        self.client.create_and_forget(&self.events, Some(&event.metadata.namespace), event).await
+        self.client_of(event).create_and_forget(&self.events, Some(&event.metadata.namespace), event).await
+    }
+
+    fn client_of(&self, event: &EventObject) -> Client {
+        match event.source.user_agent {
+            Some(user_agent) => self.client.clone().with_user_agent(user_agent),
+            None => self.client.clone(),
+        }
     }
 
     async fn raise_count(&self, event: &EventObject) -> Result<(), ClientError> {
@@ -236,7 +251,7 @@ impl Writer {
         let again = Again { count: *count, last_timestamp: *last_timestamp, message };
         let patch = serde_json::to_vec(&again).map_err(|error| ClientError::Answer(Box::new(error)))?;
         let patch = Patch::Strategic(Bytes::from(patch));
-        self.client.patch_and_forget(&self.events, &key, Part::Main, patch).await
+        self.client_of(event).patch_and_forget(&self.events, &key, Part::Main, patch).await
     }
 
     /// Waits before the next try, the first time for a random while so that many clients do not come

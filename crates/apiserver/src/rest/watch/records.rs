@@ -88,9 +88,9 @@ impl RecordWatch {
         }
     }
 
-    /// A record as the watched resource shows it.
+    /// A record as the watched resource shows it, without managed fields.
     pub fn shown(&self, record: &Record) -> Result<Bytes, Status> {
-        self.served.bytes(record)
+        self.served.bare_bytes(record)
     }
 
     /// The facts of a record of the watched resource.

@@ -219,11 +219,7 @@ impl ApiServer {
         let choice = selection.parse(&served)?;
         let page = self.0.store.list(&choice.range(&served), setpoint_store::ListOptions::default()).await;
         let page = page.map_err(|why| self.0.refusal(why))?;
-        let mut records = page.records;
-        if !choice.is_everything() {
-            records.retain(|record| choice.matches(record, &served));
-        }
-        Ok((records, page.revision))
+        Ok((choice.among(page.records, &served).await, page.revision))
     }
 
     /// Records as this resource shows them, without managed fields. Mostly that is the store's own bytes.

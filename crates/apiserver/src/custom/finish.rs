@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,7 +18,7 @@ use crate::negotiate::Output;
 use crate::options::DeleteOptions;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
-use crate::rest::{Call, delete};
+use crate::rest::{Call, delete, delete_collection};
 use crate::selector::{name_of, namespace_of};
 use crate::server::{Server, Warnings};
 use crate::status::Status;
@@ -81,9 +82,9 @@ async fn finish_one(
 async fn delete_objects(server: &Server, kind: &Arc<Served>) -> Result<bool, Status> {
     let range = kind.range(None);
     let all = || server.store.list(&range, setpoint_store::ListOptions::default());
-    for record in all().await.map_err(|why| server.refusal(why))?.records {
-        delete_object(server, kind, record).await?;
-    }
+    let found = all().await.map_err(|why| server.refusal(why))?;
+    let delete = |record| delete_object(server, kind, Arc::clone(record)).boxed();
+    delete_collection::several(&found.records, delete).await?;
     Ok(!all().await.map_err(|why| server.refusal(why))?.records.is_empty())
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod delete_collection;
 pub(crate) mod eviction;
 pub(crate) mod get;
 pub(crate) mod list;
+mod list_body;
 mod made_up;
 pub(crate) mod own_write;
 pub(crate) mod ownership;

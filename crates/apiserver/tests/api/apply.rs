@@ -222,3 +222,20 @@ async fn what_cannot_be_applied_is_refused() {
         "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .nope: field not declared in schema";
     check("fieldManager=m", odd, 500, undeclared).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_charges_to_a_quota_is_its_own() {
+    let api = Api::start().await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = json!({"count/configmaps": "5"});
+    api.post(quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await.created();
+    let status = json!({"status": {"hard": hard, "used": {"count/configmaps": "0"}}});
+    api.merge(&format!("{quotas}/q/status?fieldManager=quota"), status).await.ok();
+    api.config_map("a", json!({})).await;
+    let quota = api.get(&format!("{quotas}/q")).await.ok();
+    let entries = quota["metadata"]["managedFields"].as_array().unwrap();
+    let own =
+        entries.iter().find(|entry| entry["manager"] == "kube-apiserver").expect("the server is a manager");
+    assert_eq!(own["subresource"], "status");
+    assert_eq!(own["fieldsV1"], json!({"f:status": {"f:used": {"f:count/configmaps": {}}}}));
+}

@@ -40,12 +40,11 @@ impl Rbac {
 
     /// Whether the view is there and shows the newest revision now.
     fn catch_up(&self) -> bool {
-        let newest = self.store.revision();
-        if self.fed.read().as_ref().is_some_and(|fed| fed.has_seen(newest)) {
+        if self.fed.read().as_ref().is_some_and(view::Fed::is_current) {
             return true;
         }
         let mut slot = self.fed.write();
-        slot.as_mut().is_some_and(|fed| fed.catch_up(newest).is_ok())
+        slot.as_mut().is_some_and(|fed| fed.catch_up().is_ok())
     }
 }
 

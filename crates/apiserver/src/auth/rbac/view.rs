@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Revision, Store, Watch, WatchError};
+use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Store, Watch, WatchError};
 
 use super::rule::Rule;
 use crate::auth::{User, service_account_name};
@@ -268,8 +268,6 @@ impl Source {
 /// A view and its place in the store's history.
 pub(super) struct Fed {
     pub(super) view: View,
-    /// Everything up to here is in the view.
-    revision: Revision,
     watches: Vec<(Source, Watch)>,
 }
 
@@ -278,25 +276,24 @@ impl Fed {
     pub(super) async fn load(store: &dyn Store) -> Result<Self, Error> {
         let mut view = View::default();
         let mut watches = Vec::new();
-        let mut revision = Revision::MAX;
         for source in Source::ALL {
             let range = source.resource().all();
             let page = store.list(&range, ListOptions::default()).await?;
             for record in &page.records {
                 view.apply(source, record, true);
             }
-            revision = revision.min(page.revision);
             watches.push((source, store.watch(range, page.revision)?));
         }
-        Ok(Self { view, revision, watches })
+        Ok(Self { view, watches })
     }
 
-    pub(super) fn has_seen(&self, revision: Revision) -> bool {
-        self.revision >= revision
+    /// Whether the view shows every change of a role or binding, however much else has changed.
+    pub(super) fn is_current(&self) -> bool {
+        !self.watches.iter().any(|(_, watch)| watch.has_news())
     }
 
-    /// Applies what has happened up to `newest`; fails where the history no longer reaches back.
-    pub(super) fn catch_up(&mut self, newest: Revision) -> Result<(), WatchError> {
+    /// Applies what has happened; fails where the history no longer reaches back.
+    pub(super) fn catch_up(&mut self) -> Result<(), WatchError> {
         for (source, watch) in &mut self.watches {
             loop {
                 let events = match watch.try_next() {
@@ -309,7 +306,6 @@ impl Fed {
                 }
             }
         }
-        self.revision = newest;
         Ok(())
     }
 }

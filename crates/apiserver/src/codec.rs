@@ -2,11 +2,15 @@
 //!
 //! A stored object begins with its kind and version, then its metadata, then the rest. So its revision has
 //! a fixed place, and a list can leave out kind and version, as v1.34 does, without decoding anything.
+//!
+//! Who manages its fields is kept beside it ([`ManagedFields`]). Clients see it in its place; what the server
+//! decides by it is decoded without ([`Served::decode_bare`]).
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use setpoint_store::{Payload, Record};
+use setpoint_store::{Inset, Payload, Record};
 
+use crate::apply::ManagedFields;
 use crate::facts::Facts;
 use crate::registry::Served;
 use crate::status::Status;
@@ -14,8 +18,16 @@ use crate::status::Status;
 const METADATA: &[u8] = b"\"metadata\":{";
 
 impl Served {
-    /// The object of a record, in this kind's version.
+    /// The object of a record, in this kind's version, with its managed fields.
     pub fn decode(&self, record: &Record) -> Result<Value, Status> {
+        self.decode_bare(record).map(|object| match record.inset.is_empty() {
+            true => object,
+            false => ManagedFields::of(record).inside(object),
+        })
+    }
+
+    /// The object of a record, in this kind's version, without its managed fields, which are a good third of the work.
+    pub fn decode_bare(&self, record: &Record) -> Result<Value, Status> {
         let mut object: Value = serde_json::from_slice(&record.value)
             .map_err(|why| Status::internal(format_args!("cannot decode {}: {why}", record.key)))?;
         if let Some(conversion) = &self.kind.conversion {
@@ -46,8 +58,12 @@ impl Served {
         object
     }
 
-    /// An object on its way into the store.
-    pub fn encode(&self, object: &Value) -> Payload {
+    /// An object on its way into the store. What counts as its managed fields is what is beside it.
+    pub fn encode(&self, object: &Value, fields: &ManagedFields) -> Payload {
+        Payload { inset: fields.inset().clone(), ..self.encode_bare(object) }
+    }
+
+    fn encode_bare(&self, object: &Value) -> Payload {
         if let Some(custom) = self.kind.custom.as_ref().filter(|custom| !custom.is_stored_in_this_version()) {
             let mut stored = object.clone();
             custom.write(&mut stored);
@@ -71,7 +87,8 @@ impl Served {
         bytes.extend_from_slice(&self.head);
         bytes.extend_from_slice(METADATA);
         let stamp_at = bytes.len();
-        write_members(&mut bytes, metadata.iter().filter(|(name, _)| *name != "resourceVersion"));
+        let is_inside = |name: &str| !matches!(name, "resourceVersion" | "managedFields");
+        write_members(&mut bytes, metadata.iter().filter(|(name, _)| is_inside(name)));
         bytes.push(b'}');
         let rest =
             members.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
@@ -82,7 +99,8 @@ impl Served {
         bytes.push(b'}');
         let mut facts = Facts::from_object(object, self);
         facts.schema_generation = self.kind.custom.as_ref().map_or(0, |custom| custom.generation);
-        Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), facts: Some(std::sync::Arc::new(facts)) }
+        let facts: Option<setpoint_store::Facts> = Some(std::sync::Arc::new(facts));
+        Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), inset: Inset::default(), facts }
     }
 
     /// Whether the bytes of a record are what this kind shows of it: stored in its version, and by the
@@ -106,42 +124,60 @@ impl Served {
         }
     }
 
-    /// The encoded object of a record, in this kind's version. Where that is the stored one, its own bytes.
+    /// The encoded object of a record, in this kind's version.
     pub fn bytes(&self, record: &Record) -> Result<Bytes, Status> {
         match self.is_shown_as_stored(record) {
-            true => Ok(record.value.clone()),
+            true => Ok(record.whole()),
             false => self.decode(record).map(|object| to_bytes(&object)),
         }
+    }
+
+    /// The same without managed fields. Where it is the stored version, these are the store's own bytes.
+    pub fn bare_bytes(&self, record: &Record) -> Result<Bytes, Status> {
+        match self.is_shown_as_stored(record) {
+            true => Ok(record.value.clone()),
+            false => self.decode_bare(record).map(|object| to_bytes(&object)),
+        }
+    }
+
+    /// Appends the encoded object of a record, in this kind's version.
+    pub fn write(&self, record: &Record, into: &mut Vec<u8>) -> Result<(), Status> {
+        match self.is_shown_as_stored(record) {
+            true => record.write_whole(into),
+            false => write(into, &self.decode(record)?),
+        }
+        Ok(())
     }
 
     /// Appends a record as an item of a list: without kind and version, but for custom kinds.
     pub fn write_item(&self, record: &Record, into: &mut Vec<u8>) {
         if self.kind.custom.is_some() {
             match self.is_shown_as_stored(record) {
-                true => into.extend_from_slice(&record.value),
+                true => record.write_whole(into),
                 false => write(into, &self.decode(record).unwrap_or_default()),
             }
             return;
         }
-        match self.item_tail(record) {
-            Some(tail) => {
-                into.push(b'{');
-                into.extend_from_slice(tail);
-            }
-            None => self.write_decoded_item(record, into),
+        if !self.has_own_head(record) {
+            return self.write_decoded_item(record, into);
         }
+        let (before, after) = record.around_inset(self.head.len());
+        into.push(b'{');
+        into.extend_from_slice(before);
+        record.inset.write(into);
+        into.extend_from_slice(after);
     }
 
     /// How long [`write_item`](Self::write_item) makes a record, where that is known without decoding it.
     pub fn item_length(&self, record: &Record) -> Option<usize> {
         if self.kind.custom.is_some() {
-            return self.is_shown_as_stored(record).then_some(record.value.len());
+            return self.is_shown_as_stored(record).then(|| record.whole_length());
         }
-        self.item_tail(record).map(|tail| tail.len() + 1)
+        self.has_own_head(record).then(|| record.whole_length() - self.head.len() + 1)
     }
 
-    fn item_tail<'a>(&self, record: &'a Record) -> Option<&'a [u8]> {
-        if self.kind.conversion.is_some() { None } else { record.value.strip_prefix(&*self.head) }
+    fn has_own_head(&self, record: &Record) -> bool {
+        self.kind.conversion.is_none() && record.value.starts_with(&self.head)
     }
 
     fn write_decoded_item(&self, record: &Record, into: &mut Vec<u8>) {

@@ -47,9 +47,6 @@ impl Output {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json { pretty: false }, shape: Shape::Object, beta: false };
 
-    /// Whole objects in protobuf.
-    pub(crate) const PROTOBUF: Self = Self { encoding: Encoding::Protobuf, ..Self::JSON };
-
     /// Whether the stored bytes can be the answer.
     pub(crate) fn is_plain(self) -> bool {
         self == Self::JSON
@@ -340,7 +337,10 @@ mod tests {
             ("application/yaml;q=x,application/json;q=0.1", Ok(Output::JSON)),
             ("text/html,application/json;q=0.5", Ok(Output::JSON)),
             ("application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9", Ok(Output::JSON)),
-            ("application/vnd.kubernetes.protobuf,application/json", Ok(Output::PROTOBUF)),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Ok(Output { encoding: Encoding::Protobuf, ..Output::JSON }),
+            ),
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", Err(406)),
             ("application/cbor", Err(406)),
             ("application/yaml", Ok(Output { encoding: Encoding::Yaml, ..Output::JSON })),

@@ -19,6 +19,9 @@ use crate::route;
 use crate::server::Server;
 use crate::status::Status;
 
+/// The server as a manager of fields.
+pub(crate) const NAME: &str = "kube-apiserver";
+
 impl Server {
     /// Sends a request in the name of the server, and returns whether that changed anything: codes that are
     /// fine too say that it did not. A patch is a merge patch; no body is null.
@@ -80,7 +83,7 @@ impl Server {
 
 fn request(method: &Method, path: &str, body: &Value) -> Result<Request<Bytes>, Status> {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let mut request = Request::builder().method(method).uri(path).header(USER_AGENT, "kube-apiserver");
+    let mut request = Request::builder().method(method).uri(path).header(USER_AGENT, NAME);
     if *method == Method::PATCH {
         request = request.header(CONTENT_TYPE, "application/merge-patch+json");
     }

@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_store::{Record, Revision};
 
+use crate::body::Body;
 use crate::json::Json;
+use crate::negotiate::Output;
 use crate::registry::Served;
 use crate::schema::Schema;
 use crate::schema::protobuf::write::{self, NoForm};
@@ -74,16 +76,75 @@ pub(crate) fn status(status: &Status) -> Bytes {
 }
 
 /// A list of stored objects.
-pub(crate) fn list(served: &Served, metadata: &Value, records: &[Arc<Record>]) -> Result<Bytes, Status> {
-    let no_form = |NoForm| no_form(&served.kind.list_kind());
-    let mut raw = Vec::with_capacity(records.iter().map(|record| record.value.len()).sum::<usize>() / 2);
-    let metadata = built_in(LIST_METADATA).and_then(|schema| write::message(&schema, metadata));
-    write::put_bytes(&mut raw, 1, &metadata.map_err(no_form)?);
-    for record in records {
-        let item = write::message(&served.target.schema, &served.decode(record)?).map_err(no_form)?;
-        write::put_bytes(&mut raw, 2, &item);
+pub(crate) async fn list(served: &Served, metadata: &Value, records: &[Arc<Record>]) -> Result<Body, Status> {
+    let (api_version, kind) = (served.kind.api_version(), served.kind.list_kind());
+    let item = |object: Value| write::message(&served.target.schema, &object);
+    items(served, metadata, records, item).await.map(|pieces| pieces.body(&api_version, &kind))
+}
+
+/// A list of the metadata of stored objects.
+pub(crate) async fn partial_records(
+    served: &Served,
+    output: Output,
+    metadata: &Value,
+    records: &[Arc<Record>],
+) -> Result<Body, Status> {
+    let pieces = items(served, metadata, records, |object| partial(&object)).await?;
+    Ok(pieces.body(output.meta_version(), "PartialObjectMetadataList"))
+}
+
+/// How many objects are encoded before others get their turn: at some 30 us each, 2 ms.
+const AT_ONCE: usize = 64;
+/// Encoded objects are gathered in pieces of about this size, so that none of them is moved again.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// An encoded list without its envelope, which begins with how long it is.
+struct Pieces {
+    full: Vec<Bytes>,
+    last: Vec<u8>,
+}
+
+impl Pieces {
+    fn push(&mut self, number: u64, contents: &[u8]) {
+        write::put_bytes(&mut self.last, number, contents);
+        if self.last.len() >= PIECE_BYTES {
+            self.full.push(std::mem::take(&mut self.last).into());
+        }
     }
-    Ok(write::envelope(&served.kind.api_version(), &served.kind.list_kind(), &raw))
+
+    fn body(self, api_version: &str, kind: &str) -> Body {
+        let raw: Vec<Bytes> = self.full.into_iter().chain([self.last.into()]).collect();
+        let length = raw.iter().map(Bytes::len).sum();
+        let (head, tail) = write::envelope_around(api_version, kind, length);
+        let total = (head.len() + length + tail.len()) as u64;
+        match <[Bytes; 1]>::try_from(raw) {
+            Ok([only]) => Body::full([&head[..], &only[..], &tail[..]].concat()),
+            Err(raw) => {
+                let pieces = std::iter::once(head).chain(raw).chain([tail]);
+                Body::stream(futures::stream::iter(pieces), Some(total))
+            }
+        }
+    }
+}
+
+/// The items of a list, one decoded at a time.
+async fn items(
+    served: &Served,
+    metadata: &Value,
+    records: &[Arc<Record>],
+    item: impl Fn(Value) -> Result<Vec<u8>, NoForm>,
+) -> Result<Pieces, Status> {
+    let no_form = |NoForm| no_form(&served.kind.list_kind());
+    let mut pieces = Pieces { full: Vec::new(), last: Vec::new() };
+    let metadata = built_in(LIST_METADATA).and_then(|schema| write::message(&schema, metadata));
+    pieces.push(1, &metadata.map_err(no_form)?);
+    for (at, record) in records.iter().enumerate() {
+        if at > 0 && at.is_multiple_of(AT_ONCE) {
+            tokio::task::yield_now().await;
+        }
+        pieces.push(2, &item(served.decode(record)?).map_err(no_form)?);
+    }
+    Ok(pieces)
 }
 
 /// As many encoded objects of a kind are remembered: what watchers who keep pace ask for one after the other.

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{self, Plugin};
+use crate::apply::Transitions;
 use crate::audit::{Audit, AuditConfig};
 use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{
@@ -149,6 +150,7 @@ pub struct Server {
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
+    pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
     /// How long a request may take that is not long-running.
     pub(crate) request_timeout: Duration,
@@ -187,6 +189,7 @@ impl ApiServer {
             metrics: config.metrics,
             measured: Measured::default(),
             definitions: Definitions::default(),
+            transitions: Transitions::default(),
             token_tracking: Tracking::default(),
             request_timeout: config.request_timeout,
             audit,
@@ -320,17 +323,13 @@ impl ApiServer {
         let choice = selection.parse(&served)?;
         let page = self.0.store.list(&choice.range(&served), setpoint_store::ListOptions::default()).await;
         let page = page.map_err(|why| self.0.refusal(why))?;
-        let mut records = page.records;
-        if !choice.is_everything() {
-            records.retain(|record| choice.matches(record, &served));
-        }
-        Ok((records, page.revision))
+        Ok((choice.among(page.records, &served).await, page.revision))
     }
 
-    /// Records as this resource shows them. Mostly that is the store's own bytes.
+    /// Records as this resource shows them, without managed fields. Mostly that is the store's own bytes.
     pub fn shown(&self, gvr: &Gvr, records: &[Arc<Record>]) -> Result<Vec<Bytes>, Status> {
         let served = self.0.served(gvr)?;
-        records.iter().map(|record| served.bytes(record)).collect()
+        records.iter().map(|record| served.bare_bytes(record)).collect()
     }
 
     /// The changes of a selection after a revision.
@@ -399,7 +398,7 @@ impl Server {
             let page =
                 self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
             for record in page.records {
-                reserve.note(&served.decode(&record)?);
+                reserve.note(&served.decode_bare(&record)?);
             }
         }
         Ok(())

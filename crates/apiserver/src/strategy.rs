@@ -212,6 +212,11 @@ pub trait Strategy: Send + Sync + 'static {
         0
     }
 
+    /// Whether tables have their rows in an order of the kind's own ([`row_rank`](Self::row_rank)).
+    fn ranks_rows(&self) -> bool {
+        false
+    }
+
     /// How long an object lives, for kinds that expire (Events: one hour).
     fn time_to_live(&self, object: &Value, now: Timestamp) -> Option<std::time::Duration> {
         let _ = (object, now);

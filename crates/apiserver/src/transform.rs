@@ -63,12 +63,7 @@ pub(crate) fn list_metadata(revision: &str, continue_token: Option<&str>, remain
 pub(crate) fn list(served: &Served, mut metadata: Value, mut objects: Vec<Value>) -> Value {
     match served.kind.custom {
         Some(_) => metadata.or_insert("continue", ""),
-        None => {
-            for object in &mut objects {
-                object.unset("kind");
-                object.unset("apiVersion");
-            }
-        }
+        None => objects = objects.into_iter().map(|object| item(served, object)).collect(),
     }
     json!({
         "kind": served.kind.list_kind(),
@@ -76,6 +71,15 @@ pub(crate) fn list(served: &Served, mut metadata: Value, mut objects: Vec<Value>
         "metadata": metadata,
         "items": objects,
     })
+}
+
+/// An object as an item of a list.
+pub(crate) fn item(served: &Served, mut object: Value) -> Value {
+    if served.kind.custom.is_none() {
+        object.unset("kind");
+        object.unset("apiVersion");
+    }
+    object
 }
 
 /// The metadata of an object by itself.
@@ -180,7 +184,14 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-fn row(served: &Served, output: Output, options: &TableOptions, object: Value, now: Timestamp) -> Value {
+/// The row of an object.
+pub(crate) fn row(
+    served: &Served,
+    output: Output,
+    options: &TableOptions,
+    object: Value,
+    now: Timestamp,
+) -> Value {
     let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns);
     let cells = served.kind.columns.iter().map(|column| (column.cell)(&object, now));
     let cells: Vec<Value> = cells.chain(custom.map(|column| column.cell(&object, now))).collect();

@@ -17,6 +17,11 @@ use crate::{Connect, Denials, InProcess, identity, in_process_client};
 /// Pods that simulated nodes drive at once: enough to fill a group commit of the store.
 const NODE_WORKERS: usize = 32;
 
+/// What the components of v1.34 call themselves, which makes them the managers of the fields that they write.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+const KUBELET: &str = "kubelet";
+
 /// Makes parts of a manager from its context: what somebody's own controllers come as.
 pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
 
@@ -115,7 +120,7 @@ impl Cluster {
     /// The same on another connection: a fault layer around the in-process one.
     pub fn manager_on(&self, connection: &dyn Connect, parts: &Parts) -> Manager {
         let user = parts.manager();
-        let client = Client::new(connection.client(&user));
+        let client = Client::new(connection.client(&user)).with_user_agent(CONTROLLER_MANAGER);
         let mut manager = Manager::new(client, connection.source(&user), self.runtime.clone());
         let mut assembly = Assembly::new(connection, manager.context());
         assembly.controllers(parts);
@@ -152,14 +157,14 @@ impl<'a> Assembly<'a> {
         Self { connection, context, runnables: Vec::new(), readers: Vec::new() }
     }
 
-    /// The context of a part that speaks as `user`.
-    fn speaking_as(&self, user: &User) -> Context {
-        self.context.acting_as(Client::new(self.connection.client(user)))
+    /// The context of a part that speaks as `user`, and that names itself `user_agent` as a field manager.
+    fn speaking_as(&self, user: &User, user_agent: &str) -> Context {
+        self.context.acting_as(Client::new(self.connection.client(user)).with_user_agent(user_agent))
     }
 
     /// The same for a part whose reads from the shared caches are checked against its own rights.
-    fn reading_as(&mut self, user: User) -> Context {
-        let (mut context, requested) = (self.speaking_as(&user), Requested::default());
+    fn reading_as(&mut self, user: User, user_agent: &str) -> Context {
+        let (mut context, requested) = (self.speaking_as(&user, user_agent), Requested::default());
         context.informers = context.informers.noting(&requested);
         self.readers.push((user, requested));
         context
@@ -171,14 +176,14 @@ impl<'a> Assembly<'a> {
             // Controllers of one account share its client.
             let context = contexts
                 .entry(entry.account())
-                .or_insert_with(|| self.speaking_as(&identity::controller(entry)))
+                .or_insert_with(|| self.speaking_as(&identity::controller(entry), CONTROLLER_MANAGER))
                 .clone();
             self.runnables.extend(entry.parts(&context, &parts.controller_options));
         }
     }
 
     fn scheduler(&mut self, parts: &Parts) {
-        let context = self.reading_as(identity::scheduler());
+        let context = self.reading_as(identity::scheduler(), SCHEDULER);
         self.runnables.extend(setpoint_scheduler::runnables(&context, &parts.scheduler_settings()));
     }
 
@@ -189,8 +194,8 @@ impl<'a> Assembly<'a> {
             talkative: parts.talkative_nodes,
             workers: NODE_WORKERS,
         };
-        let context = self.reading_as(identity::node_simulator());
-        let of_node = |name: &str| self.speaking_as(&identity::node(name));
+        let context = self.reading_as(identity::node_simulator(), KUBELET);
+        let of_node = |name: &str| self.speaking_as(&identity::node(name), KUBELET);
         self.runnables.extend(setpoint_node::runnables(&context, of_node, fleet));
     }
 

@@ -13,6 +13,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use crate::history::{History, Limits};
 use crate::index::Index;
 use crate::interest::{Bell, Calls, Interests};
+use crate::watch::Trigger;
 use crate::{Error, Event, Key, ListOptions, Page, Range, Record, Resource, Revision};
 
 /// The revision of an empty store: a list never shows revision 0, which clients take for "any".
@@ -80,24 +81,30 @@ impl Core {
         Ok(family.and_then(|family| family.history.rewind(&key.path, now, at)))
     }
 
-    pub(crate) fn list(&self, range: &Range, options: &ListOptions) -> Result<Page, Error> {
+    pub(crate) async fn list(&self, range: &Range, options: &ListOptions) -> Result<Page, Error> {
         let (mut index, undo, revision) = self.read().snapshot(range, options)?;
         undo.iter().rev().for_each(|event| index.undo(event));
-        Ok(index.page(&range.prefix, options, revision))
+        Ok(index.page(range, options, revision).await)
     }
 
     pub(crate) fn count(&self, range: &Range) -> usize {
         let index = self.read().family(&range.resource).map(|family| family.index.clone());
-        index.map_or(0, |index| index.count(&range.prefix))
+        index.map_or(0, |index| index.count(range))
     }
 
-    pub(crate) fn sit_down(&self, range: &Range, from: Revision) -> Result<Seat, Error> {
+    pub(crate) fn sit_down(
+        &self,
+        range: &Range,
+        trigger: Option<&Trigger>,
+        from: Revision,
+    ) -> Result<Seat, Error> {
         let mut state = self.state.write();
         let id = state.family_id(&range.resource);
         state.check_readable(state.families.get(id), from)?;
         let Family { history, interests, .. } = &mut state.families[id];
-        let bell = interests.add(&range.prefix, history.start(), history.end());
-        Ok(Seat { family: id, cursor: history.after(from), bell })
+        let cursor = history.after(from);
+        let bell = interests.add(range, trigger, history, cursor);
+        Ok(Seat { family: id, cursor, bell })
     }
 
     pub(crate) fn stand_up(&self, seat: &Seat) {
@@ -211,7 +218,7 @@ impl State {
         let id = self.family_id(&event.record.key.resource);
         let family = &mut self.families[id];
         family.index.apply(&event);
-        family.interests.appended(&event.record.key.path, family.history.end(), calls);
+        family.interests.appended(&event, &family.history, calls);
         self.history_bytes -= family.history.bytes();
         family.history.push(Arc::new(event));
         while family.history.exceeds(&self.limits) {
@@ -282,7 +289,7 @@ impl State {
         }
         let Some(family) = family else { return Ok((Index::default(), Vec::new(), at)) };
         let later = family.history.since(family.history.after(at));
-        let undo = later.filter(|event| event.record.key.path.starts_with(&*range.prefix)).cloned().collect();
+        let undo = later.filter(|event| range.has_path(&event.record.key.path)).cloned().collect();
         Ok((family.index.clone(), undo, at))
     }
 
@@ -312,7 +319,7 @@ impl Family {
     fn forget_oldest(&mut self) -> Option<Arc<Event>> {
         let sequence = self.history.start();
         let event = self.history.pop()?;
-        self.interests.forgotten(&event.record.key.path, sequence);
+        self.interests.forgotten(&event, sequence);
         Some(event)
     }
 }

@@ -130,7 +130,7 @@ impl History {
 }
 
 fn cost(event: &Event) -> usize {
-    let superseded = event.previous.as_ref().map_or(0, |record| record.value.len());
-    let tombstone = if event.kind == EventKind::Deleted { event.record.value.len() } else { 0 };
+    let superseded = event.previous.as_ref().map_or(0, |record| record.weight());
+    let tombstone = if event.kind == EventKind::Deleted { event.record.weight() } else { 0 };
     EVENT_OVERHEAD + superseded + tombstone
 }

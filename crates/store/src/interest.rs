@@ -4,6 +4,10 @@
 //! one lookup per distinct prefix length, so it wakes only those it concerns, and 5,000 watchers of 5,000
 //! namespaces cost a change no more than one does.
 //!
+//! Some watchers want one record, or those with one value of a field (the pods of a node). Their interests are found by
+//! that path or value ([`Trigger`]), and list the events that concern them: so ten thousand nodes that each watch their own
+//! pods cost a change of a pod two lookups, and none of them walks what concerns the others.
+//!
 //! Per interest two numbers say all that a sleeping watcher needs to know: whether anything for it was
 //! appended since its cursor, and whether anything for it was forgotten since. So changes that do not
 //! concern a watcher neither wake it nor let it fall behind.
@@ -13,7 +17,7 @@
 //! thousands are being served reaches them together, in one go each, instead of one go per change, and the
 //! writer of the next change does not stand in line behind all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,12 +27,18 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::history::History;
+use crate::watch::{Trigger, ValueOf};
+use crate::{Event, Range};
+
 /// More watchers of one prefix than this are woken in rounds, this many at a time.
 const AT_ONCE: usize = 64;
 
-/// The watchers of one prefix.
+/// The watchers of one prefix, of one path, or of one value.
 pub(crate) struct Interest {
-    prefix: Arc<str>,
+    place: Place,
+    /// The events that concern it, where that is not seen from their paths.
+    listed: Option<Mutex<Listed>>,
     /// One past the sequence number of the newest event under the prefix.
     appended: AtomicU64,
     /// One past the sequence number of the newest event under the prefix that the ring has forgotten.
@@ -40,6 +50,21 @@ pub(crate) struct Interest {
     round: Notify,
 }
 
+/// Where an interest is found.
+#[derive(Clone)]
+enum Place {
+    Prefix(Arc<str>),
+    Path(Arc<str>),
+    Value(&'static str, Arc<str>),
+}
+
+/// The sequence numbers of events that concern an interest: all those in the ring from `since` on, so never more than the
+/// ring has events.
+struct Listed {
+    since: u64,
+    sequences: VecDeque<u64>,
+}
+
 #[derive(Default)]
 struct Bells {
     /// A persistent map, so that the one who wakes holds no lock while waking.
@@ -48,11 +73,20 @@ struct Bells {
     has_rounds: bool,
 }
 
-/// The interests in one resource, by length of prefix, then by prefix.
+/// The interests in one resource.
 #[derive(Default)]
 pub(crate) struct Interests {
+    /// By length of prefix, then by prefix.
     by_length: BTreeMap<usize, BTreeMap<Arc<str>, Arc<Interest>>>,
+    by_path: BTreeMap<Arc<str>, Arc<Interest>>,
+    by_value: BTreeMap<&'static str, Values>,
     next_bell: u64,
+}
+
+/// The interests in the values of one field.
+struct Values {
+    of: ValueOf,
+    interests: BTreeMap<Arc<str>, Arc<Interest>>,
 }
 
 /// A watcher's place among those to be woken.
@@ -67,14 +101,44 @@ pub(crate) struct Bell {
 pub(crate) struct Calls(Vec<Arc<Interest>>);
 
 impl Interests {
-    /// Adds a watcher of `prefix`. Events from `start` to `end` may be under the prefix: nobody looked.
-    pub(crate) fn add(&mut self, prefix: &Arc<str>, start: u64, end: u64) -> Bell {
-        let same_length = self.by_length.entry(prefix.len()).or_default();
-        let interest = same_length.entry(prefix.clone()).or_insert_with(|| Interest::new(prefix, start, end));
+    /// Adds a watcher that has read up to `cursor`.
+    pub(crate) fn add(
+        &mut self,
+        range: &Range,
+        trigger: Option<&Trigger>,
+        history: &History,
+        cursor: u64,
+    ) -> Bell {
+        let interest = match trigger {
+            Some(trigger) => self.value(trigger, history),
+            None if range.is_exact => self.path(&range.prefix, history),
+            None => self.prefix(&range.prefix, history),
+        };
+        interest.list_from(cursor, history, |event| self.concerns(&interest.place, event));
         self.next_bell += 1;
         let bell = Bell { id: self.next_bell, waker: Arc::default(), interest: interest.clone() };
         interest.add(&bell);
         bell
+    }
+
+    /// Events in the ring may be under the prefix: nobody looked.
+    fn prefix(&mut self, prefix: &Arc<str>, history: &History) -> Arc<Interest> {
+        let same_length = self.by_length.entry(prefix.len()).or_default();
+        let made = || Interest::new(Place::Prefix(prefix.clone()), history.start(), history.end());
+        same_length.entry(prefix.clone()).or_insert_with(made).clone()
+    }
+
+    fn path(&mut self, path: &Arc<str>, history: &History) -> Arc<Interest> {
+        let made = || Interest::listing(Place::Path(path.clone()), history);
+        self.by_path.entry(path.clone()).or_insert_with(made).clone()
+    }
+
+    fn value(&mut self, trigger: &Trigger, history: &History) -> Arc<Interest> {
+        let Trigger { name, value, of } = trigger;
+        let made = || Values { of: of.clone(), interests: BTreeMap::new() };
+        let values = self.by_value.entry(name).or_insert_with(made);
+        let made = || Interest::listing(Place::Value(name, value.clone()), history);
+        values.interests.entry(value.clone()).or_insert_with(made).clone()
     }
 
     /// Removes a watcher, and its interest if it was the last one.
@@ -82,51 +146,141 @@ impl Interests {
         if bell.interest.remove(bell) > 0 {
             return;
         }
-        let prefix = &bell.interest.prefix;
-        if let Some(same_length) = self.by_length.get_mut(&prefix.len()) {
-            same_length.remove(prefix);
-            if same_length.is_empty() {
-                self.by_length.remove(&prefix.len());
+        match &bell.interest.place {
+            Place::Prefix(prefix) => {
+                if let Some(same_length) = self.by_length.get_mut(&prefix.len()) {
+                    same_length.remove(prefix);
+                    if same_length.is_empty() {
+                        self.by_length.remove(&prefix.len());
+                    }
+                }
+            }
+            Place::Path(path) => _ = self.by_path.remove(path),
+            Place::Value(name, value) => {
+                if let Some(values) = self.by_value.get_mut(name) {
+                    values.interests.remove(value);
+                    if values.interests.is_empty() {
+                        self.by_value.remove(name);
+                    }
+                }
             }
         }
     }
 
-    /// An event at `sequence` under `path` was appended: those it concerns are added to `calls`.
-    pub(crate) fn appended(&self, path: &str, sequence: u64, calls: &mut Calls) {
-        for interest in self.matching(path) {
-            interest.appended.store(sequence + 1, Ordering::Release);
+    /// An event is about to be appended to `history`: those it concerns are added to `calls`.
+    pub(crate) fn appended(&self, event: &Event, history: &History, calls: &mut Calls) {
+        let sequence = history.end();
+        for interest in self.matching(event) {
+            interest.append(sequence, history.start());
             calls.add(interest);
         }
     }
 
-    /// The event at `sequence` under `path` was forgotten: those that have not read it hear so when they read on.
-    pub(crate) fn forgotten(&self, path: &str, sequence: u64) {
-        for interest in self.matching(path) {
+    /// The event at `sequence` was forgotten: those that have not read it hear so when they read on.
+    pub(crate) fn forgotten(&self, event: &Event, sequence: u64) {
+        for interest in self.matching(event) {
             interest.forgotten.store(sequence + 1, Ordering::Release);
         }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Interest>> {
-        self.by_length.values().flat_map(BTreeMap::values)
+        let by_value = self.by_value.values().flat_map(|values| values.interests.values());
+        self.by_length.values().flat_map(BTreeMap::values).chain(self.by_path.values()).chain(by_value)
     }
 
-    fn matching<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Arc<Interest>> {
-        let prefixes =
-            self.by_length.iter().filter_map(|(length, prefixes)| Some((path.get(..*length)?, prefixes)));
-        prefixes.filter_map(|(prefix, prefixes)| prefixes.get(prefix))
+    fn matching<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a Arc<Interest>> {
+        let path = &*event.record.key.path;
+        let prefixes = self
+            .by_length
+            .iter()
+            .filter_map(move |(length, prefixes)| Some((path.get(..*length)?, prefixes)));
+        let by_prefix = prefixes.filter_map(|(prefix, prefixes)| prefixes.get(prefix));
+        let by_value = self.by_value.values().flat_map(move |values| values.matching(event));
+        by_prefix.chain(self.by_path.get(path)).chain(by_value)
+    }
+
+    fn concerns(&self, place: &Place, event: &Event) -> bool {
+        match place {
+            Place::Prefix(prefix) => event.record.key.path.starts_with(&**prefix),
+            Place::Path(path) => event.record.key.path == *path,
+            Place::Value(name, value) => {
+                self.by_value.get(name).is_some_and(|values| values.of(event).any(|found| found == &**value))
+            }
+        }
+    }
+}
+
+impl Values {
+    /// The values before and after a change, each once.
+    fn of<'e>(&self, event: &'e Event) -> impl Iterator<Item = &'e str> {
+        let after = (self.of)(&event.record);
+        let before = event.previous.as_ref().map(|previous| (self.of)(previous));
+        std::iter::once(after).chain(before.filter(|before| *before != after))
+    }
+
+    fn matching<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a Arc<Interest>> {
+        self.of(event).filter_map(|value| self.interests.get(value))
     }
 }
 
 impl Interest {
-    fn new(prefix: &Arc<str>, start: u64, end: u64) -> Arc<Self> {
+    fn new(place: Place, start: u64, end: u64) -> Arc<Self> {
         Arc::new(Self {
-            prefix: prefix.clone(),
+            place,
+            listed: None,
             appended: AtomicU64::new(end),
             forgotten: AtomicU64::new(start),
             called: AtomicBool::new(false),
             bells: Mutex::default(),
             round: Notify::new(),
         })
+    }
+
+    /// An interest that lists its events, so far none.
+    fn listing(place: Place, history: &History) -> Arc<Self> {
+        let listed = Listed { since: history.end(), sequences: VecDeque::new() };
+        let mut interest = Self::new(place, history.start(), 0);
+        if let Some(interest) = Arc::get_mut(&mut interest) {
+            interest.listed = Some(Mutex::new(listed));
+        }
+        interest
+    }
+
+    /// Lists the events from `cursor` on, where they are not listed yet.
+    fn list_from(&self, cursor: u64, history: &History, concerns: impl Fn(&Event) -> bool) {
+        let Some(listed) = &self.listed else { return };
+        let mut listed = listed.lock();
+        let from = cursor.max(history.start());
+        if from >= listed.since {
+            return;
+        }
+        let earlier = (from..listed.since).zip(history.since(from));
+        let earlier: Vec<u64> =
+            earlier.filter(|(_, event)| concerns(event)).map(|(sequence, _)| sequence).collect();
+        if let Some(last) = earlier.last() {
+            self.appended.fetch_max(last + 1, Ordering::AcqRel);
+        }
+        earlier.into_iter().rev().for_each(|sequence| listed.sequences.push_front(sequence));
+        listed.since = from;
+    }
+
+    /// An event at `sequence` concerns it; the ring starts at `start`.
+    fn append(&self, sequence: u64, start: u64) {
+        if let Some(listed) = &self.listed {
+            let sequences = &mut listed.lock().sequences;
+            while sequences.front().is_some_and(|first| *first < start) {
+                sequences.pop_front();
+            }
+            sequences.push_back(sequence);
+        }
+        self.appended.store(sequence + 1, Ordering::Release);
+    }
+
+    /// The events from `cursor` on that concern it, at most `most`; `None` if they are not listed.
+    pub(crate) fn listed(&self, cursor: u64, most: usize) -> Option<Vec<u64>> {
+        let listed = self.listed.as_ref()?.lock();
+        let from = listed.sequences.partition_point(|sequence| *sequence < cursor);
+        Some(listed.sequences.range(from..).take(most).copied().collect())
     }
 
     fn add(self: &Arc<Self>, bell: &Bell) {

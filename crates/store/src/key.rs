@@ -14,11 +14,14 @@ pub struct Key {
     pub path: Arc<str>,
 }
 
-/// All records of a resource whose path starts with `prefix` (`namespace/`, or empty for all).
+/// All records of a resource whose path starts with `prefix` (`namespace/`, or empty for all), or the one whose path
+/// it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub resource: Resource,
     pub prefix: Arc<str>,
+    /// Only the record whose path is `prefix`.
+    pub is_exact: bool,
 }
 
 impl Resource {
@@ -41,13 +44,22 @@ impl Resource {
 
     /// The records whose path starts with `prefix`.
     pub fn under(&self, prefix: impl Into<Arc<str>>) -> Range {
-        Range { resource: self.clone(), prefix: prefix.into() }
+        Range { resource: self.clone(), prefix: prefix.into(), is_exact: false }
+    }
+
+    /// The record at `path`, if there is one.
+    pub fn only(&self, path: impl Into<Arc<str>>) -> Range {
+        Range { resource: self.clone(), prefix: path.into(), is_exact: true }
     }
 }
 
 impl Range {
     pub fn contains(&self, key: &Key) -> bool {
-        key.resource == self.resource && key.path.starts_with(&*self.prefix)
+        key.resource == self.resource && self.has_path(&key.path)
+    }
+
+    pub(crate) fn has_path(&self, path: &str) -> bool {
+        if self.is_exact { path == &*self.prefix } else { path.starts_with(&*self.prefix) }
     }
 }
 

@@ -14,6 +14,7 @@ mod decide;
 mod durable;
 mod history;
 mod index;
+mod inset;
 mod interest;
 mod key;
 mod memory;
@@ -28,10 +29,11 @@ use jiff::Timestamp;
 
 pub use durable::{Disk, DiskFile, DurableOptions, DurableStore, OpenError};
 pub use history::Limits;
+pub use inset::{Inset, Own, Part, Text};
 pub use key::{Key, Range, Resource};
 pub use memory::MemoryStore;
 pub use record::{Facts, Payload, Record};
-pub use watch::{Event, EventKind, Watch, WatchError};
+pub use watch::{Event, EventKind, Trigger, ValueOf, Watch, WatchError};
 
 /// The position of a change in the one global order of changes. 0 is before every change.
 pub type Revision = u64;
@@ -140,7 +142,12 @@ pub trait Store: Send + Sync + 'static {
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>>;
 
     /// Every change in the range after revision `from`, in order, with previous values.
-    fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error>;
+    fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {
+        self.watch_by(range, None, from)
+    }
+
+    /// The same, only of records that have the trigger's value, or had it before the change.
+    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error>;
 
     /// Forgets history up to and including `revision`: a watch *from* `revision` stays valid.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>>;

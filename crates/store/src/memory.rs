@@ -12,7 +12,7 @@ use setpoint_clock::Clock;
 
 use crate::core::{Core, State};
 use crate::decide::{decide, removal};
-use crate::{Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Watch, Write};
+use crate::{Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Trigger, Watch, Write};
 
 /// A store in memory. What is in it ends with it.
 pub struct MemoryStore {
@@ -80,7 +80,7 @@ impl Store for MemoryStore {
     }
 
     fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
-        async move { self.core.list(range, &options) }.boxed()
+        async move { self.core.list(range, &options).await }.boxed()
     }
 
     fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
@@ -91,8 +91,8 @@ impl Store for MemoryStore {
         async move { self.commit_now(write) }.boxed()
     }
 
-    fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {
-        Watch::new(self.core.clone(), range, from)
+    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {
+        Watch::new(self.core.clone(), range, trigger.as_ref(), from)
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {

@@ -3,6 +3,9 @@
 //! A payload is a JSON document and a place in it where `"resourceVersion":"<revision>"` belongs.
 //! The engine stamps it when the revision is known, so an object is encoded once and the same bytes
 //! serve every get, list and watch. What is made durable is the unstamped payload.
+//!
+//! Who manages its fields is not part of the value but of its [`Inset`], which follows the stamp where the whole is
+//! wanted ([`Record::whole`]).
 
 use std::any::Any;
 use std::fmt;
@@ -13,6 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::inset::Inset;
 use crate::{Key, Revision};
 
 /// What the owner of the values derived from one (labels, indexed fields): computed once, shared.
@@ -26,6 +30,8 @@ pub struct Payload {
     /// Where in `bytes` the stamp goes: just after the `{` of a JSON object that has at least one
     /// other member. `None`: the value is not stamped.
     pub stamp_at: Option<usize>,
+    /// What follows the stamp; empty for a value that is not stamped.
+    pub inset: Inset,
     /// Facts that are already known.
     pub facts: Option<Facts>,
 }
@@ -33,8 +39,10 @@ pub struct Payload {
 /// A value in the store. Immutable: a change makes a new record.
 pub struct Record {
     pub key: Key,
-    /// The encoded value, stamped with `modified`.
+    /// The encoded value, stamped with `modified`, without its inset.
     pub value: Bytes,
+    /// What follows the stamp.
+    pub inset: Inset,
     pub created: Revision,
     pub modified: Revision,
     pub expires: Option<Timestamp>,
@@ -47,7 +55,7 @@ pub struct Record {
 impl Payload {
     /// A value that carries no revision inside.
     pub fn plain(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), stamp_at: None, facts: None }
+        Self { bytes: bytes.into(), stamp_at: None, inset: Inset::default(), facts: None }
     }
 
     fn stamped(self, revision: Revision) -> Bytes {
@@ -83,6 +91,7 @@ pub(crate) struct Head {
     pub(crate) modified: Revision,
     pub(crate) expires: Option<Timestamp>,
     pub(crate) stamp_at: Option<usize>,
+    pub(crate) inset: Inset,
 }
 
 /// A record's value without its stamp, in two parts.
@@ -102,39 +111,79 @@ impl Record {
     ) -> Self {
         let stamp_at = payload.stamp_at;
         let facts = payload.facts.clone().map(OnceLock::from).unwrap_or_default();
+        let inset = if stamp_at.is_some() { payload.inset.clone() } else { Inset::default() };
         let (value, reading) = (payload.stamped(modified), Mutex::default());
-        Self { key, value, created, modified, expires, stamp_at, facts, reading }
+        Self { key, value, inset, created, modified, expires, stamp_at, facts, reading }
     }
 
     /// A record whose value is still part of a larger buffer: it is copied once, stamp and all.
     pub(crate) fn restore(head: Head, value: &[u8]) -> Self {
-        let Head { key, created, modified, expires, stamp_at } = head;
+        let Head { key, created, modified, expires, stamp_at, inset } = head;
         let value = match stamp_at {
             Some(at) => stamped(&value[..at], &value[at..], modified),
             None => Bytes::copy_from_slice(value),
         };
         let (facts, reading) = Default::default();
-        Self { key, value, created, modified, expires, stamp_at, facts, reading }
+        Self { key, value, inset, created, modified, expires, stamp_at, facts, reading }
     }
 
     /// The value as it was before it was stamped.
     pub fn payload(&self) -> Payload {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let bytes = if stamp_at.is_some() { [before, after].concat().into() } else { self.value.clone() };
-        Payload { bytes, stamp_at, facts: self.facts.get().cloned() }
+        Payload { bytes, stamp_at, inset: self.inset.clone(), facts: self.facts.get().cloned() }
     }
 
     /// Whether this is what the record holds already, stamp apart.
     pub fn holds(&self, payload: &Payload) -> bool {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let (new_before, new_after) = payload.bytes.split_at(payload.stamp_at.unwrap_or(0));
-        stamp_at == payload.stamp_at && before == new_before && after == new_after
+        let same = stamp_at == payload.stamp_at && before == new_before && after == new_after;
+        same && self.inset == payload.inset
     }
 
     pub(crate) fn unstamped(&self) -> Unstamped<'_> {
-        let (before, rest) = self.value.split_at(self.stamp_at.unwrap_or(0));
-        let stamp = if self.stamp_at.is_some() { stamp_length(self.modified) } else { 0 };
-        Unstamped { before, after: &rest[stamp..], stamp_at: self.stamp_at }
+        let (before, _) = self.value.split_at(self.stamp_at.unwrap_or(0));
+        Unstamped { before, after: &self.value[self.stamp_end()..], stamp_at: self.stamp_at }
+    }
+
+    /// Where the stamp ends, and the inset belongs.
+    fn stamp_end(&self) -> usize {
+        self.stamp_at.map_or(0, |at| at + stamp_length(self.modified))
+    }
+
+    /// The whole value from byte `from` of its beginning on, in two parts that the inset goes between. `from` is not beyond
+    /// the stamp.
+    pub fn around_inset(&self, from: usize) -> (&[u8], &[u8]) {
+        let (before, after) = self.value.split_at(self.stamp_end());
+        (before.get(from..).unwrap_or_default(), after)
+    }
+
+    /// The value with its inset. Without one these are the value's own bytes.
+    pub fn whole(&self) -> Bytes {
+        if self.inset.is_empty() {
+            return self.value.clone();
+        }
+        let mut whole = Vec::with_capacity(self.whole_length());
+        self.write_whole(&mut whole);
+        whole.into()
+    }
+
+    pub fn whole_length(&self) -> usize {
+        self.value.len() + self.inset.length()
+    }
+
+    /// Appends the value with its inset.
+    pub fn write_whole(&self, into: &mut Vec<u8>) {
+        let (before, after) = self.around_inset(0);
+        into.extend_from_slice(before);
+        self.inset.write(into);
+        into.extend_from_slice(after);
+    }
+
+    /// How many bytes it keeps alive, shared ones apart.
+    pub(crate) fn weight(&self) -> usize {
+        self.value.len() + self.inset.weight()
     }
 
     /// This record as the last state of its key, removed at `revision`.
@@ -142,8 +191,8 @@ impl Record {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let value = if stamp_at.is_some() { stamped(before, after, revision) } else { self.value.clone() };
         let (key, created, facts) = (self.key.clone(), self.created, self.facts.clone());
-        let (modified, expires, reading) = (revision, None, Mutex::default());
-        Self { key, value, created, modified, expires, stamp_at, facts, reading }
+        let (inset, modified, expires, reading) = (self.inset.clone(), revision, None, Mutex::default());
+        Self { key, value, inset, created, modified, expires, stamp_at, facts, reading }
     }
 
     /// The facts of this value, derived on first use unless the writer already knew them.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::coop;
 
 use crate::core::{Core, Seat, State};
+use crate::history::History;
 use crate::{Error, Range, Record, Revision};
 
 /// How many events one call to [`Watch::next`] returns at most: 256 pointers, 2 KB.
@@ -40,6 +41,19 @@ pub enum WatchError {
     Closed,
 }
 
+/// The value of a field of a record, for [`Trigger`]. Called while the store is locked: it must be quick, and must not use
+/// the store.
+pub type ValueOf = Arc<dyn Fn(&Record) -> &str + Send + Sync>;
+
+/// Narrows a watch to the changes of records that have a value, or had it before.
+#[derive(Clone)]
+pub struct Trigger {
+    /// The field. All triggers of this name have the same function.
+    pub name: &'static str,
+    pub value: Arc<str>,
+    pub of: ValueOf,
+}
+
 /// A cursor over the changes of a range.
 pub struct Watch {
     core: Arc<Core>,
@@ -55,8 +69,13 @@ impl Event {
 }
 
 impl Watch {
-    pub(crate) fn new(core: Arc<Core>, range: Range, from: Revision) -> Result<Self, Error> {
-        let seat = core.sit_down(&range, from)?;
+    pub(crate) fn new(
+        core: Arc<Core>,
+        range: Range,
+        trigger: Option<&Trigger>,
+        from: Revision,
+    ) -> Result<Self, Error> {
+        let seat = core.sit_down(&range, trigger, from)?;
         Ok(Self { core, range, seat, seen: from })
     }
 
@@ -97,6 +116,11 @@ impl Watch {
         }
     }
 
+    /// Whether something has happened that has not been handed out yet, or is lost.
+    pub fn has_news(&self) -> bool {
+        self.is_behind(&self.core.read())
+    }
+
     /// Everything up to this revision in the range has been handed out.
     pub fn revision(&self) -> Revision {
         let state = self.core.read();
@@ -106,6 +130,9 @@ impl Watch {
     /// Hands out a batch and moves the cursor over it, and over what does not concern this watcher.
     fn read(&mut self, state: &State) -> Vec<Arc<Event>> {
         let history = &state.family_at(self.seat.family).history;
+        if let Some(sequences) = self.seat.bell.interest.listed(self.seat.cursor, BATCH) {
+            return self.read_listed(history, &sequences);
+        }
         let mut events = Vec::new();
         let mut cursor = self.seat.cursor.max(history.start());
         for event in history.since(cursor) {
@@ -122,18 +149,34 @@ impl Watch {
         events
     }
 
+    fn read_listed(&mut self, history: &History, sequences: &[u64]) -> Vec<Arc<Event>> {
+        let mut events = Vec::with_capacity(sequences.len());
+        for sequence in sequences {
+            let Some(event) = history.since(*sequence).next() else { break };
+            self.seat.cursor = sequence + 1;
+            self.seen = event.revision();
+            if self.concerns(event) {
+                events.push(event.clone());
+            }
+        }
+        events
+    }
+
     /// Something that this watcher has not been handed yet has happened.
     fn is_behind(&self, state: &State) -> bool {
         let interest = &self.seat.bell.interest;
         interest.lost(self.seat.cursor)
             || interest.concerns(self.seat.cursor) && {
                 let history = &state.family_at(self.seat.family).history;
-                history.since(self.seat.cursor).any(|event| self.concerns(event))
+                match interest.listed(self.seat.cursor, 1) {
+                    Some(listed) => !listed.is_empty(),
+                    None => history.since(self.seat.cursor).any(|event| self.concerns(event)),
+                }
             }
     }
 
     fn concerns(&self, event: &Event) -> bool {
-        event.record.key.path.starts_with(&*self.range.prefix)
+        self.range.has_path(&event.record.key.path)
     }
 }
 

@@ -47,6 +47,11 @@ on_every_engine![
     all_histories_together_are_bounded,
     a_record_expires_as_an_ordinary_delete,
     a_rewritten_record_lives_by_its_new_deadline,
+    a_range_of_one_path_has_that_record_only,
+    a_watch_by_value_sees_what_has_the_value_or_had_it,
+    a_watch_by_value_falls_behind_by_its_own_changes_only,
+    changes_of_others_wake_no_watch_by_value_or_path,
+    a_long_list_lets_others_run,
     closing_ends_watches_after_their_last_event_and_refuses_writes,
 ];
 
@@ -132,7 +137,12 @@ async fn a_recreated_record_is_a_new_one(world: World) {
 }
 
 async fn a_value_is_stamped_with_its_own_revision(world: World) {
-    let payload = |n: u32| Payload { bytes: format!("{{\"n\":{n}}}").into(), stamp_at: Some(1), facts: None };
+    let payload = |n: u32| Payload {
+        bytes: format!("{{\"n\":{n}}}").into(),
+        stamp_at: Some(1),
+        inset: Inset::default(),
+        facts: None,
+    };
     let put = |n| Change::Put { payload: payload(n), ttl: None };
     let created = world.commit(pods().key("a"), Expect::Absent, put(1)).await.unwrap();
     assert_eq!(text(&created), r#"{"resourceVersion":"2","n":1}"#);
@@ -144,7 +154,12 @@ async fn a_value_is_stamped_with_its_own_revision(world: World) {
 }
 
 async fn facts_known_to_the_writer_are_kept(world: World) {
-    let payload = Payload { bytes: "a".into(), stamp_at: None, facts: Some(std::sync::Arc::new(7_u32)) };
+    let payload = Payload {
+        bytes: "a".into(),
+        stamp_at: None,
+        inset: Inset::default(),
+        facts: Some(std::sync::Arc::new(7_u32)),
+    };
     world.commit(pods().key("a"), Expect::Absent, Change::Put { payload, ttl: None }).await.unwrap();
     let record = world.get("a").await.unwrap();
     assert_eq!(record.facts(|_| -> u32 { unreachable!("the writer knew") }), Some(&7));
@@ -589,4 +604,108 @@ async fn closing_ends_watches_after_their_last_event_and_refuses_writes(world: W
     assert!(matches!(write, Err(Error::Closed)));
     assert_eq!(text(&world.get("a").await.unwrap()), "a");
     world.store.close().await;
+}
+
+async fn a_range_of_one_path_has_that_record_only(world: World) {
+    for path in ["ns/a", "ns/a-1", "ns/a/b", "nt/a"] {
+        world.create(path).await;
+    }
+    let only = pods().only("ns/a");
+    let page = world.store.list(&only, ListOptions::default()).await.unwrap();
+    assert_eq!(page.records.iter().map(|record| &*record.key.path).collect::<Vec<_>>(), ["ns/a"]);
+    assert_eq!((page.remaining, world.store.count(&only).await.unwrap()), (0, 1));
+    assert_eq!(world.store.count(&pods().only("ns/")).await.unwrap(), 0);
+    let mut watch = world.store.watch(only, 1).unwrap();
+    world.update("ns/a-1", "new").await;
+    world.update("ns/a", "new").await;
+    assert_eq!(drain(&mut watch).unwrap(), ["+ns/a@2", "~ns/a@7"]);
+    world.delete("ns/a-1").await;
+    assert!(!watch.has_news());
+    world.delete("ns/a").await;
+    assert!(watch.has_news());
+    assert_eq!(drain(&mut watch).unwrap(), ["-ns/a@9"]);
+}
+
+/// A trigger by the whole value of a record.
+fn value_is(value: &str) -> Option<Trigger> {
+    let of: ValueOf = std::sync::Arc::new(|record| text(record));
+    Some(Trigger { name: "value", value: value.into(), of })
+}
+
+async fn a_watch_by_value_sees_what_has_the_value_or_had_it(world: World) {
+    world.put(pods().key("before"), Expect::Absent, "n1", None).await.unwrap();
+    let mut ours = world.store.watch_by(pods().all(), value_is("n1"), 1).unwrap();
+    let mut later = world.store.watch_by(pods().all(), value_is("n1"), 2).unwrap();
+    let mut others = world.store.watch_by(pods().under("ns/"), value_is("n2"), 1).unwrap();
+    world.put(pods().key("ns/a"), Expect::Absent, "n1", None).await.unwrap();
+    world.update("ns/a", "n2").await;
+    world.update("ns/a", "n3").await;
+    world.update("before", "n2").await;
+    world.delete("before").await;
+    assert_eq!(drain(&mut ours).unwrap(), ["+before@2", "+ns/a@3", "~ns/a@4", "~before@6"]);
+    assert_eq!(drain(&mut later).unwrap(), ["+ns/a@3", "~ns/a@4", "~before@6"]);
+    assert_eq!(drain(&mut others).unwrap(), ["~ns/a@4", "~ns/a@5"], "its prefix counts too");
+    let mut again = world.store.watch_by(pods().all(), value_is("n1"), 1).unwrap();
+    assert_eq!(drain(&mut again).unwrap().len(), 4, "an interest that is there lists what came before it");
+    assert_eq!((ours.revision(), again.revision()), (7, 7));
+}
+
+async fn a_watch_by_value_falls_behind_by_its_own_changes_only(world: World) {
+    let world = world.with_limits(Limits { events: 50, ..Limits::default() });
+    let mut watch = world.store.watch_by(pods().all(), value_is("mine"), 1).unwrap();
+    for i in 0..500 {
+        world.create(&format!("other/{i}")).await;
+    }
+    assert_eq!(drain(&mut watch).unwrap(), [""; 0]);
+    world.put(pods().key("a"), Expect::Absent, "mine", None).await.unwrap();
+    assert_eq!(drain(&mut watch).unwrap(), ["+a@502"]);
+    world.update("a", "mine").await;
+    for i in 500..560 {
+        world.create(&format!("other/{i}")).await;
+    }
+    assert_eq!(watch.next().await.unwrap_err(), WatchError::FellBehind { seen: 502 });
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Wakes(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Wakes {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+async fn changes_of_others_wake_no_watch_by_value_or_path(world: World) {
+    let by_value = world.store.watch_by(pods().all(), value_is("mine"), 1).unwrap();
+    let by_path = world.store.watch(pods().only("ns/a"), 1).unwrap();
+    for mut watch in [by_value, by_path] {
+        let wakes = std::sync::Arc::<Wakes>::default();
+        let waker = std::task::Waker::from(wakes.clone());
+        let mut context = std::task::Context::from_waker(&waker);
+        drain(&mut watch).unwrap();
+        assert!(watch.poll_next(&mut context).is_pending());
+        let count = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
+        world.create("ns/a-1").await;
+        assert_eq!(count(), 0);
+        world.put(pods().key("ns/a"), Expect::Absent, "mine", None).await.unwrap();
+        assert_eq!(count(), 1);
+        world.delete("ns/a").await;
+        world.delete("ns/a-1").await;
+    }
+}
+
+async fn a_long_list_lets_others_run(world: World) {
+    for i in 0..5000 {
+        world.create(&format!("p{i:04}")).await;
+    }
+    let range = pods().all();
+    let mut list = world.store.list(&range, ListOptions::default());
+    let mut turns = 0;
+    let page = std::future::poll_fn(|context| {
+        turns += 1;
+        list.as_mut().poll(context)
+    });
+    assert_eq!(page.await.unwrap().records.len(), 5000);
+    assert!(turns >= 3, "{turns}");
 }

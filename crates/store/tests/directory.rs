@@ -10,8 +10,12 @@ use engines::{clock, pods};
 use setpoint_store::*;
 
 async fn put(store: &DurableStore, path: &str, expect: Expect, ttl: Option<Duration>) -> Arc<Record> {
-    let payload =
-        Payload { bytes: format!("{{\"path\":\"{path}\"}}").into(), stamp_at: Some(1), facts: None };
+    let payload = Payload {
+        bytes: format!("{{\"path\":\"{path}\"}}").into(),
+        stamp_at: Some(1),
+        inset: Inset::default(),
+        facts: None,
+    };
     store.commit(Write { key: pods().key(path), expect, change: Change::Put { payload, ttl } }).await.unwrap()
 }
 
@@ -81,4 +85,68 @@ async fn a_checkpoint_replaces_the_logs_before_it() {
     assert!(on_disk < 25_000, "{on_disk} bytes for one record");
     let store = DurableStore::open_with(directory.path(), clock(), options).unwrap();
     assert_eq!(store.get(&pods().key("a"), None).await.unwrap().unwrap().value, current.value);
+}
+
+/// A value whose inset has one text with an own part, and one without.
+fn with_inset(path: &str, own: &str) -> Payload {
+    let part = |text: &str, own_at: usize, own: &str| Part {
+        text: Text::shared(text.as_bytes(), own_at).unwrap(),
+        own: Own::new(own).unwrap(),
+    };
+    let inset =
+        Inset::new([part(r#"{"manager":"m","time":""}"#, 23, own), part(r#"{"manager":"n"}"#, 15, "")]);
+    let bytes = format!("{{\"path\":\"{path}\"}}").into();
+    Payload { bytes, stamp_at: Some(1), inset, facts: None }
+}
+
+async fn put_with_inset(store: &DurableStore, path: &str, own: &str) -> Arc<Record> {
+    let change = Change::Put { payload: with_inset(path, own), ttl: None };
+    store.commit(Write { key: pods().key(path), expect: Expect::Absent, change }).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn insets_are_found_again_and_shared() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    for n in 0..40 {
+        put_with_inset(&store, &format!("p{n:02}"), &format!("at {n}")).await;
+    }
+    put(&store, "q", Expect::Absent, None).await;
+    store.close().await;
+    drop(store);
+
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    let page = store.list(&pods().all(), ListOptions::default()).await.unwrap();
+    assert_eq!(page.records.len(), 41);
+    let (first, last) = (&page.records[0], &page.records[39]);
+    assert_eq!(
+        first.whole(),
+        r#"{"resourceVersion":"2","managedFields":[{"manager":"m","time":"at 0"},{"manager":"n"}],"path":"p00"}"#
+    );
+    assert!(first.holds(&with_inset("p00", "at 0")) && !first.holds(&with_inset("p00", "at 1")));
+    assert!(first.inset.has_texts_of(&last.inset) && first.inset != last.inset);
+    assert_eq!(page.records[40].whole(), page.records[40].value);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_of_an_older_version_is_read_and_not_added_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    put(&store, "a", Expect::Absent, None).await;
+    store.close().await;
+    drop(store);
+    let first = directory.path().join("log-00000000000000000001");
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    let crc = crc32fast::hash(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&first, &bytes).unwrap();
+
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    put_with_inset(&store, "b", "now").await;
+    store.close().await;
+    drop(store);
+    assert_eq!(fs::read(&first).unwrap(), bytes, "the older file is as it was");
+    let store = DurableStore::open(directory.path(), clock()).unwrap();
+    assert_eq!((store.revision(), store.count(&pods().all()).await.unwrap()), (3, 2));
 }

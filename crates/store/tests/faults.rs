@@ -58,7 +58,12 @@ fn value(key: u64, version: u64) -> String {
 
 fn write(key: u64, account: &Account, version: u64) -> Write {
     let expect = account.modified.map_or(Expect::Absent, Expect::Revision);
-    let payload = Payload { bytes: value(key, version).into(), stamp_at: Some(1), facts: None };
+    let payload = Payload {
+        bytes: value(key, version).into(),
+        stamp_at: Some(1),
+        inset: Inset::default(),
+        facts: None,
+    };
     let change = if is_removal(version) { Change::Delete } else { Change::Put { payload, ttl: None } };
     Write { key: pods().key(format!("{key}")), expect, change }
 }

@@ -149,7 +149,12 @@ async fn write_versions(store: Arc<DurableStore>, key: usize) {
     loop {
         let version = 1 + current.as_deref().map_or(0, |record| version_of(key, record));
         let expect = current.map_or(Expect::Absent, |record| Expect::Revision(record.modified));
-        let payload = Payload { bytes: value(key, version).into(), stamp_at: Some(1), facts: None };
+        let payload = Payload {
+            bytes: value(key, version).into(),
+            stamp_at: Some(1),
+            inset: Inset::default(),
+            facts: None,
+        };
         let write = Write { key: path(key), expect, change: Change::Put { payload, ttl: None } };
         let record = store.commit(write).await.unwrap();
         println!("ack {key} {version} {} .", record.modified);

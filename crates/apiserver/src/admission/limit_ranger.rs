@@ -81,5 +81,5 @@ async fn ranges(review: &Review<'_>) -> Result<Vec<Value>, Status> {
     let range = served.range(review.namespace);
     let options = setpoint_store::ListOptions::default();
     let page = server.store.list(&range, options).await.map_err(|why| server.refusal(why))?;
-    page.records.iter().map(|record| served.decode(record)).collect()
+    page.records.iter().map(|record| served.decode_bare(record)).collect()
 }

@@ -53,6 +53,7 @@ pub use storage_protection::StorageObjectInUseProtection;
 pub use taint_nodes::TaintNodesByCondition;
 pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 
+use crate::apply::ManagedFields;
 use crate::audit::Record;
 use crate::auth::User;
 use crate::json::{Json, JsonMut};
@@ -88,6 +89,8 @@ pub struct Review<'a> {
     pub(crate) audit: &'a Record,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
+    /// Who manages the fields of the new object and of the old one, which do not have that inside.
+    pub(crate) fields: (ManagedFields, ManagedFields),
 }
 
 /// One rule of admission. Changes come before validation, checks after it.
@@ -133,7 +136,13 @@ impl<'a> Review<'a> {
             audit: &call.context.audit,
             query: call.query,
             deletion: None,
+            fields: Default::default(),
         }
+    }
+
+    /// The review of an object whose fields are managed so.
+    pub(crate) fn with_fields(self, new: &ManagedFields, old: &ManagedFields) -> Self {
+        Self { fields: (new.clone(), old.clone()), ..self }
     }
 
     /// The review of a deletion of one object, or of one after the other.
@@ -176,7 +185,7 @@ impl<'a> Review<'a> {
         self.find_in(group, plural, None, name).await
     }
 
-    /// An object of a namespace, or of the cluster.
+    /// An object of a namespace, or of the cluster, without its managed fields.
     pub(crate) async fn find_in(
         &self,
         group: &str,
@@ -188,10 +197,10 @@ impl<'a> Review<'a> {
         let Some(served) = registry.resource(group, "v1", plural) else { return Ok(None) };
         let found = self.server.store.get(&served.key(namespace, name), None).await;
         let record = found.map_err(|why| self.server.refusal(why))?;
-        record.map(|record| served.decode(&record)).transpose()
+        record.map(|record| served.decode_bare(&record)).transpose()
     }
 
-    /// The objects of a kind, by name.
+    /// The objects of a kind, by name, without their managed fields.
     pub(crate) async fn list(
         &self,
         group: &str,
@@ -202,7 +211,7 @@ impl<'a> Review<'a> {
         let Some(served) = registry.resource(group, "v1", plural) else { return Ok(Vec::new()) };
         let page = self.server.store.list(&served.range(namespace), ListOptions::default()).await;
         let page = page.map_err(|why| self.server.refusal(why))?;
-        page.records.iter().map(|record| served.decode(record)).collect()
+        page.records.iter().map(|record| served.decode_bare(record)).collect()
     }
 
     /// The refusal of an object. One whose name is still to be generated is named by how that will begin.

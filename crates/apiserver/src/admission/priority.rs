@@ -110,7 +110,7 @@ async fn find(review: &Review<'_>, name: &str) -> Result<Option<Class>, Status> 
     if let Some(served) = registry.resource("scheduling.k8s.io", "v1", "priorityclasses") {
         let key = served.key(None, name);
         if let Some(record) = server.store.get(&key, None).await.map_err(|why| server.refusal(why))? {
-            return served.decode(&record).map(|class| Some(read(&class)));
+            return served.decode_bare(&record).map(|class| Some(read(&class)));
         }
     }
     Ok(None)
@@ -129,7 +129,7 @@ async fn default_class(review: &Review<'_>) -> Result<Option<Class>, Status> {
     // Every new pod comes this way, so classes are decoded only if they can be the default.
     let is_candidate = |value: &[u8]| value.windows(IS_DEFAULT.len()).any(|part| part == IS_DEFAULT);
     for record in page.records.iter().filter(|record| is_candidate(&record.value)) {
-        let class = served.decode(record)?;
+        let class = served.decode_bare(record)?;
         let value = class.count("value");
         if class.flag("globalDefault") && lowest.as_ref().is_none_or(|lowest| value < lowest.value) {
             lowest = Some(read(&class));

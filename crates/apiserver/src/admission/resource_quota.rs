@@ -13,10 +13,12 @@ use setpoint_quota::{Evaluator, Item, Resources, Scopes, must_specify};
 use setpoint_store::{Change, Error, Expect, ListOptions, Record, Write};
 
 use super::{Operation, Plugin, Review};
+use crate::apply::{Live, ManagedFields};
 use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
 use crate::metadata;
 use crate::registry::Served;
+use crate::rest::ownership;
 use crate::status::Status;
 
 pub struct ResourceQuota;
@@ -52,7 +54,7 @@ impl Plugin for ResourceQuota {
             }
             let demand = Demand::new(review, &evaluator, object, old)?;
             for record in &quotas {
-                demand.ask(&served.decode(record)?)?;
+                demand.ask(&served.decode_bare(record)?)?;
             }
             if !review.dry_run {
                 for record in quotas {
@@ -174,10 +176,14 @@ impl<'a> Demand<'a> {
     async fn charge(&self, served: &Served, record: Arc<Record>) -> Result<(), Status> {
         let mut record = record;
         for _ in 0..ATTEMPTS {
-            let mut quota = served.decode(&record)?;
-            let Some(after) = self.ask(&quota)? else { return Ok(()) };
+            let old = served.decode_bare(&record)?;
+            let Some(after) = self.ask(&old)? else { return Ok(()) };
+            let mut quota = old.clone();
             quota.object_mut("status").set("used", json!(after));
-            let change = Change::Put { payload: served.encode(&quota), ttl: None };
+            let server = self.review.server;
+            let live = Live { object: &old, fields: &ManagedFields::of(&record) };
+            let fields = ownership::note_own_status(server, served, live, &mut quota, server.now());
+            let change = Change::Put { payload: served.encode(&quota, &fields), ttl: None };
             let expect = Expect::Revision(record.modified);
             let write = Write { key: record.key.clone(), expect, change };
             match self.review.server.store.commit(write).await {

@@ -85,7 +85,7 @@ async fn look_up(review: &Review<'_>, pod: &Value, name: &str) -> Result<Value, 
             server.clock.sleep(SHORTEST_PAUSE.mul_f64(1.0 + server.rng.fraction())).await;
         }
         if let Some(record) = server.store.get(&key, None).await.map_err(|why| server.refusal(why))? {
-            return served.decode(&record);
+            return served.decode_bare(&record);
         }
     }
     let why =

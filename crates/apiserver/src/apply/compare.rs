@@ -11,7 +11,7 @@ use super::place::{Merging, Place, entries, items};
 use super::set::Set;
 
 /// Who owns what is not among what is owned.
-const MANAGED_FIELDS: &str = "managedFields";
+pub(super) const MANAGED_FIELDS: &str = "managedFields";
 
 /// The fields that a change removes, modifies and adds. No field is in two of them.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,12 @@ impl Comparison {
 
     pub(super) fn is_same(&self) -> bool {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
+    /// The change in writing: equal changes have equal texts.
+    pub(super) fn text(&self) -> String {
+        let [removed, modified, added] = [&self.removed, &self.modified, &self.added].map(Set::text);
+        format!("{removed}{modified}{added}")
     }
 
     fn without(self, ignored: &Set) -> Self {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::set::Set;
 
 /// No object keeps more entries of updates than this; the oldest become one.
-const MAX_UPDATERS: usize = 10;
+pub(super) const MAX_UPDATERS: usize = 10;
 const OLD_UPDATERS: &str = "ancient-changes";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +99,11 @@ impl Managers {
         }
     }
 
+    /// How many of them update.
+    pub(super) fn updaters(&self) -> usize {
+        self.0.keys().filter(|manager| manager.operation == Operation::Update).count()
+    }
+
     /// Merges the oldest updaters of a version until there are few enough.
     pub(super) fn merge_oldest(&mut self) {
         let mut updaters: Vec<Manager> =
@@ -137,17 +142,11 @@ pub(super) fn entries_of(object: &Value) -> &[Value] {
     entries.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Takes the entries out of an object.
-pub(super) fn take_entries(object: &mut Value) -> Vec<Value> {
-    match metadata_of(object).and_then(|metadata| metadata.remove("managedFields")) {
-        Some(Value::Array(entries)) => entries,
-        _ => Vec::new(),
-    }
-}
-
-pub(super) fn put_entries(object: &mut Value, entries: Vec<Value>) {
-    if let Some(metadata) = metadata_of(object).filter(|_| !entries.is_empty()) {
-        metadata.insert("managedFields".into(), entries.into());
+/// Takes the entries out of an object; `None` if it says nothing of them.
+pub(super) fn take_entries(object: &mut Value) -> Option<Vec<Value>> {
+    match metadata_of(object)?.remove("managedFields")? {
+        Value::Array(entries) => Some(entries),
+        _ => None,
     }
 }
 
@@ -160,7 +159,7 @@ pub(super) fn stored_time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn decode(index: usize, mut entry: Value) -> Result<(Manager, Owned), String> {
+pub(super) fn decode(index: usize, mut entry: Value) -> Result<(Manager, Owned), String> {
     let mut text = |field: &str| match entry.get_mut(field).map(Value::take) {
         Some(Value::String(text)) => text,
         _ => String::new(),

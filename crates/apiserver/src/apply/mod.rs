@@ -11,16 +11,19 @@
 //! - an apply that would take a field from another manager is refused as a whole unless it is forced;
 //! - who changes nothing owns nothing new and leaves no trace.
 
+mod added;
 mod compare;
 mod conflict;
 mod element;
 mod fields;
 mod last_applied;
+mod managed;
 mod managers;
 mod merge;
 mod place;
 mod remove;
 mod set;
+mod transitions;
 mod updater;
 mod validate;
 
@@ -34,12 +37,16 @@ use crate::kind::{Kind, Subresource};
 use crate::schema::Target;
 
 pub use conflict::{Conflict, Conflicts};
+pub use managed::ManagedFields;
+pub use transitions::Transitions;
 
 use compare::Comparison;
-use managers::{Manager, Managers, Operation, entries_of, metadata_of, put_entries, take_entries};
+use managers::{MAX_UPDATERS, Manager, Managers, Operation, entries_of, take_entries};
 use place::Place;
 use set::Set;
-use updater::Updater;
+use setpoint_store::{Own, Part};
+use transitions::{After, Key, Time};
+use updater::{SERVER_FIELDS, Updater};
 
 /// Where objects are written: what they are, and what this endpoint does not let clients change.
 pub struct Endpoint<'a> {
@@ -47,6 +54,14 @@ pub struct Endpoint<'a> {
     /// Empty for the object itself.
     pub subresource: &'a str,
     pub resets: &'a Resets,
+    pub transitions: &'a Transitions,
+}
+
+/// An object that is there, and who manages its fields. They are not in the object itself.
+#[derive(Clone, Copy)]
+pub struct Live<'a> {
+    pub object: &'a Value,
+    pub fields: &'a ManagedFields,
 }
 
 /// The fields that an endpoint restores after every write, so that nobody gets to own them there.
@@ -86,42 +101,134 @@ pub enum ApplyError {
     Internal(String),
 }
 
-/// Notes in `object`, which is about to take the place of `live`, who owns what from now on.
+/// Who manages the fields of `object`, which is about to take the place of `live`.
 ///
-/// `live` is `None` for an object that is created. What `object` says of managed fields counts, unless it
-/// says nothing or makes no sense; saying that they are `[{}]` forgets them.
+/// `live` is `None` for an object that is created. What `object` says of managed fields is taken out of it, and
+/// counts unless it says nothing or makes no sense; saying that they are `[]` or `[{}]` forgets them.
 pub fn update(
     endpoint: &Endpoint<'_>,
-    live: Option<&Value>,
+    live: Option<Live<'_>>,
     object: &mut Value,
     manager: &str,
     now: Timestamp,
-) {
+) -> ManagedFields {
     let sent = take_entries(object);
-    if live.is_some_and(|live| entries_of(live).is_empty()) && (sent.is_empty() || is_reset(&sent)) {
-        // Nobody keeps track of this object.
-        return;
+    let who = endpoint.manager(manager, Operation::Update);
+    match live {
+        None => of_new(endpoint, object, sent, who, now),
+        Some(live) => of_changed(endpoint, live, object, sent, who, now),
     }
-    let empty;
-    let before = match live {
-        Some(live) => live,
-        None => {
-            empty = endpoint.target.empty();
-            &empty
-        }
-    };
-    let mut updater = endpoint.updater(Managers::default());
-    let comparison = Comparison::between_ignoring(updater.place, before, object, updater.ignored);
-    if comparison.is_same() && sent == entries_of(before) {
-        return put_entries(object, sent);
+}
+
+fn of_new(
+    endpoint: &Endpoint<'_>,
+    object: &Value,
+    sent: Option<Vec<Value>>,
+    who: Manager,
+    now: Timestamp,
+) -> ManagedFields {
+    let empty = endpoint.target.empty();
+    let managers = sent.filter(|sent| !is_reset(sent)).and_then(|sent| Managers::decode(sent).ok());
+    let mut updater = endpoint.updater(managers.unwrap_or_default());
+    if updater.managers.is_empty() {
+        return of_untouched(endpoint, &updater, &empty, object, &who, now);
     }
-    updater.managers = current_managers(endpoint, before, sent);
-    if updater.managers.is_empty() && live.is_some() {
-        return;
-    }
-    updater.record(comparison, endpoint.manager(manager, Operation::Update), endpoint.time(now));
+    updater.update(&empty, object, who, endpoint.time(now));
     updater.managers.merge_oldest();
-    updater.managers.encode(object);
+    updater.managers.into_fields()
+}
+
+/// All fields of a new object belong to its maker.
+fn of_untouched(
+    endpoint: &Endpoint<'_>,
+    updater: &Updater<'_>,
+    empty: &Value,
+    object: &Value,
+    who: &Manager,
+    now: Timestamp,
+) -> ManagedFields {
+    let left = added::Left { ignored: Some(updater.ignored.view()), server: Some(SERVER_FIELDS.view()) };
+    let own = endpoint.own(now);
+    let text = managed::entry(who, &updater.api_version, own.is_some(), |text| {
+        added::write(text, updater.place, empty, object, left)
+    });
+    ManagedFields::sorted(text.map(|text| Part { text, own: own.unwrap_or_default() }).into_iter().collect())
+}
+
+fn of_changed(
+    endpoint: &Endpoint<'_>,
+    live: Live<'_>,
+    object: &Value,
+    sent: Option<Vec<Value>>,
+    who: Manager,
+    now: Timestamp,
+) -> ManagedFields {
+    let before = before(endpoint, live.fields, sent);
+    if before.is_empty() {
+        // Nobody keeps track of this object.
+        return before;
+    }
+    let mut updater = endpoint.updater(Managers::default());
+    let comparison = Comparison::between_ignoring(updater.place, live.object, object, updater.ignored);
+    if comparison.is_same() {
+        return before;
+    }
+    let own = endpoint.own(now).unwrap_or_default();
+    let key = Key::new(&before, &who, comparison.text());
+    if let Some(known) = key.as_ref().and_then(|key| endpoint.transitions.find(key, &before, own)) {
+        return known;
+    }
+    updater.managers = before.managers().unwrap_or_default();
+    if updater.managers.is_empty() {
+        return ManagedFields::default();
+    }
+    let has_taken = updater.record(comparison, who.clone(), endpoint.time(now));
+    if updater.managers.updaters() > MAX_UPDATERS {
+        updater.managers.merge_oldest();
+        return updater.managers.into_fields();
+    }
+    let after = after(updater.managers, &before, has_taken.then_some(&who));
+    let fields = transitions::follow(&after, &before, own);
+    if let Some(key) = key {
+        endpoint.transitions.remember(key, before, &after);
+    }
+    fields
+}
+
+/// The entries of managers, with where their times come from: all but those of `who` are as they were before.
+fn after(managers: Managers, before: &ManagedFields, who: Option<&Manager>) -> Vec<After> {
+    let place = |manager: &Manager| {
+        let is_same = |part: &Part| managed::read(&part.text).is_ok_and(|(other, _)| other == manager);
+        before.inset().parts().iter().position(is_same)
+    };
+    let after = managers.0.into_iter().filter_map(|(manager, owned)| {
+        let time = match place(&manager) {
+            Some(at) if who != Some(&manager) => Time::Kept(at),
+            _ => Time::Now,
+        };
+        managed::into_part(manager, owned).map(|part| After { text: part.text, time })
+    });
+    after.collect()
+}
+
+/// The managed fields that a write builds on: those that it sends, or else those that are there.
+fn before(endpoint: &Endpoint<'_>, live: &ManagedFields, sent: Option<Vec<Value>>) -> ManagedFields {
+    // What is sent to a subresource does not count.
+    let Some(sent) = sent.filter(|_| endpoint.subresource.is_empty()) else { return live.clone() };
+    if is_reset(&sent) {
+        return ManagedFields::default();
+    }
+    let sent = ManagedFields::from_entries(sent);
+    if sent == *live {
+        return sent;
+    }
+    match sent.managers() {
+        Ok(mut managers) if !managers.is_empty() => {
+            managers.drop_idle();
+            managers.into_fields()
+        }
+        _ => live.clone(),
+    }
 }
 
 /// What `configuration` makes of `live`, and who owns what from then on.
@@ -165,35 +272,6 @@ pub fn apply(
     Ok(object)
 }
 
-/// Takes back new times of managed fields if nothing else of `object` differs from `live`, so that a write
-/// that changes nothing is none. To be called last before an object is stored.
-pub fn keep_times(live: &Value, object: &mut Value) {
-    let (before, after) = (entries_of(live), entries_of(object));
-    let same = |(a, b): (&Value, &Value)| a == b || without_time(a) == without_time(b);
-    if before == after || before.len() != after.len() || !before.iter().zip(after).all(same) {
-        return;
-    }
-    let kept = Value::Array(before.to_vec());
-    let Some(changed) =
-        metadata_of(object).and_then(|metadata| metadata.insert("managedFields".into(), kept))
-    else {
-        return;
-    };
-    if *object != *live
-        && let Some(metadata) = metadata_of(object)
-    {
-        metadata.insert("managedFields".into(), changed);
-    }
-}
-
-fn without_time(entry: &Value) -> Value {
-    let mut entry = entry.clone();
-    if let Some(fields) = entry.as_object_mut() {
-        fields.remove("time");
-    }
-    entry
-}
-
 /// Who makes a request: the manager it names, or what its user agent begins with.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     const LONGEST: usize = 128;
@@ -212,25 +290,9 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     name
 }
 
-/// The managers that a write builds on: those that it sends, or else those that are there.
-fn current_managers(endpoint: &Endpoint<'_>, live: &Value, sent: Vec<Value>) -> Managers {
-    let of_live = || Managers::decode(entries_of(live).to_vec()).unwrap_or_default();
-    if endpoint.subresource.is_empty() && is_reset(&sent) {
-        return Managers::default();
-    }
-    // What is sent to a subresource counts only where it says what is there already.
-    if sent.is_empty() || !endpoint.subresource.is_empty() && sent != entries_of(live) {
-        return of_live();
-    }
-    match Managers::decode(sent) {
-        Ok(managers) if !managers.is_empty() => managers,
-        _ => of_live(),
-    }
-}
-
-/// One empty entry says that all are to be forgotten.
+/// No entries, or one empty entry, say that all are to be forgotten.
 fn is_reset(sent: &[Value]) -> bool {
-    matches!(sent, [Value::Object(only)] if only.is_empty())
+    sent.is_empty() || matches!(sent, [Value::Object(only)] if only.is_empty())
 }
 
 impl Endpoint<'_> {
@@ -245,6 +307,11 @@ impl Endpoint<'_> {
 
     fn manager(&self, name: &str, operation: Operation) -> Manager {
         Manager::new(name, operation, &self.target.api_version(), self.subresource)
+    }
+
+    /// The time of a write as its entry has it.
+    fn own(&self, now: Timestamp) -> Option<Own> {
+        self.time(now).and_then(|time| Own::new(&time))
     }
 
     /// Writes of scales are not timed.

@@ -93,6 +93,12 @@ impl Set {
     pub(super) fn into_stored(self) -> Value {
         Value::Object(self.0)
     }
+
+    /// As it is stored.
+    pub(super) fn text(&self) -> String {
+        // Maps of maps always have a text.
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
 }
 
 /// A part of a set, for looking up.
@@ -107,6 +113,12 @@ impl<'s> View<'s> {
     /// Whether the field of this name is a member, for sets of a few fields.
     pub(super) fn has_field(self, name: &str) -> bool {
         self.0.iter().any(|(element, node)| element::field_name(element) == Some(name) && is_member(node))
+    }
+
+    /// What is below the field of this name, for sets of a few fields.
+    pub(super) fn below_field(self, name: &str) -> Option<View<'s>> {
+        let found = self.0.iter().find(|(element, _)| element::field_name(element) == Some(name));
+        found.and_then(|(_, node)| node.as_object()).filter(|node| has_children(node)).map(View)
     }
 
     /// What is below an element, if anything is.

@@ -11,6 +11,7 @@ struct Story {
     target: Target,
     resets: Resets,
     subresource: &'static str,
+    transitions: Transitions,
     object: Option<Value>,
     second: i64,
 }
@@ -18,7 +19,8 @@ struct Story {
 impl Story {
     fn of(schema: &str) -> Self {
         let target = Target::built_in(schema).unwrap();
-        Self { target, resets: Resets::new(&[&["status"]]), subresource: "", object: None, second: 0 }
+        let (resets, transitions) = (Resets::new(&[&["status"]]), Transitions::default());
+        Self { target, resets, subresource: "", transitions, object: None, second: 0 }
     }
 
     fn config_map() -> Self {
@@ -32,6 +34,11 @@ impl Story {
     fn now(&mut self) -> Timestamp {
         self.second += 1;
         Timestamp::from_second(self.second).unwrap()
+    }
+
+    fn endpoint(&self) -> Endpoint<'_> {
+        let Self { target, resets, subresource, transitions, .. } = self;
+        Endpoint { target, subresource, resets, transitions }
     }
 
     fn full(&self, body: Value) -> Value {
@@ -51,8 +58,7 @@ impl Story {
     fn try_apply(&mut self, manager: &str, body: Value, force: bool) -> Result<(), ApplyError> {
         let now = self.now();
         let configuration = self.full(body);
-        let endpoint = Endpoint { target: &self.target, subresource: self.subresource, resets: &self.resets };
-        let object = apply(&endpoint, self.object.as_ref(), &configuration, manager, force, now)?;
+        let object = apply(&self.endpoint(), self.object.as_ref(), &configuration, manager, force, now)?;
         self.object = Some(self.target.decode_value(object, FieldValidation::Strict).unwrap().object);
         Ok(())
     }
@@ -76,9 +82,10 @@ impl Story {
     fn update(&mut self, manager: &str, body: Value) -> &mut Self {
         let now = self.now();
         let mut object = self.target.decode_value(self.full(body), FieldValidation::Strict).unwrap().object;
-        let endpoint = Endpoint { target: &self.target, subresource: self.subresource, resets: &self.resets };
-        update(&endpoint, self.object.as_ref(), &mut object, manager, now);
-        self.object = Some(object);
+        let live = self.object.clone().map(|mut live| (ManagedFields::take_from(&mut live), live));
+        let live = live.as_ref().map(|(fields, object)| Live { object, fields });
+        let fields = update(&self.endpoint(), live, &mut object, manager, now);
+        self.object = Some(fields.inside(object));
         self
     }
 
@@ -355,20 +362,78 @@ fn configurations_of_the_wrong_shape_are_refused() {
 #[test]
 fn times_alone_are_no_change() {
     let mut story = Story::config_map();
-    story.apply("m1", json!({"data": {"a": "1"}}));
-    let live = story.object().clone();
-    let later = |data: &str| {
-        let mut object = live.clone();
-        object["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z".into();
-        object["data"]["a"] = data.into();
-        object
-    };
-    let mut same = later("1");
-    keep_times(&live, &mut same);
-    assert_eq!(same, live);
-    let mut other = later("2");
-    keep_times(&live, &mut other);
-    assert_eq!(other, later("2"));
+    story.update("m1", json!({"data": {"a": "1"}}));
+    let live = ManagedFields::take_from(&mut story.object().clone());
+    story.object.as_mut().unwrap()["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z".into();
+    let later = ManagedFields::take_from(&mut story.object().clone());
+    assert_ne!(later, live);
+    assert_eq!(later.clone().keeping_times(&live, || true), live, "the object is the same");
+    assert_eq!(later.clone().keeping_times(&live, || false), later, "the object is another");
+}
+
+#[test]
+fn the_same_change_again_gives_the_same_owners_at_its_own_time() {
+    let mut story = Story::deployment();
+    let mut other = Story::deployment();
+    for story in [&mut story, &mut other] {
+        story.update("maker", json!({"spec": {"replicas": 1, "paused": true}}));
+        story.update("scaler", json!({"spec": {"replicas": 2, "paused": true}}));
+    }
+    // As if the second object were written on the same server, later.
+    std::mem::swap(&mut story.transitions, &mut other.transitions);
+    let mut third = Story::deployment();
+    third.transitions = std::mem::take(&mut other.transitions);
+    third.second = 100;
+    third.update("maker", json!({"spec": {"replicas": 1, "paused": true}}));
+    third.update("scaler", json!({"spec": {"replicas": 2, "paused": true}}));
+    assert_eq!(third.owners(), story.owners());
+    let times: Vec<_> = entries_of(third.object()).iter().map(|entry| entry["time"].clone()).collect();
+    assert_eq!(times, ["1970-01-01T00:01:41Z", "1970-01-01T00:01:42Z"]);
+}
+
+#[test]
+fn the_fields_of_a_new_object_are_those_that_a_comparison_finds() {
+    let objects = [
+        (
+            "io.k8s.api.core.v1.Pod",
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "a-",
+            "labels": {"a\"b": "1", "x/y": ""}, "annotations": {}, "finalizers": ["z", "a"],
+            "ownerReferences": [{"uid": "u", "name": "n", "kind": "K", "apiVersion": "v1", "controller": true}],
+            "uid": "x", "resourceVersion": "1", "creationTimestamp": null, "managedFields": []},
+            "spec": {"containers": [
+                {"name": "b", "image": "i", "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80}],
+                 "env": [{"name": "E", "value": ""}, {"name": "E", "value": "2"}, {"name": "F"}],
+                 "resources": {"limits": {"cpu": "1"}, "requests": {}}, "command": ["a", "b"]},
+                {"name": "a", "securityContext": {}}],
+              "nodeSelector": {"k": "v"}, "tolerations": [{"key": "k"}], "affinity": null, "restartPolicy": "Always"},
+            "status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": "True"}]}}),
+        ),
+        (
+            "io.k8s.api.core.v1.ConfigMap",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+            "data": {"k": "v", ".": "dot"}, "immutable": false}),
+        ),
+        (
+            "io.k8s.api.apps.v1.Deployment",
+            json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "a", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}, "strategy": {"type": "Recreate"}}}),
+        ),
+        ("io.k8s.api.core.v1.Namespace", json!({})),
+    ];
+    for (schema, object) in objects {
+        let target = Target::built_in(schema).unwrap();
+        for resets in [Resets::default(), Resets::new(&[&["status"], &["metadata", "labels"]])] {
+            let transitions = Transitions::default();
+            let endpoint =
+                Endpoint { target: &target, subresource: "", resets: &resets, transitions: &transitions };
+            let who = endpoint.manager("m", Operation::Update);
+            let mut updater = endpoint.updater(Managers::default());
+            updater.update(&target.empty(), &object, who, endpoint.time(Timestamp::UNIX_EPOCH));
+            let found = update(&endpoint, None, &mut object.clone(), "m", Timestamp::UNIX_EPOCH);
+            assert_eq!(found.entries(), updater.managers.into_fields().entries(), "{schema}");
+        }
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct Updater<'a> {
 }
 
 /// Fields that are the server's own and belong to nobody.
-static SERVER_FIELDS: LazyLock<Set> = LazyLock::new(|| {
+pub(super) static SERVER_FIELDS: LazyLock<Set> = LazyLock::new(|| {
     Set::of(&[
         &["apiVersion"],
         &["kind"],
@@ -48,16 +48,17 @@ impl Updater<'_> {
         self.record(comparison, manager, time);
     }
 
-    /// Notes who made a change.
-    pub(super) fn record(&mut self, comparison: Comparison, manager: Manager, time: Option<String>) {
+    /// Notes who made a change. Whether that gave its maker any fields.
+    pub(super) fn record(&mut self, comparison: Comparison, manager: Manager, time: Option<String>) -> bool {
         self.take_from_others(&comparison, None);
         let changed = comparison.modified.union(comparison.added).difference(&SERVER_FIELDS);
         if changed.is_empty() {
-            return;
+            return false;
         }
         let before = self.managers.0.remove(&manager).map(|owned| owned.set).unwrap_or_default();
         let owned = Owned { set: before.union(changed), api_version: self.api_version.clone(), time };
         self.managers.0.insert(manager, owned);
+        true
     }
 
     /// Changed and removed fields no longer belong to whoever had them. Whose fields were changed: all but

@@ -221,8 +221,7 @@ impl Cluster {
         if certificate.is_empty() {
             return Ok(builder.with_no_client_auth());
         }
-        let chain: Vec<_> =
-            CertificateDer::pem_slice_iter(&certificate).filter_map(Result::ok).collect();
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&certificate).filter_map(Result::ok).collect();
         let key = PrivateKeyDer::from_pem_slice(&key).ok();
         let key = key.ok_or("client-key: expected a private key as PEM")?;
         builder.with_client_auth_cert(chain, key).map_err(|why| format!("client-certificate: {why}"))

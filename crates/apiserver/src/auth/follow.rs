@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Revision, Store, Watch, WatchError};
+use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Store, Watch, WatchError};
 
 /// What is kept of some resources.
 pub(super) trait View: Default + Send + Sync {
@@ -42,20 +42,17 @@ impl<V: View> Followed<V> {
 
     /// Whether the view is there and shows the newest revision now.
     fn catch_up(&self) -> bool {
-        let newest = self.store.revision();
-        if self.fed.read().as_ref().is_some_and(|fed| fed.revision >= newest) {
+        if self.fed.read().as_ref().is_some_and(Fed::is_current) {
             return true;
         }
         let mut slot = self.fed.write();
-        slot.as_mut().is_some_and(|fed| fed.catch_up(newest).is_ok())
+        slot.as_mut().is_some_and(|fed| fed.catch_up().is_ok())
     }
 }
 
 /// A view and its place in the store's history.
 struct Fed<V: View> {
     view: V,
-    /// Everything up to here is in the view.
-    revision: Revision,
     watches: Vec<(V::Source, Watch)>,
 }
 
@@ -64,21 +61,24 @@ impl<V: View> Fed<V> {
     async fn load(store: &dyn Store) -> Result<Self, Error> {
         let mut view = V::default();
         let mut watches = Vec::new();
-        let mut revision = Revision::MAX;
         for (source, resource) in V::sources() {
             let range = resource.all();
             let page = store.list(&range, ListOptions::default()).await?;
             for record in &page.records {
                 view.apply(source, record, true);
             }
-            revision = revision.min(page.revision);
             watches.push((source, store.watch(range, page.revision)?));
         }
-        Ok(Self { view, revision, watches })
+        Ok(Self { view, watches })
     }
 
-    /// Applies what has happened up to `newest`; fails where the history no longer reaches back.
-    fn catch_up(&mut self, newest: Revision) -> Result<(), WatchError> {
+    /// Whether the view shows every change of its resources, however much else has changed.
+    fn is_current(&self) -> bool {
+        !self.watches.iter().any(|(_, watch)| watch.has_news())
+    }
+
+    /// Applies what has happened; fails where the history no longer reaches back.
+    fn catch_up(&mut self) -> Result<(), WatchError> {
         for (source, watch) in &mut self.watches {
             loop {
                 let events = match watch.try_next() {
@@ -91,7 +91,6 @@ impl<V: View> Fed<V> {
                 }
             }
         }
-        self.revision = newest;
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ impl Server {
                 claims.secret
             ));
         }
-        let account_object = served.decode(&record).map_err(|status| status.message)?;
+        let account_object = served.decode_bare(&record).map_err(|status| status.message)?;
         let is_listed =
             account_object.list("secrets").iter().any(|listed| listed.text("name") == claims.secret);
         self.measured.legacy_tokens.count(if is_listed {
@@ -106,7 +106,7 @@ impl Server {
         if Facts::of(&record, &served).is_being_deleted() {
             return Err(invalidated());
         }
-        let secret = served.decode(&record).map_err(|status| status.message)?;
+        let secret = served.decode_bare(&record).map_err(|status| status.message)?;
         match is_same(secret.at("data").text("token"), token) {
             true => Ok(secret),
             false => Err("Token does not match server's copy".into()),
@@ -157,7 +157,7 @@ impl Server {
             }
             return Ok(());
         };
-        let map = served.decode(&record)?;
+        let map = served.decode_bare(&record)?;
         if is_day(map.at("data").text("since")) {
             return Ok(());
         }

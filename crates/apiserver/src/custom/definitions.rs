@@ -8,17 +8,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Revision, Write};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{api_services, finish, kinds, names};
-use crate::apply::{self, Endpoint, Resets};
+use crate::apply::{Live, ManagedFields};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::registry::{Registry, Served};
+use crate::rest::ownership;
 use crate::selector::name_of;
 use crate::server::Server;
 use crate::status::Status;
@@ -93,7 +93,7 @@ impl Server {
             if new == definition.outline {
                 continue;
             }
-            let old = served.decode(&definition.record)?;
+            let old = served.decode_bare(&definition.record)?;
             let mut whole = old.clone();
             whole.restore("status", &new);
             self.write_definition(served, &definition.record, &old, whole).await?;
@@ -110,8 +110,9 @@ impl Server {
         old: &Value,
         mut new: Value,
     ) -> Result<Option<Arc<Record>>, Status> {
-        note_manager(served, old, &mut new, self.now());
-        let change = Change::Put { payload: served.encode(&new), ttl: None };
+        let live = Live { object: old, fields: &ManagedFields::of(record) };
+        let fields = ownership::note_own_status(self, served, live, &mut new, self.now());
+        let change = Change::Put { payload: served.encode(&new, &fields), ttl: None };
         let expect = Expect::Revision(record.modified);
         match self.store.commit(Write { key: record.key.clone(), expect, change }).await {
             Ok(record) => Ok(Some(record)),
@@ -119,13 +120,6 @@ impl Server {
             Err(why) => Err(self.refusal(why)),
         }
     }
-}
-
-/// The server is a manager of fields like any other.
-fn note_manager(served: &Served, old: &Value, new: &mut Value, now: Timestamp) {
-    let resets = Resets::new(&[&["spec"], &["metadata"]]);
-    let endpoint = Endpoint { target: &served.target, subresource: "status", resets: &resets };
-    apply::update(&endpoint, Some(old), new, "kube-apiserver", now);
 }
 
 impl Known {
@@ -164,10 +158,9 @@ impl Definition {
         record: &Arc<Record>,
         before: Option<&Self>,
     ) -> Result<Self, Status> {
-        let whole = served.decode(record)?;
+        let whole = served.decode_bare(record)?;
         let mut outline = whole.clone();
         outline.object_mut("spec").unset("versions");
-        outline.object_mut("metadata").unset("managedFields");
         // Watches go on as long as what they show stays the same.
         let same = before.filter(|before| identity(&before.outline) == identity(&outline));
         let closing = same.map_or_else(|| server.closing.child_token(), |same| same.closing.clone());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,7 +19,7 @@ use crate::negotiate::Output;
 use crate::options::DeleteOptions;
 use crate::query::Query;
 use crate::registry::{Registry, Served};
-use crate::rest::{Call, delete};
+use crate::rest::{Call, delete, delete_collection};
 use crate::selector::{name_of, namespace_of};
 use crate::server::Server;
 use crate::status::Status;
@@ -37,7 +38,7 @@ pub(super) async fn finish_deleted(
     for Definition { record, outline, .. } in definitions {
         let is_deleted = metadata::of(outline).has("deletionTimestamp");
         if is_deleted && metadata::finalizers(outline).any(|finalizer| finalizer == CLEANUP) {
-            let definition = served.decode(record)?;
+            let definition = served.decode_bare(record)?;
             has_written |= finish_one(server, built_in, served, record, &definition).await?;
         }
     }
@@ -82,9 +83,9 @@ async fn finish_one(
 async fn delete_objects(server: &Server, kind: &Arc<Served>) -> Result<bool, Status> {
     let range = kind.range(None);
     let all = || server.store.list(&range, setpoint_store::ListOptions::default());
-    for record in all().await.map_err(|why| server.refusal(why))?.records {
-        delete_object(server, kind, record).await?;
-    }
+    let found = all().await.map_err(|why| server.refusal(why))?;
+    let delete = |record| delete_object(server, kind, Arc::clone(record)).boxed();
+    delete_collection::several(&found.records, delete).await?;
     Ok(!all().await.map_err(|why| server.refusal(why))?.records.is_empty())
 }
 

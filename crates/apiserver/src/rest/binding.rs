@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::pod_condition::Condition;
 use super::{ATTEMPTS, Call, MODIFIED, respond, update};
 use crate::admission::{Operation, Review, pod_topology};
+use crate::apply::ManagedFields;
 use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
@@ -64,7 +65,7 @@ fn check(binding: &Value) -> Result<(), Status> {
 async fn assign(call: &Call<'_>, name: &str, binding: &Value, options: &WriteOptions) -> Result<(), Status> {
     let mut record = call.record().await?;
     for _ in 0..ATTEMPTS {
-        let mut pod = call.served.decode(&record)?;
+        let mut pod = call.served.decode_bare(&record)?;
         check_preconditions(call, name, binding, &pod)?;
         bind(&mut pod, binding).map_err(|why| refuse(name, why))?;
         if call.server.features.has("ClearingNominatedNodeNameAfterBinding") {
@@ -76,7 +77,7 @@ async fn assign(call: &Call<'_>, name: &str, binding: &Value, options: &WriteOpt
             }
         }
         SCHEDULED.set(&mut pod, call.now);
-        match update::store(call, options, pod, &record).await? {
+        match update::store(call, options, pod, &ManagedFields::of(&record), &record).await? {
             Ok(_) => return Ok(()),
             Err(Some(newer)) => record = newer,
             Err(None) => return Err(call.not_found(name)),

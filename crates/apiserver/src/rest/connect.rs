@@ -37,7 +37,7 @@ fn no_agent(what: &str, name: &str) -> Status {
 async fn log(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     check_log_options(call, name)?;
-    let pod = call.served.decode(&*call.record().await?)?;
+    let pod = call.served.decode_bare(&*call.record().await?)?;
     check_container(call, &pod)?;
     match pod.at("spec").text("nodeName") {
         // Nothing has been said yet.
@@ -123,7 +123,7 @@ async fn stream(call: &Call<'_>, to: Subresource) -> Result<Response<Body>, Stat
     if to == Subresource::PortForward {
         check_ports(call)?;
     }
-    let pod = call.served.decode(&*call.record().await?)?;
+    let pod = call.served.decode_bare(&*call.record().await?)?;
     if to != Subresource::PortForward {
         check_container(call, &pod)?;
     }
@@ -166,7 +166,7 @@ async fn pod_address(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let (name, _) =
         name_and_port(id).ok_or_else(|| Status::bad_request(format!("invalid pod request {id:?}")))?;
     let of_pod = Call { name: Some(name), ..*call };
-    let pod = call.served.decode(&*of_pod.record().await?)?;
+    let pod = call.served.decode_bare(&*of_pod.record().await?)?;
     match parse_ip(pod.at("status").text("podIP")) {
         Some(address) if !address.is_loopback() && !address.is_unspecified() && !address.is_multicast() => {
             Err(no_agent("pod", name))
@@ -181,7 +181,7 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let (name, port) =
         name_and_port(id).ok_or_else(|| Status::bad_request(format!("invalid service request {id:?}")))?;
     let of_service = Call { name: Some(name), ..*call };
-    let service = call.served.decode(&*of_service.record().await?)?;
+    let service = call.served.decode_bare(&*of_service.record().await?)?;
     if let Ok(number) = port.parse::<i64>()
         && !service.at("spec").list("ports").iter().any(|port| port.count("port") == number)
     {
@@ -194,7 +194,7 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
         true => Status::not_found(call.served.named(), name),
         false => why,
     })?;
-    match served.decode(&endpoints)?.list("subsets") {
+    match served.decode_bare(&endpoints)?.list("subsets") {
         [] => Err(Status::unavailable(format!("no endpoints available for service {id:?}"))),
         _ => Err(no_agent("service", name)),
     }

@@ -6,6 +6,7 @@ use setpoint_store::{Change, Error, Expect, Write};
 
 use super::{Call, Outcome, ownership, respond, size};
 use crate::admission::{Operation, Review};
+use crate::apply::ManagedFields;
 use crate::body::Body;
 use crate::decode;
 use crate::facts::Facts;
@@ -27,11 +28,11 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     metadata::wipe_system_fields(&mut object);
     metadata::settle_namespace(&mut object, call.namespace)?;
     warn_of_repeated_owners(call, &mut object, false);
-    ownership::note_create(call, &mut object);
-    let review = review(call, &options, object_name(&object));
+    let fields = ownership::note_create(call, &mut object);
+    let review = review(call, &options, object_name(&object)).with_fields(&fields, &ManagedFields::default());
     review.mutate(&mut object, None).await?;
     warn_of_repeated_owners(call, &mut object, true);
-    let outcome = insert(call, object, &options).await?;
+    let outcome = insert(call, object, fields, &options).await?;
     respond::outcome(call, StatusCode::CREATED, outcome)
 }
 
@@ -60,20 +61,21 @@ pub(crate) fn warn_of_repeated_owners(call: &Call<'_>, object: &mut Value, after
 pub(crate) async fn insert(
     call: &Call<'_>,
     mut object: Value,
+    fields: ManagedFields,
     options: &WriteOptions,
 ) -> Result<Outcome, Status> {
     let meta = metadata::of(&object);
     let names = (meta.text("name"), meta.text("generateName"));
     if names == ("", "") && call.served.kind.strategy.names_itself() {
         object.object_mut("metadata").set("name", call.server.rng.uid().to_string());
-        return insert_named(call, object, options, false).await;
+        return insert_named(call, object, fields, options, false).await;
     }
     if !names.0.is_empty() || names.1.is_empty() {
-        return insert_named(call, object, options, false).await;
+        return insert_named(call, object, fields, options, false).await;
     }
     let name = free_name(call, meta.text("generateName")).await?;
     object.object_mut("metadata").set("name", name);
-    insert_named(call, object, options, true).await
+    insert_named(call, object, fields, options, true).await
 }
 
 /// A generated name that nobody has. Should somebody take it in the meantime, the client is told to try
@@ -102,6 +104,7 @@ fn generated_name(call: &Call<'_>, prefix: &str) -> String {
 async fn insert_named(
     call: &Call<'_>,
     mut object: Value,
+    fields: ManagedFields,
     options: &WriteOptions,
     is_generated: bool,
 ) -> Result<Outcome, Status> {
@@ -119,7 +122,8 @@ async fn insert_named(
     }
     strategy.canonicalize(&mut object);
     let name = object_name(&object);
-    review(call, options, name.clone()).check(Some(&object), None).await?;
+    let review = review(call, options, name.clone()).with_fields(&fields, &ManagedFields::default());
+    review.check(Some(&object), None).await?;
     refuse_version(&object)?;
     object.object_mut("metadata").unset("resourceVersion");
     let taken = |why: Error| match why {
@@ -133,10 +137,10 @@ async fn insert_named(
     if options.dry_run {
         return match call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))? {
             Some(current) => Err(taken(Error::Conflict { current: Some(current) })),
-            None => Ok(Outcome::Unstored(object)),
+            None => Ok(Outcome::Unstored(fields.inside(object))),
         };
     }
-    let payload = size::encode(call, &mut object)?;
+    let payload = size::encode(call, &object, &fields)?;
     reservation.record(call.server, &object).await?;
     let ttl = strategy.time_to_live(&object, call.now);
     let change = Change::Put { payload, ttl };

@@ -9,6 +9,7 @@ use setpoint_store::{Change, Error, Expect, Record, Write};
 
 use super::{ATTEMPTS, Call, MODIFIED, Outcome, respond};
 use crate::admission::Review;
+use crate::apply::ManagedFields;
 use crate::body::Body;
 use crate::decode;
 use crate::facts::Facts;
@@ -104,18 +105,19 @@ async fn attempt(
     record: &Arc<Record>,
     options: &DeleteOptions,
 ) -> Result<Result<Deleted, Option<Arc<Record>>>, Status> {
-    let old = call.served.decode(record)?;
+    let old = call.served.decode_bare(record)?;
+    let fields = ManagedFields::of(record);
     check_preconditions(call, name, &old, options)?;
     let mut object = old.clone();
     let plan = plan(call.served, &mut object, options, call.now);
     // Who evicts has been reviewed for that.
     if plan != Plan::Leave && call.subresource != Some(Subresource::Eviction) {
-        let review = Review::of_deletion(call, options);
+        let review = Review::of_deletion(call, options).with_fields(&ManagedFields::default(), &fields);
         review.check(None, Some(&old)).await?;
     }
     match plan {
         Plan::Leave => Ok(Ok(Deleted::Waiting(Outcome::Stored(record.clone())))),
-        Plan::Remove if options.dry_run => Ok(Ok(Deleted::Gone(Outcome::Unstored(object)))),
+        Plan::Remove if options.dry_run => Ok(Ok(Deleted::Gone(Outcome::Unstored(fields.inside(object))))),
         Plan::Remove => Ok(take_out(call, record, &old).await?.map(Deleted::Gone)),
         Plan::Mark => Ok(mark(call, record, object, options).await?.map(Deleted::Waiting)),
         Plan::MarkAndRemove => match mark(call, record, object, options).await? {
@@ -133,7 +135,7 @@ async fn mark(
     options: &DeleteOptions,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
     let write_options = crate::options::WriteOptions { dry_run: options.dry_run, ..Default::default() };
-    super::update::store(call, &write_options, object, record).await
+    super::update::store(call, &write_options, object, &ManagedFields::of(record), record).await
 }
 
 async fn take_out(

@@ -1,6 +1,12 @@
-//! Deletions of all objects of a selection, one by one.
+//! Deletions of all objects of a selection, several at a time.
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::Response;
+use setpoint_store::Record;
 
 use super::{Call, delete, list};
 use crate::body::Body;
@@ -8,29 +14,48 @@ use crate::options::{DeleteOptions, ListOptions};
 use crate::selector::{name_of, namespace_of};
 use crate::status::Status;
 
+/// How many deletions are under way at the same time: enough to share the syncs of the store, few enough that others
+/// find room in between.
+pub(crate) const AT_ONCE: usize = 32;
+
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let list_options = ListOptions::parse(call.query, call.namespace, false)?;
     let choice = list::choose(call, &list_options)?;
     let options = delete::options(call)?;
     let found = list::find(call, &list_options, &choice).await?;
-    for record in &found.records {
-        let name = name_of(record).to_string();
-        let namespace = Some(namespace_of(record)).filter(|_| call.served.kind.is_namespaced());
-        let one = Call { namespace, ..*call };
-        delete_one(&one, &name, record.clone(), &options).await?;
-    }
-    list::answer(call, found)
+    several(&found.records, |record| delete_one(call, record, &options).boxed()).await?;
+    list::answer(call, found).await
 }
 
-async fn delete_one(
-    call: &Call<'_>,
-    name: &str,
-    record: std::sync::Arc<setpoint_store::Record>,
-    options: &DeleteOptions,
+/// Deletes one object after the other, [`AT_ONCE`] of them at the same time. After a failure none is begun, but those under
+/// way come to their end.
+pub(crate) async fn several<'r>(
+    records: &'r [Arc<Record>],
+    delete: impl Fn(&'r Arc<Record>) -> BoxFuture<'r, Result<(), Status>>,
 ) -> Result<(), Status> {
-    match delete::remove(call, name, record, options).await {
-        Ok(_) => Ok(()),
-        Err(status) if status.is_not_found() => Ok(()),
-        Err(status) => Err(status),
+    let mut rest = records.iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut outcome = Ok(());
+    loop {
+        while outcome.is_ok()
+            && under_way.len() < AT_ONCE
+            && let Some(record) = rest.next()
+        {
+            under_way.push(delete(record));
+        }
+        match under_way.next().await {
+            Some(one) => outcome = outcome.and(one),
+            None => return outcome,
+        }
+    }
+}
+
+async fn delete_one(call: &Call<'_>, record: &Arc<Record>, options: &DeleteOptions) -> Result<(), Status> {
+    let name = name_of(record).to_string();
+    let namespace = Some(namespace_of(record)).filter(|_| call.served.kind.is_namespaced());
+    let one = Call { namespace, ..*call };
+    match delete::remove(&one, &name, record.clone(), options).await {
+        Err(status) if !status.is_not_found() => Err(status),
+        _ => Ok(()),
     }
 }

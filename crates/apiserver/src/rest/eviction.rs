@@ -7,8 +7,9 @@ use serde_json::Value;
 use setpoint_store::Record;
 
 use super::pod_condition::Condition;
-use super::{ATTEMPTS, Call, MODIFIED, Outcome, delete, respond, update};
+use super::{ATTEMPTS, Call, MODIFIED, Outcome, delete, ownership, respond, update};
 use crate::admission::{Operation, Review};
+use crate::apply::{Live, ManagedFields};
 use crate::body::Body;
 use crate::decode;
 use crate::json::Json;
@@ -78,7 +79,7 @@ fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, St
 async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<(), Status> {
     for _ in 0..EVICTION_ATTEMPTS {
         let record = call.record().await?;
-        let pod = call.served.decode(&record)?;
+        let pod = call.served.decode_bare(&record)?;
         if !disruption::needs_no_budget(&pod) {
             return evict_guarded(call, name, record, &pod, options).await;
         }
@@ -116,7 +117,7 @@ async fn evict_guarded(
         spend(call, &served, name, budget, options.dry_run).await?;
         return mark_and_delete(call, name, record, options).await;
     }
-    let budget_name = metadata::of(&served.decode(&budget)?).text("name").to_owned();
+    let budget_name = metadata::of(&served.decode_bare(&budget)?).text("name").to_owned();
     let deletion = pinned(&options, &record);
     match mark_and_delete(call, name, record, deletion).await {
         Err(why) if why.is_conflict() && options.resource_version.is_none() => Err(unprocessed(&budget_name)),
@@ -135,7 +136,7 @@ async fn guarding(
     let page = call.server.store.list(&range, options).await.map_err(|why| call.server.refusal(why))?;
     let mut found = Vec::new();
     for record in page.records {
-        let budget = served.decode(&record)?;
+        let budget = served.decode_bare(&record)?;
         if disruption::guards(&budget, pod) {
             found.push((record, budget));
         }
@@ -154,12 +155,14 @@ async fn spend(
     let of_budget = Call { served, subresource: Some(Subresource::Status), ..*call };
     let mut name = String::new();
     for _ in 0..EVICTION_ATTEMPTS {
-        let object = served.decode(&budget)?;
+        let object = served.decode_bare(&budget)?;
         name = metadata::of(&object).text("name").to_owned();
-        let spent =
+        let mut spent =
             disruption::spend(&object, pod, call.now).map_err(|refusal| refused(served, &name, refusal))?;
         let write = WriteOptions { dry_run, ..WriteOptions::default() };
-        match update::store(&of_budget, &write, spent, &budget).await? {
+        let live = Live { object: &object, fields: &ManagedFields::of(&budget) };
+        let fields = ownership::note_own_status(call.server, served, live, &mut spent, call.now);
+        match update::store(&of_budget, &write, spent, &fields, &budget).await? {
             Ok(_) => return Ok(()),
             Err(Some(newer)) => budget = newer,
             Err(None) => return Err(Status::not_found(served.named(), &name)),
@@ -218,10 +221,10 @@ async fn mark(
     let mut record = record;
     let write = WriteOptions::default();
     for _ in 0..ATTEMPTS {
-        let mut pod = call.served.decode(&record)?;
+        let mut pod = call.served.decode_bare(&record)?;
         delete::check_preconditions(call, name, &pod, options)?;
         DISRUPTION.set(&mut pod, call.now);
-        match update::store(call, &write, pod, &record).await? {
+        match update::store(call, &write, pod, &ManagedFields::of(&record), &record).await? {
             Ok(Outcome::Stored(marked)) => return Ok(marked),
             Ok(Outcome::Unstored(_)) => return Ok(record),
             Err(Some(newer)) => record = newer,

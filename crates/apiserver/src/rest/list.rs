@@ -6,31 +6,28 @@ use std::time::Duration;
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use setpoint_store::{Error, Range, Record, Revision, just_after};
 
+use super::list_body::{self, Frame, PIECE_ITEMS, WriteItem};
 use super::{Call, respond};
 use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::JsonMut;
-use crate::negotiate::{Output, Shape};
+use crate::negotiate::{Encoding, Shape};
 use crate::options::{ListOptions, VersionMatch};
 use crate::protobuf;
 use crate::registry::Served;
 use crate::schema::syntax;
-use crate::selector::Choice;
+use crate::selector::{Choice, SLICE};
 use crate::server::Server;
 use crate::status::Status;
 use crate::transform::{self, TableOptions};
 
 /// How long a read waits for a revision that has not been seen yet, as in v1.34.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
-
-/// Bodies of lists are made in pieces of about this size while the client reads.
-const PIECE_BYTES: usize = 128 << 10;
 
 /// What a list found.
 #[derive(Clone)]
@@ -46,7 +43,7 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = ListOptions::parse(call.query, call.namespace, false)?;
     let choice = choose(call, &options)?;
     let found = find(call, &options, &choice).await?;
-    answer(call, found)
+    answer(call, found).await
 }
 
 /// The choice of a list or watch; a name in the path is one more condition.
@@ -64,23 +61,69 @@ pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, S
 }
 
 /// The list as the client wants to see it.
-pub(crate) fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
+pub(crate) async fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
     let is_whole = call.output.is_plain() || call.output == Output::PROTOBUF;
     if is_whole && call.context.audit.wants_response() {
-        call.context.audit.response_bytes(&Pieces::new(call.served, found.clone()).0.collect_all());
+        let whole = plain(call.served, found.clone()).into_body().collect().await;
+        call.context.audit.response_bytes(&whole);
     }
     if call.output.is_plain() {
         return Ok(plain(call.served, found));
     }
     let metadata =
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
-    if call.output == Output::PROTOBUF {
-        let bytes = protobuf::list(call.served, &metadata, &found.records)?;
-        return Ok(respond::response(StatusCode::OK, call.output.encoding.media_type(), Body::full(bytes)));
+    if call.output.encoding == Encoding::Protobuf && call.output.shape != Shape::Table {
+        return in_protobuf(call, &metadata, &found.records).await;
     }
-    let objects =
-        found.records.iter().map(|record| call.served.decode(record)).collect::<Result<Vec<_>, _>>()?;
-    shaped(call, metadata, objects)
+    let document = document(call, metadata, Vec::new())?;
+    if found.records.is_empty() || call.output.encoding == Encoding::Protobuf {
+        return Ok(respond::document(StatusCode::OK, call.output, &document));
+    }
+    let options = table_options(call)?;
+    let records = ranked(call, found.records).await;
+    let body = list_body::shaped(call.served, call.output, options, document, records, call.now)
+        .ok_or_else(|| Status::internal("a list has no place for its items"))?;
+    Ok(respond::response(StatusCode::OK, call.output.encoding.media_type(), body))
+}
+
+async fn in_protobuf(
+    call: &Call<'_>,
+    metadata: &Value,
+    records: &[Arc<Record>],
+) -> Result<Response<Body>, Status> {
+    // What cannot be had is refused first.
+    document(call, Value::Null, Vec::new())?;
+    let is_partial = call.output.shape == Shape::PartialMetadataList;
+    let body = match is_partial {
+        true => protobuf::partial_records(call.served, call.output, metadata, records).await?,
+        false => protobuf::list(call.served, metadata, records).await?,
+    };
+    Ok(respond::response(StatusCode::OK, call.output.encoding.media_type(), body))
+}
+
+fn table_options(call: &Call<'_>) -> Result<TableOptions, Status> {
+    match call.output.shape {
+        Shape::Table => TableOptions::parse(call.query),
+        _ => Ok(TableOptions::default()),
+    }
+}
+
+/// Records in the order that a table has them.
+async fn ranked(call: &Call<'_>, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
+    let strategy = &call.served.kind.strategy;
+    if call.output.shape != Shape::Table || !strategy.ranks_rows() {
+        return records;
+    }
+    let mut ranked = Vec::with_capacity(records.len());
+    for (at, record) in records.into_iter().enumerate() {
+        if at > 0 && at.is_multiple_of(PIECE_ITEMS) {
+            tokio::task::yield_now().await;
+        }
+        let object = call.served.decode_bare(&record).unwrap_or_default();
+        ranked.push((strategy.row_rank(&object), record));
+    }
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, record)| record).collect()
 }
 
 /// A list of objects in the shape that the client asked for.
@@ -89,7 +132,11 @@ pub(crate) fn shaped(
     metadata: Value,
     objects: Vec<Value>,
 ) -> Result<Response<Body>, Status> {
-    let list = match call.output.shape {
+    document(call, metadata, objects).map(|list| respond::document(StatusCode::OK, call.output, &list))
+}
+
+fn document(call: &Call<'_>, metadata: Value, objects: Vec<Value>) -> Result<Value, Status> {
+    Ok(match call.output.shape {
         Shape::Table => {
             let options = TableOptions::parse(call.query)?;
             transform::table(call.served, call.output, &options, metadata, objects, call.now)
@@ -100,22 +147,35 @@ pub(crate) fn shaped(
             return Err(Status::not_acceptable(format!("{message} ({}List)", call.served.kind.go_type())));
         }
         Shape::Object => transform::list(call.served, metadata, objects),
-    };
-    call.context.audit.response_object(&list);
-    Ok(respond::document(StatusCode::OK, call.output, &list))
+    })
 }
+
+/// Of lists up to this many records it is said how long they are, for finding that out looks at each.
+const MEASURED: usize = 4096;
 
 /// A list of stored objects, put together from their bytes while the client reads.
 fn plain(served: &Arc<Served>, found: Found) -> Response<Body> {
-    let (pieces, length) = Pieces::new(served, found);
-    let body = match length {
-        Some(length) if length <= PIECE_BYTES as u64 => Body::full(pieces.collect_all()),
-        _ => Body::stream(futures::stream::iter(pieces), length),
+    let mut metadata =
+        transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
+    if served.kind.custom.is_some() {
+        metadata.or_insert("continue", "");
+    }
+    let frame = Frame::plain(list_head(served, &metadata));
+    let length = match found.records.len() {
+        0..=MEASURED => length(served, &frame, &found.records),
+        _ => None,
     };
+    let written = served.clone();
+    let write: WriteItem = Box::new(move |record, into| written.write_item(record, into));
+    let body = list_body::body(frame, found.records, write, length);
     respond::response(StatusCode::OK, "application/json", body)
 }
 
-const TAIL: &[u8] = b"]}";
+fn length(served: &Served, frame: &Frame, records: &[Arc<Record>]) -> Option<u64> {
+    let items: Option<usize> = records.iter().map(|record| served.item_length(record)).sum();
+    let commas = records.len().saturating_sub(1);
+    items.map(|items| (frame.head.len() + items + commas + frame.tail.len()) as u64)
+}
 
 fn list_head(served: &Served, metadata: &Value) -> Vec<u8> {
     let kind = &served.kind;
@@ -124,66 +184,6 @@ fn list_head(served: &Served, metadata: &Value) -> Vec<u8> {
     head.push_str(&metadata.to_string());
     head.push_str(r#","items":["#);
     head.into_bytes()
-}
-
-/// The pieces of a list's body.
-struct Pieces {
-    served: Arc<Served>,
-    records: Vec<Arc<Record>>,
-    next: usize,
-    head: Option<Vec<u8>>,
-}
-
-impl Pieces {
-    /// The pieces, and how long they are together, where that is known.
-    fn new(served: &Arc<Served>, found: Found) -> (Self, Option<u64>) {
-        let mut metadata = transform::list_metadata(
-            &found.revision.to_string(),
-            Some(&found.continue_token),
-            found.remaining,
-        );
-        if served.kind.custom.is_some() {
-            metadata.or_insert("continue", "");
-        }
-        let head = list_head(served, &metadata);
-        let items: Option<usize> = found.records.iter().map(|record| served.item_length(record)).sum();
-        let commas = found.records.len().saturating_sub(1);
-        let length = items.map(|items| (head.len() + items + commas + TAIL.len()) as u64);
-        (Self { served: served.clone(), records: found.records, next: 0, head: Some(head) }, length)
-    }
-
-    fn collect_all(self) -> Bytes {
-        let pieces: Vec<Bytes> = self.collect();
-        match <[Bytes; 1]>::try_from(pieces) {
-            Ok([only]) => only,
-            Err(pieces) => pieces.concat().into(),
-        }
-    }
-}
-
-impl Iterator for Pieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let mut piece = match self.head.take() {
-            Some(head) => head,
-            None if self.next > self.records.len() => return None,
-            None => Vec::with_capacity(PIECE_BYTES + (16 << 10)),
-        };
-        while piece.len() < PIECE_BYTES {
-            let Some(record) = self.records.get(self.next) else {
-                piece.extend_from_slice(TAIL);
-                self.next = self.records.len() + 1;
-                break;
-            };
-            if self.next > 0 {
-                piece.push(b',');
-            }
-            self.served.write_item(record, &mut piece);
-            self.next += 1;
-        }
-        Some(piece.into())
-    }
 }
 
 /// Reads the state that the options ask for.
@@ -243,6 +243,9 @@ async fn read(
     loop {
         let last = page.records.last().cloned();
         for (at, record) in page.records.iter().enumerate() {
+            if at > 0 && at.is_multiple_of(SLICE) {
+                tokio::task::yield_now().await;
+            }
             if !choice.matches(record, call.served) {
                 continue;
             }

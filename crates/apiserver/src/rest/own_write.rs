@@ -4,21 +4,24 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 
-use super::{Call, create};
+use super::{Call, create, ownership};
 use crate::auth::User;
 use crate::chain::Context;
 use crate::negotiate::Output;
 use crate::options::WriteOptions;
+use crate::own_requests;
 use crate::query::Query;
 use crate::registry::Served;
 use crate::server::Server;
 use crate::status::Status;
 
 /// Stores an object of the cluster.
-pub(crate) async fn insert(server: &Server, served: &Arc<Served>, object: Value) -> Result<(), Status> {
+pub(crate) async fn insert(server: &Server, served: &Arc<Served>, mut object: Value) -> Result<(), Status> {
+    let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(own_requests::NAME))]);
     let (user, query, context) = (User::system("system:apiserver"), Query::parse(""), Context::default());
     let call = Call {
         server,
@@ -28,13 +31,14 @@ pub(crate) async fn insert(server: &Server, served: &Arc<Served>, object: Value)
         namespace: None,
         name: None,
         query: &query,
-        headers: &HeaderMap::new(),
+        headers: &headers,
         body: &Bytes::new(),
         output: Output::JSON,
         context: &context,
         now: server.now(),
     };
+    let fields = ownership::note_create(&call, &mut object);
     // Boxed, for what is being answered may have come the same way.
-    Box::pin(create::insert(&call, object, &WriteOptions::default())).await?;
+    Box::pin(create::insert(&call, object, fields, &WriteOptions::default())).await?;
     Ok(())
 }

@@ -61,6 +61,13 @@ impl Maker for Patched<'_> {
         update::check_name(&object, self.name)?;
         Ok(object)
     }
+
+    /// A JSON patch may look at anything, another kind only at what it names. A name may be written with escapes.
+    fn sees_managed_fields(&self) -> bool {
+        let body = &self.call.body;
+        let has = |word: &[u8]| body.windows(word.len()).any(|window| window == word);
+        self.kind == PatchKind::Json || has(b"managedFields") || has(b"\\u")
+    }
 }
 
 /// Applies the patch in a request's body.

@@ -28,15 +28,22 @@ pub(crate) fn response(code: StatusCode, media_type: &'static str, body: Body) -
 /// A document in the encoding the client asked for.
 pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Response<Body> {
     let bytes = match output.encoding {
-        Encoding::Json { pretty: false } => to_bytes(document),
-        Encoding::Json { pretty: true } => pretty(document),
-        Encoding::Yaml => yaml(document),
         Encoding::Protobuf => match protobuf::document(document) {
             Ok(bytes) => bytes,
             Err(status) => return refusal(&status, output.encoding),
         },
+        text => encoded(text, document),
     };
     response(code, output.encoding.media_type(), Body::full(bytes))
+}
+
+/// A document as a text.
+pub(super) fn encoded(encoding: Encoding, document: &Value) -> Bytes {
+    match encoding {
+        Encoding::Json { pretty: true } => pretty(document),
+        Encoding::Yaml => yaml(document),
+        Encoding::Json { pretty: false } | Encoding::Protobuf => to_bytes(document),
+    }
 }
 
 /// A refusal in the encoding that the client reads.

@@ -173,7 +173,7 @@ async fn find(call: &Call<'_>, plural: &str, name: &str) -> Result<Value, Status
     let served = call.server.served(&Gvr::new("", "v1", plural))?;
     let key = served.key(call.namespace, name);
     let found = call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
-    served.decode(&*found.ok_or_else(|| Status::not_found(served.named(), name))?)
+    served.decode_bare(&*found.ok_or_else(|| Status::not_found(served.named(), name))?)
 }
 
 fn sign(call: &Call<'_>, request: &Value, bound: Bound) -> Result<String, Status> {

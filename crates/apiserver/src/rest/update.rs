@@ -8,6 +8,7 @@ use setpoint_store::{Change, Error, Expect, Record, Write};
 
 use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, ownership, respond, size};
 use crate::admission::{Operation, Review};
+use crate::apply::{Live, ManagedFields};
 use crate::auth::{Attributes, Decision};
 use crate::body::Body;
 use crate::decode;
@@ -24,6 +25,11 @@ use crate::strategy::NameRule;
 /// Makes the new state of an object from its current one; `None` if there is no such object.
 pub(crate) trait Maker {
     fn make(&mut self, current: Option<&Value>) -> Result<Value, Status>;
+
+    /// Whether [`make`](Self::make) needs the managed fields of the current state.
+    fn sees_managed_fields(&self) -> bool {
+        self.is_apply()
+    }
 
     /// The uid that the object must have.
     fn uid(&self) -> Option<&str> {
@@ -138,12 +144,14 @@ async fn create_absent(
     authorize_create(call, name).await?;
     let mut object = maker.make(None)?;
     object.object_mut("metadata").unset("resourceVersion");
-    if !maker.is_apply() {
-        ownership::note_create(call, &mut object);
-    }
-    let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run);
+    let fields = match maker.is_apply() {
+        true => ManagedFields::take_from(&mut object),
+        false => ownership::note_create(call, &mut object),
+    };
+    let review = Review::new(call, Operation::Create, name.to_string(), options.dry_run)
+        .with_fields(&fields, &ManagedFields::default());
     review.mutate(&mut object, None).await?;
-    create::insert(call, object, options).await
+    create::insert(call, object, fields, options).await
 }
 
 /// Who may change an object may not therefore make it.
@@ -185,39 +193,43 @@ async fn change(
     maker: &mut impl Maker,
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
-    let old = call.served.decode(record)?;
+    let old = call.served.decode_bare(record)?;
+    let old_fields = ManagedFields::of(record);
     let old_uid = metadata::of(&old).text("uid");
     if let Some(uid) = maker.uid().filter(|uid| *uid != old_uid) {
         return Err(uid_mismatch(call, name, uid, old_uid, 0));
     }
-    let mut new = maker.make(Some(&old))?;
-    if !maker.is_apply() {
-        ownership::note_update(call, &old, &mut new);
-    }
-    let review = Review::new(call, Operation::Update, name.to_string(), options.dry_run);
+    let mut new = match maker.sees_managed_fields() {
+        true => maker.make(Some(&old_fields.inside(old.clone())))?,
+        false => maker.make(Some(&old))?,
+    };
+    let fields = match maker.is_apply() {
+        true => ManagedFields::take_from(&mut new),
+        false => ownership::note_update(call, Live { object: &old, fields: &old_fields }, &mut new),
+    };
+    let review = Review::new(call, Operation::Update, name.to_string(), options.dry_run)
+        .with_fields(&fields, &old_fields);
     review.mutate(&mut new, Some(&old)).await?;
     create::warn_of_repeated_owners(call, &mut new, true);
     settle_version(call, name, &mut new, record)?;
     let reservation = reserve(call, &mut new, &old)?;
-    let noted = ownership::set_aside(&mut new);
     prepare(call, &mut new, &old);
-    ownership::put_back(&mut new, noted);
     validate(call, &new, &old)?;
     let strategy = &*call.served.kind.strategy;
     for warning in strategy.warnings(&new, Some(&old)) {
         call.context.warnings.add(warning);
     }
     strategy.canonicalize(&mut new);
-    crate::apply::keep_times(&old, &mut new);
+    let fields = fields.keeping_times(&old_fields, || new == old);
     review.check(Some(&new), Some(&old)).await?;
     if is_finished(call, &new, &old) {
-        return remove(call, options, new, &old, record).await;
+        return remove(call, options, fields.inside(new), &old, record).await;
     }
     if options.dry_run {
-        return store(call, options, new, record).await;
+        return store(call, options, new, &fields, record).await;
     }
     reservation.record(call.server, &new).await?;
-    let outcome = store(call, options, new, record).await;
+    let outcome = store(call, options, new, &fields, record).await;
     match &outcome {
         Ok(Ok(_)) => reservation.keep(call.server, &old).await,
         _ => reservation.give_up(call.server, &old).await,
@@ -320,15 +332,16 @@ async fn remove(
 pub(crate) async fn store(
     call: &Call<'_>,
     options: &WriteOptions,
-    mut new: Value,
+    new: Value,
+    fields: &ManagedFields,
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
-    let payload = size::encode(call, &mut new)?;
+    let payload = size::encode(call, &new, fields)?;
     if record.holds(&payload) {
         return Ok(Ok(Outcome::Stored(record.clone())));
     }
     if options.dry_run {
-        return Ok(Ok(Outcome::Unstored(new)));
+        return Ok(Ok(Outcome::Unstored(fields.inside(new))));
     }
     let ttl = call.served.kind.strategy.time_to_live(&new, call.now);
     let expect = Expect::Revision(record.modified);

@@ -8,6 +8,9 @@ use crate::kind::Kind;
 use crate::registry::Served;
 use crate::status::Status;
 
+/// The fields by which watches are narrowed, as in v1.34: every node watches its own pods.
+const TRIGGERS: [&str; 1] = ["spec.nodeName"];
+
 /// Every term must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<Term>);
@@ -51,6 +54,21 @@ impl FieldSelector {
         Some(&term.value)
     }
 
+    /// The field by which a watch is narrowed: its path, its index among the facts of a record, and its value.
+    pub(super) fn trigger(&self, served: &Served) -> Option<(&'static str, usize, &str)> {
+        // Facts are those of the stored kind.
+        if served.kind.conversion.is_some() || served.kind.custom.is_some() {
+            return None;
+        }
+        self.0.iter().filter(|term| term.equal).find_map(|term| match term.field {
+            Field::Own(index) => {
+                let path = served.stored_selectors().get(index)?.path;
+                TRIGGERS.contains(&path).then_some((path, index, term.value.as_str()))
+            }
+            _ => None,
+        })
+    }
+
     pub fn matches(&self, record: &Record, facts: &Facts, served: &Served) -> bool {
         if self.is_everything() {
             return true;
@@ -58,7 +76,7 @@ impl FieldSelector {
         // Facts are those of the stored kind; another kind's fields have to be read from its own form.
         let is_converted = served.kind.conversion.is_some() || served.kind.custom.is_some();
         let converted: Option<Value> =
-            (is_converted && self.has_own_fields()).then(|| served.decode(record).unwrap_or_default());
+            (is_converted && self.has_own_fields()).then(|| served.decode_bare(record).unwrap_or_default());
         self.0.iter().all(|term| {
             let found = match (term.field, &converted) {
                 (Field::Name, _) => name_of(record).to_string(),

@@ -7,11 +7,16 @@ pub use field::FieldSelector;
 pub(crate) use field::{name_of, namespace_of, requirements};
 pub use label::{LabelSelector, Requirement};
 
-use setpoint_store::{Range, Record};
+use std::sync::Arc;
+
+use setpoint_store::{Range, Record, Trigger, ValueOf};
 
 use crate::facts::Facts;
 use crate::registry::Served;
 use crate::status::Status;
+
+/// How many records are looked at before others get their turn: at half a microsecond each, half a millisecond.
+pub(crate) const SLICE: usize = 1024;
 
 /// A choice among the objects of a kind, as clients write it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,8 +69,39 @@ impl Choice {
         self.labels.matches(facts) && self.fields.matches(record, facts, served)
     }
 
-    /// The part of the store that can hold chosen objects.
+    /// The part of the store that can hold chosen objects: the one of a name, those of a namespace, or all.
     pub fn range(&self, served: &Served) -> Range {
-        served.range(self.namespace.as_deref())
+        let namespace = self.namespace.as_deref();
+        match self.fields.exact_name() {
+            Some(name) if namespace.is_some() || !served.kind.is_namespaced() => {
+                served.resource.only(served.key(namespace, name).path)
+            }
+            _ => served.range(namespace),
+        }
+    }
+
+    /// What a watch of this choice is woken by, where that is less than every change of its range.
+    pub(crate) fn trigger(&self, served: &Arc<Served>) -> Option<Trigger> {
+        let (name, index, value) = self.fields.trigger(served)?;
+        let (served, value) = (served.clone(), value.into());
+        let of: ValueOf = Arc::new(move |record| Facts::of(record, &served).field(index));
+        Some(Trigger { name, value, of })
+    }
+
+    /// Those of these records that are chosen. Lets others run after every [`SLICE`] of them.
+    pub(crate) async fn among(&self, records: Vec<Arc<Record>>, served: &Served) -> Vec<Arc<Record>> {
+        if self.is_everything() {
+            return records;
+        }
+        let mut chosen = Vec::new();
+        for (at, record) in records.into_iter().enumerate() {
+            if at > 0 && at.is_multiple_of(SLICE) {
+                tokio::task::yield_now().await;
+            }
+            if self.matches(&record, served) {
+                chosen.push(record);
+            }
+        }
+        chosen
     }
 }

@@ -51,7 +51,7 @@ pub(crate) async fn erase(server: &Server, address: IpAddr, service: &Value) -> 
     let key = served.key(None, &address.to_string());
     let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
     let Some(found) = found else { return Ok(()) };
-    if parent(&served.decode(&found)?) != of_service(service) {
+    if parent(&served.decode_bare(&found)?) != of_service(service) {
         return Ok(());
     }
     let expect = Expect::Revision(found.modified);
@@ -102,5 +102,5 @@ pub(crate) async fn repair(server: &Server) -> Result<(), Status> {
 async fn all(server: &Server, served: &Served) -> Result<Vec<Value>, Status> {
     let page = server.store.list(&served.resource.all(), ListOptions::default()).await;
     let page = page.map_err(|why| server.refusal(why))?;
-    page.records.iter().map(|record| served.decode(record)).collect()
+    page.records.iter().map(|record| served.decode_bare(record)).collect()
 }

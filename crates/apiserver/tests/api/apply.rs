@@ -88,14 +88,71 @@ async fn owners_are_forgotten_where_an_object_would_become_too_large_with_them()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_control_plane_makes_is_not_kept_track_of_until_somebody_applies() {
+async fn what_the_control_plane_writes_is_kept_track_of_too() {
     let mut api = Api::start().await;
-    let admin = std::mem::replace(&mut api.user, User::system("system:kube-controller-manager"));
-    let created = api.config_map("a", json!({})).await;
-    assert_eq!(owners(&created), [""; 0]);
-    api.user = admin;
-    let applied = apply(&api, MAP, "fieldManager=m", map(json!({"b": "2"}))).await.ok();
-    assert_eq!(owners(&applied), ["m", "before-first-apply"]);
+    api.user = User::system("system:kube-controller-manager");
+    let headers =
+        [("user-agent", "kube-controller-manager/v1.34.11 (linux/amd64) kubernetes/x/replicaset-controller")];
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let created = api.ask(Method::POST, maps, &headers, map(json!({"a": "1"})).to_string()).await.created();
+    assert_eq!(owners(&created), ["kube-controller-manager"]);
+    let refused = apply(&api, MAP, "fieldManager=m", map(json!({"a": "2"}))).await;
+    assert_eq!(
+        refused.body["details"]["causes"][0]["message"],
+        "conflict with \"kube-controller-manager\" using v1"
+    );
+    let namespace = api.get("/api/v1/namespaces/default").await.ok();
+    assert_eq!(owners(&namespace), ["kube-apiserver"], "what the server makes at its start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn managed_fields_are_shown_wherever_an_object_is() {
+    let api = Api::start().await;
+    api.post("/api/v1/namespaces/default/configmaps", map(json!({"a": "1"}))).await.created();
+    let got = api.get(MAP).await.ok();
+    let shown = got["metadata"]["managedFields"].clone();
+    assert_eq!(shown[0]["fieldsV1"], json!({"f:data": {".": {}, "f:a": {}}}));
+    let listed = api.get("/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name=a").await.ok();
+    assert_eq!(listed["items"][0]["metadata"]["managedFields"], shown);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = api.ask(Method::GET, MAP, &[("accept", table)], "").await.ok();
+    assert_eq!(table["rows"][0]["object"]["metadata"]["managedFields"], shown);
+    let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let partial = api.ask(Method::GET, MAP, &[("accept", partial)], "").await.ok();
+    assert_eq!(partial["metadata"]["managedFields"], shown);
+    let tested = json!([{"op": "test", "path": "/metadata/managedFields/0/operation", "value": "Update"}]);
+    let json_patch = [("content-type", "application/json-patch+json")];
+    api.ask(Method::PATCH, MAP, &json_patch, tested.to_string()).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings_and_evictions_leave_no_trace_among_the_managers() {
+    let api = Api::start().await;
+    api.post("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "default"}}))
+        .await
+        .created();
+    let pod = json!({"metadata": {"name": "p", "finalizers": ["a.b/c"]}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let created = api.post("/api/v1/namespaces/default/pods", pod).await.created();
+    let path = "/api/v1/namespaces/default/pods/p";
+    let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
+    api.post(&format!("{path}/binding"), binding).await.created();
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    api.post(&format!("{path}/eviction"), eviction).await.created();
+    let evicted = api.get(path).await.ok();
+    assert_eq!(evicted["status"]["conditions"][1]["type"], "DisruptionTarget");
+    assert_eq!(evicted["metadata"]["managedFields"], created["metadata"]["managedFields"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_changes_nothing_keeps_version_and_times() {
+    let api = Api::start().await;
+    let created = api.post("/api/v1/namespaces/default/configmaps", map(json!({"a": "1"}))).await.created();
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    let again = api.put(MAP, created.clone()).await.ok();
+    assert_eq!(again, created);
+    let applied = apply(&api, MAP, "fieldManager=m", map(json!({"a": "1"}))).await.ok();
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    assert_eq!(apply(&api, MAP, "fieldManager=m", map(json!({"a": "1"}))).await.ok(), applied);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,4 +221,21 @@ async fn what_cannot_be_applied_is_refused() {
     let undeclared =
         "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .nope: field not declared in schema";
     check("fieldManager=m", odd, 500, undeclared).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_charges_to_a_quota_is_its_own() {
+    let api = Api::start().await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = json!({"count/configmaps": "5"});
+    api.post(quotas, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await.created();
+    let status = json!({"status": {"hard": hard, "used": {"count/configmaps": "0"}}});
+    api.merge(&format!("{quotas}/q/status?fieldManager=quota"), status).await.ok();
+    api.config_map("a", json!({})).await;
+    let quota = api.get(&format!("{quotas}/q")).await.ok();
+    let entries = quota["metadata"]["managedFields"].as_array().unwrap();
+    let own =
+        entries.iter().find(|entry| entry["manager"] == "kube-apiserver").expect("the server is a manager");
+    assert_eq!(own["subresource"], "status");
+    assert_eq!(own["fieldsV1"], json!({"f:status": {"f:used": {"f:count/configmaps": {}}}}));
 }

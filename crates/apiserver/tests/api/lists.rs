@@ -258,3 +258,119 @@ async fn what_follows_a_token_at_any_version_is_not_paged() {
         api.get(&format!("{MAPS}?resourceVersion=x&resourceVersionMatch=Exact&continue={token}")).await;
     assert_eq!(refused.code, 422);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_in_a_selector_narrows_lists_and_watches() {
+    let api = Api::start().await;
+    five(&api).await;
+    api.config_map("a-1", json!({"x": "1"})).await;
+    let by_name = format!("{MAPS}?fieldSelector=metadata.name%3Da");
+    assert_eq!(names(&api.get(&by_name).await.ok()), ["a"]);
+    assert_eq!(names(&api.get(&format!("{by_name}&labelSelector=x%3D2")).await.ok()), [""; 0]);
+    assert_eq!(names(&api.get("/api/v1/configmaps?fieldSelector=metadata.name%3Da").await.ok()), ["a"]);
+    assert_eq!(
+        names(&api.get("/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault").await.ok()),
+        ["default"]
+    );
+    let mut watch = api.open_watch(&format!("{by_name}&watch=true&resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")).await;
+    let (first, second) = (watch.next().await.unwrap(), watch.next().await.unwrap());
+    assert_eq!((&first["object"]["metadata"]["name"], &second["type"]), (&json!("a"), &json!("BOOKMARK")));
+    api.merge(&format!("{MAPS}/a-1"), json!({"data": {"k": "new"}})).await.ok();
+    api.merge(&format!("{MAPS}/a"), json!({"data": {"k": "new"}})).await.ok();
+    let third = watch.next().await.unwrap();
+    assert_eq!((&third["type"], &third["object"]["data"]["k"]), (&json!("MODIFIED"), &json!("new")));
+}
+
+/// Config maps that are put into the store as if they had been written long ago.
+async fn fill(api: &Api, count: usize) {
+    let maps = setpoint_store::Resource::new("configmaps");
+    for index in 0..count {
+        let name = format!("m{index:06}");
+        let head = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"#;
+        let rest = format!(
+            r#""labels":{{"odd":"{}"}},"name":"{name}","namespace":"default","uid":"u{index}"}},"data":{{"k":"line\\nline"}}}}"#,
+            index % 2
+        );
+        let payload = setpoint_store::Payload {
+            bytes: format!("{head}{rest}").into(),
+            stamp_at: Some(head.len()),
+            inset: Default::default(),
+            facts: None,
+        };
+        let change = setpoint_store::Change::Put { payload, ttl: None };
+        let key = maps.key(format!("default/{name}"));
+        let write = setpoint_store::Write { key, expect: setpoint_store::Expect::Absent, change };
+        api.store.commit(write).await.unwrap();
+    }
+}
+
+/// How many turns another task gets while a request is answered and its body is read.
+async fn turns_during(api: &Api, accept: &str, path: &str) -> (usize, bytes::Bytes) {
+    let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let response = api.send(http::Method::GET, path, &[("accept", accept)], "").await;
+    assert_eq!(response.status(), http::StatusCode::OK);
+    let body = response.into_body().collect().await;
+    other.abort();
+    (turns.load(std::sync::atomic::Ordering::Relaxed), body)
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_lists_let_others_run() {
+    const COUNT: usize = 6000;
+    let api = Api::start().await;
+    fill(&api, COUNT).await;
+    let plain = "application/json";
+    // No more than 1024 records are looked at, and no more than 64 are decoded, in one go.
+    for (accept, path, least) in [
+        (plain, format!("{MAPS}?labelSelector=odd%3D7"), COUNT / 1024),
+        (plain, format!("{MAPS}?labelSelector=odd%3D1&limit=2000"), 4000 / 1024),
+        (plain, MAPS.to_owned(), COUNT / 64),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", MAPS.to_owned(), COUNT / 64),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", MAPS.to_owned(), COUNT / 64),
+        ("application/vnd.kubernetes.protobuf", MAPS.to_owned(), COUNT / 64),
+        ("application/yaml", MAPS.to_owned(), COUNT / 64),
+    ] {
+        let (turns, _) = turns_during(&api, accept, &path).await;
+        assert!(turns >= least, "{accept} {path}: {turns}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_is_the_same_in_every_form() {
+    const COUNT: usize = 200;
+    let api = Api::start().await;
+    fill(&api, COUNT).await;
+    let plain = api.get(MAPS).await.ok();
+    assert_eq!(plain["items"].as_array().unwrap().len(), COUNT);
+    let pretty = api.get(&format!("{MAPS}?pretty=true")).await;
+    assert!(pretty.text.contains("\n      \"metadata\": {"), "items are indented");
+    assert_eq!(pretty.ok(), plain);
+    let (_, yaml) = turns_during(&api, "application/yaml", MAPS).await;
+    let yaml: Value = serde_saphyr::from_slice(&yaml).unwrap();
+    assert_eq!(yaml, plain);
+    let table = api.get_as("application/json;as=Table;v=v1;g=meta.k8s.io", MAPS).await.ok();
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[199]["cells"][0]), (COUNT, &json!("m000199")));
+    assert_eq!(rows[7]["object"]["metadata"], plain["items"][7]["metadata"]);
+    let partial =
+        api.get_as("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", MAPS).await.ok();
+    assert_eq!(partial["items"].as_array().unwrap().len(), COUNT);
+    assert_eq!(partial["items"][199]["metadata"], plain["items"][199]["metadata"]);
+    assert_eq!(partial["metadata"], plain["metadata"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_is_deleted_to_the_last_object() {
+    let api = Api::start().await;
+    fill(&api, 100).await;
+    let deleted = api.ask(http::Method::DELETE, &format!("{MAPS}?labelSelector=odd%3D1"), &[], "").await.ok();
+    assert_eq!(names(&deleted).len(), 50);
+    assert_eq!(names(&api.get(MAPS).await.ok()).len(), 50);
+}

@@ -158,6 +158,12 @@ impl Client {
         self
     }
 
+    /// Adds what this client is for to its name, after a `/`, so that it stays the same manager of fields.
+    pub fn add_user_agent(mut self, purpose: &str) -> Self {
+        self.transport.add_user_agent(purpose);
+        self
+    }
+
     /// Sends no more than `per_second` calls a second, after `burst` at once. Clones share the limit.
     pub fn with_rate_limit(mut self, clock: &Clock, per_second: f64, burst: u32) -> Self {
         self.transport.set_rate_limit(clock, per_second, burst);

@@ -108,6 +108,11 @@ impl Transport {
         }
     }
 
+    pub(super) fn add_user_agent(&mut self, purpose: &str) {
+        let name = self.user_agent.to_str().unwrap_or_default().to_owned();
+        self.set_user_agent(&format!("{name}/{purpose}"));
+    }
+
     pub(super) fn set_rate_limit(&mut self, clock: &Clock, per_second: f64, burst: u32) {
         let bucket = Arc::new(Mutex::new(TokenBucket::new(per_second, burst)));
         self.limit = Some(Arc::new(Limit { clock: clock.clone(), bucket }));

@@ -121,7 +121,7 @@ impl LeaderElection {
     /// A candidate; refuses durations that could leave two leaders.
     pub fn new(client: &Client, runtime: &Runtime, config: ElectionConfig) -> Result<Self, InvalidElection> {
         config.validate()?;
-        let client = client.clone().with_user_agent("leader-election").with_timeout(config.call_timeout());
+        let client = client.clone().add_user_agent("leader-election").with_timeout(config.call_timeout());
         Ok(Self {
             lease: Lease::new(client, &config.namespace, &config.name),
             fence: Fence::closed(&runtime.clock),

@@ -142,7 +142,8 @@ async fn the_record_has_the_form_that_others_read() {
     let expected =
         [record("pod-a", 15, "00", "00"), record("pod-a", 15, "00", "02"), record("", 1, "03", "03")];
     assert_eq!(written, expected, "created, renewed, released");
-    assert_eq!(log.all()[0].header("user-agent"), "leader-election");
+    let name = concat!("setpoint/", env!("CARGO_PKG_VERSION"), "/leader-election");
+    assert_eq!(log.all()[0].header("user-agent"), name, "the candidate stays the manager of its fields");
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Sharding {
         let ElectionConfig { namespace, name, identity, .. } = &options.election;
         options.election.validate()?;
         fence.close();
-        let client = client.clone().with_user_agent("sharding").with_timeout(options.election.call_timeout());
+        let client = client.clone().add_user_agent("sharding").with_timeout(options.election.call_timeout());
         Ok(Self {
             member: lease_name(identity),
             directory: Directory::new(client, namespace, name),

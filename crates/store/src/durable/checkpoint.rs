@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
 use super::format::{
-    FILE_HEADER, FRAME_HEADER, FileHeader, FileKind, begin_frame, encode_record, file_name, finish_frame,
+    FILE_HEADER, FRAME_HEADER, FileHeader, FileKind, FrameTexts, VERSION, begin_frame, encode_record,
+    file_name, finish_frame,
 };
 use crate::Revision;
 use crate::index::Index;
@@ -44,7 +45,9 @@ impl Checkpoint {
         let records = indexes.iter().map(|index| index.len() as u64).sum();
         let name = file_name(FileKind::Checkpoint, generation);
         let mut file = disk.create(&format!("{name}{UNFINISHED}"))?;
-        file.append(&FileHeader { kind: FileKind::Checkpoint, generation, revision, records }.encode())?;
+        let header =
+            FileHeader { version: VERSION, kind: FileKind::Checkpoint, generation, revision, records };
+        file.append(&header.encode())?;
         Ok(Self {
             disk: disk.clone(),
             name,
@@ -83,10 +86,11 @@ impl Checkpoint {
     }
 
     fn fill_slice(&mut self) {
+        let mut texts = FrameTexts::default();
         while let Some(index) = self.rest.last() {
             let after = self.after.take();
             for record in index.after(after.as_deref()) {
-                encode_record(record, &mut self.buffer);
+                encode_record(record, &mut texts, &mut self.buffer);
                 if self.buffer.len() >= self.slice {
                     self.after = Some(record.key.path.clone());
                     return;

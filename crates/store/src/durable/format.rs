@@ -6,25 +6,31 @@
 //! frame   = magic:u32 length:u32 body-crc:u32 header-crc:u32 body
 //! body    = record*                                          `length` bytes
 //! record  = flags:u8 revision:u64 resource path
-//!           created:u64 [expires: seconds:i64 nanoseconds:i32] [stamp-at:u32] payload   (not of a removal)
-//! resource, path, payload = length:u32 bytes
+//!           created:u64 [expires: seconds:i64 nanoseconds:i32] [stamp-at:u32] payload [inset]   (not of a removal)
+//! inset   = parts:u32 part*
+//! part    = number:u32 [own-at:u32 text] own
+//! resource, path, payload, text, own = length:u32 bytes
 //! ```
 //!
 //! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
 //! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
 //! is a write that was cut short, and a broken one before a valid one is damage.
 //!
-//! The version is the second field for ever; what follows may change with it.
+//! The texts of insets are numbered by their first occurrence in a frame, and written out only there: a frame that
+//! holds a hundred pods of one template says once who manages their fields, and no frame depends on another.
+//!
+//! Version 2 added insets. The version is the second field for ever; what follows may change with it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::record::{Head, Unstamped};
-use crate::{Event, EventKind, Key, Record, Resource, Revision};
+use crate::{Event, EventKind, Inset, Key, Own, Part, Record, Resource, Revision, Text};
 
 /// The version this code writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 const FILE_MAGIC: &[u8; 8] = b"setpoint";
 const FRAME_MAGIC: [u8; 4] = *b"\xf5fr\xa1";
@@ -34,6 +40,7 @@ pub(crate) const FRAME_HEADER: usize = 16;
 const REMOVAL: u8 = 1;
 const EXPIRES: u8 = 2;
 const STAMPED: u8 = 4;
+const INSET: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
@@ -44,6 +51,8 @@ pub(crate) enum FileKind {
 /// What a file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileHeader {
+    /// The version that it is written in.
+    pub(crate) version: u32,
     pub(crate) kind: FileKind,
     pub(crate) generation: u64,
     /// Of a log: it holds the changes after this revision. Of a checkpoint: the state it shows.
@@ -79,7 +88,7 @@ impl FileHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FILE_HEADER);
         out.extend(FILE_MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        out.extend(self.version.to_le_bytes());
         out.extend((self.kind as u32).to_le_bytes());
         out.extend(self.generation.to_le_bytes());
         out.extend(self.revision.to_le_bytes());
@@ -98,7 +107,7 @@ impl FileHeader {
         if version > VERSION {
             return Err(HeaderError::Newer(version));
         }
-        let header = Self::decode_fields(&mut fields).map_err(cut_short)?;
+        let header = Self::decode_fields(version, &mut fields).map_err(cut_short)?;
         let covered = &bytes[..FILE_HEADER - 4];
         if fields.u32().map_err(cut_short)? != crc32fast::hash(covered) {
             return Err(HeaderError::Damaged("the header's checksum is wrong"));
@@ -106,9 +115,10 @@ impl FileHeader {
         Ok(header)
     }
 
-    fn decode_fields(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+    fn decode_fields(version: u32, fields: &mut Fields<'_>) -> Result<Self, Malformed> {
         let kind = if fields.u32()? == FileKind::Log as u32 { FileKind::Log } else { FileKind::Checkpoint };
-        Ok(Self { kind, generation: fields.u64()?, revision: fields.u64()?, records: fields.u64()? })
+        let (generation, revision) = (fields.u64()?, fields.u64()?);
+        Ok(Self { version, kind, generation, revision, records: fields.u64()? })
     }
 }
 
@@ -158,17 +168,22 @@ pub(crate) fn contains_frame(bytes: &[u8]) -> bool {
     })
 }
 
-pub(crate) fn encode_event(event: &Event, out: &mut Vec<u8>) {
+/// The texts of a frame that is being written, with their numbers.
+#[derive(Default)]
+pub(crate) struct FrameTexts(BTreeMap<*const Text, u32>);
+
+pub(crate) fn encode_event(event: &Event, texts: &mut FrameTexts, out: &mut Vec<u8>) {
     match event.kind {
-        EventKind::Created | EventKind::Updated => encode_record(&event.record, out),
+        EventKind::Created | EventKind::Updated => encode_record(&event.record, texts, out),
         EventKind::Deleted => encode_head(REMOVAL, &event.record, out),
     }
 }
 
-pub(crate) fn encode_record(record: &Record, out: &mut Vec<u8>) {
+pub(crate) fn encode_record(record: &Record, texts: &mut FrameTexts, out: &mut Vec<u8>) {
     let Unstamped { before, after, stamp_at } = record.unstamped();
     let flag = |flag, is_set| if is_set { flag } else { 0 };
-    encode_head(flag(EXPIRES, record.expires.is_some()) | flag(STAMPED, stamp_at.is_some()), record, out);
+    let flags = flag(EXPIRES, record.expires.is_some()) | flag(STAMPED, stamp_at.is_some());
+    encode_head(flags | flag(INSET, !record.inset.is_empty()), record, out);
     out.extend(record.created.to_le_bytes());
     if let Some(expires) = record.expires {
         out.extend(expires.as_second().to_le_bytes());
@@ -180,14 +195,35 @@ pub(crate) fn encode_record(record: &Record, out: &mut Vec<u8>) {
     out.extend(((before.len() + after.len()) as u32).to_le_bytes());
     out.extend_from_slice(before);
     out.extend_from_slice(after);
+    if !record.inset.is_empty() {
+        encode_inset(&record.inset, texts, out);
+    }
+}
+
+fn encode_inset(inset: &Inset, texts: &mut FrameTexts, out: &mut Vec<u8>) {
+    out.extend((inset.parts().len() as u32).to_le_bytes());
+    for Part { text, own } in inset.parts() {
+        let next = texts.0.len() as u32;
+        let number = *texts.0.entry(Arc::as_ptr(text)).or_insert(next);
+        out.extend(number.to_le_bytes());
+        if number == next {
+            out.extend((text.own_at() as u32).to_le_bytes());
+            encode_bytes(text.bytes(), out);
+        }
+        encode_bytes(own.as_str().as_bytes(), out);
+    }
+}
+
+fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend((bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
 }
 
 fn encode_head(flags: u8, record: &Record, out: &mut Vec<u8>) {
     out.push(flags);
     out.extend(record.modified.to_le_bytes());
     for text in [record.key.resource.as_str(), &record.key.path] {
-        out.extend((text.len() as u32).to_le_bytes());
-        out.extend_from_slice(text.as_bytes());
+        encode_bytes(text.as_bytes(), out);
     }
 }
 
@@ -195,12 +231,14 @@ fn encode_head(flags: u8, record: &Record, out: &mut Vec<u8>) {
 pub(crate) struct Entries<'a> {
     fields: Fields<'a>,
     resource: &'a mut Option<Resource>,
+    /// The texts of this frame, by their numbers.
+    texts: Vec<Arc<Text>>,
 }
 
 impl<'a> Entries<'a> {
     /// `resource` remembers the last resource seen, from frame to frame.
     pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>) -> Self {
-        Self { fields: Fields(body), resource }
+        Self { fields: Fields(body), resource, texts: Vec::new() }
     }
 
     fn entry(&mut self) -> Result<Entry, Malformed> {
@@ -219,7 +257,25 @@ impl<'a> Entries<'a> {
         if stamp_at.is_some_and(|at| at > value.len()) {
             return Err(Malformed);
         }
-        Ok(Entry::Put(Record::restore(Head { key, created, modified: revision, expires, stamp_at }, value)))
+        let inset = if flags & INSET != 0 { self.inset()? } else { Inset::default() };
+        let head = Head { key, created, modified: revision, expires, stamp_at, inset };
+        Ok(Entry::Put(Record::restore(head, value)))
+    }
+
+    fn inset(&mut self) -> Result<Inset, Malformed> {
+        let count = self.fields.u32()?;
+        (0..count).map(|_| self.part()).collect::<Result<Vec<_>, _>>().map(Inset::new)
+    }
+
+    fn part(&mut self) -> Result<Part, Malformed> {
+        let number = self.fields.u32()? as usize;
+        if number == self.texts.len() {
+            let own_at = self.fields.u32()? as usize;
+            self.texts.push(Text::shared(self.fields.text_bytes()?, own_at).ok_or(Malformed)?);
+        }
+        let text = self.texts.get(number).ok_or(Malformed)?.clone();
+        let own = Own::new(self.fields.text()?).ok_or(Malformed)?;
+        Ok(Part { text, own })
     }
 
     fn shared(&mut self, name: &str) -> Resource {

@@ -54,7 +54,9 @@ use self::recovery::{Recovered, recover};
 use self::writer::Writer;
 use crate::core::Core;
 use crate::decide::{decide, removal};
-use crate::{Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Watch, Write};
+use crate::{
+    Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Trigger, Watch, Write,
+};
 
 /// How many expired records are removed before their removals are waited for.
 const EXPIRE_AT_ONCE: usize = 1024;
@@ -224,7 +226,7 @@ impl Store for DurableStore {
     }
 
     fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
-        async move { self.core.list(range, &options) }.boxed()
+        async move { self.core.list(range, &options).await }.boxed()
     }
 
     fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
@@ -235,8 +237,8 @@ impl Store for DurableStore {
         self.commit_durably(write).boxed()
     }
 
-    fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {
-        Watch::new(self.core.clone(), range, from)
+    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {
+        Watch::new(self.core.clone(), range, trigger.as_ref(), from)
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {

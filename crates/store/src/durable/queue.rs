@@ -84,7 +84,7 @@ impl Queue {
     /// Waits for room for a change.
     pub(crate) async fn room_for(&self, change: &Change) -> Result<Room, Error> {
         let bytes = match change {
-            Change::Put { payload, .. } => payload.bytes.len(),
+            Change::Put { payload, .. } => payload.bytes.len() + payload.inset.length(),
             Change::Delete => 0,
         };
         let units = (1 + bytes / 1024).min(ROOM) as u32;
@@ -187,7 +187,7 @@ impl Inner {
         let mut bytes = 0;
         let mut within_batch = |item: &Item| {
             let fits = bytes < MAX_BATCH;
-            bytes += item.outcome.as_ref().map_or(0, |event| event.record.value.len());
+            bytes += item.outcome.as_ref().map_or(0, |event| event.record.whole_length());
             fits
         };
         let count = self.items.iter().take_while(|item| within_batch(item)).count();

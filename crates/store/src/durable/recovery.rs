@@ -91,18 +91,26 @@ impl Recovery<'_> {
     /// Replays the logs from `generation` on and opens the last one.
     fn replay_logs(&mut self, files: &Files, generation: u64) -> Result<Log, OpenError> {
         let mut open = None;
+        let mut version = VERSION;
         for (expected, found) in (generation..).zip(files.logs.range(generation..).copied()) {
             if found != expected {
                 let what = format!("the log of generation {expected} is missing");
                 return Err(OpenError::damaged(&file_name(FileKind::Log, found), 0, what));
             }
             let is_last = files.logs.last() == Some(&found);
-            if let Some(length) = self.replay(found, is_last)? {
+            if let Some(replayed) = self.replay(found, is_last)? {
                 self.growth.older_logs += open.map_or(0, |(_, length)| length);
-                open = Some((found, length));
+                open = Some((found, replayed.length));
+                version = replayed.version;
             }
         }
         let log = match open {
+            // What is appended is of this version, so it goes into a file that says so.
+            Some((last, length)) if version < VERSION => {
+                self.growth.older_logs += length;
+                Log::reopen(self.disk, last, length)
+                    .and_then(|_| Log::create(self.disk, last + 1, self.revision))
+            }
             Some((last, length)) => Log::reopen(self.disk, last, length),
             None if generation == 1 => Log::create(self.disk, 1, EMPTY),
             None => {
@@ -113,8 +121,8 @@ impl Recovery<'_> {
         log.map_err(|source| OpenError::io("open the log", source))
     }
 
-    /// Replays one log and returns how many bytes of it are good; `None` if its creation was cut short.
-    fn replay(&mut self, generation: u64, is_last: bool) -> Result<Option<u64>, OpenError> {
+    /// Replays one log; `None` if its creation was cut short.
+    fn replay(&mut self, generation: u64, is_last: bool) -> Result<Option<Replayed>, OpenError> {
         let mut reader = FrameReader::open(self.disk, &file_name(FileKind::Log, generation))?;
         let header = reader.header;
         let header = match header {
@@ -139,7 +147,7 @@ impl Recovery<'_> {
                 }
             }
         }
-        Ok(Some(reader.offset))
+        Ok(Some(Replayed { version: header.version, length: reader.offset }))
     }
 
     fn apply(&mut self, frame: &Frame) -> Result<(), String> {
@@ -160,6 +168,13 @@ impl Recovery<'_> {
         }
         Ok(())
     }
+}
+
+/// A log that was replayed.
+struct Replayed {
+    version: u32,
+    /// How many bytes of it are good.
+    length: u64,
 }
 
 const MALFORMED: &str = "a record does not make sense";

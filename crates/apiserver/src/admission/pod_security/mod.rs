@@ -194,7 +194,7 @@ async fn warn_of_pods(review: &Review<'_>, namespace: &str, level: LevelVersion)
     // Violations, the first pod that has them, and how many do.
     let mut found: std::collections::BTreeMap<String, (String, usize)> = std::collections::BTreeMap::new();
     for record in &page.records {
-        let pod = served.decode(record)?;
+        let pod = served.decode_bare(record)?;
         let violations = checks::violations(level, &pod);
         if !violations.is_empty() {
             let reasons: Vec<&str> = violations.iter().map(|violation| violation.reason.as_ref()).collect();

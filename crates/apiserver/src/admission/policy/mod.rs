@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use setpoint_store::{ListOptions, Record};
 
 use super::{Operation, Plugin, Review};
+use crate::apply::ManagedFields;
 use crate::cel::{Val, Variables};
 use crate::json::Json;
 use crate::kind::{Kind, Subresource};
@@ -317,10 +318,13 @@ impl<'a> About<'a> {
         old: Option<&Value>,
     ) -> Result<Self, Status> {
         let kind = &review.served.kind;
-        let whole = |object: Option<&Value>| match object {
+        let whole = |object: Option<&Value>, managed: &ManagedFields| match object {
             Some(object) if is_scale(review) => scale_of(review.served, object).unwrap_or_default(),
             Some(object) => {
                 let mut object = object.clone();
+                if !managed.is_empty() {
+                    managed.put_into(&mut object);
+                }
                 if let Value::Object(fields) = &mut object {
                     fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
                     fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
@@ -333,7 +337,8 @@ impl<'a> About<'a> {
             Some(namespace) => review.find("", "namespaces", namespace).await?.unwrap_or_default(),
             None => Value::Null,
         };
-        Ok(Self { review, object: whole(object), old: whole(old), namespace, shown_as: None })
+        let (object, old) = (whole(object, &review.fields.0), whole(old, &review.fields.1));
+        Ok(Self { review, object, old, namespace, shown_as: None })
     }
 
     /// The same with the objects in another version.

@@ -95,7 +95,7 @@ async fn stored(server: &ApiServer) -> Result<BTreeMap<String, Value>, Status> {
         let served = server.0.served(&Gvr::new(GROUP, "v1", plural))?;
         let page = server.0.store.list(&served.resource.all(), ListOptions::default()).await;
         for record in page.map_err(|why| server.0.refusal(why))?.records {
-            all.insert(format!("{plural}/{}", record.key.path), served.decode(&record)?);
+            all.insert(format!("{plural}/{}", record.key.path), served.decode_bare(&record)?);
         }
     }
     Ok(all)

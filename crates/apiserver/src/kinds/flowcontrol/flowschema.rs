@@ -58,6 +58,10 @@ fn missing_level(schema: &Value) -> &str {
 struct FlowSchema;
 
 impl Strategy for FlowSchema {
+    fn ranks_rows(&self) -> bool {
+        true
+    }
+
     fn row_rank(&self, schema: &Value) -> i64 {
         schema.at("spec").count("matchingPrecedence")
     }

@@ -78,6 +78,17 @@ impl Form {
         kind: &str,
         record: Cow<'_, Arc<Record>>,
     ) -> Result<(), Status> {
+        let is_plain = self.output.shape == Shape::Object && self.output.encoding != Encoding::Protobuf;
+        if is_plain {
+            let start = into.len();
+            begin_line(into, kind);
+            let written = self.served.write(&record, into);
+            match &written {
+                Ok(()) => end_line(into),
+                Err(_) => into.truncate(start),
+            }
+            return written;
+        }
         let object = self.record(record)?;
         self.frame(into, kind, &object);
         Ok(())
@@ -88,7 +99,6 @@ impl Form {
             (Shape::Object, Encoding::Protobuf, Cow::Borrowed(stored)) => {
                 protobuf::record(&self.served, stored)
             }
-            (Shape::Object, Encoding::Json { .. }, record) => self.served.bytes(&record),
             (_, _, record) => {
                 let object = self.served.decode(&record)?;
                 self.object(object)
@@ -152,9 +162,17 @@ impl Form {
 }
 
 fn write_line(piece: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    begin_line(piece, kind);
+    piece.extend_from_slice(object);
+    end_line(piece);
+}
+
+fn begin_line(piece: &mut Vec<u8>, kind: &str) {
     piece.extend_from_slice(b"{\"type\":\"");
     piece.extend_from_slice(kind.as_bytes());
     piece.extend_from_slice(b"\",\"object\":");
-    piece.extend_from_slice(object);
+}
+
+fn end_line(piece: &mut Vec<u8>) {
     piece.extend_from_slice(b"}\n");
 }

@@ -68,7 +68,7 @@ async fn begin(
             let range = choice.range(call.served);
             let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
             let page = page.map_err(|why| call.server.refusal(why))?;
-            initial.extend(page.records.into_iter().filter(|record| choice.matches(record, call.served)));
+            initial.extend(choice.among(page.records, call.served).await);
             page.revision
         }
         // From now on.

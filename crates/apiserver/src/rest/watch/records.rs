@@ -50,7 +50,10 @@ impl Server {
         choice: Choice,
         from: Revision,
     ) -> Result<RecordWatch, Status> {
-        let watch = self.store.watch(choice.range(&served), from).map_err(|why| match why {
+        // A name narrows it more than a field does.
+        let range = choice.range(&served);
+        let trigger = if range.is_exact { None } else { choice.trigger(&served) };
+        let watch = self.store.watch_by(range, trigger, from).map_err(|why| match why {
             setpoint_store::Error::Compacted { requested, oldest } => too_old(requested, oldest),
             other => self.refusal(other),
         })?;
@@ -88,9 +91,9 @@ impl RecordWatch {
         }
     }
 
-    /// A record as the watched resource shows it.
+    /// A record as the watched resource shows it, without managed fields.
     pub fn shown(&self, record: &Record) -> Result<Bytes, Status> {
-        self.served.bytes(record)
+        self.served.bare_bytes(record)
     }
 
     /// The facts of a record of the watched resource.

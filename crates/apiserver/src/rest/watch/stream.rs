@@ -140,7 +140,7 @@ impl WatchStream {
 
     /// An event about a record; one that cannot be shown ends the watch.
     fn write(&mut self, piece: &mut Vec<u8>, kind: ChangeKind, record: Cow<'_, Arc<Record>>) {
-        piece.reserve(record.value.len() + 64);
+        piece.reserve(record.whole_length() + 64);
         if let Err(status) = self.form.event(piece, kind.name(), record) {
             self.form.error(piece, &status);
             self.initial.clear();

@@ -45,17 +45,25 @@ pub(crate) fn message(schema: &Schema, object: &Value) -> Result<Vec<u8>, NoForm
 
 /// A message in its envelope.
 pub(crate) fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Bytes {
-    let mut whole = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
-    whole.extend_from_slice(MAGIC);
-    nested(&mut whole, 1, |kind_of| {
+    let (head, tail) = envelope_around(api_version, kind, raw.len());
+    [&head[..], raw, &tail[..]].concat().into()
+}
+
+/// What an envelope has before and after a message of some length.
+pub(crate) fn envelope_around(api_version: &str, kind: &str, length: usize) -> (Bytes, Bytes) {
+    let mut head = Vec::with_capacity(api_version.len() + kind.len() + 24);
+    head.extend_from_slice(MAGIC);
+    nested(&mut head, 1, |kind_of| {
         put_bytes(kind_of, 1, api_version.as_bytes());
         put_bytes(kind_of, 2, kind.as_bytes());
     });
-    put_bytes(&mut whole, 2, raw);
+    put_varint(&mut head, 2 << 3 | 2);
+    put_varint(&mut head, length as u64);
     // No encoding and no type of the contents.
-    put_bytes(&mut whole, 3, b"");
-    put_bytes(&mut whole, 4, b"");
-    whole.into()
+    let mut tail = Vec::new();
+    put_bytes(&mut tail, 3, b"");
+    put_bytes(&mut tail, 4, b"");
+    (head.into(), tail.into())
 }
 
 /// An event of a watch around an object in its envelope.

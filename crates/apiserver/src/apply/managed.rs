@@ -1,0 +1,197 @@
+//! `metadata.managedFields` as they are kept: one shared text for each entry, and its time.
+//!
+//! On its way through the server an object does not have them inside: they travel beside it, are compared by
+//! pointer, and become values only where a client, a patch or a policy wants to see them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use setpoint_store::{Inset, Own, Part, Record, Text};
+
+use super::managers::{Manager, Managers, Operation, Owned, decode, metadata_of, take_entries};
+
+/// Who manages which fields of an object. Cheap to clone and to compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagedFields(Inset);
+
+impl ManagedFields {
+    pub fn of(record: &Record) -> Self {
+        Self(record.inset.clone())
+    }
+
+    /// Takes them out of an object.
+    pub fn take_from(object: &mut Value) -> Self {
+        Self::from_entries(take_entries(object).unwrap_or_default())
+    }
+
+    /// Puts them into an object.
+    pub fn put_into(&self, object: &mut Value) {
+        let Some(metadata) = metadata_of(object) else { return };
+        match self.is_empty() {
+            true => _ = metadata.remove(MANAGED_FIELDS),
+            false => _ = metadata.insert(MANAGED_FIELDS.into(), self.entries().into()),
+        }
+    }
+
+    /// This object, with these managed fields inside.
+    pub fn inside(&self, mut object: Value) -> Value {
+        self.put_into(&mut object);
+        object
+    }
+
+    pub(super) fn from_entries(entries: Vec<Value>) -> Self {
+        Self(Inset::new(entries.into_iter().filter_map(part_of)))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How long they are in an encoded object.
+    pub fn length(&self) -> usize {
+        self.0.length()
+    }
+
+    pub(crate) fn inset(&self) -> &Inset {
+        &self.0
+    }
+
+    pub(super) fn entries(&self) -> Vec<Value> {
+        let entry = |part: &Part| {
+            let mut text = Vec::new();
+            part.write(&mut text);
+            serde_json::from_slice(&text).unwrap_or_default()
+        };
+        self.0.parts().iter().map(entry).collect()
+    }
+
+    /// The managers of these fields; the reason where an entry makes no sense.
+    pub(super) fn managers(&self) -> Result<Managers, String> {
+        self.0.parts().iter().map(owned).collect::<Result<_, _>>().map(Managers)
+    }
+
+    /// The same with the times of `live`, if times are all that differs and the objects do not.
+    pub(crate) fn keeping_times(self, live: &Self, is_same_object: impl FnOnce() -> bool) -> Self {
+        let only_times = self != *live && self.0.has_texts_of(&live.0);
+        if only_times && is_same_object() { live.clone() } else { self }
+    }
+
+    /// Sorts entries as v1.34 does: by operation, time and name.
+    pub(super) fn sorted(mut parts: Vec<Part>) -> Self {
+        parts.sort_by(|a, b| match (read(&a.text), read(&b.text)) {
+            (Ok((one, of_one)), Ok((other, of_other))) => (one.operation.cmp(&other.operation))
+                .then_with(|| a.own.as_str().cmp(b.own.as_str()))
+                .then_with(|| one.name.cmp(&other.name))
+                .then_with(|| of_one.api_version.cmp(&of_other.api_version))
+                .then_with(|| one.subresource.cmp(&other.subresource)),
+            _ => std::cmp::Ordering::Equal,
+        });
+        Self(Inset::new(parts))
+    }
+}
+
+const MANAGED_FIELDS: &str = "managedFields";
+const TIME: &str = "time";
+
+/// What an entry says, its time apart.
+pub(super) fn read(text: &Text) -> Result<&(Manager, Owned), &str> {
+    let read = text.reading(|text| -> Result<(Manager, Owned), String> {
+        let entry = serde_json::from_slice(text.bytes()).map_err(|why| why.to_string())?;
+        decode(0, entry)
+    });
+    match read {
+        Some(Ok(read)) => Ok(read),
+        Some(Err(why)) => Err(why),
+        None => Err("this is not an entry of managed fields"),
+    }
+}
+
+fn owned(part: &Part) -> Result<(Manager, Owned), String> {
+    let (manager, owned) = read(&part.text)?;
+    let time = Some(part.own.as_str()).filter(|time| !time.is_empty()).map(Into::into);
+    // A time that is part of the text was read with it.
+    let time = time.or_else(|| owned.time.clone());
+    Ok((manager.clone(), Owned { time, ..owned.clone() }))
+}
+
+/// An entry as it came: the time is its own, the rest is shared.
+fn part_of(entry: Value) -> Option<Part> {
+    let Value::Object(mut fields) = entry else { return None };
+    let own = fields.get(TIME).and_then(Value::as_str).filter(|time| is_plain(time)).and_then(Own::new);
+    if own.is_some() {
+        fields.remove(TIME);
+    }
+    let mut text = serde_json::to_vec(&Value::Object(fields)).ok()?;
+    text.pop();
+    let is_first = text.len() == 1;
+    let own_at = end(&mut text, own.is_some(), is_first);
+    Some(Part { text: Text::shared(&text, own_at)?, own: own.unwrap_or_default() })
+}
+
+/// A time needs no escapes.
+fn is_plain(time: &str) -> bool {
+    !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
+}
+
+/// Ends an entry; returns where its time goes.
+fn end(text: &mut Vec<u8>, has_time: bool, is_first: bool) -> usize {
+    if !has_time {
+        text.push(b'}');
+        return text.len();
+    }
+    text.extend_from_slice(if is_first { b"\"time\":\"" } else { b",\"time\":\"" });
+    let own_at = text.len();
+    text.extend_from_slice(b"\"}");
+    own_at
+}
+
+/// The text of an entry whose fields `write_fields` appends; `None` if there are none.
+pub(super) fn entry(
+    manager: &Manager,
+    api_version: &str,
+    has_time: bool,
+    write_fields: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> Option<Arc<Text>> {
+    let mut text = Vec::with_capacity(1024);
+    member(&mut text, b"{\"apiVersion\":", api_version);
+    text.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+    if !write_fields(&mut text) {
+        return None;
+    }
+    member(&mut text, b",\"manager\":", &manager.name);
+    let operation = match manager.operation {
+        Operation::Apply => "Apply",
+        Operation::Update => "Update",
+    };
+    member(&mut text, b",\"operation\":", operation);
+    if !manager.subresource.is_empty() {
+        member(&mut text, b",\"subresource\":", &manager.subresource);
+    }
+    let own_at = end(&mut text, has_time, false);
+    Text::shared(&text, own_at)
+}
+
+fn member(text: &mut Vec<u8>, before: &[u8], value: &str) {
+    text.extend_from_slice(before);
+    // Writing to a vector does not fail.
+    let _ = serde_json::to_writer(text, value);
+}
+
+impl Managers {
+    /// The entries of these managers.
+    pub(super) fn into_fields(self) -> ManagedFields {
+        ManagedFields::sorted(
+            self.0.into_iter().filter_map(|(manager, owned)| into_part(manager, owned)).collect(),
+        )
+    }
+}
+
+pub(super) fn into_part(manager: Manager, owned: Owned) -> Option<Part> {
+    let Owned { set, api_version, time } = owned;
+    let own = time.as_deref().filter(|time| is_plain(time)).and_then(Own::new);
+    let has_time = own.is_some();
+    let text = entry(&manager, &api_version, has_time, |text| {
+        serde_json::to_writer(text, &set.into_stored()).is_ok()
+    })?;
+    Some(Part { text, own: own.unwrap_or_default() })
+}

@@ -1,0 +1,256 @@
+//! The part of a value that many records have in common: `metadata.managedFields`.
+//!
+//! Pods of one template have the same managers of the same fields, and these make up a third of what is
+//! stored of them. So a record keeps them apart from its value, as a list of shared texts with a few bytes
+//! of its own in each (the time), and puts them in place when its value is written out.
+//!
+//! What always holds:
+//! - equal texts are one text ([`Text::shared`]), so comparing two insets compares pointers;
+//! - a text lives as long as any record has it.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+const OPEN: &[u8] = b"\"managedFields\":[";
+const CLOSE: &[u8] = b"],";
+
+/// A JSON member that follows the stamp of a value: a list of shared texts. Cheap to clone.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Inset(Option<Arc<[Part]>>);
+
+/// One item of the list.
+#[derive(Clone)]
+pub struct Part {
+    pub text: Arc<Text>,
+    pub own: Own,
+}
+
+/// The few bytes of an item that differ from record to record. Inline, for a time has 20 of them.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Own {
+    length: u8,
+    bytes: [u8; Own::LONGEST],
+}
+
+/// The text of an item, without what is the record's own.
+pub struct Text {
+    bytes: Arc<[u8]>,
+    own_at: usize,
+    /// What its owner made of it: computed once, shared.
+    reading: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Own {
+    pub const LONGEST: usize = 23;
+
+    /// `None` if the text is too long.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut own = Self { length: u8::try_from(text.len()).ok()?, ..Self::default() };
+        own.bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(own)
+    }
+
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// Every text that a record has. Those that no record has any more go whenever there are twice as many as were alive
+/// the last time, so the map is at most that much larger than what the records need.
+static TEXTS: Mutex<Texts> = Mutex::new(Texts { known: BTreeMap::new(), count: 0, sweep_at: FEWEST });
+const FEWEST: usize = 1024;
+
+/// Texts by where their own part is, then by their bytes.
+struct Texts {
+    known: BTreeMap<usize, BTreeMap<Arc<[u8]>, Weak<Text>>>,
+    count: usize,
+    sweep_at: usize,
+}
+
+impl Texts {
+    fn find(&self, bytes: &[u8], own_at: usize) -> Option<Arc<Text>> {
+        self.known.get(&own_at)?.get(bytes)?.upgrade()
+    }
+
+    fn add(&mut self, text: &Arc<Text>) {
+        let same_place = self.known.entry(text.own_at).or_default();
+        if same_place.insert(text.bytes.clone(), Arc::downgrade(text)).is_none() {
+            self.count += 1;
+        }
+    }
+
+    fn sweep(&mut self) {
+        if self.count < self.sweep_at {
+            return;
+        }
+        self.known.retain(|_, same_place| {
+            same_place.retain(|_, text| text.strong_count() > 0);
+            !same_place.is_empty()
+        });
+        self.count = self.known.values().map(BTreeMap::len).sum();
+        self.sweep_at = FEWEST.max(2 * self.count);
+    }
+}
+
+impl Text {
+    /// The one text with these bytes, and its own part at `own_at`. `None` if that is not inside of it.
+    pub fn shared(bytes: &[u8], own_at: usize) -> Option<Arc<Self>> {
+        if own_at > bytes.len() {
+            return None;
+        }
+        let mut texts = TEXTS.lock();
+        if let Some(known) = texts.find(bytes, own_at) {
+            return Some(known);
+        }
+        texts.sweep();
+        let text = Arc::new(Self { bytes: bytes.into(), own_at, reading: OnceLock::new() });
+        texts.add(&text);
+        Some(text)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn own_at(&self) -> usize {
+        self.own_at
+    }
+
+    /// What its owner makes of the text, made on first use.
+    pub fn reading<T: Any + Send + Sync>(&self, read: impl FnOnce(&Self) -> T) -> Option<&T> {
+        self.reading.get_or_init(|| Arc::new(read(self))).downcast_ref()
+    }
+}
+
+impl Part {
+    fn length(&self) -> usize {
+        self.text.bytes.len() + self.own.as_bytes().len()
+    }
+
+    /// Appends the whole item.
+    pub fn write(&self, into: &mut Vec<u8>) {
+        let (before, after) = self.text.bytes.split_at(self.text.own_at);
+        into.extend_from_slice(before);
+        into.extend_from_slice(self.own.as_bytes());
+        into.extend_from_slice(after);
+    }
+}
+
+impl PartialEq for Part {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text) && self.own == other.own
+    }
+}
+
+impl Eq for Part {}
+
+impl Inset {
+    pub fn new(parts: impl IntoIterator<Item = Part>) -> Self {
+        let parts: Arc<[Part]> = parts.into_iter().collect();
+        Self(Some(parts).filter(|parts| !parts.is_empty()))
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether both have the same texts, whatever is their own.
+    pub fn has_texts_of(&self, other: &Self) -> bool {
+        let (ours, theirs) = (self.parts(), other.parts());
+        let same = |(a, b): (&Part, &Part)| Arc::ptr_eq(&a.text, &b.text);
+        ours.len() == theirs.len() && ours.iter().zip(theirs).all(same)
+    }
+
+    /// How long [`write`](Self::write) makes it.
+    pub fn length(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let items: usize = self.parts().iter().map(Part::length).sum();
+        OPEN.len() + items + (self.parts().len() - 1) + CLOSE.len()
+    }
+
+    /// Appends the member, ready to be followed by another one.
+    pub fn write(&self, into: &mut Vec<u8>) {
+        if self.is_empty() {
+            return;
+        }
+        into.extend_from_slice(OPEN);
+        for (at, part) in self.parts().iter().enumerate() {
+            if at > 0 {
+                into.push(b',');
+            }
+            part.write(into);
+        }
+        into.extend_from_slice(CLOSE);
+    }
+
+    /// What it costs a record, texts apart.
+    pub(crate) fn weight(&self) -> usize {
+        size_of_val(self.parts())
+    }
+}
+
+impl fmt::Debug for Inset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inset({} parts)", self.parts().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(text: &str, own: &str) -> Part {
+        let own_at = text.find('|').unwrap_or(text.len());
+        let text = Text::shared(text.replace('|', "").as_bytes(), own_at).expect("the place is inside");
+        Part { text, own: Own::new(own).expect("it is short") }
+    }
+
+    #[test]
+    fn equal_texts_are_one() {
+        let (a, b) = (part("{\"x\":\"|\"}", "1"), part("{\"x\":\"|\"}", "2"));
+        assert!(Arc::ptr_eq(&a.text, &b.text));
+        assert!(a != b && a == part("{\"x\":\"|\"}", "1"));
+        assert!(!Arc::ptr_eq(&a.text, &part("{\"x\":\"\"|}", "1").text), "the place of its own counts");
+        assert!(Inset::new([a]).has_texts_of(&Inset::new([b])));
+    }
+
+    #[test]
+    fn an_inset_is_written_as_a_member() {
+        let inset = Inset::new([part("{\"x\":\"|\"}", "1"), part("{}", "")]);
+        let mut written = Vec::new();
+        inset.write(&mut written);
+        assert_eq!(written, br#""managedFields":[{"x":"1"},{}],"#);
+        assert_eq!(written.len(), inset.length());
+        assert_eq!(Inset::new([]), Inset::default());
+    }
+
+    #[test]
+    fn what_is_too_long_is_nobodys_own() {
+        assert_eq!(Own::new(&"x".repeat(23)).map(|own| own.as_str().len()), Some(23));
+        assert!(Own::new(&"x".repeat(24)).is_none());
+        assert!(Text::shared(b"ab", 3).is_none());
+    }
+
+    #[test]
+    fn texts_that_no_record_has_are_forgotten() {
+        for n in 0..10 * FEWEST {
+            part(&format!("{{\"only once\":{n}}}"), "");
+        }
+        let count = TEXTS.lock().count;
+        assert!(count <= 4 * FEWEST, "{count}");
+    }
+}

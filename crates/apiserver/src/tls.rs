@@ -267,6 +267,22 @@ mod tests {
     }
 
     #[test]
+    fn a_group_in_an_old_encoding_counts_and_one_that_cannot_be_read_refuses() {
+        let authority = Authority::generate(now()).unwrap();
+        let certificate = |organization: DnValue| {
+            let mut params = params("jane", &[], now(), 1);
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+            let signed = authority.sign(&params).unwrap();
+            certificates(&signed.certificate).unwrap().remove(0)
+        };
+        let groups = |organization: DnValue| user_of(&certificate(organization)).map(|user| user.groups);
+        let expected = Some(vec!["system:masters".to_owned(), "system:authenticated".to_owned()]);
+        assert_eq!(groups(DnValue::TeletexString("system:masters".try_into().unwrap())), expected);
+        assert_eq!(groups(DnValue::BmpString("system:masters".try_into().unwrap())), expected);
+        assert_eq!(groups(DnValue::UniversalString("system:masters".try_into().unwrap())), None);
+    }
+
+    #[test]
     fn garbage_is_no_authority() {
         let garbage = Identity { certificate: "x".into(), key: "y".into() };
         assert!(Authority::from_pem(garbage).is_err());

@@ -16,7 +16,7 @@ use super::{Call, respond};
 use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::JsonMut;
-use crate::negotiate::{Encoding, Shape};
+use crate::negotiate::{Encoding, Output, Shape};
 use crate::options::{ListOptions, VersionMatch};
 use crate::protobuf;
 use crate::registry::Served;

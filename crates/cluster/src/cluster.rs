@@ -21,6 +21,8 @@ const NODE_WORKERS: usize = 32;
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 const KUBELET: &str = "kubelet";
+/// Controllers that are not of this workspace.
+const OWN: &str = concat!("setpoint/", env!("CARGO_PKG_VERSION"));
 
 /// Makes parts of a manager from its context: what somebody's own controllers come as.
 pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
@@ -204,7 +206,7 @@ impl<'a> Assembly<'a> {
         if parts.own.is_empty() {
             return;
         }
-        let context = self.speaking_as(&identity::admin());
+        let context = self.speaking_as(&identity::admin(), OWN);
         self.runnables.extend(parts.own.iter().flat_map(|build| build(&context)));
     }
 }

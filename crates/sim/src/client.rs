@@ -47,7 +47,7 @@ impl Connect for Faulty {
 
 async fn call(
     inner: &InProcess,
-    user: &User,
+    user: &Arc<User>,
     faults: &Faults,
     request: Request<Bytes>,
 ) -> Result<Response<Body>, Lost> {

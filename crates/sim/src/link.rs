@@ -96,7 +96,7 @@ impl Link {
     async fn call(
         &self,
         inner: &InProcess,
-        user: &User,
+        user: &Arc<User>,
         request: Request<kube::client::Body>,
     ) -> Result<Response<Body>, Lost> {
         self.through().await?;

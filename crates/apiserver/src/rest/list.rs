@@ -62,28 +62,38 @@ pub(crate) fn choose(call: &Call<'_>, options: &ListOptions) -> Result<Choice, S
 
 /// The list as the client wants to see it.
 pub(crate) async fn answer(call: &Call<'_>, found: Found) -> Result<Response<Body>, Status> {
-    let is_whole = call.output.is_plain() || call.output == Output::PROTOBUF;
-    if is_whole && call.context.audit.wants_response() {
-        let whole = plain(call.served, found.clone()).into_body().collect().await;
-        call.context.audit.response_bytes(&whole);
+    if call.context.audit.wants_response() {
+        record(call, found.clone()).await?;
     }
-    if call.output.is_plain() {
+    shown(call, call.output, found).await
+}
+
+/// Records the list in the audit log: in the shape that the client gets, as JSON.
+async fn record(call: &Call<'_>, found: Found) -> Result<(), Status> {
+    let output = Output { encoding: Output::JSON.encoding, ..call.output };
+    let whole = shown(call, output, found).await?.into_body().collect().await;
+    call.context.audit.response_bytes(&whole);
+    Ok(())
+}
+
+async fn shown(call: &Call<'_>, output: Output, found: Found) -> Result<Response<Body>, Status> {
+    if output.is_plain() {
         return Ok(plain(call.served, found));
     }
     let metadata =
         transform::list_metadata(&found.revision.to_string(), Some(&found.continue_token), found.remaining);
-    if call.output.encoding == Encoding::Protobuf && call.output.shape != Shape::Table {
+    if output.encoding == Encoding::Protobuf && output.shape != Shape::Table {
         return in_protobuf(call, &metadata, &found.records).await;
     }
     let document = document(call, metadata, Vec::new())?;
-    if found.records.is_empty() || call.output.encoding == Encoding::Protobuf {
-        return Ok(respond::document(StatusCode::OK, call.output, &document));
+    if found.records.is_empty() || output.encoding == Encoding::Protobuf {
+        return Ok(respond::document(StatusCode::OK, output, &document));
     }
     let options = table_options(call)?;
     let records = ranked(call, found.records).await;
-    let body = list_body::shaped(call.served, call.output, options, document, records, call.now)
+    let body = list_body::shaped(call.served, output, options, document, records, call.now)
         .ok_or_else(|| Status::internal("a list has no place for its items"))?;
-    Ok(respond::response(StatusCode::OK, call.output.encoding.media_type(), body))
+    Ok(respond::response(StatusCode::OK, output.encoding.media_type(), body))
 }
 
 async fn in_protobuf(

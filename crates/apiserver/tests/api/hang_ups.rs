@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use setpoint_apiserver::Config;
 use setpoint_clock::Clock;
 use setpoint_store::{
-    Error, Key, ListOptions, MemoryStore, Page, Range, Record, Revision, Store, Watch, Write,
+    Error, Key, ListOptions, MemoryStore, Page, Range, Record, Revision, Store, Trigger, Watch, Write,
 };
 
 use crate::client::{Api, names};
@@ -64,8 +64,8 @@ impl Store for Slow {
         slowly(self.0.commit(write)).boxed()
     }
 
-    fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {
-        self.0.watch(range, from)
+    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {
+        self.0.watch_by(range, trigger, from)
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {

@@ -202,7 +202,8 @@ pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
 pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
+    // Of several names the last one counts, as in Go: whoever approves and signs a request reads that one.
+    let name = subject.iter_common_name().last()?.as_str().ok()?.to_string();
     let groups =
         subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
     let mut user = User::authenticated(name, "", groups);
@@ -238,6 +239,18 @@ mod tests {
         let user = user_of(&der).unwrap();
         assert_eq!(user.name, "kubernetes-admin");
         assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    }
+
+    /// What approves requests for certificates looks at the last name, and a signer copies them all.
+    #[test]
+    fn of_several_common_names_the_last_one_is_the_user() {
+        let authority = Authority::generate(now()).unwrap();
+        let mut params = params("system:kube-controller-manager", &["system:nodes"], now(), 1);
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "system:node:n");
+        let der = certificates(&authority.sign(&params).unwrap().certificate).unwrap().remove(0);
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+        assert_eq!(parsed.subject().iter_common_name().count(), 2);
+        assert_eq!(user_of(&der).unwrap().name, "system:node:n");
     }
 
     #[test]

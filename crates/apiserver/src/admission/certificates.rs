@@ -143,7 +143,9 @@ fn organizations(encoded: &str) -> Result<Vec<String>, String> {
     let (_, request) = x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents)
         .map_err(|why| why.to_string())?;
     let subject = &request.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(Into::into).collect())
+    // A name that cannot be read is refused: another reader might read it.
+    let names = subject.iter_organization().map(|name| name.as_str().map(Into::into));
+    names.collect::<Result<_, _>>().map_err(|why| why.to_string())
 }
 
 /// Whether the user may do something as a signer: as this one, or as all of its domain.

@@ -73,7 +73,8 @@ fn accepts(verifier: &dyn ClientCertVerifier, certificates: &[CertificateDer<'st
 
 fn of_certificate(certificate: &CertificateDer<'_>) -> Option<UserInfo> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let name = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    // Of several names the last one counts, as in Go.
+    let name = parsed.subject().iter_common_name().last()?.as_str().ok()?.to_owned();
     let organizations = parsed.subject().iter_organization();
     let mut groups: Vec<String> =
         organizations.filter_map(|group| group.as_str().ok().map(str::to_owned)).collect();

@@ -32,7 +32,11 @@ impl Rbac {
     async fn with_view<T>(&self, look: impl FnOnce(&view::View) -> T) -> Result<T, Error> {
         if !self.catch_up() {
             let loaded = Fed::load(&*self.store).await?;
-            *self.fed.write() = Some(loaded);
+            let mut slot = self.fed.write();
+            // Another request may have read more meanwhile: what was taken away must not come back.
+            if slot.as_ref().is_none_or(|fed| fed.is_older_than(&loaded)) {
+                *slot = Some(loaded);
+            }
         }
         let fed = self.fed.read();
         Ok(look(fed.as_ref().map(|fed| &fed.view).unwrap_or(&view::View::default())))

@@ -291,6 +291,10 @@ impl Fed {
         Ok(Self { view, revision, watches })
     }
 
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        self.revision < other.revision
+    }
+
     pub(super) fn has_seen(&self, revision: Revision) -> bool {
         self.revision >= revision
     }

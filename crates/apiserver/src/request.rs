@@ -10,6 +10,7 @@ use http::Method;
 use crate::kind::Verb;
 use crate::names;
 use crate::query::{self, Query};
+use crate::selector;
 use crate::status::Status;
 
 /// A request, taken apart.
@@ -39,17 +40,16 @@ pub struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    /// The name of the one object that this can be about: in the path, or selected by it.
+    /// The name of the one object that this can be about: in the path, or, for lists and watches, selected by it.
     pub fn named(&self) -> Option<&str> {
+        let reads = matches!(self.verb, Some(Verb::List | Verb::Watch));
         let selected = || self.selects("metadata.name").filter(|name| names::path_segment(name).is_empty());
-        self.name.as_deref().or_else(selected)
+        self.name.as_deref().or_else(|| if reads { selected() } else { None })
     }
 
     /// The value that a field must have to be selected.
     pub fn selects(&self, field: &str) -> Option<&str> {
-        let mut requirements = self.field_selector.split(',').filter_map(|one| one.split_once('='));
-        let (_, value) = requirements.find(|(name, _)| name.trim() == field)?;
-        Some(value.trim_start_matches('=').trim()).filter(|value| !value.is_empty())
+        selector::required(&self.field_selector, field)
     }
 }
 
@@ -95,11 +95,12 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
     let (namespace, parts) = in_namespace(rest)?;
     let [resource, parts @ ..] = parts else { return None };
     let name = parts.first().map(|name| name.to_string());
-    let is_named = name.is_some();
     let verb = match watch_by_path {
         true => Some(Verb::Watch).filter(|_| method == Method::GET),
         false => verb(method, name.is_some(), query),
     };
+    // Only requests for a selection are narrowed by a selector. A watch by path is authorized as a whole, as in v1.34.
+    let selects = matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection)) && !watch_by_path;
     Some(ResourceTarget {
         verb,
         group: group.into(),
@@ -109,11 +110,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
-        field_selector: if is_named {
-            String::new()
-        } else {
-            query.get("fieldSelector").unwrap_or("").into()
-        },
+        field_selector: query.get("fieldSelector").filter(|_| selects).unwrap_or("").into(),
     })
 }
 

@@ -78,6 +78,14 @@ impl FieldSelector {
     }
 }
 
+/// The value that a selector, as a client wrote it, requires a field to have. Authorization goes by it, so it is
+/// read by the same rules as the selector itself; what cannot be read, or is escaped, requires nothing.
+pub(crate) fn required<'t>(selector: &'t str, field: &str) -> Option<&'t str> {
+    let terms = split_terms(selector).into_iter().filter_map(split_at_first_operator);
+    let mut values = terms.filter(|(name, equal, _)| *equal && *name == field).map(|(_, _, value)| value);
+    values.next().filter(|value| !value.is_empty() && !value.contains(['\\', ',', '=']))
+}
+
 /// The name in a record's key.
 pub(crate) fn name_of(record: &Record) -> &str {
     record.key.path.split_once('/').map_or(&record.key.path, |(_, name)| name)
@@ -89,11 +97,13 @@ pub(crate) fn namespace_of(record: &Record) -> &str {
 }
 
 fn split_term<'a>(part: &'a str, whole: &str) -> Result<(&'a str, bool, String), String> {
-    let (name, equal, value) = part
-        .match_indices(['=', '!'])
-        .find_map(|(at, _)| split_at_operator(part, at))
+    let (name, equal, value) = split_at_first_operator(part)
         .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{part}'"))?;
     Ok((name, equal, unescape(value)?))
+}
+
+fn split_at_first_operator(part: &str) -> Option<(&str, bool, &str)> {
+    part.match_indices(['=', '!']).find_map(|(at, _)| split_at_operator(part, at))
 }
 
 fn split_at_operator(part: &str, at: usize) -> Option<(&str, bool, &str)> {

@@ -216,7 +216,9 @@ impl Checking {
     }
 
     fn push(&mut self, reason: Reason, at: &str, ty: &str, detail: String) {
-        self.errors.0.push(error(reason, at, ty, detail));
+        if !self.errors.is_full() {
+            self.errors.0.push(error(reason, at, ty, detail));
+        }
     }
 
     fn rule(
@@ -305,6 +307,7 @@ impl Checking {
         match !compiled.uses_old && ratchet.is_unchanged() {
             true => self.warnings.push(format!("{}: {}", error.field, error.body())),
             false => self.errors.0.push(error),
+            false if self.errors.is_full() => {}
         }
         Ok(())
     }

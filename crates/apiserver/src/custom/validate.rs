@@ -290,8 +290,9 @@ impl Validation<'_> {
         let mut found = Found::default();
         match &schema.items {
             Some(Items::One(item)) => {
+                let before = correlate::Items::of(schema, old);
                 for (index, value) in items.iter().enumerate() {
-                    let old = correlate::item(schema, value, old);
+                    let old = before.find(value);
                     found.merge(self.value(&format!("{path}[{index}]"), value, old, item));
                 }
             }

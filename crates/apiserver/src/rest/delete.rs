@@ -291,7 +291,7 @@ fn set_deletion(object: &mut Value, end: Timestamp, period: i64) {
 fn bump_generation(object: &mut Value) {
     let generation = metadata::of(object).count("generation");
     if generation > 0 {
-        object.object_mut("metadata").set("generation", generation + 1);
+        object.object_mut("metadata").set("generation", generation.saturating_add(1));
     }
 }
 

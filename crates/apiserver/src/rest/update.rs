@@ -263,7 +263,7 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
     let is_untouched =
         call.subresource != Some(Subresource::Status) && metadata::of(new).at("generation") == &generation;
     if strategy.counts_generations() && is_untouched && strategy.changes_generation(new, old) {
-        let next = generation.as_i64().unwrap_or(0) + 1;
+        let next = generation.as_i64().unwrap_or(0).saturating_add(1);
         new.object_mut("metadata").set("generation", next);
     }
     metadata::carry_over(new, old);

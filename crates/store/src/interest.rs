@@ -111,8 +111,9 @@ impl Interests {
     }
 
     fn matching<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Arc<Interest>> {
-        let prefixes =
-            self.by_length.iter().filter_map(|(length, prefixes)| Some((path.get(..*length)?, prefixes)));
+        // Watchers choose their prefixes; those longer than the path cost nothing.
+        let not_longer = self.by_length.range(..=path.len());
+        let prefixes = not_longer.filter_map(|(length, prefixes)| Some((path.get(..*length)?, prefixes)));
         prefixes.filter_map(|(prefix, prefixes)| prefixes.get(prefix))
     }
 }

@@ -85,17 +85,50 @@ pub struct FieldError {
     pub detail: String,
 }
 
-/// All errors of an object, in the order v1.34 finds them.
+/// As many errors are reported of one object. Each costs some 300 bytes, twice in the answer: 600 KB.
+pub(crate) const MOST_ERRORS: usize = 1_000;
+/// As many bytes of offending values and details are kept for them: an error may show a whole list, and a body
+/// of 3 MiB has room for a list whose every item is wrong.
+const MOST_BYTES: usize = 4 << 20;
+
+/// All errors of an object, in the order v1.34 finds them, up to a bound. An object with more is refused all the
+/// same, and its answer shows the first ones.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Errors(pub Vec<FieldError>);
+pub struct Errors(pub Vec<FieldError>, Shown);
+
+/// How many bytes of values and details have been kept. Errors are the same whatever it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown(usize);
+
+impl PartialEq for Shown {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl From<Vec<FieldError>> for Errors {
+    fn from(errors: Vec<FieldError>) -> Self {
+        Self(errors, Shown::default())
+    }
+}
 
 impl Errors {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Whether no more errors are kept. Checks that show long values need not go on then.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= MOST_ERRORS || self.1.0 >= MOST_BYTES
+    }
+
     pub fn push(&mut self, reason: Reason, path: &Path<'_>, value: Option<Value>, detail: impl Into<String>) {
-        self.0.push(FieldError { reason, field: path.to_string(), value, detail: detail.into() });
+        if self.is_full() {
+            return;
+        }
+        let detail = detail.into();
+        self.1.0 += detail.len() + value.as_ref().map_or(0, weight);
+        self.0.push(FieldError { reason, field: path.to_string(), value, detail });
     }
 
     pub fn required(&mut self, path: &Path<'_>, detail: impl Into<String>) {
@@ -127,5 +160,17 @@ impl Errors {
 
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
+        self.1.0 += other.1.0;
+    }
+}
+
+/// About how many bytes a value takes.
+fn weight(value: &Value) -> usize {
+    const NODE: usize = std::mem::size_of::<Value>();
+    NODE + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+        _ => 0,
     }
 }

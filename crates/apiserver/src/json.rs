@@ -59,6 +59,24 @@ impl Json for Value {
     }
 }
 
+/// How deep lists and objects are nested in a value; a scalar is not nested at all.
+pub(crate) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// How many values a value is made of, itself included.
+pub(crate) fn size(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(size).sum::<usize>(),
+        Value::Object(fields) => fields.values().map(size).sum(),
+        _ => 0,
+    }
+}
+
 /// Filling in and taking away.
 pub trait JsonMut {
     /// The field, if it is there and not null.

@@ -81,21 +81,24 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     metadata.unset("selfLink");
 }
 
+/// As many repeated owners are named in a warning, which has room for about as many uids.
+const MOST_REPEATED: usize = 100;
+
 /// Removes repeated owner references and returns the uids that were repeated.
 pub fn dedup_owner_references(object: &mut Value) -> Vec<String> {
     let Some(Value::Array(references)) = object.object_mut("metadata").at_mut("ownerReferences") else {
         return Vec::new();
     };
-    let mut kept: Vec<Value> = Vec::with_capacity(references.len());
+    let mut seen = BTreeSet::new();
     let mut repeated = Vec::new();
-    for reference in references.drain(..) {
-        if kept.contains(&reference) {
+    references.retain(|reference| {
+        // Objects are maps sorted by name, so equal ones are written alike.
+        let is_new = seen.insert(reference.to_string());
+        if !is_new && repeated.len() < MOST_REPEATED {
             repeated.push(reference.text("uid").to_string());
-        } else {
-            kept.push(reference);
         }
-    }
-    *references = kept;
+        is_new
+    });
     repeated
 }
 
@@ -162,6 +165,8 @@ fn validate_owners(references: &[Value], path: &Path<'_>, errors: &mut Errors) {
         }
         let this = format!("{}/{}", reference.text("kind"), reference.text("name"));
         match &first_controller {
+            // Each of these shows all references.
+            Some(_) if errors.is_full() => return,
             Some(first) => {
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} \

@@ -48,7 +48,7 @@ pub struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    /// The name of the one object that this can be about: in the path, or selected by it.
+    /// The name of the one object that this can be about: in the path, or, for lists and watches, selected by it.
     pub fn named(&self) -> Option<&str> {
         self.name.as_deref().or(self.selected_name.as_deref())
     }
@@ -152,6 +152,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         true => Some(Verb::Watch).filter(|_| method == Method::GET),
         false => verb(method, name.is_some(), query),
     };
+    // Only requests for a selection are narrowed by a selector. A watch by path is authorized as a whole, as in v1.34.
     Some(ResourceTarget {
         verb,
         group: group.into(),

@@ -1,6 +1,7 @@
 //! How the server refuses: `Status` objects with the codes, reasons and messages of v1.34.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -374,13 +375,9 @@ impl Cause {
 /// All messages of an object, as v1.34 joins them: each once; brackets around more than one.
 impl std::fmt::Display for Errors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut messages: Vec<String> = Vec::new();
-        for error in &self.0 {
-            let message = format!("{}: {}", error.field, error.body());
-            if !messages.contains(&message) {
-                messages.push(message);
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let messages = self.0.iter().map(|error| format!("{}: {}", error.field, error.body()));
+        let messages: Vec<String> = messages.filter(|message| seen.insert(message.clone())).collect();
         match messages.as_slice() {
             [] => Ok(()),
             [only] => f.write_str(only),

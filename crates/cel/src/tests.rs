@@ -85,6 +85,13 @@ fn expressions_hold() {
         "[0, 2].exists(x, 4 / x == 2)",
         "self.tags + ['c'] == ['a', 'b', 'c']",
         "dyn(1) == 1.0",
+        "sets.contains([quantity('1')], [quantity('1000m')]) && sets.contains([dyn(1), dyn('a')], [dyn(1.0)])",
+        "['b', 'a', 'b'].distinct() == ['b', 'a'] && [[1], [1.0]].distinct().size() == 1",
+        "'añb'.indexOf('b') == 2 && 'añbañb'.indexOf('ñ', 2) == 4 && 'abc'.indexOf('') == 0 && 'a'.indexOf('b') == -1",
+        "'añbañb'.lastIndexOf('ñ') == 4 && 'añbañb'.lastIndexOf('ñ', 3) == 1 && 'añbañb'.lastIndexOf('ñ', 4) == 4",
+        "'abab'.lastIndexOf('ab', 1) == 0 && 'abc'.lastIndexOf('') == 3 && 'abc'.lastIndexOf('', 1) == 1",
+        "'aaa'.replace('a', 'b', 2) == 'bba' && 'ab'.replace('', '-') == '-a-b-'",
+        "lists.range(100).map(i, [dyn(1), dyn('a'), dyn(2.0), dyn(true), dyn(0.0 / 0.0)][i % 5]).sort().size() == 100",
         "b'abc' == bytes('abc') && r'\\d' == '\\\\d'",
     ] {
         assert_eq!(value(text), Ok(Val::Bool(true)), "{text}");
@@ -184,4 +191,12 @@ fn what_an_expression_uses_is_known() {
     let program = environment().compile("self.count == 1 || [1].exists(any, any == 1)").unwrap();
     assert!(program.uses("self") && !program.uses("any"));
     assert_eq!(*program.output(), Type::Bool);
+}
+
+/// What it costs is known only once it is made, so it is not made.
+#[test]
+fn a_replacement_does_not_take_all_memory() {
+    let long = |letter: &str| format!("lists.range(5000).map(i, '{}').join('')", letter.repeat(10));
+    let text = format!("{}.replace('a', {}) == ''", long("a"), long("b"));
+    assert_eq!(value(&text), Err(EvalError::TooExpensive));
 }

@@ -1,6 +1,6 @@
 //! The values of expressions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -342,10 +342,72 @@ fn equal_lists(a: &List, b: &List) -> bool {
     match a.identity {
         Identity::Position => a.items == b.items,
         _ => {
-            a.items.iter().all(|item| b.items.contains(item))
-                && b.items.iter().all(|item| a.items.contains(item))
+            let (of_a, of_b) = (Members::of(&a.items), Members::of(&b.items));
+            a.items.iter().all(|item| of_b.has(item)) && b.items.iter().all(|item| of_a.has(item))
         }
     }
+}
+
+/// The items of a list, to be looked up. A list may have as many as a body has room for, so those that can be written
+/// down so that equal ones are written alike are not compared one by one.
+pub(super) struct Members<'v> {
+    written: BTreeSet<String>,
+    others: Vec<&'v Val>,
+}
+
+impl<'v> Members<'v> {
+    pub(super) fn of(items: &'v [Val]) -> Self {
+        let mut members = Self { written: BTreeSet::new(), others: Vec::new() };
+        for item in items {
+            members.add(item);
+        }
+        members
+    }
+
+    /// Takes an item in; whether it was not there before.
+    pub(super) fn add(&mut self, item: &'v Val) -> bool {
+        match written(item) {
+            Some(text) => self.written.insert(text),
+            None if self.others.contains(&item) => false,
+            None => {
+                self.others.push(item);
+                true
+            }
+        }
+    }
+
+    pub(super) fn has(&self, item: &Val) -> bool {
+        match written(item) {
+            Some(text) => self.written.contains(&text),
+            None => self.others.contains(&item),
+        }
+    }
+}
+
+/// A value as every value that is equal to it is written; `None` for kinds of values that are compared otherwise.
+pub(super) fn written(value: &Val) -> Option<String> {
+    let all = |items: &[Val]| items.iter().map(written).collect::<Option<Vec<_>>>();
+    Some(match value {
+        Val::Null | Val::Bool(_) | Val::String(_) | Val::Bytes(_) | Val::Duration(_) | Val::Timestamp(_) => {
+            format!("{value:?}")
+        }
+        Val::Int(number) => number.to_string(),
+        Val::Uint(number) => number.to_string(),
+        Val::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => (*number as i64).to_string(),
+        Val::Double(number) if !number.is_nan() => format!("{number:?}"),
+        Val::List(list) if list.identity == Identity::Position => {
+            format!("[{}]", all(&list.items)?.join(","))
+        }
+        Val::List(list) => {
+            let items: BTreeSet<String> = all(&list.items)?.into_iter().collect();
+            format!("{} of {items:?}", list.items.len())
+        }
+        Val::Map(entries) | Val::Domains(entries) => {
+            let entries = entries.iter().map(|(key, value)| Some(format!("{key:?}:{}", written(value)?)));
+            format!("{{{}}}", entries.collect::<Option<Vec<_>>>()?.join(","))
+        }
+        _ => return None,
+    })
 }
 
 /// The order of two numbers of whatever types; `None` if one is no number.

@@ -130,7 +130,8 @@ impl Quantity {
     }
 
     pub fn sub(&mut self, other: &Self) {
-        self.add(&Self { mantissa: -other.mantissa, ..*other });
+        // The least number, which is what saturates below, has no counterpart.
+        self.add(&Self { mantissa: other.mantissa.checked_neg().unwrap_or(i128::MAX), ..*other });
     }
 
     pub fn format(&self) -> Format {
@@ -462,6 +463,15 @@ mod tests {
             let quantity = Quantity::parse(source).unwrap();
             assert_eq!(quantity.rewritten(source).as_deref().unwrap_or(source), canonical, "{source}");
         }
+    }
+
+    #[test]
+    fn what_saturates_can_be_taken_away() {
+        let mut least = Quantity::parse("-1e1000000").unwrap();
+        least.add(&Quantity::parse("1").unwrap());
+        let mut none = Quantity::ZERO;
+        none.sub(&least);
+        assert_eq!(none.sign(), 1);
     }
 
     #[test]

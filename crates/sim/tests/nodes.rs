@@ -5,6 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};
+use setpoint::source::Selection;
 use setpoint::{Key, Kind};
 use setpoint_cluster::Parts;
 use setpoint_sim::World;

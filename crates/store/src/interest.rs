@@ -190,10 +190,10 @@ impl Interests {
 
     fn matching<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a Arc<Interest>> {
         let path = &*event.record.key.path;
-        let prefixes = self
-            .by_length
-            .iter()
-            .filter_map(move |(length, prefixes)| Some((path.get(..*length)?, prefixes)));
+        // Watchers choose their prefixes; those longer than the path cost nothing.
+        let not_longer = self.by_length.range(..=path.len());
+        let prefixes =
+            not_longer.filter_map(move |(length, prefixes)| Some((path.get(..*length)?, prefixes)));
         let by_prefix = prefixes.filter_map(|(prefix, prefixes)| prefixes.get(prefix));
         let by_value = self.by_value.values().flat_map(move |values| values.matching(event));
         by_prefix.chain(self.by_path.get(path)).chain(by_value)

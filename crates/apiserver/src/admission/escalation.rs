@@ -85,7 +85,7 @@ async fn check_role(review: &Review<'_>, role: &Value, old: Option<&Value>) -> R
         // It can gather anything.
         let why = "must have cluster-admin privileges to use the aggregationRule";
         let held = review.server.authorizer.rules(review.user, review.namespace).await;
-        if !missing(&held.rules, &Rule::full_authority()).is_empty() {
+        if !missing(&held.rules, &Rule::full_authority()).is_ok_and(|missing| missing.is_empty()) {
             return Err(review.forbidden(Some(role), why).for_lack_of_rights());
         }
     }
@@ -127,7 +127,9 @@ async fn may(review: &Review<'_>, verb: &str, plural: &str, name: &str) -> bool 
 async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result<(), Status> {
     let user = review.user;
     let held = review.server.authorizer.rules(user, review.namespace).await;
-    let missing = missing(&held.rules, wanted);
+    let name = metadata::of(object).text("name");
+    let missing = missing(&held.rules, wanted)
+        .map_err(|too_broad| Status::forbidden(review.served.named(), name, too_broad))?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -143,6 +145,5 @@ async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result
     if !held.errors.is_empty() {
         why.push_str(&format!("; resolution errors: [{}]", held.errors.join(", ")));
     }
-    let name = metadata::of(object).text("name");
     Err(Status::forbidden(review.served.named(), name, why).for_lack_of_rights())
 }

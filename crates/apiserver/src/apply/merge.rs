@@ -1,6 +1,6 @@
 //! An object with another laid over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -85,7 +85,7 @@ impl<'v> Indexed<'v> {
 fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -> Vec<Value> {
     let (left, right) = (Indexed::new(place, list, under), Indexed::new(place, list, over));
     let mut shared = right.order.iter().filter(|element| left.has(element)).peekable();
-    let mut done: Vec<&String> = Vec::new();
+    let mut done: BTreeSet<&String> = BTreeSet::new();
     let mut result = Vec::with_capacity(under.len().max(over.len()));
     let item = place.item(list);
     let (mut l, mut r) = (0, 0);
@@ -93,7 +93,7 @@ fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -
         if let (Some(a), Some(b)) = (left.order.get(l), right.order.get(r)) {
             if a == b {
                 result.extend(merged(item, left.get(a), right.get(a)));
-                done.push(a);
+                done.insert(a);
                 (l, r) = (l + 1, r + 1);
                 shared.next();
                 continue;
@@ -110,13 +110,13 @@ fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -
                 l += 1;
                 continue;
             }
-            if done.contains(&a) {
+            if done.contains(a) {
                 l += 1;
             }
         }
         if let Some(b) = right.order.get(r) {
             result.extend(merged(item, left.get(b), right.get(b)));
-            done.push(b);
+            done.insert(b);
             r += 1;
             if shared.peek() == Some(&b) {
                 shared.next();

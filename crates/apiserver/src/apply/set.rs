@@ -198,8 +198,15 @@ enum Depth {
 }
 
 fn subtract(from: &mut Map<String, Value>, other: &Map<String, Value>, depth: Depth) {
-    for (element, theirs) in other.iter().filter(|(element, _)| *element != SELF) {
-        let (Some(Value::Object(ours)), Value::Object(theirs)) = (from.get_mut(element), theirs) else {
+    // An object may have thousands of managers with a field each, and a change may touch thousands of fields.
+    let elements: Vec<String> = match from.len() < other.len() {
+        true => from.keys().filter(|element| other.contains_key(*element)).cloned().collect(),
+        false => other.keys().filter(|element| from.contains_key(*element)).cloned().collect(),
+    };
+    for element in elements.iter().filter(|element| *element != SELF) {
+        let (Some(Value::Object(ours)), Some(Value::Object(theirs))) =
+            (from.get_mut(element), other.get(element))
+        else {
             continue;
         };
         let goes = theirs.is_empty() || theirs.contains_key(SELF);

@@ -32,7 +32,9 @@ impl<V: View> Followed<V> {
 
     /// Runs `look` on the view as of now.
     pub(super) async fn with<T>(&self, look: impl FnOnce(&V) -> T) -> Result<T, Error> {
-        if !self.catch_up() {
+        // What is loaded may be older than what another request has put here meanwhile: it catches up, too, so that
+        // nothing that was taken away comes back.
+        while !self.catch_up() {
             let loaded = Fed::load(&*self.store).await?;
             *self.fed.write() = Some(loaded);
         }

@@ -1,5 +1,7 @@
 //! Which part of an old object a part of the new one takes the place of.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::props::Props;
@@ -9,16 +11,33 @@ pub(super) fn field<'v>(name: &str, old: Option<&'v Value>) -> Option<&'v Value>
     old?.as_object()?.get(name)
 }
 
-/// The old value of an item: the one with its keys. Items of other lists have none.
-pub(super) fn item<'v>(list: &Props, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
-    if list.list_type.as_deref() != Some("map") {
-        return None;
+/// The old items of a list by their keys, so that each new one is found without looking at all. Items of lists that
+/// are no maps have no old value.
+pub(super) struct Items<'s, 'v> {
+    keys: &'s [String],
+    by_key: BTreeMap<String, &'v Value>,
+}
+
+impl<'s, 'v> Items<'s, 'v> {
+    pub(super) fn of(list: &'s Props, old: Option<&'v Value>) -> Self {
+        let mut items = Self { keys: &list.list_map_keys, by_key: BTreeMap::new() };
+        let old = old.filter(|_| list.list_type.as_deref() == Some("map")).and_then(Value::as_array);
+        for item in old.into_iter().flatten() {
+            items.by_key.entry(items.key(item)).or_insert(item);
+        }
+        items
     }
-    let keys = |value: &Value| -> Vec<Option<Value>> {
-        list.list_map_keys.iter().map(|key| value.get(key).cloned()).collect()
-    };
-    let wanted = keys(item);
-    old?.as_array()?.iter().find(|candidate| keys(candidate) == wanted)
+
+    /// The old item with the keys of a new one.
+    pub(super) fn find(&self, item: &Value) -> Option<&'v Value> {
+        if self.by_key.is_empty() { None } else { self.by_key.get(&self.key(item)).copied() }
+    }
+
+    /// The values of the keys as text. No JSON has a NUL, and none is empty as an absent one is.
+    fn key(&self, item: &Value) -> String {
+        let values = self.keys.iter().map(|key| item.get(key).map(Value::to_string).unwrap_or_default());
+        values.collect::<Vec<_>>().join("\0")
+    }
 }
 
 /// Whether a value is the old one, as far as the schema can tell: lists that are maps may be in another order,
@@ -36,8 +55,8 @@ pub(super) fn is_same(schema: &Props, new: &Value, old: &Value) -> bool {
             let Some(below) = schema.item().filter(|_| schema.list_type.as_deref() == Some("map")) else {
                 return new == old;
             };
-            let is_kept =
-                |value: &Value| item(schema, value, Some(old)).is_some_and(|old| is_same(below, value, old));
+            let old = Items::of(schema, Some(old));
+            let is_kept = |value: &Value| old.find(value).is_some_and(|old| is_same(below, value, old));
             items.len() == before.len() && items.iter().all(is_kept)
         }
         _ => new == old,

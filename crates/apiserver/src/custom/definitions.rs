@@ -178,6 +178,16 @@ fn identity(outline: &Value) -> (&str, i64, &Value) {
     (meta.text("uid"), meta.count("generation"), outline.at("status").at("acceptedNames"))
 }
 
+/// The kind of a definition none of whose versions is served. Its objects are there all the same.
+pub(super) fn unserved_kind(definition: &Value) -> Option<Arc<Served>> {
+    let mut definition = definition.clone();
+    for version in definition.object_mut("spec").list_mut("versions") {
+        let is_stored = version.flag("storage");
+        version.set("served", is_stored);
+    }
+    made_kinds(&definition, &CancellationToken::new()).into_iter().next()
+}
+
 fn made_kinds(definition: &Value, closing: &CancellationToken) -> Vec<Arc<Served>> {
     let named = |kind: &crate::kind::Kind| !kind.kind.is_empty() && !kind.plural.is_empty();
     let kinds = kinds::of(definition, closing).into_iter().filter(named);

@@ -67,9 +67,9 @@ async fn finish_one(
         return release(server, served, record, definition, "NeverEstablished", message, now).await;
     }
     let kinds = server.registry.snapshot();
-    let kind = kinds.all().find(|served| served.kind.stored_as == stored_as);
-    let left = match kind {
-        Some(kind) => delete_objects(server, kind).await?,
+    let kind = kinds.all().find(|served| served.kind.stored_as == stored_as).cloned();
+    let left = match kind.or_else(|| super::definitions::unserved_kind(definition)) {
+        Some(kind) => delete_objects(server, &kind).await?,
         None => false,
     };
     if left {

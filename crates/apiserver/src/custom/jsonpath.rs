@@ -40,7 +40,7 @@ enum Operand {
 impl JsonPath {
     /// Reads a path; `None` where it makes no sense.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut parser = Parser { rest: text };
+        let mut parser = Parser { rest: text, depth: 0 };
         let steps = parser.steps()?;
         parser.rest.is_empty().then_some(Self(steps))
     }
@@ -56,8 +56,14 @@ impl JsonPath {
     }
 }
 
+/// Filters nest this deep at most. Each takes a few calls, and definitions are read again at every start: one that
+/// exhausts the stack would end the server for good.
+const DEEPEST: usize = 16;
+
 struct Parser<'t> {
     rest: &'t str,
+    /// How many filters are open.
+    depth: usize,
 }
 
 impl Parser<'_> {
@@ -119,7 +125,9 @@ impl Parser<'_> {
     fn bracket(&mut self) -> Option<Step> {
         self.skip_spaces();
         if self.eat("?(") {
-            let step = self.filter()?;
+            self.depth += 1;
+            let step = if self.depth > DEEPEST { None } else { self.filter() }?;
+            self.depth -= 1;
             self.skip_spaces();
             return (self.eat(")") && self.eat("]")).then_some(step);
         }
@@ -324,6 +332,11 @@ mod tests {
     fn what_is_no_path_is_refused() {
         for text in [".a[", ".a[?(b)]", ".a]"] {
             assert_eq!(JsonPath::parse(text), None, "{text}");
+        }
+        let nested = |times: usize| format!(".a{}{}", "[?(@.b".repeat(times), ")]".repeat(times));
+        assert!(JsonPath::parse(&nested(16)).is_some());
+        for times in [17, 100_000] {
+            assert_eq!(JsonPath::parse(&nested(times)), None, "{times}");
         }
     }
 }

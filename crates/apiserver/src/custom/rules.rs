@@ -158,8 +158,9 @@ impl Checking {
         match value {
             Value::Array(items) => {
                 let Some(below) = &rules.items else { return Ok(()) };
+                let before = correlate::Items::of(&rules.list, old);
                 for (index, item) in items.iter().enumerate() {
-                    let old = correlate::item(&rules.list, item, old);
+                    let old = before.find(item);
                     self.value(below, &format!("{at}[{index}]"), item, old, ratchet.below(item, old))?;
                 }
             }
@@ -216,7 +217,9 @@ impl Checking {
     }
 
     fn push(&mut self, reason: Reason, at: &str, ty: &str, detail: String) {
-        self.errors.0.push(error(reason, at, ty, detail));
+        if !self.errors.is_full() {
+            self.errors.0.push(error(reason, at, ty, detail));
+        }
     }
 
     fn rule(
@@ -304,6 +307,7 @@ impl Checking {
         let error = error(reason, &at, &rules.ty, detail);
         match !compiled.uses_old && ratchet.is_unchanged() {
             true => self.warnings.push(format!("{}: {}", error.field, error.body())),
+            false if self.errors.is_full() => {}
             false => self.errors.0.push(error),
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! How custom resources behave.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -173,10 +174,8 @@ impl Strategy for CustomStrategy {
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
-        let before: Vec<&str> = old.into_iter().flat_map(metadata::finalizers).collect();
-        let mut added: Vec<&str> = metadata::finalizers(new).filter(|name| !before.contains(name)).collect();
-        added.sort_unstable();
-        added.dedup();
+        let before: BTreeSet<&str> = old.into_iter().flat_map(metadata::finalizers).collect();
+        let added: BTreeSet<&str> = metadata::finalizers(new).filter(|name| !before.contains(name)).collect();
         let mut warnings: Vec<String> = added.into_iter().flat_map(finalizer_warnings).collect();
         if let (Some(rules), Some(old)) = (&self.rules, old) {
             // What was wrong already and stays so.

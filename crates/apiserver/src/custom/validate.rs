@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::props::{Items, OrBool, Props};
 use super::{correlate, formats};
-use crate::field::{Errors, FieldError, Reason};
+use crate::field::{Errors, FieldError, MOST_ERRORS, Reason};
 use crate::pattern;
 
 /// What is wrong with a new value. `at` is where it stands: empty for a whole object.
@@ -30,7 +30,7 @@ struct Found {
 
 impl From<Found> for Errors {
     fn from(found: Found) -> Self {
-        Self(found.errors)
+        found.errors.into()
     }
 }
 
@@ -44,7 +44,8 @@ impl Found {
     }
 
     fn merge(&mut self, other: Self) {
-        self.errors.extend(other.errors);
+        let room = MOST_ERRORS.saturating_sub(self.errors.len());
+        self.errors.extend(other.errors.into_iter().take(room));
         self.passed += other.passed;
     }
 }
@@ -289,8 +290,9 @@ impl Validation<'_> {
         let mut found = Found::default();
         match &schema.items {
             Some(Items::One(item)) => {
+                let before = correlate::Items::of(schema, old);
                 for (index, value) in items.iter().enumerate() {
-                    let old = correlate::item(schema, value, old);
+                    let old = before.find(value);
                     found.merge(self.value(&format!("{path}[{index}]"), value, old, item));
                 }
             }

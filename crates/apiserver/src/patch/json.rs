@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::json;
 use crate::schema::FieldValidation;
 use crate::schema::go;
 use crate::schema::untyped::{self, Untyped};
@@ -14,9 +15,33 @@ const MAX_OPERATIONS: usize = 10_000;
 /// What all copies of one patch may add: as much as one request body may hold.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
+/// As many unknown and duplicate fields of a patch are told of.
+const MAX_PROBLEMS: usize = 100;
+
 /// How deep a patched document may be nested: as deep as the decoder reads. Copies could double the depth
 /// with every operation, and every walk of a document takes stack by its depth.
 const MAX_DEPTH: usize = 127;
+
+/// How many values all operations of a patch may walk or shift: 10,000 moves of a large part of an object would
+/// take minutes. At some 10 ns each this is a tenth of a second.
+const MAX_TOUCHED: usize = 10_000_000;
+
+/// What a patch has cost so far.
+#[derive(Default)]
+struct Work {
+    copied: usize,
+    touched: usize,
+}
+
+impl Work {
+    fn touch(&mut self, values: usize) -> Result<(), String> {
+        self.touched = self.touched.saturating_add(values);
+        match self.touched <= MAX_TOUCHED {
+            true => Ok(()),
+            false => Err(format!("the patch takes too much work: it moves more than {MAX_TOUCHED} values")),
+        }
+    }
+}
 
 /// A parsed patch.
 pub struct Operations {
@@ -64,9 +89,9 @@ impl Operations {
 
     /// Applies all operations or none.
     pub fn apply(&self, mut document: Value) -> Result<Value, PatchError> {
-        let mut copied = 0;
+        let mut work = Work::default();
         for operation in &self.operations {
-            operation.apply(&mut document, &mut copied).map_err(PatchError::Unprocessable)?;
+            operation.apply(&mut document, &mut work).map_err(PatchError::Unprocessable)?;
         }
         Ok(document)
     }
@@ -96,19 +121,20 @@ impl Operation {
                 "path" => operation.path = text(&name, value)?,
                 "from" => operation.from = text(&name, value)?,
                 "value" => operation.value = value,
+                _ if problems.len() >= MAX_PROBLEMS => {}
                 _ => problems.push(format!("unknown field {:?}", format!("[{index}].{name}"))),
             }
         }
         Ok(operation)
     }
 
-    fn apply(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
+    fn apply(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         match self.op.as_deref().unwrap_or("unknown") {
-            "add" => self.add(document),
-            "remove" => self.remove(document),
+            "add" => self.add(document, work),
+            "remove" => self.remove(document, work),
             "replace" => self.replace(document),
-            "move" => self.relocate(document),
-            "copy" => self.copy(document, copied),
+            "move" => self.relocate(document, work),
+            "copy" => self.copy(document, work),
             "test" => self.test(document),
             other => Err(format!("Unexpected kind: {other}")),
         }
@@ -122,20 +148,22 @@ impl Operation {
         self.from.as_deref().ok_or_else(|| "operation, missing from field: missing value".to_owned())
     }
 
-    fn add(&self, document: &mut Value) -> Result<(), String> {
+    fn add(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let path = self.path()?;
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("add operation does not apply: doc is missing path: {path:?}: missing value")
         })?;
         check_depth(path, &self.value)?;
+        work.touch(place.neighbours())?;
         place.add(self.value.clone()).map_err(|why| format!("error in add for path: '{path}': {why}"))
     }
 
-    fn remove(&self, document: &mut Value) -> Result<(), String> {
+    fn remove(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let path = self.path()?;
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
         })?;
+        work.touch(place.neighbours())?;
         place.remove().map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
     }
 
@@ -157,35 +185,39 @@ impl Operation {
     }
 
     /// Move, which is a keyword.
-    fn relocate(&self, document: &mut Value) -> Result<(), String> {
+    fn relocate(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let (from, path) = (self.from()?, self.path()?);
         let mut source = Place::find(document, from).ok_or_else(|| {
             format!("move operation does not apply: doc is missing from path: {from}: missing value")
         })?;
+        work.touch(source.neighbours())?;
         let value = source.remove().map_err(|why| format!("error in move for path: '{from}': {why}"))?;
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("move operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
+        work.touch(place.neighbours().saturating_add(json::size(&value)))?;
         check_depth(path, &value)?;
         place.add(value).map_err(|why| format!("error in move for path: '{path}': {why}"))
     }
 
-    fn copy(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
+    fn copy(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let (from, path) = (self.from()?, self.path()?);
         let mut source = Place::find(document, from).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing from path: {from}: missing value")
         })?;
         let value = source.get().map_err(|why| format!("error in copy for from: '{from}': {why}"))?;
         let value = value.cloned().unwrap_or_default();
-        *copied += value.to_string().len();
-        if *copied > MAX_COPIED_BYTES {
+        work.copied += value.to_string().len();
+        if work.copied > MAX_COPIED_BYTES {
             return Err(format!(
-                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
+                "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED_BYTES}",
+                work.copied
             ));
         }
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
+        work.touch(place.neighbours())?;
         check_depth(path, &value)?;
         place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))
     }
@@ -205,17 +237,9 @@ impl Operation {
 }
 
 fn check_depth(path: &str, value: &Value) -> Result<(), String> {
-    match path.matches('/').count() + depth(value) {
+    match path.matches('/').count() + json::depth(value) {
         ..=MAX_DEPTH => Ok(()),
         deep => Err(format!("the patched document would be nested {deep} deep, the limit is {MAX_DEPTH}")),
-    }
-}
-
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
-        _ => 0,
     }
 }
 
@@ -255,6 +279,15 @@ impl<'d> Place<'d> {
                 }
                 _ => return None,
             };
+        }
+    }
+
+    /// How many items make room for this one, or close up after it.
+    fn neighbours(&self) -> usize {
+        match self {
+            Self::Field(..) => 0,
+            Self::Item(_, token) if token == "-" => 0,
+            Self::Item(items, _) => items.len(),
         }
     }
 

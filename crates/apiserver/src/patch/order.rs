@@ -1,6 +1,9 @@
 //! The order of a merged list: items of the patch in the patch's order, the others in the order they
 //! had, and an item that was before another on the server stays before it where both orders allow.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use serde_json::Value;
 
 use super::PatchError;
@@ -36,26 +39,56 @@ pub(super) fn keys(items: &[Value], key: &str) -> Vec<Value> {
     items.iter().filter_map(|item| item.get(key).cloned()).collect()
 }
 
-/// Puts merged items in order, given the order of the patch and the one on the server.
-pub(super) fn settle(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> Vec<Value> {
-    let (mut of_patch, mut of_server): (Vec<_>, Vec<_>) =
-        merged.into_iter().partition(|keyed| patch.contains(&keyed.id));
-    of_patch.sort_by_key(|keyed| place(patch, &keyed.id));
-    of_server.sort_by_key(|keyed| place(server, &keyed.id));
-    interleave(of_server, of_patch, server)
+/// Where the items of a list are, by what identifies them; of several the first one counts. Lists may be as long
+/// as a body has room for, so nothing is looked for one by one.
+pub(super) struct Places(BTreeMap<String, usize>);
+
+impl Places {
+    pub(super) fn of<'v>(ids: impl Iterator<Item = &'v Value>) -> Self {
+        let mut places = BTreeMap::new();
+        for (at, id) in ids.enumerate() {
+            places.entry(id.to_string()).or_insert(at);
+        }
+        Self(places)
+    }
+
+    pub(super) fn find(&self, id: &Value) -> Option<usize> {
+        self.0.get(&id.to_string()).copied()
+    }
+
+    pub(super) fn has(&self, id: &Value) -> bool {
+        self.find(id).is_some()
+    }
+
+    /// Notes an item; whether there was none like it.
+    pub(super) fn add(&mut self, id: &Value, at: usize) -> bool {
+        match self.0.entry(id.to_string()) {
+            Entry::Vacant(place) => {
+                place.insert(at);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
 }
 
-fn place(order: &[Value], id: &Value) -> Option<usize> {
-    order.iter().position(|other| other == id)
+/// Puts merged items in order, given the order of the patch and the one on the server.
+pub(super) fn settle(merged: Vec<Keyed>, patch: &[Value], server: &[Value]) -> Vec<Value> {
+    let (patch, server) = (Places::of(patch.iter()), Places::of(server.iter()));
+    let (mut of_patch, mut of_server): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|keyed| patch.has(&keyed.id));
+    of_patch.sort_by_cached_key(|keyed| patch.find(&keyed.id));
+    of_server.sort_by_cached_key(|keyed| server.find(&keyed.id));
+    interleave(of_server, of_patch, &server)
 }
 
 /// Patch items come as early as they can, but not before server items that the server had first.
-fn interleave(of_server: Vec<Keyed>, of_patch: Vec<Keyed>, server: &[Value]) -> Vec<Value> {
+fn interleave(of_server: Vec<Keyed>, of_patch: Vec<Keyed>, server: &Places) -> Vec<Value> {
     let mut settled = Vec::with_capacity(of_server.len() + of_patch.len());
     let mut of_server = of_server.into_iter().peekable();
     for patched in of_patch {
-        let limit = place(server, &patched.id);
-        let is_before = |other: &Keyed| place(server, &other.id).zip(limit).is_some_and(|(a, b)| a < b);
+        let limit = server.find(&patched.id);
+        let is_before = |other: &Keyed| server.find(&other.id).zip(limit).is_some_and(|(a, b)| a < b);
         while let Some(first) = of_server.next_if(is_before) {
             settled.push(first.item);
         }

@@ -6,13 +6,16 @@
 //! - `$deleteFromPrimitiveList/FIELD`: items that leave a list of scalars;
 //! - `$setElementOrder/FIELD`: the order of a merged list.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
+use crate::json::Json;
 use crate::schema::{PatchRule, Schema, Shape, Table, TypeId};
 
 use super::PatchError;
 use super::go_print::{GoPrint, type_name};
-use super::order::{self, Keyed};
+use super::order::{self, Keyed, Places};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -109,7 +112,8 @@ impl<'t> Level<'t> {
         if element_kind(&[current, &gone])? == Element::Object {
             return Err(internal(format!("cannot merge lists without merge key for {field}")));
         }
-        current.retain(|item| !gone.contains(item));
+        let gone = Places::of(gone.iter());
+        current.retain(|item| !gone.has(item));
         Ok(())
     }
 
@@ -132,15 +136,20 @@ impl<'t> Level<'t> {
 
     /// Merges items with the same key, appends the others.
     fn merge_items(self, mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<Vec<Value>> {
+        let mut places = Places::of(original.iter().map(|item| item.at(key)));
         for item in patch {
             let Value::Object(item) = item else { continue };
             let id = item.get(key).ok_or_else(|| no_merge_key(&item, key))?;
-            match find(&original, key, id) {
+            // An item without the key is nobody's.
+            match places.find(id).filter(|_| !id.is_null()) {
                 Some(index) => {
                     let Value::Object(current) = original[index].take() else { continue };
                     original[index] = Value::Object(self.merge(current, item)?);
                 }
-                None => original.push(Value::Object(item)),
+                None => {
+                    places.add(id, original.len());
+                    original.push(Value::Object(item));
+                }
             }
         }
         Ok(original)
@@ -266,7 +275,8 @@ fn without_directives(items: &[Value]) -> Vec<Value> {
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(bad_request(BAD_RETAIN_KEYS)) };
-    let stays = |key: &str| retained.iter().any(|name| name.as_str() == Some(key));
+    let retained: BTreeSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let stays = |key: &str| retained.contains(key);
     let is_directive = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !stays(key)) {
         return Err(bad_request(BAD_RETAIN_KEYS));
@@ -276,12 +286,9 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<()> {
 }
 
 fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
-    let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-    for item in original.iter().chain(&patch) {
-        if !merged.contains(item) {
-            merged.push(item.clone());
-        }
-    }
+    let mut seen = Places::of(std::iter::empty());
+    let both = original.iter().chain(&patch).enumerate();
+    let merged = both.filter(|(at, item)| seen.add(item, *at)).map(|(_, item)| item.clone()).collect();
     order::settle(Keyed::scalars(merged), &patch, &original)
 }
 
@@ -289,6 +296,7 @@ fn merge_scalars(original: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
 fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
+    let mut deleted = Places::of(std::iter::empty());
     for item in patch {
         let Some((object, directive)) = item.as_object().and_then(|o| Some((o, o.get(DIRECTIVE)?))) else {
             plain.push(item);
@@ -297,7 +305,7 @@ fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Resu
         match directive.as_str() {
             Some("delete") => {
                 let id = object.get(key).ok_or_else(|| no_merge_key(object, key))?;
-                original.retain(|item| item.get(key) != Some(id));
+                deleted.add(id, 0);
             }
             Some("replace") => replace = true,
             Some("merge") => {
@@ -306,11 +314,8 @@ fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Resu
             _ => return Err(unknown_directive(directive, object)),
         }
     }
+    original.retain(|item| item.get(key).is_none_or(|id| !deleted.has(id)));
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
-}
-
-fn find(items: &[Value], key: &str, id: &Value) -> Option<usize> {
-    items.iter().position(|item| item.get(key) == Some(id))
 }
 
 /// The items of a patch must stand in the order that the patch sets, and be part of it.

@@ -93,7 +93,7 @@ fn refusal(error: PatchError) -> Status {
             tracing::debug!(why, "a patch does not apply");
             Status::unprocessable("the server rejected our request due to an error in our request")
         }
-        PatchError::Invalid(error) => Status::invalid(Named::default(), "", &Errors(vec![error])),
+        PatchError::Invalid(error) => Status::invalid(Named::default(), "", &Errors::from(vec![error])),
         PatchError::Internal(message) => Status::unknown(message),
     }
 }

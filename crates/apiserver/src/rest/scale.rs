@@ -83,10 +83,15 @@ async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> 
     let mut scale = rest_apply::configuration(call)?;
     crate::apply::check(&target()?, &scale).map_err(rest_apply::refusal)?;
     metadata::settle_namespace(&mut scale, call.namespace)?;
+    // Labels, owners and finalizers are the object's own: a scale says which object it means, and no more.
+    let mut identity = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion"] {
+        identity.restore(field, scale.at("metadata"));
+    }
     let mut configuration = json!({
         "apiVersion": call.served.kind.api_version(),
         "kind": call.served.kind.kind,
-        "metadata": scale.at("metadata"),
+        "metadata": identity,
     });
     if scale.at("spec").has("replicas") {
         set_replicas(call, &mut configuration, scale.at("spec").at("replicas").clone());

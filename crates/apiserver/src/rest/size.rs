@@ -1,18 +1,27 @@
-//! How large an object may become, however small the requests are that make it grow.
+//! How large and how deep an object may become, however small the requests are that make it grow.
 
 use serde_json::Value;
 use setpoint_store::{Inset, Payload};
 
 use super::{Call, apply};
 use crate::apply::ManagedFields;
+use crate::json;
 use crate::status::Status;
 
 /// What is stored of one object: 1.5 MiB at most, which is what v1.34 may write to etcd at once.
 const OBJECT_BYTES: usize = 3 << 19;
+/// How deep a stored object is nested at most. JSON is read up to 127 levels, here and by many clients; an object
+/// that is deeper could be neither shown nor deleted, and a list or a watch event puts three levels around it.
+const OBJECT_DEPTH: usize = 120;
 
 /// An object on its way into the store. Where it is too large only by its managed fields, these are forgotten, unless
 /// this is an apply.
 pub(super) fn encode(call: &Call<'_>, object: &Value, fields: &ManagedFields) -> Result<Payload, Status> {
+    let depth = json::depth(object);
+    if depth > OBJECT_DEPTH {
+        let why = format!("the object is nested {depth} levels deep, expected at most {OBJECT_DEPTH}");
+        return Err(Status::bad_request(why));
+    }
     let payload = call.served.encode(object, fields);
     if payload.bytes.len() + fields.length() <= OBJECT_BYTES {
         return Ok(payload);

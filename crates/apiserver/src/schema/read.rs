@@ -10,7 +10,11 @@ use super::go::{Position, TypeName};
 use super::{Scalar, Schema, Shape, Struct, Table, TypeId, scalar, zero};
 
 /// v1.34 reports no more strict problems than this of one document.
-const MAX_PROBLEMS: usize = 100;
+pub(super) const MAX_PROBLEMS: usize = 100;
+
+/// As many objects one document may have. Two or three bytes of a body make one, and each takes up to a kilobyte with
+/// the fields that are always there: 100 MB. An object of the largest size that is stored has far fewer.
+const MAX_OBJECTS: usize = 100_000;
 
 /// What a reading found, beside the value.
 pub(super) struct Findings<'t> {
@@ -20,6 +24,7 @@ pub(super) struct Findings<'t> {
     pub(super) problems: Vec<String>,
     /// The first value of a wrong type.
     pub(super) failure: Option<String>,
+    objects: usize,
 }
 
 /// The reading stopped at something worse than what it found before.
@@ -30,7 +35,8 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     strict: bool,
     document: D,
 ) -> (Result<Value, D::Error>, Findings<'_>) {
-    let mut findings = Findings { table: schema.table(), strict, problems: Vec::new(), failure: None };
+    let mut findings =
+        Findings { table: schema.table(), strict, problems: Vec::new(), failure: None, objects: 0 };
     let value =
         Reader { findings: &mut findings, ty: schema.root(), at: &Position::ROOT }.deserialize(document);
     (value, findings)
@@ -149,6 +155,10 @@ impl<'t> Reader<'_, 't> {
     }
 
     fn object<'de, A: MapAccess<'de>>(self, fields: &'t Struct, mut document: A) -> Result<Value, A::Error> {
+        self.findings.objects += 1;
+        if self.findings.objects > MAX_OBJECTS {
+            return self.stop(format!("the document has more than {MAX_OBJECTS} objects"));
+        }
         let mut found = Fields::new(fields);
         while let Some(key) = document.next_key_seed(KeyReader(fields))? {
             let index = match key {

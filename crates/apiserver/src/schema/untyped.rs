@@ -6,6 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::go::Position;
+use super::read::MAX_PROBLEMS;
 use super::syntax;
 
 /// A parsed document and what a strict reader says of it: `duplicate field "spec.replicas"`.
@@ -93,7 +94,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         while let Some(key) = document.next_key::<String>()? {
             let at = self.at.key(&key);
             let value = document.next_value_seed(Reader { duplicates: self.duplicates, at: &at })?;
-            if object.contains_key(&key) {
+            if object.contains_key(&key) && self.duplicates.len() < MAX_PROBLEMS {
                 self.duplicates.push(format!("duplicate field {:?}", self.at.path_to(&key)));
             }
             object.insert(key, value);

@@ -120,11 +120,13 @@ pub(crate) fn namespace_of(record: &Record) -> &str {
 }
 
 fn split_term<'a>(part: &'a str, whole: &str) -> Result<FieldRequirement<'a>, String> {
-    let (field, equal, value) = part
-        .match_indices(['=', '!'])
-        .find_map(|(at, _)| split_at_operator(part, at))
+    let (field, equal, value) = split_at_first_operator(part)
         .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{part}'"))?;
     Ok(FieldRequirement { field, equal, value: unescape(value)? })
+}
+
+fn split_at_first_operator(part: &str) -> Option<(&str, bool, &str)> {
+    part.match_indices(['=', '!']).find_map(|(at, _)| split_at_operator(part, at))
 }
 
 fn split_at_operator(part: &str, at: usize) -> Option<(&str, bool, &str)> {

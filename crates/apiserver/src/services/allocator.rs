@@ -1,5 +1,6 @@
 //! Cluster IPs and node ports for services.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -205,19 +206,19 @@ impl ServiceAllocator {
         service: &mut Value,
     ) -> Result<(), Status> {
         let mut ports = service.at("spec").list("ports").to_vec();
-        let mut shared: Vec<(i64, i64)> = Vec::new();
+        let mut shared: BTreeMap<i64, i64> = BTreeMap::new();
+        let mut requested: BTreeMap<i64, i64> = BTreeMap::new();
+        for port in ports.iter().filter(|port| port.count("nodePort") != 0) {
+            requested.entry(port.count("port")).or_insert(port.count("nodePort"));
+        }
         for at in 0..ports.len() {
             let (port, wanted) = (ports[at].count("port"), ports[at].count("nodePort"));
             if wanted == 0 && !allocates_node_ports(service.at("spec")) {
                 continue;
             }
-            let known = shared.iter().find(|(number, _)| *number == port).map(|(_, node_port)| *node_port);
-            let node_port = match known {
+            let node_port = match shared.get(&port).copied() {
                 None => {
-                    let requested = ports.iter().filter(|other| other.count("port") == port);
-                    let requested =
-                        requested.map(|other| other.count("nodePort")).find(|number| *number != 0);
-                    let node_port = match requested {
+                    let node_port = match requested.get(&port).copied() {
                         Some(number) => {
                             let taking = self.take_port(pools, taken, number);
                             taking.map_err(|why| refuse_port(service, at, number, why))?;
@@ -225,7 +226,7 @@ impl ServiceAllocator {
                         }
                         None => self.take_any_port(pools, taken)?,
                     };
-                    shared.push((port, node_port));
+                    shared.insert(port, node_port);
                     node_port
                 }
                 Some(node_port) if wanted == 0 || wanted == node_port => node_port,
@@ -300,10 +301,10 @@ impl ServiceAllocator {
         new: &mut Value,
         old: &Value,
     ) -> Result<(), Status> {
-        let held: Vec<i64> = node_ports_of(old).collect();
+        let held: BTreeSet<i64> = node_ports_of(old).collect();
         if uses_node_ports(new.at("spec")) {
             self.take_changed_node_ports(pools, taken, new, &held)?;
-            let kept: Vec<i64> = node_ports_of(new).collect();
+            let kept: BTreeSet<i64> = node_ports_of(new).collect();
             taken
                 .freed_ports
                 .extend(held.iter().filter(|port| !kept.contains(port)).map(|port| *port as u128));
@@ -323,10 +324,10 @@ impl ServiceAllocator {
         pools: &mut Pools,
         taken: &mut Taken,
         new: &mut Value,
-        held: &[i64],
+        held: &BTreeSet<i64>,
     ) -> Result<(), Status> {
         let mut ports = new.at("spec").list("ports").to_vec();
-        let mut seen: Vec<(String, i64)> = Vec::new();
+        let mut seen: BTreeSet<(String, i64)> = BTreeSet::new();
         for (at, port) in ports.iter_mut().enumerate() {
             let wanted = port.count("nodePort");
             if wanted == 0 && !allocates_node_ports(new.at("spec")) {
@@ -343,10 +344,9 @@ impl ServiceAllocator {
                 wanted
             };
             let this = (port.text("protocol").to_string(), node_port);
-            if seen.contains(&this) {
+            if !seen.insert(this.clone()) {
                 return Err(Status::unknown(format!("duplicate nodePort: {{{} {}}}", this.0, this.1)));
             }
-            seen.push(this);
             port.set("nodePort", node_port);
         }
         new.object_mut("spec").set("ports", ports);
@@ -448,13 +448,15 @@ fn carry_over(new: &mut Value, old: &Value) {
 }
 
 fn carry_over_node_ports(spec: &mut Value, old: &Value) {
-    let node_ports = |spec: &Value| -> Vec<i64> {
+    let node_ports = |spec: &Value| -> BTreeSet<i64> {
         spec.list("ports").iter().map(|port| port.count("nodePort")).filter(|port| *port != 0).collect()
     };
     let (now, before) = (node_ports(spec), node_ports(old));
+    // Of several ports of one name the last one counts.
+    let by_name = old.list("ports").iter().map(|port| (port.text("name"), port.count("nodePort")));
+    let by_name: BTreeMap<&str, i64> = by_name.collect();
     for port in spec.list_mut("ports").iter_mut().filter(|port| port.count("nodePort") == 0) {
-        let same = old.list("ports").iter().rfind(|candidate| candidate.text("name") == port.text("name"));
-        let node_port = same.map_or(0, |same| same.count("nodePort"));
+        let node_port = by_name.get(port.text("name")).copied().unwrap_or(0);
         let is_used = now.contains(&node_port) && before.contains(&node_port);
         if node_port != 0 && !is_used {
             port.set("nodePort", node_port);

@@ -101,7 +101,8 @@ pub(super) fn is_well_formed(spec: &Value) -> bool {
         ips.iter().enumerate().all(|(at, ip)| parsed(ip).is_some() || at == 0 && ip == "None");
     let known = |family: &Value| family == Family::V4.name() || family == Family::V6.name();
     let families = spec.list("ipFamilies");
-    let distinct = families.iter().enumerate().all(|(at, family)| !families[..at].contains(family));
+    // There are two, so a longer list names one of them again.
+    let distinct = || matches!(families, [] | [_]) || matches!(families, [first, second] if first != second);
     let agree = ips
         .iter()
         .zip(families)
@@ -112,7 +113,7 @@ pub(super) fn is_well_formed(spec: &Value) -> bool {
         && ips.len() <= 2
         && well_formed_ips
         && families.iter().all(known)
-        && distinct
+        && distinct()
         && agree
         && known_policy
 }

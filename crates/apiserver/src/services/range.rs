@@ -79,7 +79,7 @@ pub(super) fn parse(cidr: &str) -> Result<(Family, Span), StartError> {
     let size = 1_u128 << host_bits;
     let network = number(base) & !(size - 1);
     // The first address is the network's own, and the last of IPv4 is for everybody in it.
-    let last = network + size - if family == Family::V4 { 2 } else { 1 };
+    let last = network + (size - if family == Family::V4 { 2 } else { 1 });
     let span = Span { first: network + 1, last, spared: spared(size, 16, 256, 16) };
     Ok((family, span))
 }

@@ -1,5 +1,7 @@
 //! Names and amounts of resources.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{NEGATIVE, complain};
@@ -216,7 +218,9 @@ impl Requirements<'_> {
 
     /// Claims are referred to once, as a whole or request by request.
     fn check_claims(&self, claims: &[Value], path: &Path<'_>, errors: &mut Errors) {
-        let mut seen: Vec<(&str, &str)> = Vec::new();
+        let known = self.claims.iter().map(|claim| claim.text("name")).filter(|name| !name.is_empty());
+        let known: BTreeSet<&str> = known.collect();
+        let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
         for (index, claim) in claims.iter().enumerate() {
             let path = path.index(index);
             let (name, request) = (claim.text("name"), claim.text("request"));
@@ -233,29 +237,30 @@ impl Requirements<'_> {
                 if seen.contains(&(name, request)) {
                     errors.duplicate(&path, format!("{name}/{request}"));
                 } else if request.is_empty() {
-                    for _ in seen.iter().filter(|(known, _)| *known == name) {
+                    for _ in seen.range((name, "")..).take_while(|(known, _)| *known == name) {
                         errors.duplicate(&path, name);
                     }
                 }
-                seen.push((name, request));
+                seen.insert((name, request));
             }
-            self.check_claim_exists(name, &path, errors);
+            check_claim_exists(name, &known, &path, errors);
         }
     }
+}
 
-    fn check_claim_exists(&self, name: &str, path: &Path<'_>, errors: &mut Errors) {
-        let mut known: Vec<&str> =
-            self.claims.iter().map(|claim| claim.text("name")).filter(|name| !name.is_empty()).collect();
-        if known.contains(&name) {
-            return;
-        }
-        known.sort_unstable();
-        let detail = match known.as_slice() {
-            [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
-            known => format!("must be one of the names in pod.spec.resourceClaims: {}", known.join(", ")),
-        };
-        errors.push(crate::field::Reason::NotFound, path, Some(name.into()), detail);
+fn check_claim_exists(name: &str, known: &BTreeSet<&str>, path: &Path<'_>, errors: &mut Errors) {
+    // The error shows all claims of the pod.
+    if known.contains(name) || errors.is_full() {
+        return;
     }
+    let detail = match known.is_empty() {
+        true => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
+        false => {
+            let known: Vec<&str> = known.iter().copied().collect();
+            format!("must be one of the names in pod.spec.resourceClaims: {}", known.join(", "))
+        }
+    };
+    errors.push(crate::field::Reason::NotFound, path, Some(name.into()), detail);
 }
 
 /// Whether an amount of huge pages is made of whole pages.

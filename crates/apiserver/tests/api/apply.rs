@@ -190,6 +190,25 @@ async fn a_scale_that_is_applied_owns_the_replicas() {
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
 }
 
+/// Who may scale may not therefore label, own or hold.
+#[tokio::test(start_paused = true)]
+async fn a_scale_that_is_applied_changes_no_metadata() {
+    let api = Api::start().await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {
+        "selector": {"matchLabels": {"app": "a"}},
+        "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    api.post("/apis/apps/v1/namespaces/default/deployments", deployment).await.created();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
+    let metadata = json!({"name": "a", "labels": {"l": "1"}, "annotations": {"n": "1"}, "finalizers": ["e.com/f"], "ownerReferences": [owner]});
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 7}});
+    apply(&api, &format!("{DEPLOYMENT}/scale"), "fieldManager=scaler&force=true", &scale).await.ok();
+    let deployment = api.get(DEPLOYMENT).await.ok();
+    assert_eq!(deployment["spec"]["replicas"], 7);
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        assert_eq!(deployment["metadata"][field], Value::Null, "{field}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_is_owned_apart_from_the_rest() {
     let api = Api::start().await;

@@ -283,3 +283,50 @@ async fn an_escaped_selector_selects_no_more_than_the_rights_allow() {
     let deleted = world.ask("ann", Method::DELETE, &path, json!({})).await;
     assert_eq!(deleted.code, 403, "a collection has no name");
 }
+
+/// A rule for one name is no rule for others, whatever a selector says.
+#[tokio::test(start_paused = true)]
+async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
+    let world = World::start().await;
+    let named =
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["*"]}]);
+    world.grant("ann", named).await;
+    world.0.config_map("a", json!({})).await;
+    world.0.config_map("b", json!({})).await;
+    for (selector, code) in [
+        ("metadata.name%3Da", 200),
+        ("metadata.name%3D%3Da", 200),
+        ("metadata.name%3Db", 403),
+        ("metadata.name!%3Da", 403),
+        ("metadata.namespace!%3Dx%5C,metadata.name%3Da", 403),
+        ("metadata.namespace%3Ddefault,metadata.name%3Da", 200),
+    ] {
+        assert_eq!(world.get("ann", &format!("{MAPS}?fieldSelector={selector}")).await, code, "{selector}");
+    }
+    let new = json!({"metadata": {"name": "c"}});
+    for query in ["", "?fieldSelector=metadata.name%3Da"] {
+        let answer = world.ask("ann", Method::POST, &format!("{MAPS}{query}"), new.clone()).await;
+        assert_eq!(answer.code, 403, "{query}: {}", answer.text);
+        let answer = world.ask("ann", Method::DELETE, &format!("{MAPS}{query}"), Value::Null).await;
+        assert_eq!(answer.code, 403, "{query}: {}", answer.text);
+    }
+}
+
+/// A rule is a product: a body of a few kilobytes may stand for billions of rights.
+#[tokio::test(start_paused = true)]
+async fn a_role_too_broad_to_compare_is_refused() {
+    let world = World::start().await;
+    let writes_roles =
+        json!({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]});
+    world.grant("ann", json!([writes_roles, rule(&["*"], &["*"])])).await;
+    let words = |prefix: &str| -> Vec<String> { (0..2_000).map(|at| format!("{prefix}{at}")).collect() };
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    let held = json!([{"apiGroups": [""], "resources": words("r"), "verbs": words("v"), "resourceNames": words("n")}]);
+    world.ask("ann", Method::POST, &roles, role("held", held)).await.created();
+    let broad = json!([{"apiGroups": ["apps"], "resources": words("r"), "verbs": words("v"), "resourceNames": words("n")}]);
+    let refused = world.ask("ann", Method::POST, &roles, role("broad", broad)).await;
+    let message = "roles.rbac.authorization.k8s.io \"broad\" is forbidden: the rules stand for 8000000000 combinations of \
+                   verbs, groups, resources and names, too many to compare with";
+    assert_eq!(refused.code, 403);
+    assert!(refused.refusal().2.starts_with(message), "{}", refused.text);
+}

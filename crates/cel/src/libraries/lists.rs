@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Outcome, failed};
 use crate::eval::EvalError;
-use crate::value::{Val, compare};
+use crate::value::{Members, Val, compare};
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {
@@ -30,13 +30,8 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         }
         ("flatten", [Val::List(list), Val::Int(depth)]) => Ok(Val::list(flattened(&list.items, *depth))),
         ("distinct", [Val::List(list)]) => {
-            let mut items: Vec<Val> = Vec::new();
-            for item in &list.items {
-                if !items.contains(item) {
-                    items.push(item.clone());
-                }
-            }
-            Ok(Val::list(items))
+            let mut members = Members::of(&[]);
+            Ok(Val::list(list.items.iter().filter(|item| members.add(item)).cloned().collect()))
         }
         ("reverse", [Val::List(list)]) => Ok(Val::list(list.items.iter().rev().cloned().collect())),
         ("sort", [Val::List(list)]) => Ok(sorted(list.items.iter().map(|item| (item, item)))),
@@ -48,14 +43,18 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
             _ => Err(failed(format!("lists.range: {count} is out of range"))),
         },
         ("sets.contains", [Val::List(list), Val::List(part)]) => {
-            Ok(Val::Bool(part.items.iter().all(|item| list.items.contains(item))))
+            let members = Members::of(&list.items);
+            Ok(Val::Bool(part.items.iter().all(|item| members.has(item))))
         }
-        ("sets.equivalent", [Val::List(a), Val::List(b)]) => Ok(Val::Bool(
-            a.items.iter().all(|item| b.items.contains(item))
-                && b.items.iter().all(|item| a.items.contains(item)),
-        )),
+        ("sets.equivalent", [Val::List(a), Val::List(b)]) => {
+            let (of_a, of_b) = (Members::of(&a.items), Members::of(&b.items));
+            let is_same =
+                a.items.iter().all(|item| of_b.has(item)) && b.items.iter().all(|item| of_a.has(item));
+            Ok(Val::Bool(is_same))
+        }
         ("sets.intersects", [Val::List(a), Val::List(b)]) => {
-            Ok(Val::Bool(a.items.iter().any(|item| b.items.contains(item))))
+            let members = Members::of(&b.items);
+            Ok(Val::Bool(a.items.iter().any(|item| members.has(item))))
         }
         ("cel.@mapInsert", [Val::Map(map), Val::Map(more)]) => {
             let mut all = map.clone();
@@ -125,8 +124,18 @@ fn flattened(items: &[Val], depth: i64) -> Vec<Val> {
     flat
 }
 
+/// Numbers come before values of other types, and what is no number after all that are.
+fn rank(value: &Val) -> (&str, bool) {
+    match value {
+        Val::Int(_) | Val::Uint(_) => ("", false),
+        Val::Double(number) => ("", number.is_nan()),
+        other => (other.type_name(), false),
+    }
+}
+
 fn sorted<'v>(pairs: impl Iterator<Item = (&'v Val, &'v Val)>) -> Val {
     let mut pairs: Vec<_> = pairs.collect();
-    pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
+    // Values that have no order get one: a sort panics where there is none.
+    pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or_else(|| rank(a).cmp(&rank(b))));
     Val::list(pairs.into_iter().map(|(_, item)| item.clone()).collect())
 }

@@ -1,10 +1,11 @@
 //! Arithmetic, comparison, membership, indexes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Outcome, failed};
 use crate::eval::{self, EvalError};
-use crate::value::{Identity, List, Val, compare};
+use crate::value::{self, Identity, List, Members, Val, compare};
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {
@@ -89,20 +90,27 @@ fn concatenated(a: &List, b: &List) -> List {
     match &a.identity {
         Identity::Position => items.extend(b.items.iter().cloned()),
         Identity::Whole => {
-            for item in &b.items {
-                if !items.contains(item) {
-                    items.push(item.clone());
-                }
-            }
+            let mut members = Members::of(&a.items);
+            items.extend(b.items.iter().filter(|item| members.add(item)).cloned());
         }
         Identity::Keys(keys) => {
-            let of = |item: &Val| -> Vec<Option<Val>> {
-                keys.iter().map(|key| eval::get(item, key).ok()).collect()
+            // Keys of lists are scalars, which can be written down.
+            let of = |item: &Val| -> Vec<Option<String>> {
+                keys.iter()
+                    .map(|key| eval::get(item, key).ok().and_then(|key| value::written(&key)))
+                    .collect()
             };
+            let mut places: BTreeMap<Vec<Option<String>>, usize> = BTreeMap::new();
+            for (at, item) in items.iter().enumerate() {
+                places.entry(of(item)).or_insert(at);
+            }
             for item in &b.items {
-                match items.iter().position(|old| of(old) == of(item)) {
-                    Some(at) => items[at] = item.clone(),
-                    None => items.push(item.clone()),
+                match places.get(&of(item)) {
+                    Some(at) => items[*at] = item.clone(),
+                    None => {
+                        places.insert(of(item), items.len());
+                        items.push(item.clone());
+                    }
                 }
             }
         }

@@ -37,13 +37,10 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         ("lowerAscii", [Val::String(text)]) => Ok(Val::text(text.to_ascii_lowercase())),
         ("upperAscii", [Val::String(text)]) => Ok(Val::text(text.to_ascii_uppercase())),
         ("replace", [Val::String(text), Val::String(old), Val::String(new)]) => {
-            Ok(Val::text(text.replace(&**old, new)))
+            replace(text, old, new, usize::MAX)
         }
         ("replace", [Val::String(text), Val::String(old), Val::String(new), Val::Int(most)]) => {
-            Ok(Val::text(match usize::try_from(*most) {
-                Ok(most) => text.replacen(&**old, new, most),
-                Err(_) => text.replace(&**old, new),
-            }))
+            replace(text, old, new, usize::try_from(*most).unwrap_or(usize::MAX))
         }
         ("split", [Val::String(text), Val::String(separator)]) => Ok(split(text, separator, -1)),
         ("split", [Val::String(text), Val::String(separator), Val::Int(most)]) => {
@@ -78,6 +75,19 @@ fn find_all(text: &str, pattern: &str, most: i64) -> Outcome {
     Ok(Val::list(pattern.find_iter(text).take(most).map(|found| Val::text(found.as_str())).collect()))
 }
 
+/// The longest text that a replacement may make. What it costs is known only once it is made, and a text of a
+/// megabyte whose every letter is replaced by another would take all memory.
+const LONGEST: usize = 16 << 20;
+
+fn replace(text: &str, old: &str, new: &str, most: usize) -> Outcome {
+    let times = text.matches(old).take(most).count();
+    let length = text.len().saturating_add(times.saturating_mul(new.len()));
+    match length <= LONGEST {
+        true => Ok(Val::text(text.replacen(old, new, most))),
+        false => Err(EvalError::TooExpensive),
+    }
+}
+
 fn char_at(text: &str, index: i64) -> Outcome {
     let letters = text.chars().count();
     match usize::try_from(index) {
@@ -88,28 +98,31 @@ fn char_at(text: &str, index: i64) -> Outcome {
 }
 
 fn index_of(text: &str, part: &str, from: i64) -> Outcome {
-    let letters: Vec<char> = text.chars().collect();
-    let wanted: Vec<char> = part.chars().collect();
-    let start = usize::try_from(from)
-        .ok()
-        .filter(|start| *start <= letters.len())
-        .ok_or_else(|| failed(format!("index out of range: {from}")))?;
-    let found = (start..=letters.len()).find(|at| letters[*at..].starts_with(&wanted));
-    Ok(Val::Int(found.map_or(-1, |at| at as i64)))
+    let start = byte_of(text, from).ok_or_else(|| failed(format!("index out of range: {from}")))?;
+    let found = text[start..].find(part).map(|at| letters_before(text, start + at));
+    Ok(Val::Int(found.unwrap_or(-1)))
 }
 
 fn last_index_of(text: &str, part: &str, to: Option<i64>) -> Outcome {
-    let letters: Vec<char> = text.chars().collect();
-    let wanted: Vec<char> = part.chars().collect();
-    let last = match to {
-        None => letters.len(),
-        Some(to) => usize::try_from(to)
-            .ok()
-            .filter(|last| *last <= letters.len())
-            .ok_or_else(|| failed(format!("index out of range: {to}")))?,
+    let end = match to {
+        None => text.len(),
+        Some(to) => byte_of(text, to).ok_or_else(|| failed(format!("index out of range: {to}")))?,
     };
-    let found = (0..=last).rev().find(|at| letters[*at..].starts_with(&wanted));
-    Ok(Val::Int(found.map_or(-1, |at| at as i64)))
+    // What begins at the end or before it may go on beyond.
+    let end = (end + part.len()).min(text.len());
+    let end = (0..=end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let found = text[..end].rfind(part).map(|at| letters_before(text, at));
+    Ok(Val::Int(found.unwrap_or(-1)))
+}
+
+/// Where the letter of an index begins; the end of the text is the index after the last.
+fn byte_of(text: &str, index: i64) -> Option<usize> {
+    let ends = std::iter::once(text.len());
+    text.char_indices().map(|(at, _)| at).chain(ends).nth(usize::try_from(index).ok()?)
+}
+
+fn letters_before(text: &str, at: usize) -> i64 {
+    text[..at].chars().count() as i64
 }
 
 fn split(text: &str, separator: &str, most: i64) -> Val {

@@ -25,7 +25,8 @@ async fn trickle(connections: Vec<Tls>, text: &'static [u8], seconds: usize) -> 
             if connection.write_all(byte).await.is_err() || connection.flush().await.is_err() {
                 return true;
             }
-            let answer = connection.read(&mut [0; 1024]);
+            let mut answer = [0; 1024];
+            let answer = connection.read(&mut answer);
             match tokio::time::timeout(Duration::from_secs(1), answer).await {
                 Ok(Ok(0) | Err(_)) => return true,
                 Ok(Ok(_)) | Err(_) => {}
@@ -98,7 +99,8 @@ async fn random_bytes(server: &'static Server) {
     let plain = stream::iter(0..200).for_each_concurrent(AT_ONCE, |seed| async move {
         let Ok(mut connection) = TcpStream::connect(server.address()).await else { return };
         _ = connection.write_all(&noise(seed, 4096)).await;
-        let answer = connection.read(&mut [0; 16]);
+        let mut answer = [0; 16];
+        let answer = connection.read(&mut answer);
         _ = tokio::time::timeout(Duration::from_secs(2), answer).await;
     });
     let encrypted = stream::iter(0..200).for_each_concurrent(AT_ONCE, |seed| async move {

@@ -27,7 +27,8 @@ async fn cut(server: &'static Server, at: usize) {
     _ = connection.flush().await;
     if at % 2 == 0 {
         _ = connection.shutdown().await;
-        let ending = connection.read(&mut [0; 256]);
+        let mut answer = [0; 256];
+        let ending = connection.read(&mut answer);
         _ = tokio::time::timeout(Duration::from_millis(20), ending).await;
     }
 }

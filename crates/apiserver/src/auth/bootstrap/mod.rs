@@ -127,7 +127,8 @@ fn rules(role: &Value) -> Vec<Rule> {
 }
 
 fn add_rules(role: &mut Value, wanted: &Value) {
-    let missing = missing(&rules(role), &rules(wanted));
+    // A role that has been given more than can be compared stays as it is.
+    let missing = missing(&rules(role), &rules(wanted)).unwrap_or_default();
     append(role, "rules", missing.into_iter().map(|rule| json!(rule)).collect());
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Pure: the ranges of the namespace are arguments.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::json::{Json, JsonMut};
@@ -97,13 +99,8 @@ fn check<'a>(
         for limit in range.at("spec").list("limits") {
             check_limit(limit, &mut refusals);
         }
-        let mut seen = Vec::new();
-        refusals.retain(|refusal| {
-            !seen.contains(refusal) && {
-                seen.push(refusal.clone());
-                true
-            }
-        });
+        let mut seen = BTreeSet::new();
+        refusals.retain(|refusal| seen.insert(refusal.clone()));
         match refusals.as_slice() {
             [] => {}
             [only] => return Err(only.clone()),

@@ -65,9 +65,17 @@ fn files<'a>(source: &'a Value, shown: &str) -> Vec<File<'a>> {
     paths.map(|path| File { path, source: shown.to_owned() }).collect()
 }
 
+/// As many files of a volume are compared with each other, at most half a million pairs.
+const MOST_FILES: usize = 1_000;
+/// As many overlaps are told of: more than a response has room for.
+const MOST_WARNINGS: usize = 100;
+
 fn warn(volume: &str, what: &str, files: Vec<File<'_>>, warnings: &mut Vec<String>) {
-    for (index, file) in files.iter().enumerate() {
+    for (index, file) in files.iter().enumerate().take(MOST_FILES) {
         for other in files[..index].iter().filter(|other| overlap(other.path, file.path)) {
+            if warnings.len() >= MOST_WARNINGS {
+                return;
+            }
             warnings.push(format!("volume {volume:?} ({what}): overlapping paths: {file} with {other}"));
         }
     }

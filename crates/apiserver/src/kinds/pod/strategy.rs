@@ -1,5 +1,7 @@
 //! How pods differ from other kinds.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use serde_json::{Value, json};
 
 use super::validation::{self, Rules, status, update};
@@ -197,13 +199,14 @@ fn keep_observed_generations(status: &mut Value, old: &Value) {
     if status.count("observedGeneration") == 0 {
         status.restore("observedGeneration", old);
     }
-    let mut known: Vec<&Value> = old.list("conditions").iter().collect();
+    let mut known: BTreeMap<&str, VecDeque<&Value>> = BTreeMap::new();
+    for condition in old.list("conditions") {
+        known.entry(condition.text("type")).or_default().push_back(condition);
+    }
     for condition in status.list_mut("conditions") {
         // Types may repeat: the first of the new list goes with the first of the old.
-        let Some(at) = known.iter().position(|old| old.text("type") == condition.text("type")) else {
-            continue;
-        };
-        let old = known.remove(at);
+        let same = known.get_mut(condition.text("type"));
+        let Some(old) = same.and_then(VecDeque::pop_front) else { continue };
         if condition.count("observedGeneration") == 0 {
             condition.restore("observedGeneration", old);
         }

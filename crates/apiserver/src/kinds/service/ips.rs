@@ -1,5 +1,7 @@
 //! The addresses of a service and their families.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::field::{Errors, Path};
@@ -58,12 +60,13 @@ fn check_first(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn check_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let families = spec.list("ipFamilies");
+    let mut seen = BTreeSet::new();
     for (index, family) in families.iter().enumerate() {
         let name = family.as_str().unwrap_or_default();
         if !FAMILIES.contains(&name) {
             errors.not_supported(&path.index(index), name, &FAMILIES);
         }
-        if families[..index].contains(family) {
+        if !seen.insert(name) {
             errors.duplicate(&path.index(index), name);
         }
     }

@@ -115,18 +115,22 @@ impl Worker {
     /// The next batch, and whether it is the last. Batches under way go on meanwhile.
     async fn collect(&mut self, events: &mut mpsc::Receiver<Entry>) -> (Vec<Entry>, bool) {
         let mut batch = Vec::new();
-        // A batch of one event has nothing to wait for.
-        let waits = self.settings.max_size > 1;
-        let end = self.clock.instant() + self.settings.max_wait;
+        // The wait begins with the first event: an empty batch has nothing to send.
+        let mut end = self.clock.instant();
         while batch.len() < self.settings.max_size {
             tokio::select! {
                 biased;
                 event = events.recv() => match event {
-                    Some(event) => batch.push(event),
+                    Some(event) => {
+                        if batch.is_empty() {
+                            end = self.clock.instant() + self.settings.max_wait;
+                        }
+                        batch.push(event);
+                    }
                     None => return (batch, true),
                 },
                 Some(()) = self.under_way.next(), if !self.under_way.is_empty() => {}
-                () = self.clock.sleep_until(end), if waits => break,
+                () = self.clock.sleep_until(end), if !batch.is_empty() => break,
             }
         }
         (batch, false)

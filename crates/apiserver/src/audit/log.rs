@@ -104,10 +104,11 @@ impl Output {
         }
     }
 
+    /// Begins another file, unless this one is empty: a line that is longer than a file may be has one to itself.
     fn rotate(&mut self) -> io::Result<()> {
         match self {
-            Self::File(file) => file.rotate(),
-            Self::Stdout => Ok(()),
+            Self::File(file) if !file.is_empty() => file.rotate(),
+            Self::File(_) | Self::Stdout => Ok(()),
         }
     }
 

@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn wrong_rules_are_told_field_by_field() {
-        let levels = "supported values: \"Metadata\", \"None\", \"Request\", \"RequestResponse\"";
+        let levels = "supported values: \"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
         for (rules, expected) in [
             ("rules: [{}]", "rules[0].level: Required value".to_owned()),
             ("rules: [{level: Some}]", format!("rules[0].level: Unsupported value: \"Some\": {levels}")),

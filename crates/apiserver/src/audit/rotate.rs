@@ -73,19 +73,25 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Whether so many bytes more still fit. A line that is longer than a file may be gets a file of its own.
+    /// Whether so many bytes more still fit.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.size == 0 || self.size.saturating_add(bytes as u64) <= self.max_bytes
+        self.size.saturating_add(bytes as u64) <= self.max_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.size == 0
     }
 
     /// Appends whole lines.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        // Not what was written so far: someone else may have truncated the file.
+        let before = self.file.metadata()?.len();
         let written = self.file.write_all(lines);
         match written {
-            Ok(()) => self.size += lines.len() as u64,
+            Ok(()) => self.size = before + lines.len() as u64,
             // The rest of a line would spoil the next one.
             Err(_) => {
-                let _ = self.file.set_len(self.size);
+                let _ = self.file.set_len(before);
             }
         }
         written

@@ -122,10 +122,13 @@ mod tests {
 
     use super::*;
 
+    /// When, and with what, it was posted.
+    type Posts = Arc<Mutex<Vec<(Duration, Value)>>>;
+
     /// Fails so often, then succeeds.
     struct Flaky {
         failures: Mutex<u32>,
-        posts: Arc<Mutex<Vec<(Duration, Value)>>>,
+        posts: Posts,
         clock: Clock,
         began: setpoint_clock::Instant,
     }
@@ -141,9 +144,9 @@ mod tests {
         }
     }
 
-    fn sink(failures: u32) -> (WebhookSink, Arc<Mutex<Vec<(Duration, Value)>>>) {
+    fn sink(failures: u32) -> (WebhookSink, Posts) {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
-        let posts = Arc::default();
+        let posts = Posts::default();
         let client = Flaky {
             failures: Mutex::new(failures),
             posts: Arc::clone(&posts),

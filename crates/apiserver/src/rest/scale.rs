@@ -71,6 +71,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let kind = patch::kind(call)?;
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: false })?;
+    call.context.audit.request_patch(call.body);
     let change = Change::Patch { kind, validation: options.field_validation, target: target()? };
     let mut maker = Scaled { call, name, change };
     apply(call, name, &options, &mut maker).await
@@ -80,6 +81,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response<Body>, Status> {
 async fn apply_configuration(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let name = call.name()?;
     let options = WriteOptions::parse(call.query, OptionsOf::Patch { apply: true })?;
+    call.context.audit.request_patch(call.body);
     let mut scale = rest_apply::configuration(call)?;
     crate::apply::check(&target()?, &scale).map_err(rest_apply::refusal)?;
     metadata::settle_namespace(&mut scale, call.namespace)?;

@@ -219,7 +219,12 @@ impl Engine {
         match self {
             Self::Log(store) => {
                 let expect = previous.map_or(Expect::Absent, Expect::Revision);
-                let payload = Payload { bytes: value.into(), stamp_at: Some(1), facts: None };
+                let payload = Payload {
+                    bytes: value.into(),
+                    stamp_at: Some(1),
+                    inset: setpoint_store::Inset::default(),
+                    facts: None,
+                };
                 let change = Change::Put { payload, ttl: None };
                 let write = Write { key: Resource::new("pods").key(key), expect, change };
                 store.commit(write).await.expect("a commit").modified

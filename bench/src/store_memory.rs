@@ -42,7 +42,12 @@ fn path(number: usize) -> String {
 }
 
 fn write(number: usize, expect: Expect) -> Write {
-    let payload = Payload { bytes: format!("{{{}", "x".repeat(2047)).into(), stamp_at: Some(1), facts: None };
+    let payload = Payload {
+        bytes: format!("{{{}", "x".repeat(2047)).into(),
+        stamp_at: Some(1),
+        inset: setpoint_store::Inset::default(),
+        facts: None,
+    };
     Write { key: pods().key(path(number)), expect, change: Change::Put { payload, ttl: None } }
 }
 

@@ -63,44 +63,44 @@ impl Own {
     }
 }
 
-/// Every text that a record has. Those that no record has any more go whenever there are twice as many as were alive
-/// the last time, so the map is at most that much larger than what the records need.
-static TEXTS: Mutex<Texts> = Mutex::new(Texts { known: BTreeMap::new(), count: 0, sweep_at: FEWEST });
-const FEWEST: usize = 1024;
+/// Every text there is, by where its own part is, then by its bytes. A text that nobody has any more takes itself out.
+static TEXTS: Mutex<Texts> = Mutex::new(Texts(BTreeMap::new()));
 
-/// Texts by where their own part is, then by their bytes.
-struct Texts {
-    known: BTreeMap<usize, BTreeMap<Arc<[u8]>, Weak<Text>>>,
-    count: usize,
-    sweep_at: usize,
-}
+struct Texts(BTreeMap<usize, BTreeMap<Arc<[u8]>, Weak<Text>>>);
 
 impl Texts {
     fn find(&self, bytes: &[u8], own_at: usize) -> Option<Arc<Text>> {
-        self.known.get(&own_at)?.get(bytes)?.upgrade()
+        self.0.get(&own_at)?.get(bytes)?.upgrade()
     }
 
     fn add(&mut self, text: &Arc<Text>) {
-        let same_place = self.known.entry(text.own_at).or_default();
-        if same_place.insert(text.bytes.clone(), Arc::downgrade(text)).is_none() {
-            self.count += 1;
-        }
+        let same_place = self.0.entry(text.own_at).or_default();
+        same_place.insert(text.bytes.clone(), Arc::downgrade(text));
     }
 
-    fn sweep(&mut self) {
-        if self.count < self.sweep_at {
-            return;
+    /// Forgets a text that is gone, unless another one has taken its place.
+    fn forget(&mut self, bytes: &[u8], own_at: usize) {
+        let Some(same_place) = self.0.get_mut(&own_at) else { return };
+        if same_place.get(bytes).is_some_and(|text| text.strong_count() == 0) {
+            same_place.remove(bytes);
         }
-        self.known.retain(|_, same_place| {
-            same_place.retain(|_, text| text.strong_count() > 0);
-            !same_place.is_empty()
-        });
-        self.count = self.known.values().map(BTreeMap::len).sum();
-        self.sweep_at = FEWEST.max(2 * self.count);
+        if same_place.is_empty() {
+            self.0.remove(&own_at);
+        }
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // Nothing that holds the lock lets go of a text.
+        TEXTS.lock().forget(&self.bytes, self.own_at);
     }
 }
 
 impl Text {
+    /// Texts longer than this are hardly ever shared: an object with so many fields is one of a kind.
+    pub const LONG: usize = 16 << 10;
+
     /// The one text with these bytes, and its own part at `own_at`. `None` if that is not inside of it.
     pub fn shared(bytes: &[u8], own_at: usize) -> Option<Arc<Self>> {
         if own_at > bytes.len() {
@@ -110,7 +110,6 @@ impl Text {
         if let Some(known) = texts.find(bytes, own_at) {
             return Some(known);
         }
-        texts.sweep();
         let text = Arc::new(Self { bytes: bytes.into(), own_at, reading: OnceLock::new() });
         texts.add(&text);
         Some(text)
@@ -197,9 +196,10 @@ impl Inset {
         into.extend_from_slice(CLOSE);
     }
 
-    /// What it costs a record, texts apart.
+    /// What it costs a record, shared texts apart.
     pub(crate) fn weight(&self) -> usize {
-        size_of_val(self.parts())
+        let long = |part: &Part| Some(part.text.bytes.len()).filter(|length| *length > Text::LONG);
+        size_of_val(self.parts()) + self.parts().iter().filter_map(long).sum::<usize>()
     }
 }
 
@@ -247,10 +247,14 @@ mod tests {
 
     #[test]
     fn texts_that_no_record_has_are_forgotten() {
-        for n in 0..10 * FEWEST {
-            part(&format!("{{\"only once\":{n}}}"), "");
+        const PLACE: usize = 9;
+        let (text, own_at) = (b"{\"only\":\"here\"}", PLACE);
+        let kept = Text::shared(text, own_at);
+        for n in 0..1000 {
+            Text::shared(format!("{{\"only\":\"{n:04}\"}}").as_bytes(), own_at);
         }
-        let count = TEXTS.lock().count;
-        assert!(count <= 4 * FEWEST, "{count}");
+        assert_eq!(TEXTS.lock().0[&PLACE].len(), 1);
+        drop(kept);
+        assert!(!TEXTS.lock().0.contains_key(&PLACE));
     }
 }

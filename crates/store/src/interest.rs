@@ -124,7 +124,7 @@ impl Interests {
     /// Events in the ring may be under the prefix: nobody looked.
     fn prefix(&mut self, prefix: &Arc<str>, history: &History) -> Arc<Interest> {
         let same_length = self.by_length.entry(prefix.len()).or_default();
-        let made = || Interest::new(Place::Prefix(prefix.clone()), history.start(), history.end());
+        let made = || Interest::new(Place::Prefix(prefix.clone()), None, history.start(), history.end());
         same_length.entry(prefix.clone()).or_insert_with(made).clone()
     }
 
@@ -224,11 +224,11 @@ impl Values {
 }
 
 impl Interest {
-    fn new(place: Place, start: u64, end: u64) -> Arc<Self> {
+    fn new(place: Place, listed: Option<Listed>, start: u64, appended: u64) -> Arc<Self> {
         Arc::new(Self {
             place,
-            listed: None,
-            appended: AtomicU64::new(end),
+            listed: listed.map(Mutex::new),
+            appended: AtomicU64::new(appended),
             forgotten: AtomicU64::new(start),
             called: AtomicBool::new(false),
             bells: Mutex::default(),
@@ -239,11 +239,7 @@ impl Interest {
     /// An interest that lists its events, so far none.
     fn listing(place: Place, history: &History) -> Arc<Self> {
         let listed = Listed { since: history.end(), sequences: VecDeque::new() };
-        let mut interest = Self::new(place, history.start(), 0);
-        if let Some(interest) = Arc::get_mut(&mut interest) {
-            interest.listed = Some(Mutex::new(listed));
-        }
-        interest
+        Self::new(place, Some(listed), history.start(), 0)
     }
 
     /// Lists the events from `cursor` on, where they are not listed yet.

@@ -79,11 +79,11 @@ impl ManagedFields {
     /// Sorts entries as v1.34 does: by operation, time and name.
     pub(super) fn sorted(mut parts: Vec<Part>) -> Self {
         parts.sort_by(|a, b| match (read(&a.text), read(&b.text)) {
-            (Ok((one, of_one)), Ok((other, of_other))) => (one.operation.cmp(&other.operation))
+            (Ok(one), Ok(other)) => (one.manager.operation.cmp(&other.manager.operation))
                 .then_with(|| a.own.as_str().cmp(b.own.as_str()))
-                .then_with(|| one.name.cmp(&other.name))
-                .then_with(|| of_one.api_version.cmp(&of_other.api_version))
-                .then_with(|| one.subresource.cmp(&other.subresource)),
+                .then_with(|| one.manager.name.cmp(&other.manager.name))
+                .then_with(|| one.api_version.cmp(&other.api_version))
+                .then_with(|| one.manager.subresource.cmp(&other.manager.subresource)),
             _ => std::cmp::Ordering::Equal,
         });
         Self(Inset::new(parts))
@@ -93,25 +93,48 @@ impl ManagedFields {
 const MANAGED_FIELDS: &str = "managedFields";
 const TIME: &str = "time";
 
-/// What an entry says, its time apart.
-pub(super) fn read(text: &Text) -> Result<&(Manager, Owned), &str> {
-    let read = text.reading(|text| -> Result<(Manager, Owned), String> {
-        let entry = serde_json::from_slice(text.bytes()).map_err(|why| why.to_string())?;
-        decode(0, entry)
+/// What is remembered of a text: an entry without its time.
+struct Entry {
+    manager: Manager,
+    api_version: String,
+    /// Not of long ones, for a set takes many times the memory of its text.
+    owned: Option<Owned>,
+}
+
+fn read(text: &Text) -> Result<&Entry, &str> {
+    let read = text.reading(|text| -> Result<Entry, String> {
+        let (manager, owned) = decode_text(text)?;
+        let api_version = owned.api_version.clone();
+        let is_long = text.bytes().len() > Text::LONG;
+        Ok(Entry { manager, api_version, owned: (!is_long).then_some(owned) })
     });
     match read {
-        Some(Ok(read)) => Ok(read),
+        Some(Ok(entry)) => Ok(entry),
         Some(Err(why)) => Err(why),
         None => Err("this is not an entry of managed fields"),
     }
 }
 
+fn decode_text(text: &Text) -> Result<(Manager, Owned), String> {
+    let entry = serde_json::from_slice(text.bytes()).map_err(|why| why.to_string())?;
+    decode(0, entry)
+}
+
+/// Whose entry this is.
+pub(super) fn manager_of(part: &Part) -> Option<&Manager> {
+    read(&part.text).ok().map(|entry| &entry.manager)
+}
+
 fn owned(part: &Part) -> Result<(Manager, Owned), String> {
-    let (manager, owned) = read(&part.text)?;
+    let entry = read(&part.text)?;
+    let (manager, owned) = match &entry.owned {
+        Some(owned) => (entry.manager.clone(), owned.clone()),
+        None => decode_text(&part.text)?,
+    };
     let time = Some(part.own.as_str()).filter(|time| !time.is_empty()).map(Into::into);
     // A time that is part of the text was read with it.
     let time = time.or_else(|| owned.time.clone());
-    Ok((manager.clone(), Owned { time, ..owned.clone() }))
+    Ok((manager, Owned { time, ..owned }))
 }
 
 /// An entry as it came: the time is its own, the rest is shared.

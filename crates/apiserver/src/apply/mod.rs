@@ -198,7 +198,7 @@ fn of_changed(
 /// The entries of managers, with where their times come from: all but those of `who` are as they were before.
 fn after(managers: Managers, before: &ManagedFields, who: Option<&Manager>) -> Vec<After> {
     let place = |manager: &Manager| {
-        let is_same = |part: &Part| managed::read(&part.text).is_ok_and(|(other, _)| other == manager);
+        let is_same = |part: &Part| managed::manager_of(part) == Some(manager);
         before.inset().parts().iter().position(is_same)
     };
     let after = managers.0.into_iter().filter_map(|(manager, owned)| {

@@ -12,11 +12,13 @@ use setpoint_store::{Own, Part, Text};
 use super::managed::ManagedFields;
 use super::managers::Manager;
 
-/// As many changes are remembered, and then none: what is made often comes back at once. With the longest keys and ten
-/// entries each, that is 256 × (4 KiB + 1 KiB) = 1.3 MiB.
+/// As many changes are remembered, and then none: what is made often comes back at once. With the longest changes of the
+/// longest entries, before and after, that is 256 × (4 + 16 + 20) KiB = 10 MiB.
 const REMEMBERED: usize = 256;
 /// Changes of more fields than this many bytes describe are not remembered.
 const LONGEST_CHANGE: usize = 4 << 10;
+/// Nor are changes of objects whose entries are longer than this.
+const LONGEST_ENTRIES: usize = 16 << 10;
 
 /// The changes that were made before.
 #[derive(Default)]
@@ -53,9 +55,12 @@ pub(super) enum Time {
 impl Key {
     /// `None` if the change is too long to be remembered.
     pub(super) fn new(before: &ManagedFields, manager: &Manager, change: String) -> Option<Self> {
+        if before.length() > LONGEST_ENTRIES || change.len() > LONGEST_CHANGE {
+            return None;
+        }
         let address = |part: &Part| Arc::as_ptr(&part.text).addr();
         let before = before.inset().parts().iter().map(address).collect();
-        (change.len() <= LONGEST_CHANGE).then(|| Self { before, manager: manager.clone(), change })
+        Some(Self { before, manager: manager.clone(), change })
     }
 }
 

@@ -280,7 +280,8 @@ impl Server {
             Error::Future { requested, newest } => Status::too_large_resource_version(requested, newest),
             Error::Conflict { .. } => Status::conflict(Named::default(), "", crate::rest::MODIFIED),
             Error::Closed => Status::unavailable("the server is shutting down"),
-            error @ (Error::Full | Error::Io(_)) => Status::internal(error),
+            Error::Full => Status::unavailable(FULL),
+            error @ Error::Io(_) => Status::internal(error),
         }
     }
 
@@ -312,6 +313,10 @@ impl Server {
         self.reserves.iter().find(|reserve| reserve.stored_as() == served.kind.stored_as)
     }
 }
+
+/// What a write is refused with while the disk is full.
+const FULL: &str = "the disk of the data directory is full, so the write was not stored: free some space there. Reads \
+     and watches continue, and writes work again as soon as there is space; no restart is needed";
 
 /// Warnings for the client, gathered while its request is carried out.
 #[derive(Default)]

@@ -2,16 +2,16 @@
 //! across restarts, and so is the key of the service accounts' tokens; what the authority signs is made anew at
 //! every start.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
 use setpoint::Clock;
 use setpoint_apiserver::tls::{Authority, Identity, ServerTls};
 use setpoint_controllers::{CertificateAuthority, Signers, TokenSigner};
+use setpoint_store::private;
 
 /// Everything that proves who is who.
 pub(crate) struct Credentials {
@@ -29,6 +29,10 @@ impl Credentials {
         addresses: &[IpAddr],
         clock: &Clock,
     ) -> anyhow::Result<Self> {
+        if let Some(directory) = directory.filter(|directory| directory.exists()) {
+            private::tighten(directory, |_| true)
+                .with_context(|| format!("cannot make {} private", directory.display()))?;
+        }
         let authority = match directory {
             Some(directory) => kept_authority(directory, clock)?,
             None => Authority::generate(clock.now())?,
@@ -82,10 +86,9 @@ pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let unfinished = path.with_extension("tmp");
     let attempt = || -> std::io::Result<()> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::create_dir_all(directory)?;
+            private::create_directory(directory)?;
         }
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut file = private::create_file(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)

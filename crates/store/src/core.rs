@@ -2,6 +2,10 @@
 //!
 //! One lock guards it. It is held for a lookup, for handing a bounded number of events to a watcher, or for
 //! publishing a batch; never while a list is walked, never across an await, never while waking.
+//!
+//! It is the innermost lock of the store: whoever holds it takes no other. A thread that waits to change the state
+//! holds up new readers, so a reader that waited for another lock could wait for ever. See
+//! [`durable`](crate::durable) for the order of locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -61,6 +65,12 @@ impl Core {
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
+    }
+
+    /// The newest published revision. The lock is released on return: use this, not a guard, wherever another lock
+    /// or the disk comes next.
+    pub(crate) fn revision(&self) -> Revision {
+        self.read().revision
     }
 
     /// Changes the state, then wakes those whom the change concerns.

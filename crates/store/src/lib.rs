@@ -17,6 +17,7 @@ mod index;
 mod interest;
 mod key;
 mod memory;
+pub mod private;
 mod record;
 mod watch;
 

@@ -22,6 +22,9 @@
 //!   what is published, from memory; only when both are durable does the log go on, and the old files go.
 //! - A checkpoint fails: the log goes on, and a checkpoint is tried again when it has grown further.
 //! - Reads are served from memory throughout.
+//!
+//! The order of locks: the queue's, then the state's ([`Core`]). Only [`Queue::submit`] holds both; the writer takes
+//! them one after the other, and never holds either while it waits for the disk.
 
 mod checkpoint;
 mod disk;
@@ -137,7 +140,7 @@ impl DurableStore {
     ) -> Result<Self, OpenError> {
         let Recovered { state, log, growth } = recover(&disk, options.limits, options.checkpoint_after)?;
         let core = Arc::new(Core::new(state));
-        let queue = Arc::new(Queue::new(core.read().revision));
+        let queue = Arc::new(Queue::new(core.revision()));
         let writer = Writer {
             clock: clock.clone(),
             disk,
@@ -208,7 +211,7 @@ async fn answer(reply: oneshot::Receiver<Reply>) -> Reply {
 
 impl Store for DurableStore {
     fn revision(&self) -> Revision {
-        self.core.read().revision
+        self.core.revision()
     }
 
     fn compacted(&self) -> Revision {

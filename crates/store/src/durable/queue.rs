@@ -92,7 +92,8 @@ impl Queue {
         Ok(Room { _permit: permit })
     }
 
-    /// Decides on a write of `key` given what the head holds, and queues it. An error is the answer to it;
+    /// Decides on a write of `key` given what the head holds, and queues it. Holds the queue's lock while it takes
+    /// the state's: the one place that holds both. An error is the answer to it;
     /// otherwise the answer comes through the receiver.
     pub(crate) fn submit(
         &self,

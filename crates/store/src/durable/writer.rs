@@ -136,7 +136,8 @@ impl Writer {
     fn fail(&mut self, batch: Vec<Item>, error: io::Error) {
         tracing::error!(%error, writes = batch.len(), "could not make writes durable");
         let error = Arc::new(error);
-        let behind = self.queue.give_up(self.core.read().revision);
+        let published = self.core.revision();
+        let behind = self.queue.give_up(published);
         batch.into_iter().chain(behind).for_each(|item| item.answer(Err(as_store_error(&error))));
     }
 
@@ -144,9 +145,10 @@ impl Writer {
     /// Nothing is published meanwhile, so the log of a failed attempt serves the next one.
     fn start_over(&mut self) -> io::Result<()> {
         self.abandon_checkpoint();
+        let published = self.core.revision();
         let log = match self.spare.take() {
             Some(log) => log,
-            None => Log::create(&self.disk, self.log.generation + 1, self.core.read().revision)?,
+            None => Log::create(&self.disk, self.log.generation + 1, published)?,
         };
         let generation = self.spare.insert(log).generation;
         let mut checkpoint = Some(self.begin_checkpoint(generation)?);
@@ -241,7 +243,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
-        drop(self.queue.give_up(self.core.read().revision));
+        let published = self.core.revision();
+        drop(self.queue.give_up(published));
         self.core.close();
     }
 }

@@ -19,7 +19,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("quantity", &[]),
     ("quota", &["quantity"]),
     ("token", &[]),
-    ("store", &["clock"]),
+    ("encryption", &["clock"]),
+    ("store", &["clock", "encryption"]),
     ("apiserver", &["cel", "clock", "cron", "quantity", "quota", "store", "token"]),
     ("setpoint", &["clock"]),
     ("device", &["cel", "setpoint"]),
@@ -35,7 +36,18 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sim", &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "store"]),
     (
         "cli",
-        &["apiserver", "clock", "cluster", "controllers", "node", "scheduler", "setpoint", "sim", "store"],
+        &[
+            "apiserver",
+            "clock",
+            "cluster",
+            "controllers",
+            "encryption",
+            "node",
+            "scheduler",
+            "setpoint",
+            "sim",
+            "store",
+        ],
     ),
 ];
 

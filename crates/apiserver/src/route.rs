@@ -63,7 +63,7 @@ async fn answer(
         }
         None => {
             let began = server.clock.instant();
-            let answered = answer_path(server, method, uri.path(), &target, &query, request.headers());
+            let answered = answer_path(server, method, uri.path(), &target, &query, request.headers()).await;
             let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
             let sort = Sort::of_path(method, target.segment(0));
             server.measured.paths.count(sort, code, server.clock.instant() - began);
@@ -209,7 +209,7 @@ fn subresource(served: &Served, target: &ResourceTarget) -> Result<Option<Subres
     })
 }
 
-fn answer_path(
+async fn answer_path(
     server: &Server,
     method: &Method,
     path: &str,
@@ -230,7 +230,7 @@ fn answer_path(
             only_gets()?;
             Ok(discovery::version())
         }
-        Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query)),
+        Some("livez" | "readyz" | "healthz") => Ok(health::answer(server, target, query).await),
         Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
             let mut text = measure::text(server);

@@ -18,6 +18,7 @@ use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, b
 use crate::body::Body;
 use crate::custom::definitions::Definitions;
 use crate::features::Features;
+use crate::health::HealthCheck;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::measure::Measured;
@@ -54,6 +55,8 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     /// What checks and changes objects before they are stored, in order.
     pub admission: Vec<Box<dyn Plugin>>,
+    /// What `/healthz` and `/readyz` check besides the server itself.
+    pub health_checks: Vec<HealthCheck>,
     /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
@@ -79,6 +82,7 @@ impl Config {
             secure_port: 6443,
             advertise_address: None,
             admission: admission::default_plugins(),
+            health_checks: Vec::new(),
             metrics: None,
         }
     }
@@ -125,6 +129,7 @@ pub struct Server {
     pub(crate) admission: Vec<Box<dyn Plugin>>,
     /// Kinds whose objects hold something of the server's (addresses, ports).
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
+    pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
@@ -149,6 +154,7 @@ impl ApiServer {
             authorizer: config.authorizer,
             admission: config.admission,
             reserves,
+            health_checks: config.health_checks,
             metrics: config.metrics,
             measured: Measured::default(),
             definitions: Definitions::default(),
@@ -281,7 +287,7 @@ impl Server {
             Error::Conflict { .. } => Status::conflict(Named::default(), "", crate::rest::MODIFIED),
             Error::Closed => Status::unavailable("the server is shutting down"),
             Error::Full => Status::unavailable(FULL),
-            error @ Error::Io(_) => Status::internal(error),
+            error @ (Error::Io(_) | Error::Transform(_)) => Status::internal(error),
         }
     }
 

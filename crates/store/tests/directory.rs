@@ -1,5 +1,6 @@
 //! The durable engine on a real directory.
 
+mod encrypted;
 mod engines;
 
 use std::fs;

@@ -2,6 +2,7 @@
 
 mod binary;
 mod clients;
+mod encryption;
 mod kube_rs;
 mod kubectl;
 mod lifecycle;

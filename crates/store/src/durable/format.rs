@@ -10,6 +10,9 @@
 //! resource, path, payload = length:u32 bytes
 //! ```
 //!
+//! A payload is what [`Sealing`] makes of a value: the value itself, or encrypted. The stamp's place is one in the
+//! value. Version 1 knew no encryption; all else is the same.
+//!
 //! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
 //! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
 //! is a write that was cut short, and a broken one before a valid one is damage.
@@ -21,10 +24,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::record::{Head, Unstamped};
+use crate::sealing::Sealing;
 use crate::{Event, EventKind, Key, Record, Resource, Revision};
 
 /// The version this code writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 const FILE_MAGIC: &[u8; 8] = b"setpoint";
 const FRAME_MAGIC: [u8; 4] = *b"\xf5fr\xa1";
@@ -44,6 +48,7 @@ pub(crate) enum FileKind {
 /// What a file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileHeader {
+    pub(crate) version: u32,
     pub(crate) kind: FileKind,
     pub(crate) generation: u64,
     /// Of a log: it holds the changes after this revision. Of a checkpoint: the state it shows.
@@ -79,7 +84,7 @@ impl FileHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FILE_HEADER);
         out.extend(FILE_MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        out.extend(self.version.to_le_bytes());
         out.extend((self.kind as u32).to_le_bytes());
         out.extend(self.generation.to_le_bytes());
         out.extend(self.revision.to_le_bytes());
@@ -98,7 +103,7 @@ impl FileHeader {
         if version > VERSION {
             return Err(HeaderError::Newer(version));
         }
-        let header = Self::decode_fields(&mut fields).map_err(cut_short)?;
+        let header = Self::decode_fields(version, &mut fields).map_err(cut_short)?;
         let covered = &bytes[..FILE_HEADER - 4];
         if fields.u32().map_err(cut_short)? != crc32fast::hash(covered) {
             return Err(HeaderError::Damaged("the header's checksum is wrong"));
@@ -106,9 +111,9 @@ impl FileHeader {
         Ok(header)
     }
 
-    fn decode_fields(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+    fn decode_fields(version: u32, fields: &mut Fields<'_>) -> Result<Self, Malformed> {
         let kind = if fields.u32()? == FileKind::Log as u32 { FileKind::Log } else { FileKind::Checkpoint };
-        Ok(Self { kind, generation: fields.u64()?, revision: fields.u64()?, records: fields.u64()? })
+        Ok(Self { version, kind, generation: fields.u64()?, revision: fields.u64()?, records: fields.u64()? })
     }
 }
 
@@ -158,15 +163,19 @@ pub(crate) fn contains_frame(bytes: &[u8]) -> bool {
     })
 }
 
-pub(crate) fn encode_event(event: &Event, out: &mut Vec<u8>) {
+/// Appends a change; `stored` is the stored form of its value if that is not the value itself.
+pub(crate) fn encode_event(event: &Event, stored: Option<&[u8]>, out: &mut Vec<u8>) {
     match event.kind {
-        EventKind::Created | EventKind::Updated => encode_record(&event.record, out),
+        EventKind::Created | EventKind::Updated => encode_record(&event.record, stored, out),
         EventKind::Deleted => encode_head(REMOVAL, &event.record, out),
     }
 }
 
-pub(crate) fn encode_record(record: &Record, out: &mut Vec<u8>) {
-    let Unstamped { before, after, stamp_at } = record.unstamped();
+/// Appends a record; `stored` is the stored form of its value if that is not the value itself.
+pub(crate) fn encode_record(record: &Record, stored: Option<&[u8]>, out: &mut Vec<u8>) {
+    let Unstamped { before, after, .. } = record.unstamped();
+    let (before, after) = stored.map_or((before, after), |stored| (stored, &[]));
+    let stamp_at = record.stamp_at();
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     encode_head(flag(EXPIRES, record.expires.is_some()) | flag(STAMPED, stamp_at.is_some()), record, out);
     out.extend(record.created.to_le_bytes());
@@ -195,12 +204,13 @@ fn encode_head(flags: u8, record: &Record, out: &mut Vec<u8>) {
 pub(crate) struct Entries<'a> {
     fields: Fields<'a>,
     resource: &'a mut Option<Resource>,
+    sealing: &'a Sealing,
 }
 
 impl<'a> Entries<'a> {
     /// `resource` remembers the last resource seen, from frame to frame.
-    pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>) -> Self {
-        Self { fields: Fields(body), resource }
+    pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>, sealing: &'a Sealing) -> Self {
+        Self { fields: Fields(body), resource, sealing }
     }
 
     fn entry(&mut self) -> Result<Entry, Malformed> {
@@ -215,11 +225,9 @@ impl<'a> Entries<'a> {
         let created = self.fields.u64()?;
         let expires = if flags & EXPIRES != 0 { Some(self.fields.timestamp()?) } else { None };
         let stamp_at = if flags & STAMPED != 0 { Some(self.fields.u32()? as usize) } else { None };
-        let value = self.fields.text_bytes()?;
-        if stamp_at.is_some_and(|at| at > value.len()) {
-            return Err(Malformed);
-        }
-        Ok(Entry::Put(Record::restore(Head { key, created, modified: revision, expires, stamp_at }, value)))
+        let stored = self.fields.text_bytes()?;
+        let head = Head { key, created, modified: revision, expires, stamp_at };
+        self.sealing.restore(head, stored).map(Entry::Put).ok_or(Malformed)
     }
 
     fn shared(&mut self, name: &str) -> Resource {

@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::format::{FILE_HEADER, FileHeader, FileKind, begin_frame, encode_event, file_name, finish_frame};
+use super::format::{
+    FILE_HEADER, FileHeader, FileKind, VERSION, begin_frame, encode_event, file_name, finish_frame,
+};
 use crate::{Event, Revision};
 
 /// The buffer that frames are built in is given back beyond this size: a frame is at most
@@ -30,7 +32,7 @@ pub(crate) struct AppendError {
 impl Log {
     /// A new log of the changes after `revision`. It is durable, name and all, when this returns.
     pub(crate) fn create(disk: &Arc<dyn Disk>, generation: u64, revision: Revision) -> io::Result<Self> {
-        let header = FileHeader { kind: FileKind::Log, generation, revision, records: 0 };
+        let header = FileHeader { version: VERSION, kind: FileKind::Log, generation, revision, records: 0 };
         let mut file = disk.create(&file_name(FileKind::Log, generation))?;
         file.append(&header.encode())?;
         file.sync()?;
@@ -52,10 +54,14 @@ impl Log {
         self.length
     }
 
-    /// Makes `events`, one or more in the order of their revisions, durable as one frame: all or none.
-    pub(crate) fn append<'a>(&mut self, events: impl Iterator<Item = &'a Event>) -> Result<(), AppendError> {
+    /// Makes `events`, one or more in the order of their revisions, durable as one frame: all or none. Each comes with
+    /// the stored form of its value if that is not the value itself.
+    pub(crate) fn append<'a>(
+        &mut self,
+        events: impl Iterator<Item = (&'a Event, Option<&'a [u8]>)>,
+    ) -> Result<(), AppendError> {
         begin_frame(&mut self.buffer);
-        events.for_each(|event| encode_event(event, &mut self.buffer));
+        events.for_each(|(event, stored)| encode_event(event, stored, &mut self.buffer));
         finish_frame(&mut self.buffer);
         let written = self.write_buffer();
         self.buffer.clear();

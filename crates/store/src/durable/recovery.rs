@@ -17,6 +17,7 @@ use super::format::{
 use super::log::Log;
 use super::writer::Growth;
 use crate::core::{EMPTY, State};
+use crate::sealing::Sealing;
 use crate::{Limits, Resource, Revision};
 
 const READ_BUFFER: usize = 256 << 10;
@@ -31,6 +32,7 @@ pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     limits: Limits,
     checkpoint_after: u64,
+    sealing: &Sealing,
 ) -> Result<Recovered, OpenError> {
     let files = Files::on(disk).map_err(|source| OpenError::io("list the data directory", source))?;
     files.remove_unfinished(disk).map_err(|source| OpenError::io("remove unfinished files", source))?;
@@ -39,7 +41,14 @@ pub(crate) fn recover(
         state: State::new(limits),
         revision: EMPTY,
         last_resource: None,
-        growth: Growth { at_least: checkpoint_after, checkpoint: 0, older_logs: 0, not_before: 0 },
+        sealing,
+        growth: Growth {
+            at_least: checkpoint_after,
+            checkpoint: 0,
+            older_logs: 0,
+            not_before: 0,
+            is_plain: false,
+        },
     };
     let generation = recovery.load_newest_checkpoint(&files)?;
     let log = recovery.replay_logs(&files, generation)?;
@@ -55,6 +64,7 @@ struct Recovery<'a> {
     state: State,
     revision: Revision,
     last_resource: Option<Resource>,
+    sealing: &'a Sealing,
     growth: Growth,
 }
 
@@ -80,8 +90,9 @@ impl Recovery<'_> {
 
     fn load(&mut self, body: &[u8]) -> Option<u64> {
         let mut records = 0;
-        for entry in Entries::of(body, &mut self.last_resource) {
+        for entry in Entries::of(body, &mut self.last_resource, self.sealing) {
             let Ok(Entry::Put(record)) = entry else { return None };
+            self.growth.is_plain |= self.sealing.is_plain(&record);
             self.state.load(Arc::new(record));
             records += 1;
         }
@@ -97,13 +108,18 @@ impl Recovery<'_> {
                 return Err(OpenError::damaged(&file_name(FileKind::Log, found), 0, what));
             }
             let is_last = files.logs.last() == Some(&found);
-            if let Some(length) = self.replay(found, is_last)? {
-                self.growth.older_logs += open.map_or(0, |(_, length)| length);
-                open = Some((found, length));
+            if let Some(replayed) = self.replay(found, is_last)? {
+                self.growth.older_logs += open.map_or(0, |(_, Replayed { length, .. })| length);
+                open = Some((found, replayed));
             }
         }
         let log = match open {
-            Some((last, length)) => Log::reopen(self.disk, last, length),
+            // A log goes on only in the format it says it has: an older version would misread what follows.
+            Some((last, Replayed { length, version })) if version < VERSION => {
+                self.growth.older_logs += length;
+                Log::create(self.disk, last + 1, self.revision)
+            }
+            Some((last, Replayed { length, .. })) => Log::reopen(self.disk, last, length),
             None if generation == 1 => Log::create(self.disk, 1, EMPTY),
             None => {
                 let what = format!("its log {} is missing", file_name(FileKind::Log, generation));
@@ -113,8 +129,8 @@ impl Recovery<'_> {
         log.map_err(|source| OpenError::io("open the log", source))
     }
 
-    /// Replays one log and returns how many bytes of it are good; `None` if its creation was cut short.
-    fn replay(&mut self, generation: u64, is_last: bool) -> Result<Option<u64>, OpenError> {
+    /// Replays one log; `None` if its creation was cut short.
+    fn replay(&mut self, generation: u64, is_last: bool) -> Result<Option<Replayed>, OpenError> {
         let mut reader = FrameReader::open(self.disk, &file_name(FileKind::Log, generation))?;
         let header = reader.header;
         let header = match header {
@@ -139,11 +155,11 @@ impl Recovery<'_> {
                 }
             }
         }
-        Ok(Some(reader.offset))
+        Ok(Some(Replayed { length: reader.offset, version: header.version }))
     }
 
     fn apply(&mut self, frame: &Frame) -> Result<(), String> {
-        for entry in Entries::of(&frame.bytes, &mut self.last_resource) {
+        for entry in Entries::of(&frame.bytes, &mut self.last_resource, self.sealing) {
             let entry = entry.map_err(|_| MALFORMED.to_owned())?;
             let revision = match &entry {
                 Entry::Put(record) => record.modified,
@@ -154,7 +170,10 @@ impl Recovery<'_> {
             }
             self.revision = revision;
             match entry {
-                Entry::Put(record) => self.state.load(Arc::new(record)),
+                Entry::Put(record) => {
+                    self.growth.is_plain |= self.sealing.is_plain(&record);
+                    self.state.load(Arc::new(record));
+                }
                 Entry::Removal(key, _) => self.state.unload(&key),
             }
         }
@@ -163,6 +182,14 @@ impl Recovery<'_> {
 }
 
 const MALFORMED: &str = "a record does not make sense";
+
+/// A log that has been replayed.
+#[derive(Clone, Copy)]
+struct Replayed {
+    /// How many bytes of it are good.
+    length: u64,
+    version: u32,
+}
 
 /// A frame's body and where the frame began.
 struct Frame {

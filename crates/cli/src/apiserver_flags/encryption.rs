@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ArgAction;
+use futures::FutureExt;
 use setpoint::Runtime;
 use setpoint_apiserver::HealthCheck;
 use setpoint_encryption::{Encryption, Options};
@@ -53,7 +54,7 @@ pub(crate) fn health_checks(encryption: Option<&Arc<Encryption>>) -> Vec<HealthC
         name: "kms-providers".to_owned(),
         check: Box::new(move || {
             let encryption = encryption.clone();
-            Box::pin(async move { encryption.check().await })
+            async move { encryption.check().await }.boxed()
         }),
     };
     checked.map(check).into_iter().collect()

@@ -1,5 +1,6 @@
 //! Whether the server is well: `/livez`, `/readyz`, `/healthz`, and what it measures.
 
+use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 
@@ -9,7 +10,13 @@ use crate::request::Target;
 use crate::route;
 use crate::server::Server;
 
-/// One thing to look at.
+/// A check that the server's owner adds. `/livez` leaves it out: a restart would not help.
+pub struct HealthCheck {
+    pub name: String,
+    pub check: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
+}
+
+/// A check that is always there.
 struct Check {
     name: &'static str,
     /// A server that is stopping is alive, but not ready.
@@ -23,6 +30,38 @@ const CHECKS: [Check; 4] = [
     Check { name: "etcd", only_ready: false, is_well: |server| server.store.revision() > 0 },
     Check { name: "shutdown", only_ready: true, is_well: |server| !server.closing.is_cancelled() },
 ];
+
+/// Any check.
+enum Any<'a> {
+    Own(&'static Check),
+    Added(&'a HealthCheck),
+}
+
+impl Any<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Own(check) => check.name,
+            Self::Added(check) => &check.name,
+        }
+    }
+
+    async fn run(&self, server: &Server) -> Result<(), String> {
+        match self {
+            Self::Own(check) if (check.is_well)(server) => Ok(()),
+            Self::Own(check) => Err(format!("{} failed\n", check.name)),
+            Self::Added(check) => {
+                (check.check)().await.map_err(|why| format!("internal server error: {why}\n"))
+            }
+        }
+    }
+}
+
+/// What an endpoint checks, in order.
+fn checks<'a>(server: &'a Server, endpoint: &str) -> Vec<Any<'a>> {
+    let own = CHECKS.iter().filter(|check| !check.only_ready || endpoint == "readyz").map(Any::Own);
+    let added = server.health_checks.iter().filter(|_| endpoint != "livez").map(Any::Added);
+    own.chain(added).collect()
+}
 
 /// A plain text answer.
 pub(crate) fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
@@ -44,35 +83,46 @@ pub(crate) fn measurements(measured: String) -> Response<Body> {
     response
 }
 
-pub(crate) fn answer(server: &Server, target: &Target<'_>, query: &Query<'_>) -> Response<Body> {
+pub(crate) async fn answer(server: &Server, target: &Target<'_>, query: &Query<'_>) -> Response<Body> {
     let endpoint = target.segment(0).unwrap_or("");
-    let checks = || CHECKS.iter().filter(|check| !check.only_ready || endpoint == "readyz");
+    let checks = checks(server, endpoint);
     match (target.segment(1), target.segments.len()) {
-        (None, _) => answer_all(server, endpoint, &checks().collect::<Vec<_>>(), query),
-        (Some(name), 2) => match checks().find(|check| check.name == name) {
-            Some(check) if (check.is_well)(server) => text(StatusCode::OK, "ok"),
-            Some(check) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{} failed\n", check.name)),
+        (None, _) => answer_all(server, endpoint, &checks, query).await,
+        (Some(name), 2) => match checks.iter().find(|check| check.name() == name) {
+            Some(check) => match check.run(server).await {
+                Ok(()) => text(StatusCode::OK, "ok"),
+                Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, why),
+            },
             None => route::not_found_page(),
         },
         _ => route::not_found_page(),
     }
 }
 
-fn answer_all(server: &Server, endpoint: &str, checks: &[&Check], query: &Query<'_>) -> Response<Body> {
-    let is_excluded = |check: &Check| query.all("exclude").any(|excluded| excluded == check.name);
-    let is_well = checks.iter().all(|check| is_excluded(check) || (check.is_well)(server));
+async fn answer_all(
+    server: &Server,
+    endpoint: &str,
+    checks: &[Any<'_>],
+    query: &Query<'_>,
+) -> Response<Body> {
+    let mut lines = String::new();
+    let mut is_well = true;
+    for check in checks {
+        let name = check.name();
+        if query.all("exclude").any(|excluded| excluded == name) {
+            lines.push_str(&format!("[+]{name} excluded: ok\n"));
+        } else if let Err(why) = check.run(server).await {
+            tracing::debug!(check = name, why = why.trim_end(), "a health check failed");
+            is_well = false;
+            lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
+        } else {
+            lines.push_str(&format!("[+]{name} ok\n"));
+        }
+    }
     if is_well && query.get("verbose").is_none() {
         return text(StatusCode::OK, "ok");
     }
-    let mut lines = String::new();
-    for check in checks {
-        lines.push_str(&match (is_excluded(check), (check.is_well)(server)) {
-            (true, _) => format!("[+]{} excluded: ok\n", check.name),
-            (false, true) => format!("[+]{} ok\n", check.name),
-            (false, false) => format!("[-]{} failed: reason withheld\n", check.name),
-        });
-    }
-    for unknown in query.all("exclude").filter(|name| checks.iter().all(|check| check.name != *name)) {
+    for unknown in query.all("exclude").filter(|name| checks.iter().all(|check| check.name() != *name)) {
         lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {unknown:?}\n"));
     }
     match is_well {

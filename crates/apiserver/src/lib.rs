@@ -66,6 +66,7 @@ pub use auth::{Authenticator, User};
 pub use body::Body;
 pub use facts::Facts;
 pub use features::Features;
+pub use health::HealthCheck;
 pub use registry::Gvr;
 pub use rest::watch::{ChangeKind, RecordWatch};
 pub use selector::Selection;

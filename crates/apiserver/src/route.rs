@@ -41,7 +41,7 @@ pub(crate) async fn answer(parts: &Parts<'_>, target: &Target<'_>) -> Result<Res
     }
     let server = parts.server;
     let began = server.clock.instant();
-    let answered = answer_path(parts, target);
+    let answered = answer_path(parts, target).await;
     let code = answered.as_ref().map_or_else(|status| status.code, |answer| answer.status().as_u16());
     let sort = Sort::of_path(parts.method, target.segment(0));
     server.measured.paths.count(sort, code, server.clock.instant() - began);
@@ -164,7 +164,7 @@ fn record_document(context: &Context, document: &Response<Body>) {
     }
 }
 
-fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
+async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>, Status> {
     let Parts { server, method, query, headers, context, .. } = *parts;
     let path = &*target.path;
     if path.starts_with("//") {
@@ -182,7 +182,7 @@ fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<Body>,
             negotiate::check_json(headers)?;
             Ok(discovery::version())
         }
-        Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::answer(server, target, query)),
+        Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::answer(server, target, query).await),
         Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
             let mut text = measure::text(server);

@@ -25,6 +25,7 @@ use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
 use crate::features::Features;
+use crate::health::HealthCheck;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::measure::Measured;
@@ -65,6 +66,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// What is recorded of requests; nothing without it.
     pub audit: Option<AuditConfig>,
+    /// What `/healthz` and `/readyz` check besides the server itself.
+    pub health_checks: Vec<HealthCheck>,
     /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
@@ -92,6 +95,7 @@ impl Config {
             admission: admission::default_plugins(),
             request_timeout: Duration::from_secs(60),
             audit: None,
+            health_checks: Vec::new(),
             metrics: None,
         }
     }
@@ -147,6 +151,7 @@ pub struct Server {
     pub(crate) admission: Vec<Box<dyn Plugin>>,
     /// Kinds whose objects hold something of the server's (addresses, ports).
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
+    pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
     pub(crate) definitions: Definitions,
@@ -186,6 +191,7 @@ impl ApiServer {
             authorizer: config.authorizer,
             admission: config.admission,
             reserves,
+            health_checks: config.health_checks,
             metrics: config.metrics,
             measured: Measured::default(),
             definitions: Definitions::default(),
@@ -383,7 +389,8 @@ impl Server {
             Error::Future { requested, newest } => Status::too_large_resource_version(requested, newest),
             Error::Conflict { .. } => Status::conflict(Named::default(), "", crate::rest::MODIFIED),
             Error::Closed => Status::unavailable("the server is shutting down"),
-            error @ (Error::Full | Error::Io(_)) => Status::internal(error),
+            Error::Full => Status::unavailable(FULL),
+            error @ (Error::Io(_) | Error::Transform(_)) => Status::internal(error),
         }
     }
 
@@ -415,6 +422,10 @@ impl Server {
         self.reserves.iter().find(|reserve| reserve.stored_as() == served.kind.stored_as)
     }
 }
+
+/// What a write is refused with while the disk is full.
+const FULL: &str = "the disk of the data directory is full, so the write was not stored: free some space there. Reads \
+     and watches continue, and writes work again as soon as there is space; no restart is needed";
 
 /// Warnings for the client, gathered while its request is carried out.
 #[derive(Default)]

@@ -8,6 +8,7 @@ use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
 use crate::apiserver_flags::audit::AuditFlags;
+use crate::apiserver_flags::encryption::EncryptionFlags;
 use crate::apiserver_flags::serving::ServingFlags;
 use crate::certs::Certs;
 use crate::controller_manager::connection::Connection;
@@ -94,6 +95,8 @@ pub(crate) struct Up {
     pub(crate) serving: ServingFlags,
     #[command(flatten)]
     pub(crate) network: Network,
+    #[command(flatten)]
+    pub(crate) encryption: EncryptionFlags,
     /// Leave pods unscheduled.
     #[arg(long)]
     pub(crate) no_scheduler: bool,

@@ -18,10 +18,9 @@ mod renew;
 mod retired;
 mod served;
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -29,6 +28,7 @@ use jiff::{Timestamp, ToSpan};
 use setpoint::Clock;
 use setpoint_apiserver::tls::{Authority, Identity, Inspected, SERVER_NAMES};
 use setpoint_controllers::{CertificateAuthority, Signers, TokenSigner};
+use setpoint_store::private;
 
 pub(crate) use pair::Pair;
 pub(crate) use renew::{Renewal, renew};
@@ -54,6 +54,15 @@ pub(crate) struct Directory(Option<PathBuf>);
 impl Directory {
     pub(crate) fn new(path: Option<PathBuf>) -> Self {
         Self(path)
+    }
+
+    /// Makes what is there readable by its owner alone.
+    fn tighten(&self) -> anyhow::Result<()> {
+        match self.0.as_ref().filter(|directory| directory.exists()) {
+            Some(directory) => private::tighten(directory, |_| true)
+                .with_context(|| format!("cannot make {} private", directory.display())),
+            None => Ok(()),
+        }
     }
 
     /// The files of a certificate and its key.
@@ -142,6 +151,7 @@ impl Credentials {
     /// What the directory keeps, completed.
     pub(crate) fn prepare(directory: &Directory, clock: &Clock) -> anyhow::Result<Self> {
         let now = clock.now();
+        directory.tighten()?;
         let authority = directory.authority_or_new(now)?;
         let retired = directory.retired("ca", now)?;
         let certificate = &authority.identity().certificate;
@@ -221,10 +231,9 @@ pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let unfinished = path.with_extension("tmp");
     let attempt = || -> std::io::Result<()> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            private::create_directory(directory)?;
         }
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut file = private::create_file(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)

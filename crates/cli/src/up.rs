@@ -13,10 +13,12 @@ use setpoint_apiserver::tls::LOOPBACK_NAME;
 use setpoint_apiserver::{Authenticator, Config, Metrics, admission};
 use setpoint_cluster::{Cluster, Parts};
 use setpoint_controllers::{Options, VolumeBinderSettings};
-use setpoint_store::{DurableStore, MemoryStore, Store};
+use setpoint_encryption::Encryption;
+use setpoint_store::{DurableOptions, DurableStore, MemoryStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::apiserver_flags::encryption::health_checks;
 use crate::args::Up;
 use crate::controller_manager::controller_flags::selection;
 use crate::kubeconfig;
@@ -35,7 +37,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
     let server = format!("https://{}", listener.local_addr()?);
-    let store = store(&arguments, &runtime)?;
+    let encryption = arguments.encryption.load(&runtime).await?;
+    let store = store(&arguments, &runtime, encryption.as_ref()).await?;
     let pki = Directory::new((!arguments.in_memory).then(|| arguments.data_dir.join("pki")));
     let credentials =
         Credentials::prepare(&pki, &runtime.clock).context("cannot prepare the certificates")?;
@@ -50,7 +53,8 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         authenticator,
         admission,
         audit: arguments.audit.config(&runtime.clock, &runtime.rng)?,
-        metrics: Some(figures_of(&figures)),
+        health_checks: health_checks(encryption.as_ref()),
+        metrics: Some(figures_of(&figures, encryption.clone())),
         token_signer: Some(credentials.token_signer.clone()),
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
@@ -84,7 +88,12 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     };
     let serving = cluster.api().clone().serve(listener, served.tls().clone(), drained.clone());
     let maintaining = cluster.api().maintain(drained.clone());
-    tokio::join!(managing, serving, maintaining, served.follow(drained.clone()));
+    let following = async {
+        if let Some(encryption) = &encryption {
+            encryption.follow_file(drained.clone()).await;
+        }
+    };
+    tokio::join!(managing, serving, maintaining, following, served.follow(drained.clone()));
     if tokio::time::timeout(AUDIT_DRAIN, cluster.api().close_audit()).await.is_err() {
         tracing::warn!("some audit events were not delivered before the server stopped");
     }
@@ -126,12 +135,13 @@ async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result
 /// What the controllers measure, once they are there.
 type Figures = Arc<OnceLock<setpoint::metrics::Metrics>>;
 
-/// What `/metrics` says of all but the API server: the controllers and the process.
-fn figures_of(figures: &Figures) -> Metrics {
+/// What `/metrics` says of all but the API server: the controllers, encryption at rest and the process.
+fn figures_of(figures: &Figures, encryption: Option<Arc<Encryption>>) -> Metrics {
     let figures = figures.clone();
     Arc::new(move || {
         let controllers = figures.get().map_or_else(String::new, setpoint::metrics::Metrics::encode);
-        controllers + &process::figures()
+        let encryption = encryption.as_ref().map_or_else(String::new, |encryption| encryption.metrics());
+        controllers + &encryption + &process::figures()
     })
 }
 
@@ -190,12 +200,23 @@ async fn listen(arguments: &Up) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn store(arguments: &Up, runtime: &Runtime) -> anyhow::Result<Arc<dyn Store>> {
+async fn store(
+    arguments: &Up,
+    runtime: &Runtime,
+    encryption: Option<&Arc<Encryption>>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let clock = runtime.clock.clone();
     if arguments.in_memory {
-        return Ok(Arc::new(MemoryStore::new(runtime.clock.clone())));
+        if encryption.is_some() {
+            tracing::warn!("--in-memory: nothing is stored, so nothing is encrypted");
+        }
+        return Ok(Arc::new(MemoryStore::new(clock)));
     }
-    let directory = &arguments.data_dir;
-    let opened = DurableStore::open(directory, runtime.clock.clone());
+    let (directory, options) = (&arguments.data_dir, DurableOptions::default());
+    let opened = match encryption {
+        Some(encryption) => DurableStore::open_encrypted(directory, clock, options, encryption.clone()).await,
+        None => DurableStore::open_with(directory, clock, options),
+    };
     Ok(Arc::new(opened.with_context(|| format!("cannot open the data directory {}", directory.display()))?))
 }
 

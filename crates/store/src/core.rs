@@ -2,6 +2,10 @@
 //!
 //! One lock guards it. It is held for a lookup, for handing a bounded number of events to a watcher, or for
 //! publishing a batch; never while a list is walked, never across an await, never while waking.
+//!
+//! It is the innermost lock of the store: whoever holds it takes no other. A thread that waits to change the state
+//! holds up new readers, so a reader that waited for another lock could wait for ever. See
+//! [`durable`](crate::durable) for the order of locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use crate::history::{History, Limits};
 use crate::index::Index;
 use crate::interest::{Bell, Calls, Interests};
 use crate::watch::Trigger;
-use crate::{Error, Event, Key, ListOptions, Page, Range, Record, Resource, Revision};
+use crate::{Error, Event, EventKind, Key, ListOptions, Page, Range, Record, Resource, Revision};
 
 /// The revision of an empty store: a list never shows revision 0, which clients take for "any".
 pub(crate) const EMPTY: Revision = 1;
@@ -46,6 +50,8 @@ pub(crate) struct Family {
     pub(crate) index: Index,
     pub(crate) history: History,
     interests: Interests,
+    /// The paths of the records whose values could not be decrypted.
+    sealed: BTreeSet<Arc<str>>,
 }
 
 /// A new watcher's place.
@@ -62,6 +68,12 @@ impl Core {
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
+    }
+
+    /// The newest published revision. The lock is released on return: use this, not a guard, wherever another lock
+    /// or the disk comes next.
+    pub(crate) fn revision(&self) -> Revision {
+        self.read().revision
     }
 
     /// Changes the state, then wakes those whom the change concerns.
@@ -85,6 +97,32 @@ impl Core {
         let (mut index, undo, revision) = self.read().snapshot(range, options)?;
         undo.iter().rev().for_each(|event| index.undo(event));
         Ok(index.page(range, options, revision).await)
+    }
+
+    /// The records that could not be decrypted.
+    pub(crate) fn sealed(&self) -> Vec<Arc<Record>> {
+        let state = self.read();
+        let of = |family: &Family| -> Vec<_> {
+            family.sealed.iter().filter_map(|path| family.index.get(path).cloned()).collect()
+        };
+        state.families.iter().flat_map(of).collect()
+    }
+
+    /// Whether a resource has records that could not be decrypted.
+    pub(crate) fn has_sealed(&self, resource: &Resource) -> bool {
+        self.read().family(resource).is_some_and(|family| !family.sealed.is_empty())
+    }
+
+    /// Puts the decrypted record in the place of the sealed one, unless that has changed meanwhile. It is the same
+    /// record, so there is no event.
+    pub(crate) fn unseal(&self, sealed: &Arc<Record>, opened: &Arc<Record>) {
+        let mut state = self.state.write();
+        let id = state.family_id(&sealed.key.resource);
+        let family = &mut state.families[id];
+        if family.index.get(&sealed.key.path).is_some_and(|current| Arc::ptr_eq(current, sealed)) {
+            family.index.insert(opened.clone());
+            family.track_sealed(opened);
+        }
     }
 
     pub(crate) fn count(&self, range: &Range) -> usize {
@@ -163,6 +201,7 @@ impl State {
     pub(crate) fn load(&mut self, record: Arc<Record>) {
         let id = self.family_id(&record.key.resource);
         let (key, expires) = (record.key.clone(), record.expires);
+        self.families[id].track_sealed(&record);
         let replaced = self.families[id].index.insert(record);
         self.keep_deadlines(&key, replaced.and_then(|record| record.expires), expires);
     }
@@ -171,6 +210,7 @@ impl State {
     pub(crate) fn unload(&mut self, key: &Key) {
         let id = self.family_id(&key.resource);
         let removed = self.families[id].index.remove(&key.path);
+        self.families[id].sealed.remove(&key.path);
         self.keep_deadlines(key, removed.and_then(|record| record.expires), None);
     }
 
@@ -218,6 +258,10 @@ impl State {
         let id = self.family_id(&event.record.key.resource);
         let family = &mut self.families[id];
         family.index.apply(&event);
+        match event.kind {
+            EventKind::Deleted => _ = family.sealed.remove(&event.record.key.path),
+            EventKind::Created | EventKind::Updated => family.track_sealed(&event.record),
+        }
         family.interests.appended(&event, &family.history, calls);
         self.history_bytes -= family.history.bytes();
         family.history.push(Arc::new(event));
@@ -309,13 +353,21 @@ impl State {
             return *id;
         }
         let history = History::new(self.compacted);
-        self.families.push(Family { index: Index::default(), history, interests: Interests::default() });
+        let (index, interests, sealed) = Default::default();
+        self.families.push(Family { index, history, interests, sealed });
         self.by_resource.insert(resource.clone(), self.families.len() - 1);
         self.families.len() - 1
     }
 }
 
 impl Family {
+    fn track_sealed(&mut self, record: &Record) {
+        match record.unreadable() {
+            Some(_) => _ = self.sealed.insert(record.key.path.clone()),
+            None => _ = self.sealed.remove(&record.key.path),
+        }
+    }
+
     fn forget_oldest(&mut self) -> Option<Arc<Event>> {
         let sequence = self.history.start();
         let event = self.history.pop()?;

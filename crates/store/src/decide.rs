@@ -17,6 +17,10 @@ pub(crate) fn decide(
     if !write.expect.is_met_by(current) {
         return Err(Error::Conflict { current: current.cloned() });
     }
+    // What cannot be read cannot be replaced knowingly.
+    if let Some(reason) = current.and_then(|record| record.unreadable()) {
+        return Err(Error::Transform(reason.to_owned()));
+    }
     match (write.change, current) {
         (Change::Put { payload, ttl }, current) => {
             let created = current.map_or(revision, |record| record.created);

@@ -18,7 +18,9 @@ mod inset;
 mod interest;
 mod key;
 mod memory;
+pub mod private;
 mod record;
+mod sealing;
 mod watch;
 
 use std::sync::Arc;
@@ -110,6 +112,9 @@ pub enum Error {
     /// The write could not be made durable. Nothing of it is visible.
     #[error("the store could not write")]
     Io(#[source] Arc<std::io::Error>),
+    /// A value could not be encrypted or decrypted.
+    #[error("{0}")]
+    Transform(String),
     /// The store is shutting down and takes no more writes.
     #[error("the store is closed")]
     Closed,
@@ -140,6 +145,13 @@ pub trait Store: Send + Sync + 'static {
     /// Applies one compare-and-swap and returns, once it is durable and visible, the record that was
     /// written, or, for a delete, the removed record stamped with the revision of the removal.
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>>;
+
+    /// Whether a record is stored otherwise than it would be now, for one because the key for writing has changed: it
+    /// should be written again even if nothing else changes.
+    fn is_stale(&self, record: &Record) -> bool {
+        _ = record;
+        false
+    }
 
     /// Every change in the range after revision `from`, in order, with previous values.
     fn watch(&self, range: Range, from: Revision) -> Result<Watch, Error> {

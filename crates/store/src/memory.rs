@@ -64,7 +64,7 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn revision(&self) -> Revision {
-        self.core.read().revision
+        self.core.revision()
     }
 
     fn compacted(&self) -> Revision {

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use setpoint_encryption::KeyTag;
 
 use crate::inset::Inset;
 use crate::{Key, Revision};
@@ -47,6 +48,8 @@ pub struct Record {
     pub modified: Revision,
     pub expires: Option<Timestamp>,
     stamp_at: Option<usize>,
+    /// `None`: it is stored as it is.
+    at_rest: Option<Box<AtRest>>,
     facts: OnceLock<Facts>,
     /// What a reader made of it, for as long as any has it.
     reading: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
@@ -84,7 +87,16 @@ fn stamp_length(revision: Revision) -> usize {
     STAMP_START.len() + digits + STAMP_END.len()
 }
 
-/// A record without its value. `stamp_at` is within the value.
+/// How a value is stored.
+#[derive(Clone)]
+pub(crate) enum AtRest {
+    /// Encrypted with this key.
+    Encrypted(KeyTag),
+    /// It could not be decrypted, for this reason. The record's value is empty.
+    Sealed { stored: Bytes, reason: String },
+}
+
+/// A record without its value.
 pub(crate) struct Head {
     pub(crate) key: Key,
     pub(crate) created: Revision,
@@ -113,18 +125,73 @@ impl Record {
         let facts = payload.facts.clone().map(OnceLock::from).unwrap_or_default();
         let inset = if stamp_at.is_some() { payload.inset.clone() } else { Inset::default() };
         let (value, reading) = (payload.stamped(modified), Mutex::default());
-        Self { key, value, inset, created, modified, expires, stamp_at, facts, reading }
+        Self { key, value, inset, created, modified, expires, stamp_at, at_rest: None, facts, reading }
     }
 
-    /// A record whose value is still part of a larger buffer: it is copied once, stamp and all.
-    pub(crate) fn restore(head: Head, value: &[u8]) -> Self {
-        let Head { key, created, modified, expires, stamp_at, inset } = head;
-        let value = match stamp_at {
-            Some(at) => stamped(&value[..at], &value[at..], modified),
+    /// A record whose value is still part of a larger buffer: it is copied once, stamp and all. `None` if the stamp
+    /// is not within the value.
+    pub(crate) fn restore(head: Head, value: &[u8], at_rest: Option<Box<AtRest>>) -> Option<Self> {
+        let value = match head.stamp_at {
+            Some(at) => {
+                let (before, after) = value.split_at_checked(at)?;
+                stamped(before, after, head.modified)
+            }
             None => Bytes::copy_from_slice(value),
         };
+        Some(Self::restored(head, value, at_rest))
+    }
+
+    /// A record whose value cannot be read.
+    pub(crate) fn restore_sealed(head: Head, stored: Bytes, reason: String) -> Self {
+        Self::restored(head, Bytes::new(), Some(Box::new(AtRest::Sealed { stored, reason })))
+    }
+
+    fn restored(head: Head, value: Bytes, at_rest: Option<Box<AtRest>>) -> Self {
+        let Head { key, created, modified, expires, stamp_at, inset } = head;
         let (facts, reading) = Default::default();
-        Self { key, value, inset, created, modified, expires, stamp_at, facts, reading }
+        Self { key, value, inset, created, modified, expires, stamp_at, at_rest, facts, reading }
+    }
+
+    pub(crate) fn head(&self) -> Head {
+        let Self { key, created, modified, expires, stamp_at, inset, .. } = self;
+        Head {
+            key: key.clone(),
+            created: *created,
+            modified: *modified,
+            expires: *expires,
+            stamp_at: *stamp_at,
+            inset: inset.clone(),
+        }
+    }
+
+    /// Where in the unstamped value the stamp goes.
+    pub(crate) fn stamp_at(&self) -> Option<usize> {
+        self.stamp_at
+    }
+
+    /// This record, encrypted with `key` where it is stored.
+    pub(crate) fn set_key(&mut self, key: Option<KeyTag>) {
+        self.at_rest = key.map(|key| Box::new(AtRest::Encrypted(key)));
+    }
+
+    pub(crate) fn key_tag(&self) -> Option<&KeyTag> {
+        match self.at_rest.as_deref() {
+            Some(AtRest::Encrypted(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The stored value that could not be decrypted, and why.
+    pub(crate) fn sealed(&self) -> Option<(&Bytes, &str)> {
+        match self.at_rest.as_deref() {
+            Some(AtRest::Sealed { stored, reason }) => Some((stored, reason)),
+            _ => None,
+        }
+    }
+
+    /// Why the value cannot be read, if it cannot: it could not be decrypted.
+    pub fn unreadable(&self) -> Option<&str> {
+        self.sealed().map(|(_, reason)| reason)
     }
 
     /// The value as it was before it was stamped.
@@ -143,13 +210,19 @@ impl Record {
     }
 
     pub(crate) fn unstamped(&self) -> Unstamped<'_> {
+        if self.sealed().is_some() {
+            return Unstamped { before: &[], after: &[], stamp_at: None };
+        }
         let (before, _) = self.value.split_at(self.stamp_at.unwrap_or(0));
         Unstamped { before, after: &self.value[self.stamp_end()..], stamp_at: self.stamp_at }
     }
 
     /// Where the stamp ends, and the inset belongs.
     fn stamp_end(&self) -> usize {
-        self.stamp_at.map_or(0, |at| at + stamp_length(self.modified))
+        match self.stamp_at.filter(|_| self.sealed().is_none()) {
+            Some(at) => at + stamp_length(self.modified),
+            None => 0,
+        }
     }
 
     /// The whole value from byte `from` of its beginning on, in two parts that the inset goes between. `from` is not beyond
@@ -191,8 +264,9 @@ impl Record {
         let Unstamped { before, after, stamp_at } = self.unstamped();
         let value = if stamp_at.is_some() { stamped(before, after, revision) } else { self.value.clone() };
         let (key, created, facts) = (self.key.clone(), self.created, self.facts.clone());
-        let (inset, modified, expires, reading) = (self.inset.clone(), revision, None, Mutex::default());
-        Self { key, value, inset, created, modified, expires, stamp_at, facts, reading }
+        let (modified, expires, reading) = (revision, None, Mutex::default());
+        let (inset, at_rest) = (self.inset.clone(), self.at_rest.clone());
+        Self { key, value, inset, created, modified, expires, stamp_at, at_rest, facts, reading }
     }
 
     /// The facts of this value, derived on first use unless the writer already knew them.

@@ -3,8 +3,11 @@
 mod engines;
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
 
-use engines::disk::SimDisk;
+use engines::disk::{Fault, SimDisk};
 use engines::{pods, text};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -128,4 +131,48 @@ async fn watchers_that_come_and_go_while_others_write_see_every_change_once() {
         let writers: Vec<_> = (0..WRITERS).map(|number| tokio::spawn(write(number, store.clone()))).collect();
         join_all(writers).await.into_iter().chain(join_all(watchers).await).for_each(Result::unwrap);
     }
+}
+
+/// Writers that are refused, watchers that come and go, and compaction take the queue's and the state's lock in
+/// every combination there is. Taken in the wrong order, they wait for each other for ever.
+#[test]
+fn a_failing_disk_under_load_does_not_hang_the_store() {
+    const WRITERS: usize = 8;
+    const WRITES: usize = 2_000;
+    const WATCHERS: usize = 4;
+    // A minute is a hang: the whole takes a second or two.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let disk = Arc::<SimDisk>::default();
+    disk.inject((10..1_000_000).step_by(3).map(|at| (at, Fault::Full)));
+    let store = DurableStore::open_on(disk.share(), Clock::system(), DurableOptions::default()).unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let (done, is_done) = sync_channel(WRITERS);
+    for writer in 0..WRITERS {
+        let (store, done) = (store.clone(), done.clone());
+        thread::spawn(move || {
+            for write in 0..WRITES {
+                let outcome = futures::executor::block_on(
+                    store.commit(put(&format!("{writer}/{write}"), Expect::Absent)),
+                );
+                assert!(matches!(outcome, Ok(_) | Err(Error::Full)), "{outcome:?}");
+            }
+            done.send(()).unwrap();
+        });
+    }
+    // They end when the store is closed.
+    for _ in 0..WATCHERS {
+        let store = store.clone();
+        thread::spawn(move || {
+            while let Ok(mut watch) = store.watch(pods().all(), store.revision()) {
+                if matches!(watch.try_next(), Err(WatchError::Closed)) {
+                    return;
+                }
+                _ = futures::executor::block_on(store.compact(store.revision().saturating_sub(1)));
+            }
+        });
+    }
+    for _ in 0..WRITERS {
+        is_done.recv_timeout(PATIENCE).expect("the store hangs");
+    }
+    futures::executor::block_on(store.close());
 }

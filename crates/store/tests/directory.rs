@@ -1,8 +1,11 @@
 //! The durable engine on a real directory.
 
+mod encrypted;
 mod engines;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,4 +152,66 @@ async fn a_log_of_an_older_version_is_read_and_not_added_to() {
     assert_eq!(fs::read(&first).unwrap(), bytes, "the older file is as it was");
     let store = DurableStore::open(directory.path(), clock()).unwrap();
     assert_eq!((store.revision(), store.count(&pods().all()).await.unwrap()), (3, 2));
+}
+
+/// The permissions of a file or directory, and of everything in it.
+fn modes(path: &Path) -> Vec<(String, u32)> {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let entries = fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> = entries.flat_map(|entry| modes(&entry)).collect();
+    found.push((name, mode));
+    found
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A directory with a log, a checkpoint and a lock.
+async fn filled(path: &Path) {
+    let options =
+        DurableOptions { checkpoint_after: 1_000, checkpoint_slice: 500, ..DurableOptions::default() };
+    let store = DurableStore::open_with(path, clock(), options).unwrap();
+    let mut current = put(&store, "a", Expect::Absent, None).await;
+    for _ in 0..40 {
+        current = put(&store, "a", Expect::Revision(current.modified), None).await;
+    }
+    store.close().await;
+    let names: Vec<_> = modes(path).into_iter().map(|(name, _)| name).collect();
+    for prefix in ["log-", "checkpoint-", "LOCK"] {
+        assert!(names.iter().any(|name| name.starts_with(prefix)), "{prefix} in {names:?}");
+    }
+}
+
+fn assert_private(path: &Path) {
+    for (name, mode) in modes(path) {
+        let expected = if name == "data" { 0o700 } else { 0o600 };
+        assert_eq!(mode, expected, "{name}: {mode:o}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_owner_can_read_the_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    filled(&data).await;
+    assert_private(&data);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_directory_that_others_could_read_is_tightened() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    filled(&data).await;
+    let foreign = data.join("notes.txt");
+    fs::write(&foreign, "").unwrap();
+    for path in fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()) {
+        set_mode(&path, 0o644);
+    }
+    set_mode(&data, 0o755);
+    drop(DurableStore::open(&data, clock()).unwrap());
+    assert_eq!(fs::metadata(&foreign).unwrap().permissions().mode() & 0o777, 0o644, "not the store's");
+    fs::remove_file(&foreign).unwrap();
+    assert_private(&data);
 }

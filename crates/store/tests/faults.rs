@@ -457,11 +457,11 @@ async fn a_missing_log_is_an_error() {
 async fn a_newer_format_is_refused_untouched() {
     let (disk, name, _) = log_of_frames().await;
     let mut content = disk.content(&name);
-    content[8] = 2;
+    content[8] = 3;
     disk.replace(&name, content.clone());
     assert_eq!(
         open_error(&disk),
-        format!("{name} was written by a newer version: its format is 2, this version reads up to 1")
+        format!("{name} was written by a newer version: its format is 3, this version reads up to 2")
     );
     assert_eq!(disk.content(&name), content);
 }

@@ -3,6 +3,9 @@
 //! The test runs itself as the child: it writes under load and says on standard output what was acknowledged.
 //! Every key is written in versions 1, 2, 3, … by one task, so a key holds the last version that was
 //! acknowledged or the one after.
+//!
+//! And a process whose disk fills up. Its stand-in is the limit on the size of files (`RLIMIT_FSIZE`), which needs no
+//! mount: an append beyond it fails like one on a full disk, and raising it is what freeing space would be.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,6 +16,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::executor::block_on;
+use rustix::process::{Resource as Limit, Rlimit, getrlimit, setrlimit};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::*;
 
@@ -160,4 +166,86 @@ async fn write_versions(store: Arc<DurableStore>, key: usize) {
         println!("ack {key} {version} {} .", record.modified);
         current = Some(record);
     }
+}
+
+const FULL_CHILD: &str = "STORE_FULL_TEST_DIRECTORY";
+const FULL_TEST: &str = "a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart";
+
+#[test]
+fn a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart() {
+    if let Some(directory) = env::var_os(FULL_CHILD) {
+        return fill_the_disk(Path::new(&directory));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // A process that writes beyond the limit gets a signal; ignored here, it is ignored by the child too.
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", FULL_TEST, "--nocapture"])
+        .env(FULL_CHILD, directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let acknowledged = collect_lines(&mut child)(std::sync::mpsc::sync_channel(1).0);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(acknowledged.len(), KEYS);
+    let store = DurableStore::open_with(directory.path(), Clock::system(), OPTIONS).unwrap();
+    for (key, acknowledged) in acknowledged {
+        let found = block_on(store.get(&path(key), None)).unwrap().unwrap();
+        assert_eq!((version_of(key, &found), found.modified), (acknowledged.version, acknowledged.revision));
+    }
+}
+
+/// Writes until the disk is full, twice: each time reads and watches go on, and after space is freed so do writes.
+fn fill_the_disk(directory: &Path) {
+    const ROOM: [u64; 2] = [30_000, 60_000];
+    // No checkpoint makes room meanwhile.
+    let options = DurableOptions { checkpoint_after: 1 << 30, ..OPTIONS };
+    let store = DurableStore::open_with(directory, Clock::system(), options).unwrap();
+    let unlimited = getrlimit(Limit::Fsize);
+    let mut watch = store.watch(Resource::new("pods").all(), store.revision()).unwrap();
+    let mut versions = [0; KEYS];
+    for room in ROOM {
+        setrlimit(Limit::Fsize, Rlimit { current: Some(room), maximum: unlimited.maximum }).unwrap();
+        let refused = (0..).find(|turn| put_next(&store, turn % KEYS, &mut versions).is_err()).unwrap();
+        let key = refused % KEYS;
+        assert!(matches!(put_next(&store, key, &mut versions), Err(Error::Full)), "still full");
+        check_reads(&store, &versions, &mut watch);
+        setrlimit(Limit::Fsize, unlimited).unwrap();
+        put_next(&store, key, &mut versions).unwrap();
+        check_reads(&store, &versions, &mut watch);
+    }
+    // And a process that ends while the disk is full.
+    let room = Rlimit { current: Some(1), maximum: unlimited.maximum };
+    setrlimit(Limit::Fsize, room).unwrap();
+    assert!(matches!(put_next(&store, 0, &mut versions), Err(Error::Full)));
+    block_on(store.close());
+}
+
+/// Writes the next version of a key, and says so if it is acknowledged.
+fn put_next(store: &DurableStore, key: usize, versions: &mut [u64; KEYS]) -> Result<(), Error> {
+    let current = block_on(store.get(&path(key), None))?;
+    let version = versions[key] + 1;
+    let expect = current.map_or(Expect::Absent, |record| Expect::Revision(record.modified));
+    let payload = Payload { bytes: value(key, version).into(), stamp_at: Some(1), facts: None };
+    let write = Write { key: path(key), expect, change: Change::Put { payload, ttl: None } };
+    let record = block_on(store.commit(write))?;
+    versions[key] = version;
+    println!("ack {key} {version} {} .", record.modified);
+    Ok(())
+}
+
+/// Every key is at its version, and the watch hands out exactly what was acknowledged.
+fn check_reads(store: &DurableStore, versions: &[u64; KEYS], watch: &mut Watch) {
+    let page = block_on(store.list(&Resource::new("pods").all(), ListOptions::default())).unwrap();
+    assert_eq!(page.records.len(), versions.iter().filter(|version| **version > 0).count());
+    for (key, version) in versions.iter().enumerate().filter(|(_, version)| **version > 0) {
+        let found = block_on(store.get(&path(key), None)).unwrap().unwrap();
+        assert_eq!(version_of(key, &found), *version);
+    }
+    let mut seen = watch.revision();
+    while let Some(events) = watch.next().now_or_never() {
+        seen = events.unwrap().last().unwrap().revision();
+    }
+    assert_eq!(seen, store.revision());
 }

@@ -328,7 +328,7 @@ async fn remove(
     Ok(Ok(Outcome::Unstored(new)))
 }
 
-/// Stores the new state, unless it is the old one.
+/// Stores the new state, unless it is the old one and is stored as it would be now.
 pub(crate) async fn store(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -337,7 +337,7 @@ pub(crate) async fn store(
     record: &Arc<Record>,
 ) -> Result<Result<Outcome, Option<Arc<Record>>>, Status> {
     let payload = size::encode(call, &new, fields)?;
-    if record.holds(&payload) {
+    if record.holds(&payload) && (options.dry_run || !call.server.store.is_stale(record)) {
         return Ok(Ok(Outcome::Stored(record.clone())));
     }
     if options.dry_run {

@@ -1,4 +1,5 @@
 //! The flags of the API server, under kube-apiserver's names: a file for each part of it.
 
 pub(crate) mod audit;
+pub(crate) mod encryption;
 pub(crate) mod serving;

@@ -37,10 +37,14 @@ impl Up {
 
     /// Starts with just these arguments.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_command(|kubeconfig| setpoint_up(kubeconfig, arguments))
+    }
+
+    /// Starts with a command that writes the kubeconfig to the path it is given.
+    pub(crate) fn start_command(command: impl FnOnce(&Path) -> Command) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kubeconfig = directory.path().join("kubeconfig");
-        let process =
-            setpoint_up(&kubeconfig, arguments).stderr(Stdio::inherit()).spawn().expect("the binary starts");
+        let process = command(&kubeconfig).stderr(Stdio::inherit()).spawn().expect("the binary starts");
         let up = Self { process, kubeconfig, _directory: directory };
         eventually("the API server is ready", || up.try_kubectl(&["get", "--raw", "/readyz"], "").ok);
         up
@@ -74,6 +78,10 @@ impl Up {
         // kubectl may end without reading its input.
         _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
         child.wait_with_output().expect("kubectl ends").into()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// Where clients find it.

@@ -2,7 +2,8 @@
 //!
 //! It is written from a snapshot in slices, each made durable by itself, so that between two slices the
 //! writer can serve commits: a checkpoint of any size holds them up by one slice at a time. Under its final
-//! name it is always complete.
+//! name it is always complete. Values are encrypted with the key of now, whichever they were written with; those that
+//! could not be decrypted are copied as they are.
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::format::{
 };
 use crate::Revision;
 use crate::index::Index;
+use crate::sealing::Sealing;
 
 /// How the name of an unfinished file ends.
 pub(crate) const UNFINISHED: &str = ".unfinished";
@@ -31,6 +33,7 @@ pub(crate) struct Checkpoint {
     pub(crate) length: u64,
     /// About how much is written at a time.
     slice: usize,
+    sealing: Sealing,
     buffer: Vec<u8>,
 }
 
@@ -41,6 +44,7 @@ impl Checkpoint {
         revision: Revision,
         indexes: Vec<Index>,
         slice: usize,
+        sealing: &Sealing,
     ) -> io::Result<Self> {
         let records = indexes.iter().map(|index| index.len() as u64).sum();
         let name = file_name(FileKind::Checkpoint, generation);
@@ -58,6 +62,7 @@ impl Checkpoint {
             after: None,
             length: FILE_HEADER as u64,
             slice,
+            sealing: sealing.clone(),
             buffer: Vec::new(),
         })
     }
@@ -65,7 +70,7 @@ impl Checkpoint {
     /// Writes the next slice; true once the checkpoint is complete, durable and in its place.
     pub(crate) fn step(&mut self) -> io::Result<bool> {
         begin_frame(&mut self.buffer);
-        self.fill_slice();
+        self.fill_slice()?;
         if self.buffer.len() > FRAME_HEADER {
             finish_frame(&mut self.buffer);
             self.file.append(&self.buffer)?;
@@ -85,18 +90,20 @@ impl Checkpoint {
         let _ = self.disk.remove(&format!("{}{UNFINISHED}", self.name));
     }
 
-    fn fill_slice(&mut self) {
+    fn fill_slice(&mut self) -> io::Result<()> {
         let mut texts = FrameTexts::default();
         while let Some(index) = self.rest.last() {
             let after = self.after.take();
             for record in index.after(after.as_deref()) {
-                encode_record(record, &mut texts, &mut self.buffer);
+                let stored = self.sealing.copy(record).map_err(io::Error::other)?;
+                encode_record(record, stored.as_deref(), &mut texts, &mut self.buffer);
                 if self.buffer.len() >= self.slice {
                     self.after = Some(record.key.path.clone());
-                    return;
+                    return Ok(());
                 }
             }
             self.rest.pop();
         }
+        Ok(())
     }
 }

@@ -4,6 +4,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use super::files::is_store_file;
+use crate::private;
+
 /// A flat directory of files that only grow, until they are cut or removed.
 pub trait Disk: Send + Sync + 'static {
     /// The names of all files, in any order.
@@ -47,9 +50,10 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The directory at `path`, made if it is not there.
+    /// The directory at `path`, created if it is not there. Only its owner can read it and the store's files.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
+        private::create_directory(path)?;
+        private::tighten(path, is_store_file)?;
         Ok(Self { path: path.to_owned() })
     }
 }
@@ -61,10 +65,7 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // Not `truncate`: a file that someone still has open must not change under them.
-        remove_if_there(&self.path.join(name))?;
-        let file = OpenOptions::new().append(true).create_new(true).open(self.path.join(name))?;
-        Ok(Box::new(file))
+        Ok(Box::new(private::create_file(&self.path.join(name))?))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -99,12 +100,5 @@ impl DiskFile for File {
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)
-    }
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

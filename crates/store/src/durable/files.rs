@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::checkpoint::UNFINISHED;
 use super::disk::Disk;
 use super::format::{FileKind, file_name};
+use super::lock::LOCK;
 
 #[derive(Default)]
 pub(crate) struct Files {
@@ -46,6 +47,12 @@ impl Files {
     pub(crate) fn remove_unfinished(&self, disk: &Arc<dyn Disk>) -> io::Result<()> {
         self.unfinished.iter().try_for_each(|name| disk.remove(name))
     }
+}
+
+/// Whether a file of this name is one that the store creates.
+pub(crate) fn is_store_file(name: &str) -> bool {
+    let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
+    name == LOCK || ["log-", "checkpoint-"].iter().any(|prefix| generation_of(name, prefix).is_some())
 }
 
 fn generation_of(name: &str, prefix: &str) -> Option<u64> {

@@ -12,6 +12,9 @@
 //! resource, path, payload, text, own = length:u32 bytes
 //! ```
 //!
+//! A payload is what [`Sealing`] makes of a value: the value itself, or encrypted. The stamp's place is one in the
+//! value. Version 1 knew no encryption; all else is the same.
+//!
 //! A frame is what one sync made durable: nothing of it was acknowledged before all of it was on disk, and
 //! the next one was not begun before. So a frame is valid as a whole or not at all; a broken one at the end
 //! is a write that was cut short, and a broken one before a valid one is damage.
@@ -27,6 +30,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::record::{Head, Unstamped};
+use crate::sealing::Sealing;
 use crate::{Event, EventKind, Inset, Key, Own, Part, Record, Resource, Revision, Text};
 
 /// The version this code writes, and the newest it reads.
@@ -172,18 +176,29 @@ pub(crate) fn contains_frame(bytes: &[u8]) -> bool {
 #[derive(Default)]
 pub(crate) struct FrameTexts(BTreeMap<*const Text, u32>);
 
-pub(crate) fn encode_event(event: &Event, texts: &mut FrameTexts, out: &mut Vec<u8>) {
+/// Appends a change; `stored` is the stored form of its value if that is not the value itself.
+pub(crate) fn encode_event(event: &Event, stored: Option<&[u8]>, texts: &mut FrameTexts, out: &mut Vec<u8>) {
     match event.kind {
-        EventKind::Created | EventKind::Updated => encode_record(&event.record, texts, out),
+        EventKind::Created | EventKind::Updated => encode_record(&event.record, stored, texts, out),
         EventKind::Deleted => encode_head(REMOVAL, &event.record, out),
     }
 }
 
-pub(crate) fn encode_record(record: &Record, texts: &mut FrameTexts, out: &mut Vec<u8>) {
-    let Unstamped { before, after, stamp_at } = record.unstamped();
+/// Appends a record; `stored` is the stored form of its value if that is not the value itself. What is encrypted here
+/// has its inset inside ([`pack`]); what could not be decrypted is written as it was found.
+pub(crate) fn encode_record(
+    record: &Record,
+    stored: Option<&[u8]>,
+    texts: &mut FrameTexts,
+    out: &mut Vec<u8>,
+) {
+    let Unstamped { before, after, .. } = record.unstamped();
+    let (before, after) = stored.map_or((before, after), |stored| (stored, &[]));
+    let stamp_at = record.stamp_at();
+    let has_inset = !record.inset.is_empty() && (stored.is_none() || record.sealed().is_some());
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     let flags = flag(EXPIRES, record.expires.is_some()) | flag(STAMPED, stamp_at.is_some());
-    encode_head(flags | flag(INSET, !record.inset.is_empty()), record, out);
+    encode_head(flags | flag(INSET, has_inset), record, out);
     out.extend(record.created.to_le_bytes());
     if let Some(expires) = record.expires {
         out.extend(expires.as_second().to_le_bytes());
@@ -195,9 +210,25 @@ pub(crate) fn encode_record(record: &Record, texts: &mut FrameTexts, out: &mut V
     out.extend(((before.len() + after.len()) as u32).to_le_bytes());
     out.extend_from_slice(before);
     out.extend_from_slice(after);
-    if !record.inset.is_empty() {
+    if has_inset {
         encode_inset(&record.inset, texts, out);
     }
+}
+
+/// A value and its inset in one piece, as they are encrypted: the inset names the fields of the value.
+pub(crate) fn pack(value: &[u8], inset: &Inset) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(8 + value.len() + inset.length());
+    encode_bytes(value, &mut packed);
+    encode_inset(inset, &mut FrameTexts::default(), &mut packed);
+    packed
+}
+
+/// What [`pack`] put together; `None` if it did not.
+pub(crate) fn unpack(packed: &[u8]) -> Option<(&[u8], Inset)> {
+    let mut fields = Fields(packed);
+    let value = fields.text_bytes().ok()?;
+    let inset = fields.inset(&mut Vec::new()).ok()?;
+    fields.0.is_empty().then_some((value, inset))
 }
 
 fn encode_inset(inset: &Inset, texts: &mut FrameTexts, out: &mut Vec<u8>) {
@@ -233,12 +264,13 @@ pub(crate) struct Entries<'a> {
     resource: &'a mut Option<Resource>,
     /// The texts of this frame, by their numbers.
     texts: Vec<Arc<Text>>,
+    sealing: &'a Sealing,
 }
 
 impl<'a> Entries<'a> {
     /// `resource` remembers the last resource seen, from frame to frame.
-    pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>) -> Self {
-        Self { fields: Fields(body), resource, texts: Vec::new() }
+    pub(crate) fn of(body: &'a [u8], resource: &'a mut Option<Resource>, sealing: &'a Sealing) -> Self {
+        Self { fields: Fields(body), resource, texts: Vec::new(), sealing }
     }
 
     fn entry(&mut self) -> Result<Entry, Malformed> {
@@ -253,29 +285,10 @@ impl<'a> Entries<'a> {
         let created = self.fields.u64()?;
         let expires = if flags & EXPIRES != 0 { Some(self.fields.timestamp()?) } else { None };
         let stamp_at = if flags & STAMPED != 0 { Some(self.fields.u32()? as usize) } else { None };
-        let value = self.fields.text_bytes()?;
-        if stamp_at.is_some_and(|at| at > value.len()) {
-            return Err(Malformed);
-        }
-        let inset = if flags & INSET != 0 { self.inset()? } else { Inset::default() };
+        let stored = self.fields.text_bytes()?;
+        let inset = if flags & INSET != 0 { self.fields.inset(&mut self.texts)? } else { Inset::default() };
         let head = Head { key, created, modified: revision, expires, stamp_at, inset };
-        Ok(Entry::Put(Record::restore(head, value)))
-    }
-
-    fn inset(&mut self) -> Result<Inset, Malformed> {
-        let count = self.fields.u32()?;
-        (0..count).map(|_| self.part()).collect::<Result<Vec<_>, _>>().map(Inset::new)
-    }
-
-    fn part(&mut self) -> Result<Part, Malformed> {
-        let number = self.fields.u32()? as usize;
-        if number == self.texts.len() {
-            let own_at = self.fields.u32()? as usize;
-            self.texts.push(Text::shared(self.fields.text_bytes()?, own_at).ok_or(Malformed)?);
-        }
-        let text = self.texts.get(number).ok_or(Malformed)?.clone();
-        let own = Own::new(self.fields.text()?).ok_or(Malformed)?;
-        Ok(Part { text, own })
+        self.sealing.restore(head, stored).map(Entry::Put).ok_or(Malformed)
     }
 
     fn shared(&mut self, name: &str) -> Resource {
@@ -320,6 +333,23 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// An inset, whose texts have numbers among `texts`.
+    fn inset(&mut self, texts: &mut Vec<Arc<Text>>) -> Result<Inset, Malformed> {
+        let count = self.u32()?;
+        (0..count).map(|_| self.part(texts)).collect::<Result<Vec<_>, _>>().map(Inset::new)
+    }
+
+    fn part(&mut self, texts: &mut Vec<Arc<Text>>) -> Result<Part, Malformed> {
+        let number = self.u32()? as usize;
+        if number == texts.len() {
+            let own_at = self.u32()? as usize;
+            texts.push(Text::shared(self.text_bytes()?, own_at).ok_or(Malformed)?);
+        }
+        let text = texts.get(number).ok_or(Malformed)?.clone();
+        let own = Own::new(self.text()?).ok_or(Malformed)?;
+        Ok(Part { text, own })
     }
 
     fn timestamp(&mut self) -> Result<Timestamp, Malformed> {

@@ -1,10 +1,14 @@
 //! One process per data directory.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::OpenError;
+use crate::private;
+
+/// The name of the lock file.
+pub(crate) const LOCK: &str = "LOCK";
 
 /// Held as long as the store is open. The system releases it when the process ends, however it ends.
 pub(crate) struct DirectoryLock {
@@ -13,10 +17,10 @@ pub(crate) struct DirectoryLock {
 
 impl DirectoryLock {
     pub(crate) fn take(directory: &Path) -> Result<Self, OpenError> {
-        let path = directory.join("LOCK");
+        let path = directory.join(LOCK);
         let failed = |source| OpenError::io(format!("lock {}", path.display()), source);
-        let mut file =
-            OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let mut options = private::file_options();
+        let mut file = options.create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(in_use(directory, &path)),

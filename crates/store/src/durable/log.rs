@@ -55,11 +55,15 @@ impl Log {
         self.length
     }
 
-    /// Makes `events`, one or more in the order of their revisions, durable as one frame: all or none.
-    pub(crate) fn append<'a>(&mut self, events: impl Iterator<Item = &'a Event>) -> Result<(), AppendError> {
+    /// Makes `events`, one or more in the order of their revisions, durable as one frame: all or none. Each comes with
+    /// the stored form of its value if that is not the value itself.
+    pub(crate) fn append<'a>(
+        &mut self,
+        events: impl Iterator<Item = (&'a Event, Option<&'a [u8]>)>,
+    ) -> Result<(), AppendError> {
         begin_frame(&mut self.buffer);
         let mut texts = FrameTexts::default();
-        events.for_each(|event| encode_event(event, &mut texts, &mut self.buffer));
+        events.for_each(|(event, stored)| encode_event(event, stored, &mut texts, &mut self.buffer));
         finish_frame(&mut self.buffer);
         let written = self.write_buffer();
         self.buffer.clear();

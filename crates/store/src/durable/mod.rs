@@ -22,6 +22,9 @@
 //!   what is published, from memory; only when both are durable does the log go on, and the old files go.
 //! - A checkpoint fails: the log goes on, and a checkpoint is tried again when it has grown further.
 //! - Reads are served from memory throughout.
+//!
+//! The order of locks: the queue's, then the state's ([`Core`]). Only [`Queue::submit`] holds both; the writer takes
+//! them one after the other, and never holds either while it waits for the disk.
 
 mod checkpoint;
 mod disk;
@@ -31,6 +34,7 @@ mod lock;
 mod log;
 mod queue;
 mod recovery;
+mod unseal;
 mod writer;
 
 use std::io;
@@ -44,6 +48,7 @@ use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use setpoint_clock::Clock;
+use setpoint_encryption::Transformers;
 use tokio::sync::{oneshot, watch};
 
 use self::disk::Directory;
@@ -54,6 +59,7 @@ use self::recovery::{Recovered, recover};
 use self::writer::Writer;
 use crate::core::Core;
 use crate::decide::{decide, removal};
+use crate::sealing::Sealing;
 use crate::{
     Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Trigger, Watch, Write,
 };
@@ -103,6 +109,7 @@ pub struct DurableStore {
     core: Arc<Core>,
     queue: Arc<Queue>,
     clock: Clock,
+    sealing: Sealing,
     writer: Mutex<Option<JoinHandle<()>>>,
     finished: watch::Receiver<()>,
 }
@@ -118,28 +125,66 @@ impl DurableStore {
         clock: Clock,
         options: DurableOptions,
     ) -> Result<Self, OpenError> {
-        let directory = directory.as_ref();
+        let store = Self::open_directory(directory.as_ref(), clock, options, Sealing::default())?;
+        store.report_sealed();
+        Ok(store)
+    }
+
+    /// Opens a store whose values are encrypted where the configuration says so. Values that cannot be decrypted are
+    /// left as they are and logged; reading them is an error until it works.
+    pub async fn open_encrypted(
+        directory: impl AsRef<Path>,
+        clock: Clock,
+        options: DurableOptions,
+        transformers: Arc<dyn Transformers>,
+    ) -> Result<Self, OpenError> {
+        let sealing = Sealing::with(transformers);
+        let store = Self::open_directory(directory.as_ref(), clock, options, sealing)?;
+        store.unseal_all().await;
+        Ok(store)
+    }
+
+    fn open_directory(
+        directory: &Path,
+        clock: Clock,
+        options: DurableOptions,
+        sealing: Sealing,
+    ) -> Result<Self, OpenError> {
         let disk = Directory::open(directory).map_err(|source| {
             OpenError::io(format!("make the data directory {}", directory.display()), source)
         })?;
         let lock = DirectoryLock::take(directory)?;
-        Self::start(Arc::new(disk), clock, options, Some(lock))
+        Self::start(Arc::new(disk), clock, options, sealing, Some(lock))
     }
 
     /// Opens the store on a disk that nobody else uses.
     pub fn open_on(disk: Arc<dyn Disk>, clock: Clock, options: DurableOptions) -> Result<Self, OpenError> {
-        Self::start(disk, clock, options, None)
+        Self::start(disk, clock, options, Sealing::default(), None)
+    }
+
+    /// [`open_encrypted`](Self::open_encrypted) on a disk that nobody else uses.
+    pub async fn open_encrypted_on(
+        disk: Arc<dyn Disk>,
+        clock: Clock,
+        options: DurableOptions,
+        transformers: Arc<dyn Transformers>,
+    ) -> Result<Self, OpenError> {
+        let store = Self::start(disk, clock, options, Sealing::with(transformers), None)?;
+        store.unseal_all().await;
+        Ok(store)
     }
 
     fn start(
         disk: Arc<dyn Disk>,
         clock: Clock,
         options: DurableOptions,
+        sealing: Sealing,
         lock: Option<DirectoryLock>,
     ) -> Result<Self, OpenError> {
-        let Recovered { state, log, growth } = recover(&disk, options.limits, options.checkpoint_after)?;
+        let Recovered { state, log, growth } =
+            recover(&disk, options.limits, options.checkpoint_after, &sealing)?;
         let core = Arc::new(Core::new(state));
-        let queue = Arc::new(Queue::new(core.read().revision));
+        let queue = Arc::new(Queue::new(core.revision()));
         let writer = Writer {
             clock: clock.clone(),
             disk,
@@ -150,6 +195,7 @@ impl DurableStore {
             spare: None,
             checkpoint: None,
             checkpoint_slice: options.checkpoint_slice,
+            sealing: sealing.clone(),
             log_at_slice: 0,
             growth,
             patience: Patience::default(),
@@ -162,27 +208,40 @@ impl DurableStore {
         };
         let writer = thread::Builder::new().name("store-writer".into()).spawn(run);
         let writer = writer.map_err(|source| OpenError::io("start the writer thread", source))?;
-        Ok(Self { core, queue, clock, writer: Mutex::new(Some(writer)), finished })
+        Ok(Self { core, queue, clock, sealing, writer: Mutex::new(Some(writer)), finished })
     }
 
+    /// Encrypting happens here, in the task of the one who asks, so that the writer thread has only to write.
     async fn commit_durably(&self, write: Write) -> Reply {
-        let room = self.queue.room_for(&write.change).await?;
+        let payload = match &write.change {
+            Change::Put { payload, .. } => Some(payload),
+            Change::Delete => None,
+        };
+        let length = payload.map_or(0, |payload| payload.bytes.len() + payload.inset.length());
+        let room = self.queue.room_for(length).await?;
+        let sealed = payload.map(|payload| self.sealing.seal(&write.key, payload)).transpose()?.flatten();
+        let (stored, tag) = sealed.map_or((None, None), |sealed| (Some(sealed.bytes), sealed.key));
         let key = write.key.clone();
-        let decide =
-            |current: Option<&Arc<Record>>, revision| decide(write, current, revision, || self.clock.now());
-        answer(self.queue.submit(&self.core, &key, room, decide)?).await
+        let decide = |current: Option<&Arc<Record>>, revision| {
+            let mut event = decide(write, current, revision, || self.clock.now())?;
+            if let Some(record) = Arc::get_mut(&mut event.record).filter(|_| tag.is_some()) {
+                record.set_key(tag);
+            }
+            Ok::<_, Error>(event)
+        };
+        answer(self.queue.submit(&self.core, &key, room, stored, decide)?).await
     }
 
     /// Removes a record if it is still due when its turn comes.
     async fn expire_one(&self, key: &Key, now: Timestamp) -> Reply {
-        let room = self.queue.room_for(&Change::Delete).await?;
+        let room = self.queue.room_for(0).await?;
         let decide = |current: Option<&Arc<Record>>, revision| match current {
             Some(record) if record.expires.is_some_and(|deadline| deadline <= now) => {
                 Ok(removal(record, revision))
             }
             current => Err(Error::Conflict { current: current.cloned() }),
         };
-        answer(self.queue.submit(&self.core, key, room, decide)?).await
+        answer(self.queue.submit(&self.core, key, room, None, decide)?).await
     }
 
     async fn expire_durably(&self, now: Timestamp) -> Result<usize, Error> {
@@ -210,7 +269,7 @@ async fn answer(reply: oneshot::Receiver<Reply>) -> Reply {
 
 impl Store for DurableStore {
     fn revision(&self) -> Revision {
-        self.core.read().revision
+        self.core.revision()
     }
 
     fn compacted(&self) -> Revision {
@@ -222,11 +281,11 @@ impl Store for DurableStore {
         key: &'a Key,
         at: Option<Revision>,
     ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>> {
-        async move { self.core.get(key, at) }.boxed()
+        async move { self.readable(self.core.get(key, at)?).await }.boxed()
     }
 
     fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
-        async move { self.core.list(range, &options).await }.boxed()
+        async move { self.list_readable(range, &options).await }.boxed()
     }
 
     fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
@@ -235,6 +294,10 @@ impl Store for DurableStore {
 
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>> {
         self.commit_durably(write).boxed()
+    }
+
+    fn is_stale(&self, record: &Record) -> bool {
+        self.sealing.is_stale(record)
     }
 
     fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {

@@ -13,10 +13,10 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::core::Core;
-use crate::{Change, Error, Event, EventKind, Key, Record, Revision};
+use crate::{Error, Event, EventKind, Key, Record, Revision};
 
 /// How many bytes may wait, in units of 1 KiB: 32 MiB, a few hundred milliseconds of disk time, or 32,768
-/// small writes. Whoever comes then waits for room.
+/// small writes. Later ones wait for room. An encrypted value waits in both forms, so it is twice that at most.
 const ROOM: usize = 32 << 10;
 
 /// About how many bytes are made durable by one sync: beyond this the sync is no longer what it costs, and
@@ -60,6 +60,8 @@ pub(crate) type Reply = Result<Arc<Record>, Error>;
 /// One write in the queue.
 pub(crate) struct Item {
     pub(crate) outcome: Result<Event, Error>,
+    /// The stored form of the value if that is not the value itself.
+    pub(crate) stored: Option<Vec<u8>>,
     reply: oneshot::Sender<Reply>,
     _room: Room,
 }
@@ -81,24 +83,22 @@ impl Queue {
         Self { inner: Mutex::new(inner), work: Condvar::new(), room: Arc::new(Semaphore::new(ROOM)) }
     }
 
-    /// Waits for room for a change.
-    pub(crate) async fn room_for(&self, change: &Change) -> Result<Room, Error> {
-        let bytes = match change {
-            Change::Put { payload, .. } => payload.bytes.len() + payload.inset.length(),
-            Change::Delete => 0,
-        };
+    /// Waits for room for so many bytes.
+    pub(crate) async fn room_for(&self, bytes: usize) -> Result<Room, Error> {
         let units = (1 + bytes / 1024).min(ROOM) as u32;
         let permit = self.room.clone().acquire_many_owned(units).await.map_err(|_| Error::Closed)?;
         Ok(Room { _permit: permit })
     }
 
-    /// Decides on a write of `key` given what the head holds, and queues it. An error is the answer to it;
+    /// Decides on a write of `key` given what the head holds, and queues it. Holds the queue's lock while it takes
+    /// the state's: the one place that holds both. An error is the answer to it;
     /// otherwise the answer comes through the receiver.
     pub(crate) fn submit(
         &self,
         core: &Core,
         key: &Key,
         room: Room,
+        stored: Option<Vec<u8>>,
         decide: impl FnOnce(Option<&Arc<Record>>, Revision) -> Result<Event, Error>,
     ) -> Result<oneshot::Receiver<Reply>, Error> {
         let mut inner = self.inner.lock();
@@ -116,7 +116,7 @@ impl Queue {
             inner.accept(event);
         }
         let (reply, answer) = oneshot::channel();
-        inner.items.push_back(Item { outcome, reply, _room: room });
+        inner.items.push_back(Item { outcome, stored, reply, _room: room });
         if inner.items.len() >= inner.wake_writer_at {
             self.work.notify_one();
         }
@@ -187,7 +187,8 @@ impl Inner {
         let mut bytes = 0;
         let mut within_batch = |item: &Item| {
             let fits = bytes < MAX_BATCH;
-            bytes += item.outcome.as_ref().map_or(0, |event| event.record.whole_length());
+            let stored = item.stored.as_ref().map(Vec::len);
+            bytes += item.outcome.as_ref().map_or(0, |event| stored.unwrap_or(event.record.whole_length()));
             fits
         };
         let count = self.items.iter().take_while(|item| within_batch(item)).count();
@@ -196,6 +197,11 @@ impl Inner {
 }
 
 impl Item {
+    /// The change to make durable, if the write was accepted, with its [`stored`](Self::stored) value.
+    pub(crate) fn event(&self) -> Option<(&Event, Option<&[u8]>)> {
+        Some((self.outcome.as_ref().ok()?, self.stored.as_deref()))
+    }
+
     /// Answers; the one who asked may have gone.
     pub(crate) fn answer(self, reply: Reply) {
         let _ = self.reply.send(reply);

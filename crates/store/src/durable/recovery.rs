@@ -17,6 +17,7 @@ use super::format::{
 use super::log::Log;
 use super::writer::Growth;
 use crate::core::{EMPTY, State};
+use crate::sealing::Sealing;
 use crate::{Limits, Resource, Revision};
 
 const READ_BUFFER: usize = 256 << 10;
@@ -31,6 +32,7 @@ pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     limits: Limits,
     checkpoint_after: u64,
+    sealing: &Sealing,
 ) -> Result<Recovered, OpenError> {
     let files = Files::on(disk).map_err(|source| OpenError::io("list the data directory", source))?;
     files.remove_unfinished(disk).map_err(|source| OpenError::io("remove unfinished files", source))?;
@@ -39,7 +41,14 @@ pub(crate) fn recover(
         state: State::new(limits),
         revision: EMPTY,
         last_resource: None,
-        growth: Growth { at_least: checkpoint_after, checkpoint: 0, older_logs: 0, not_before: 0 },
+        sealing,
+        growth: Growth {
+            at_least: checkpoint_after,
+            checkpoint: 0,
+            older_logs: 0,
+            not_before: 0,
+            is_plain: false,
+        },
     };
     let generation = recovery.load_newest_checkpoint(&files)?;
     let log = recovery.replay_logs(&files, generation)?;
@@ -55,6 +64,7 @@ struct Recovery<'a> {
     state: State,
     revision: Revision,
     last_resource: Option<Resource>,
+    sealing: &'a Sealing,
     growth: Growth,
 }
 
@@ -80,8 +90,9 @@ impl Recovery<'_> {
 
     fn load(&mut self, body: &[u8]) -> Option<u64> {
         let mut records = 0;
-        for entry in Entries::of(body, &mut self.last_resource) {
+        for entry in Entries::of(body, &mut self.last_resource, self.sealing) {
             let Ok(Entry::Put(record)) = entry else { return None };
+            self.growth.is_plain |= self.sealing.is_plain(&record);
             self.state.load(Arc::new(record));
             records += 1;
         }
@@ -91,7 +102,6 @@ impl Recovery<'_> {
     /// Replays the logs from `generation` on and opens the last one.
     fn replay_logs(&mut self, files: &Files, generation: u64) -> Result<Log, OpenError> {
         let mut open = None;
-        let mut version = VERSION;
         for (expected, found) in (generation..).zip(files.logs.range(generation..).copied()) {
             if found != expected {
                 let what = format!("the log of generation {expected} is missing");
@@ -99,19 +109,18 @@ impl Recovery<'_> {
             }
             let is_last = files.logs.last() == Some(&found);
             if let Some(replayed) = self.replay(found, is_last)? {
-                self.growth.older_logs += open.map_or(0, |(_, length)| length);
-                open = Some((found, replayed.length));
-                version = replayed.version;
+                self.growth.older_logs += open.map_or(0, |(_, Replayed { length, .. })| length);
+                open = Some((found, replayed));
             }
         }
         let log = match open {
-            // What is appended is of this version, so it goes into a file that says so.
-            Some((last, length)) if version < VERSION => {
+            // A log goes on only in the format it says it has: an older version would misread what follows.
+            Some((last, Replayed { length, version })) if version < VERSION => {
                 self.growth.older_logs += length;
                 Log::reopen(self.disk, last, length)
                     .and_then(|_| Log::create(self.disk, last + 1, self.revision))
             }
-            Some((last, length)) => Log::reopen(self.disk, last, length),
+            Some((last, Replayed { length, .. })) => Log::reopen(self.disk, last, length),
             None if generation == 1 => Log::create(self.disk, 1, EMPTY),
             None => {
                 let what = format!("its log {} is missing", file_name(FileKind::Log, generation));
@@ -147,11 +156,11 @@ impl Recovery<'_> {
                 }
             }
         }
-        Ok(Some(Replayed { version: header.version, length: reader.offset }))
+        Ok(Some(Replayed { length: reader.offset, version: header.version }))
     }
 
     fn apply(&mut self, frame: &Frame) -> Result<(), String> {
-        for entry in Entries::of(&frame.bytes, &mut self.last_resource) {
+        for entry in Entries::of(&frame.bytes, &mut self.last_resource, self.sealing) {
             let entry = entry.map_err(|_| MALFORMED.to_owned())?;
             let revision = match &entry {
                 Entry::Put(record) => record.modified,
@@ -162,7 +171,10 @@ impl Recovery<'_> {
             }
             self.revision = revision;
             match entry {
-                Entry::Put(record) => self.state.load(Arc::new(record)),
+                Entry::Put(record) => {
+                    self.growth.is_plain |= self.sealing.is_plain(&record);
+                    self.state.load(Arc::new(record));
+                }
                 Entry::Removal(key, _) => self.state.unload(&key),
             }
         }
@@ -170,14 +182,15 @@ impl Recovery<'_> {
     }
 }
 
-/// A log that was replayed.
+const MALFORMED: &str = "a record does not make sense";
+
+/// A log that has been replayed.
+#[derive(Clone, Copy)]
 struct Replayed {
-    version: u32,
     /// How many bytes of it are good.
     length: u64,
+    version: u32,
 }
-
-const MALFORMED: &str = "a record does not make sense";
 
 /// A frame's body and where the frame began.
 struct Frame {

@@ -15,6 +15,7 @@ use super::files::Files;
 use super::log::{AppendError, Log};
 use super::queue::{Item, Patience, Queue};
 use crate::core::Core;
+use crate::sealing::Sealing;
 use crate::{Error, Event, Key, Revision};
 
 /// How many events are published under one lock: readers wait for a fraction of a millisecond at most.
@@ -40,6 +41,7 @@ pub(crate) struct Writer {
     pub(crate) spare: Option<Log>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_slice: usize,
+    pub(crate) sealing: Sealing,
     /// How long the log was when the last slice was written.
     pub(crate) log_at_slice: u64,
     pub(crate) growth: Growth,
@@ -58,11 +60,14 @@ pub(crate) struct Growth {
     pub(crate) older_logs: u64,
     /// A checkpoint failed: none is tried before the logs have reached this size.
     pub(crate) not_before: u64,
+    /// The files hold plain text that would be encrypted now: a checkpoint is due whatever their size.
+    pub(crate) is_plain: bool,
 }
 
 impl Growth {
     fn is_due(&self, newest_log: u64) -> bool {
-        self.older_logs + newest_log > self.at_least.max(self.checkpoint).max(self.not_before)
+        let enough = if self.is_plain { 0 } else { self.at_least.max(self.checkpoint) };
+        self.older_logs + newest_log > enough.max(self.not_before)
     }
 }
 
@@ -89,7 +94,7 @@ impl Writer {
     }
 
     fn make_durable(&mut self, batch: &[Item]) -> io::Result<()> {
-        let mut events = batch.iter().filter_map(|item| item.outcome.as_ref().ok()).peekable();
+        let mut events = batch.iter().filter_map(Item::event).peekable();
         if events.peek().is_none() {
             return Ok(());
         }
@@ -136,7 +141,8 @@ impl Writer {
     fn fail(&mut self, batch: Vec<Item>, error: io::Error) {
         tracing::error!(%error, writes = batch.len(), "could not make writes durable");
         let error = Arc::new(error);
-        let behind = self.queue.give_up(self.core.read().revision);
+        let published = self.core.revision();
+        let behind = self.queue.give_up(published);
         batch.into_iter().chain(behind).for_each(|item| item.answer(Err(as_store_error(&error))));
     }
 
@@ -144,9 +150,10 @@ impl Writer {
     /// Nothing is published meanwhile, so the log of a failed attempt serves the next one.
     fn start_over(&mut self) -> io::Result<()> {
         self.abandon_checkpoint();
+        let published = self.core.revision();
         let log = match self.spare.take() {
             Some(log) => log,
-            None => Log::create(&self.disk, self.log.generation + 1, self.core.read().revision)?,
+            None => Log::create(&self.disk, self.log.generation + 1, published)?,
         };
         let generation = self.spare.insert(log).generation;
         let mut checkpoint = Some(self.begin_checkpoint(generation)?);
@@ -203,7 +210,7 @@ impl Writer {
 
     fn begin_checkpoint(&self, generation: u64) -> io::Result<Checkpoint> {
         let (revision, indexes) = self.core.read().indexes();
-        Checkpoint::begin(&self.disk, generation, revision, indexes, self.checkpoint_slice)
+        Checkpoint::begin(&self.disk, generation, revision, indexes, self.checkpoint_slice, &self.sealing)
     }
 
     /// Goes on with a checkpoint; `None` when it is complete.
@@ -231,6 +238,7 @@ impl Writer {
         self.growth.checkpoint = checkpoint.length;
         self.growth.older_logs = 0;
         self.growth.not_before = 0;
+        self.growth.is_plain = false;
         if let Err(error) = Files::remove_before(&self.disk, checkpoint.generation) {
             tracing::warn!(%error, "could not remove files that a checkpoint has replaced; the next one will");
         }
@@ -241,7 +249,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
-        drop(self.queue.give_up(self.core.read().revision));
+        let published = self.core.revision();
+        drop(self.queue.give_up(published));
         self.core.close();
     }
 }

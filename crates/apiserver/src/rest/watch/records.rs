@@ -62,6 +62,15 @@ impl Server {
     }
 }
 
+/// An object that could not be decrypted can only expire. Its last state is not known, so the watch ends.
+fn check_readable(events: &[Arc<Event>]) -> Result<(), Status> {
+    let removed = events.iter().filter(|event| event.kind == EventKind::Deleted);
+    match removed.filter_map(|event| event.record.unreadable()).next() {
+        Some(reason) => Err(Status::internal(reason)),
+        None => Ok(()),
+    }
+}
+
 fn too_old(requested: Revision, oldest: Revision) -> Status {
     Status::expired(format!("too old resource version: {requested} ({oldest})"))
 }
@@ -84,7 +93,7 @@ impl RecordWatch {
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Vec<Arc<Event>>>, Status>> {
         match self.watch.poll_next(context) {
-            Poll::Ready(Ok(events)) => Poll::Ready(Ok(Some(events))),
+            Poll::Ready(Ok(events)) => Poll::Ready(check_readable(&events).map(|()| Some(events))),
             Poll::Ready(Err(WatchError::FellBehind { seen })) => Poll::Ready(Err(too_old(seen, seen + 1))),
             Poll::Ready(Err(WatchError::Closed)) => Poll::Ready(Ok(None)),
             Poll::Pending => self.closing.as_mut().poll(context).map(|()| Ok(None)),

@@ -1,0 +1,128 @@
+//! Chooses between transformers by what a value starts with. The first one writes, all of them read.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use setpoint_clock::Clock;
+
+use crate::metrics::{Direction, Metrics};
+use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer};
+
+/// A transformer and what the values it writes start with. The identity has no prefix.
+pub(crate) struct Prefixed {
+    pub(crate) prefix: String,
+    pub(crate) transformer: Arc<dyn Transformer>,
+}
+
+/// At least one transformer.
+pub(crate) struct PrefixTransformers {
+    first: Prefixed,
+    rest: Vec<Prefixed>,
+    /// What is wrong with a value that none of them reads.
+    unmatched: &'static str,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+impl PrefixTransformers {
+    /// `None` without a transformer.
+    pub(crate) fn new(
+        transformers: Vec<Prefixed>,
+        unmatched: &'static str,
+        clock: &Clock,
+        metrics: &Arc<Metrics>,
+    ) -> Option<Self> {
+        let mut transformers = transformers.into_iter();
+        let first = transformers.next()?;
+        let (clock, metrics) = (clock.clone(), metrics.clone());
+        Some(Self { first, rest: transformers.collect(), unmatched, clock, metrics })
+    }
+
+    async fn read(&self, data: &[u8], context: &Context<'_>) -> Result<Opened, TransformError> {
+        let start = self.clock.instant();
+        let mut errors: Vec<TransformError> = Vec::new();
+        let record = |prefix: &str, error: Option<&TransformError>| {
+            self.metrics.transformed(
+                context.resource,
+                Direction::FromStorage,
+                prefix,
+                start.elapsed(),
+                error,
+            );
+        };
+        for (at, of) in std::iter::once(&self.first).chain(&self.rest).enumerate() {
+            let Some(stripped) = data.strip_prefix(of.prefix.as_bytes()) else { continue };
+            let result = of.transformer.from_storage(stripped, context).await;
+            match (of.prefix.as_str(), result) {
+                // Encrypted values are for the transformers after the identity.
+                ("", Err(_)) => {}
+                ("", Ok(opened)) => {
+                    record("identity", None);
+                    return Ok(Opened { stale: opened.stale || at != 0, ..opened });
+                }
+                (prefix, Ok(opened)) => {
+                    record(prefix, None);
+                    return Ok(Opened { stale: opened.stale || at != 0, ..opened });
+                }
+                // The same provider may be there again with another key.
+                (prefix, Err(error)) => {
+                    record(prefix, Some(&error));
+                    errors.push(error);
+                }
+            }
+        }
+        Err(merged(errors).unwrap_or_else(|| {
+            let error = TransformError::new(self.unmatched);
+            record("unknown", Some(&error));
+            error
+        }))
+    }
+}
+
+/// One error that says what all say, each text once.
+fn merged(mut errors: Vec<TransformError>) -> Option<TransformError> {
+    let code = errors.iter().find_map(|error| error.code);
+    let mut texts: Vec<String> = Vec::new();
+    for error in errors.drain(..) {
+        if !texts.contains(&error.message) {
+            texts.push(error.message);
+        }
+    }
+    let message = match texts.len() {
+        0 => return None,
+        1 => texts.swap_remove(0),
+        _ => format!("[{}]", texts.join(", ")),
+    };
+    Some(TransformError { message, code })
+}
+
+impl Transformer for PrefixTransformers {
+    fn from_storage<'a>(
+        &'a self,
+        data: &'a [u8],
+        context: &'a Context<'a>,
+    ) -> BoxFuture<'a, Result<Opened, TransformError>> {
+        self.read(data, context).boxed()
+    }
+
+    fn to_storage(
+        &self,
+        data: &[u8],
+        context: &Context<'_>,
+        purpose: Purpose,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<KeyTag>, TransformError> {
+        let start = self.clock.instant();
+        let Prefixed { prefix, transformer } = &self.first;
+        out.extend_from_slice(prefix.as_bytes());
+        let result = transformer.to_storage(data, context, purpose, out);
+        let error = result.as_ref().err();
+        self.metrics.transformed(context.resource, Direction::ToStorage, prefix, start.elapsed(), error);
+        result
+    }
+
+    fn is_stale(&self, key: Option<&KeyTag>) -> bool {
+        self.first.transformer.is_stale(key)
+    }
+}

@@ -1,0 +1,16 @@
+//! Randomness for keys and nonces: the operating system's, never a seeded sequence. It does not show in a trace,
+//! because only ciphertext depends on it.
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::TransformError;
+
+pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), TransformError> {
+    SystemRandom::new().fill(bytes).map_err(|_| TransformError::new("unable to read sufficient random bytes"))
+}
+
+pub(crate) fn array<const N: usize>() -> Result<[u8; N], TransformError> {
+    let mut bytes = [0; N];
+    fill(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,140 @@
+//! Values on their way to disk and back: encryption at rest.
+//!
+//! In memory a record holds plain text, which readers and watchers share. What is made durable is what the resource's
+//! [`Transformer`](setpoint_encryption::Transformer) makes of it. A stored value that cannot be transformed back, for
+//! want of a key or of the KMS plugin, stays *sealed*: its record is there, holds the stored bytes, and is written to
+//! checkpoints as it is. Reading it is an error until a later attempt succeeds.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use setpoint_encryption::{
+    Context, ENCRYPTED_PREFIX, GroupResource, Identity, KeyTag, Purpose, TransformError, Transformer,
+    Transformers, storage_path,
+};
+
+use crate::durable::format::{pack, unpack};
+use crate::record::{AtRest, Head};
+use crate::{Error, Key, Payload, Record};
+
+/// What transforms values; nothing does without a configuration, and then ciphertext is not taken for plain text.
+#[derive(Clone, Default)]
+pub(crate) struct Sealing(Option<Arc<dyn Transformers>>);
+
+/// A value in the form in which it is made durable.
+pub(crate) struct Stored {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) key: Option<KeyTag>,
+}
+
+/// Why a value that has not been transformed yet cannot be read.
+const NOT_TRIED: &str = "the value has not been decrypted yet";
+
+impl Sealing {
+    pub(crate) fn with(transformers: Arc<dyn Transformers>) -> Self {
+        Self(Some(transformers))
+    }
+
+    /// The transformer of a resource that has one.
+    fn transformer(&self, resource: &GroupResource) -> Option<Arc<dyn Transformer>> {
+        self.0.as_ref().map(|all| all.transformer(resource)).filter(|one| !one.is_identity())
+    }
+
+    /// The stored form of a new value; `None`: the value itself.
+    pub(crate) fn seal(&self, key: &Key, payload: &Payload) -> Result<Option<Stored>, Error> {
+        let sealed = self.transform(key, payload, Purpose::Write);
+        sealed.map_err(|error| {
+            tracing::error!(key = path_of(key), %error, "failed to encrypt data");
+            Error::Transform(error.to_string())
+        })
+    }
+
+    fn transform(
+        &self,
+        key: &Key,
+        payload: &Payload,
+        purpose: Purpose,
+    ) -> Result<Option<Stored>, TransformError> {
+        if self.0.is_none() {
+            return Ok(None);
+        }
+        let resource = resource_of(key);
+        let Some(transformer) = self.transformer(&resource) else { return Ok(None) };
+        let path = storage_path(&resource, &key.path);
+        let context = Context { resource: &resource, path: &path };
+        let mut bytes = Vec::new();
+        let value = pack(&payload.bytes, &payload.inset);
+        let key = transformer.to_storage(&value, &context, purpose, &mut bytes)?;
+        Ok(Some(Stored { bytes, key }))
+    }
+
+    /// The stored form of a record that is stored already, encrypted with the current key if it can be read; `None`:
+    /// its value itself.
+    pub(crate) fn copy(&self, record: &Record) -> Result<Option<Bytes>, TransformError> {
+        if let Some((stored, _)) = record.sealed() {
+            return Ok(Some(stored.clone()));
+        }
+        if self.0.is_none() || self.transformer(&resource_of(&record.key)).is_none() {
+            return Ok(None);
+        }
+        let stored = self.transform(&record.key, &record.payload(), Purpose::Copy)?;
+        Ok(stored.map(|stored| stored.bytes.into()))
+    }
+
+    /// A record as it is found on disk. One that needs a transformer is sealed for now.
+    pub(crate) fn restore(&self, head: Head, stored: &[u8]) -> Option<Record> {
+        let reason = match self.0.is_some() && self.transformer(&resource_of(&head.key)).is_some() {
+            true => Some(NOT_TRIED.to_owned()),
+            false => Identity::check(stored).err().map(|error| error.to_string()),
+        };
+        match reason {
+            Some(reason) => Some(Record::restore_sealed(head, Bytes::copy_from_slice(stored), reason)),
+            None => Record::restore(head, stored, None),
+        }
+    }
+
+    /// Whether a record that was found on disk is there in plain text, and would be encrypted now.
+    pub(crate) fn is_plain(&self, record: &Record) -> bool {
+        let is_plain = |(stored, _): (&Bytes, &str)| !stored.starts_with(ENCRYPTED_PREFIX);
+        record.sealed().is_some_and(is_plain) && self.is_stale(record)
+    }
+
+    /// A sealed record, opened. May ask a KMS plugin.
+    pub(crate) async fn open(&self, record: &Record) -> Result<Record, String> {
+        let Some((stored, _)) = record.sealed() else { return Err(NOT_TRIED.into()) };
+        let resource = resource_of(&record.key);
+        let path = storage_path(&resource, &record.key.path);
+        let context = Context { resource: &resource, path: &path };
+        let transformer = self.transformer(&resource).unwrap_or_else(|| Arc::new(Identity));
+        let opened = transformer.from_storage(stored, &context).await.map_err(|error| error.to_string())?;
+        let at_rest = opened.key.map(|key| Box::new(AtRest::Encrypted(key)));
+        let malformed = || "the decrypted value does not make sense".to_owned();
+        let (value, inset) = match stored.starts_with(ENCRYPTED_PREFIX) {
+            true => unpack(&opened.data).ok_or_else(malformed)?,
+            // Stored in plain text before there was a key: its inset is beside it.
+            false => (&*opened.data, record.inset.clone()),
+        };
+        let head = Head { inset, ..record.head() };
+        Record::restore(head, value, at_rest).ok_or_else(malformed)
+    }
+
+    /// Whether a record is not stored as it would be now.
+    pub(crate) fn is_stale(&self, record: &Record) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|all| all.transformer(&resource_of(&record.key)).is_stale(record.key_tag()))
+    }
+}
+
+/// Where v1.34 would store a record: what log lines and messages call it.
+pub(crate) fn path_of(key: &Key) -> String {
+    storage_path(&resource_of(key), &key.path)
+}
+
+/// `apps/replicasets` of the store is `replicasets.apps` of the API.
+fn resource_of(key: &Key) -> GroupResource {
+    match key.resource.as_str().split_once('/') {
+        Some((group, resource)) => GroupResource::new(group, resource),
+        None => GroupResource::new("", key.resource.as_str()),
+    }
+}

@@ -128,7 +128,7 @@ async fn documents_have_the_types_that_clients_accept() {
         ("/apis/apps/v1", "application/vnd.kubernetes.protobuf", 200, "application/vnd.kubernetes.protobuf"),
         ("/apis/apps", "application/yaml", 200, "application/yaml"),
         ("/apis", "application/cbor", 406, "application/json"),
-        ("/version", "application/yaml", 406, "application/json"),
+        ("/version", "application/yaml", 406, "application/yaml"),
         ("/version", "text/html,*/*;q=0.1", 200, "application/json"),
         ("/openapi/v3", "text/html", 200, "text/plain; charset=utf-8"),
         ("/openapi/v3/apis/apps/v1", "text/html", 406, ""),

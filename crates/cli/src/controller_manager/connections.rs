@@ -241,7 +241,8 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use rustls::RootCertStore;
-    use rustls::pki_types::ServerName;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
     use setpoint_apiserver::tls::Authority;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_rustls::TlsConnector;
@@ -261,7 +262,7 @@ mod tests {
     }
 
     fn der(pem: &str) -> Vec<CertificateDer<'static>> {
-        rustls_pemfile::certs(&mut pem.as_bytes()).map(|one| one.unwrap()).collect()
+        CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect()
     }
 
     /// A port that answers `ok`.
@@ -269,7 +270,7 @@ mod tests {
         let now = setpoint::Clock::system().now();
         let authority = Authority::generate(now).unwrap();
         let own = authority.server_certificate(&[], now).unwrap();
-        let key = rustls_pemfile::private_key(&mut own.key.as_bytes()).unwrap().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let server = rustls::ServerConfig::builder_with_provider(provider.clone());
         let server = server.with_safe_default_protocol_versions().unwrap().with_no_client_auth();

@@ -29,7 +29,7 @@
 mod checkpoint;
 mod disk;
 mod files;
-mod format;
+pub(crate) mod format;
 mod lock;
 mod log;
 mod queue;

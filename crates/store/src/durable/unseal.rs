@@ -65,7 +65,7 @@ impl DurableStore {
     }
 
     pub(super) async fn list_readable(&self, range: &Range, options: &ListOptions) -> Result<Page, Error> {
-        let mut page = self.core.list(range, options)?;
+        let mut page = self.core.list(range, options).await?;
         // Of the past there may be records that are sealed no more, or gone.
         if options.at.is_some() || self.core.has_sealed(&range.resource) {
             for record in page.records.iter_mut().filter(|record| record.unreadable().is_some()) {

@@ -205,8 +205,8 @@ mod tests {
     fn the_whole_table_is_read() {
         let objects = objects(&Features::default());
         let count = |plural: &str| objects.iter().filter(|own| own.plural == plural).count();
-        assert_eq!([count("clusterroles"), count("roles")], [68, 7]);
-        assert_eq!([count("clusterrolebindings"), count("rolebindings")], [49, 7]);
+        assert_eq!([count("clusterroles"), count("roles")], [70, 7]);
+        assert_eq!([count("clusterrolebindings"), count("rolebindings")], [51, 7]);
         let labels = &found(&objects, "clusterroles", "edit")["metadata"]["labels"];
         assert_eq!(labels["rbac.authorization.k8s.io/aggregate-to-admin"], "true");
         let selector = json!({"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}});

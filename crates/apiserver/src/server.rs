@@ -21,6 +21,7 @@ use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
 use crate::features::Features;
+use crate::flow::{Flow, FlowSettings, WatchLimits, Watches};
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::measure::Measured;
@@ -28,6 +29,7 @@ use crate::own_objects::{self, Own, Place};
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::rest::watch::RecordWatch;
 use crate::selector::Selection;
+use crate::serve::ServeSettings;
 use crate::services::{self, Reserve};
 use crate::status::{Named, Status};
 
@@ -58,6 +60,12 @@ pub struct Config {
     pub admission: Vec<Box<dyn Plugin>>,
     /// How long a request may take that is not long-running.
     pub request_timeout: Duration,
+    /// The limits of requests under way; without them none waits and none is turned away.
+    pub flow: Option<FlowSettings>,
+    pub watch_limits: WatchLimits,
+    /// How long a watch lasts at least that sets no limit of its own; at most twice as long.
+    pub min_request_timeout: Duration,
+    pub serving: ServeSettings,
     /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
@@ -84,6 +92,10 @@ impl Config {
             advertise_address: None,
             admission: admission::default_plugins(),
             request_timeout: Duration::from_secs(60),
+            flow: None,
+            watch_limits: WatchLimits::default(),
+            min_request_timeout: Duration::from_secs(1800),
+            serving: ServeSettings::default(),
             metrics: None,
         }
     }
@@ -136,6 +148,12 @@ pub struct Server {
     pub(crate) token_tracking: Tracking,
     /// How long a request may take that is not long-running.
     pub(crate) request_timeout: Duration,
+    pub(crate) flow: Option<Flow>,
+    pub(crate) watches: Watches,
+    pub(crate) min_request_timeout: Duration,
+    pub(crate) serving: ServeSettings,
+    /// The server is about to stop: it is no longer ready.
+    pub(crate) stopping: CancellationToken,
     /// Mutating requests under way.
     pub(crate) tasks: TaskTracker,
     /// Open watches end when this is cancelled.
@@ -147,7 +165,14 @@ impl ApiServer {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let registry = Registry::new(config.kinds)?;
         let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
+        let flow =
+            config.flow.map(|settings| Flow::new(settings, config.store.clone(), config.clock.clone()));
         let server = Arc::new(Server {
+            flow,
+            watches: Watches::new(config.watch_limits),
+            min_request_timeout: config.min_request_timeout,
+            serving: config.serving,
+            stopping: CancellationToken::new(),
             store: config.store,
             clock: config.clock,
             rng: config.rng,

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::apiserver_flags::limits::LimitFlags;
 use crate::controller_manager::connection::Connection;
 use crate::controller_manager::controller_flags::ControllerFlags;
 use crate::controller_manager::leading::Leading;
@@ -84,6 +85,8 @@ pub(crate) struct Up {
     pub(crate) load_balancer_range: Option<AddressPool>,
     #[command(flatten)]
     pub(crate) network: Network,
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
     /// Leave pods unscheduled.
     #[arg(long)]
     pub(crate) no_scheduler: bool,

@@ -1,7 +1,7 @@
 //! The filters that every request passes before a handler sees it, in v1.34's order:
 //!
 //! ```text
-//!  panic boundary ─► deadline ─► authentication ─► impersonation ─► authorization ─► body ─► route
+//!  panic boundary ─► deadline ─► authentication ─► impersonation ─► flow ─► authorization ─► body ─► route
 //! ```
 //!
 //! What always holds:
@@ -15,7 +15,7 @@ mod deadline;
 mod panics;
 mod payload;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -25,10 +25,12 @@ use setpoint_clock::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+pub(crate) use self::deadline::is_long_running;
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
 use crate::auth::{Attributes, Decision, User, impersonate};
 use crate::body::Body;
+use crate::flow::{self, Asked, Classified, Pass};
 use crate::kind::Verb;
 use crate::negotiate;
 use crate::query::Query;
@@ -51,8 +53,16 @@ pub(crate) enum Caller {
 pub(crate) struct Context {
     pub(crate) warnings: Warnings,
     /// When the client gets its answer at the latest; long-running requests have no deadline.
-    #[allow(dead_code, reason = "calls to webhooks stop at it")]
     pub(crate) deadline: Option<Instant>,
+    pub(crate) received: Option<Instant>,
+    /// What priority and fairness makes of it.
+    classified: OnceLock<Classified>,
+}
+
+impl Context {
+    pub(crate) fn classify(&self, classified: Classified) {
+        let _ = self.classified.set(classified);
+    }
 }
 
 /// Why a request does not get to its handler.
@@ -82,9 +92,10 @@ impl Refusal {
 }
 
 /// A request that may be carried out.
-struct Admitted {
+struct Admitted<'a> {
     user: User,
     body: Bytes,
+    pass: Pass<'a>,
 }
 
 /// Answers a request.
@@ -98,8 +109,9 @@ pub(crate) async fn handle(
         Ok(timeout) => timeout,
         Err(status) => return respond::refusal(&status, encoding),
     };
-    let deadline = timeout.map(|timeout| server.clock.instant() + timeout);
-    let context = Context { deadline, ..Context::default() };
+    let received = server.clock.instant();
+    let deadline = timeout.map(|timeout| received + timeout);
+    let context = Context { deadline, received: Some(received), ..Context::default() };
     let answer = match is_mutating(request.method()) {
         true => detached(server, caller, request, context).left_future(),
         false => panics::guard(pass(server, caller, request, context, None)).right_future(),
@@ -145,6 +157,9 @@ async fn pass(
     let (mut head, payload) = request.into_parts();
     let answered = answer(server, caller, &mut head, payload, &context, waiting).await;
     let mut response = answered.unwrap_or_else(|refusal| refusal.into_response(&head.headers));
+    if let Some(classified) = context.classified.get() {
+        classified.mark(&mut response);
+    }
     context.warnings.attach(&mut response);
     response
 }
@@ -161,8 +176,8 @@ async fn answer(
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(method, uri.path(), &query)?;
     let sender = authenticate(server, caller, headers, context).await?;
-    let admitting = admit(server, sender, method, uri, headers, &target, payload);
-    let admitted = until_hang_up(waiting, admitting).await?;
+    let admitting = admit(server, sender, method, uri, headers, &target, &query, context, payload);
+    let mut admitted = until_hang_up(waiting, admitting).await?;
     let parts = route::Parts {
         server,
         user: &admitted.user,
@@ -173,7 +188,11 @@ async fn answer(
         body: &admitted.body,
         context,
     };
-    Ok(route::answer(&parts, &target).await?)
+    let mut response = route::answer(&parts, &target).await?;
+    if let Some(watch) = admitted.pass.take_watch() {
+        response.body_mut().hold(watch);
+    }
+    Ok(response)
 }
 
 /// The outcome of `work`, unless the client hangs up first.
@@ -207,15 +226,18 @@ async fn authenticate(
 }
 
 /// The filters between authentication and the handler.
-async fn admit(
-    server: &Server,
+#[allow(clippy::too_many_arguments, reason = "each filter looks at another part of the request")]
+async fn admit<'s>(
+    server: &'s Server,
     sender: User,
     method: &Method,
     uri: &http::Uri,
     headers: &HeaderMap,
     target: &Target<'_>,
+    query: &Query<'_>,
+    context: &Context,
     payload: Payload,
-) -> Result<Admitted, Refusal> {
+) -> Result<Admitted<'s>, Refusal> {
     let user = match impersonate::user(&*server.authorizer, &sender, headers).await {
         Ok(impersonated) => impersonated.unwrap_or(sender),
         Err(impersonate::Refusal::Status(status)) => return Err(Refusal::Status(status)),
@@ -223,23 +245,30 @@ async fn admit(
             return Err(Refusal::response(route::internal_error_page(uri, &why)));
         }
     };
-    authorize(server, &user, method, uri.path(), target).await?;
+    let lower = method.as_str().to_ascii_lowercase();
+    let verb = verb(&lower, target);
+    let asked = Asked { user: &user, verb, method, uri, target, query, context };
+    let pass = flow::enter(server, &asked).await?;
+    authorize(server, &user, verb, uri.path(), target).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
-    Ok(Admitted { user, body })
+    Ok(Admitted { user, body, pass })
+}
+
+/// What a request does, as rules name it.
+fn verb<'a>(method: &'a str, target: &Target<'_>) -> &'a str {
+    match &target.resource {
+        Some(resource) => resource.verb.map_or(if method == "head" { "get" } else { "" }, Verb::name),
+        None => method,
+    }
 }
 
 async fn authorize(
     server: &Server,
     user: &User,
-    method: &Method,
+    verb: &str,
     path: &str,
     target: &Target<'_>,
 ) -> Result<(), Refusal> {
-    let lower = method.as_str().to_ascii_lowercase();
-    let verb = match &target.resource {
-        Some(resource) => resource.verb.map_or(if lower == "head" { "get" } else { "" }, Verb::name),
-        None => &lower,
-    };
     let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
     match server.authorizer.authorize(&attributes).await {
         Decision::Allow { .. } => Ok(()),

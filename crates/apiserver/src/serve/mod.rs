@@ -1,23 +1,37 @@
 //! The way in over the network: HTTP/1.1 and HTTP/2 over TLS.
 //!
-//! Shutting down: accepting stops, open watches end, requests under way are answered; connections that
-//! are still busy after [`DRAIN`] are dropped.
+//! What always holds:
+//! - accepting waits for nothing but new connections: handshakes and requests run in their connection's task;
+//! - what a client can make the server hold is bounded: connections ([`connections`]), streams, headers, bytes that
+//!   it does not read ([`stall`], [`monitored`]);
+//! - stopping takes a bounded time ([`drain`]).
+
+mod connections;
+mod drain;
+mod monitored;
+mod settings;
+mod stall;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use self::connections::{Connections, Slot};
+use self::drain::Draining;
+pub use self::settings::ServeSettings;
+use self::stall::Stall;
 use crate::auth::User;
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
@@ -25,104 +39,205 @@ use crate::server::ApiServer;
 use crate::tls::{self, ServerTls};
 use crate::websocket::{self, Messages};
 
-/// As many connections as are served at once; more wait to be accepted. Twice the 5,000 watchers of a large
-/// cluster, each on a connection of its own; at some 60 KB of buffers each that is 600 MB in the worst case.
-const CONNECTIONS: usize = 10_000;
 /// What is encrypted for a client that does not read: two records. A watcher that lags has all of it.
 const TLS_BUFFER: usize = 32 * 1024;
-/// HTTP/2 requests under way on one connection, as in v1.34.
-const STREAMS: u32 = 250;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long requests under way may take once the server is stopping.
-const DRAIN: Duration = Duration::from_secs(10);
+/// How long the headers of a request may take, as in v1.34.
+const HEADERS: Duration = Duration::from_secs(32);
+/// How long the headers of a request may be, and of one that HTTP/2 has compressed: Go's default of 1 MiB.
+const HEADER_BYTES: u32 = 1 << 20;
+/// How often a silent HTTP/2 client is asked whether it is there, and how long it has to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often an idle TCP connection is probed, as in v1.34.
+const KEEP_ALIVE: Duration = Duration::from_secs(180);
+/// What HTTP/2 holds for a stream whose client does not read: a few pieces of a watch.
+const SEND_BUFFER: usize = 64 * 1024;
+/// What a client may send before it is read: a body waits for authorization. With 10,000 connections that is
+/// 2.5 GB in the worst case.
+const RECEIVE_WINDOW: u32 = 256 * 1024;
+/// Streams that a client may open and reset before they are looked at; more close the connection. Twice the
+/// streams that it may have open.
+const PENDING_RESETS: usize = 200;
+/// Errors of a client's streams before its connection is closed.
+const ERROR_RESETS: usize = 200;
 /// How long accepting pauses when the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often connections are looked at.
+const SWEEP: Duration = Duration::from_secs(10);
+/// How long connections have to close once nothing is under way on them.
+const CLOSE: Duration = Duration::from_secs(10);
 
 /// What connections share.
 struct Shared {
     server: ApiServer,
     acceptor: TlsAcceptor,
     builder: auto::Builder<TokioExecutor>,
+    connections: Arc<Connections>,
+    draining: Arc<Draining>,
+    goaway_chance: f64,
 }
 
 impl ApiServer {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
-        let shared =
-            Arc::new(Shared { server: self.clone(), acceptor: TlsAcceptor::from(tls.0), builder: builder() });
-        let graceful = GracefulShutdown::new();
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
-            let connection = serve_connection(shared.clone(), stream, permit, graceful.watcher());
-            tokio::spawn(connection);
+        let settings = self.0.serving.clone();
+        let shared = Arc::new(Shared {
+            acceptor: TlsAcceptor::from(tls.0),
+            builder: builder(&settings),
+            connections: Connections::new(self.0.clock.clone(), &settings),
+            draining: Arc::default(),
+            goaway_chance: settings.goaway_chance,
+            server: self.clone(),
+        });
+        accept_until(&shared, &listener, &stop).await;
+        self.begin_shutdown();
+        let drained = drain(&shared, &settings);
+        match settings.send_retry_after {
+            true => {
+                shared.draining.refusing.cancel();
+                let over = CancellationToken::new();
+                let draining = async {
+                    drained.await;
+                    over.cancel();
+                };
+                tokio::join!(draining, accept_until(&shared, &listener, &over));
+                drop(listener);
+            }
+            false => {
+                drop(listener);
+                drained.await;
+            }
         }
-        drop(listener);
-        self.close_watches();
-        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-            tracing::warn!("some connections were still busy when the server stopped");
+        close(&shared).await;
+        let writes = tokio::time::timeout(self.0.request_timeout, self.finish_writes());
+        if writes.await.is_err() {
+            tracing::warn!("some writes were still under way when the server stopped");
         }
-        self.finish_writes().await;
+    }
+
+    /// `/readyz` fails from now on, so that load balancers look elsewhere. Requests are still answered.
+    pub fn begin_shutdown(&self) {
+        self.0.stopping.cancel();
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+/// Lets requests and watches under way come to their end.
+async fn drain(shared: &Shared, settings: &ServeSettings) {
+    let draining = &shared.draining;
+    let spread = draining.end_watches(shared.connections.count(), settings.watch_grace);
+    let requests = tokio::time::timeout(shared.server.0.request_timeout, draining.requests_done());
+    let (requests, ()) = tokio::join!(requests, tokio::time::sleep(spread));
+    if requests.is_err() {
+        tracing::warn!("some requests were still under way when the server stopped");
+    }
+    shared.server.close_watches();
+}
+
+/// Closes connections as they become idle, and after a while those that do not.
+async fn close(shared: &Shared) {
+    shared.connections.finishing.cancel();
+    let closed = async {
+        while shared.connections.count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(CLOSE, closed).await.is_err() {
+        tracing::warn!("some connections were still busy when the server stopped");
+    }
+    shared.connections.closing.cancel();
+}
+
+fn builder(settings: &ServeSettings) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.http2_streams)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_header_list_size(HEADER_BYTES)
+        .max_send_buf_size(SEND_BUFFER)
+        .initial_stream_window_size(RECEIVE_WINDOW)
+        .initial_connection_window_size(RECEIVE_WINDOW)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS);
     builder
 }
 
-/// The next connection; `None` when it is time to stop.
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-    stop: &CancellationToken,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+/// Accepts connections until it is time to stop, and looks after those that are open.
+async fn accept_until(shared: &Arc<Shared>, listener: &TcpListener, stop: &CancellationToken) {
+    let mut sweep = tokio::time::interval(SWEEP);
     loop {
-        let next = async {
-            let permit = room.clone().acquire_owned().await;
-            (listener.accept().await, permit)
-        };
         let accepted = tokio::select! {
             biased;
-            () = stop.cancelled() => return None,
-            accepted = next => accepted,
+            () = stop.cancelled() => return,
+            _ = sweep.tick() => {
+                shared.connections.sweep();
+                continue;
+            }
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            (Ok((stream, _)), Ok(permit)) => return Some((stream, permit)),
-            (Err(error), _) => {
+            Ok((stream, client)) => accept(shared, stream, client),
+            Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            (_, Err(_)) => return None,
         }
     }
 }
 
-async fn serve_connection(
-    shared: Arc<Shared>,
-    stream: TcpStream,
-    permit: OwnedSemaphorePermit,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
+/// Serves a connection in its own task, if there is room for it.
+fn accept(shared: &Arc<Shared>, stream: TcpStream, client: SocketAddr) {
+    match shared.connections.open(client.ip().to_canonical()) {
+        Some(slot) => _ = tokio::spawn(serve_connection(shared.clone(), stream, slot)),
+        None => tracing::warn!(%client, "turning a connection away: there are too many"),
+    }
+}
+
+async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, slot: Arc<Slot>) {
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(HANDSHAKE, shared.acceptor.accept(stream)).await;
+    let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
+    let handshake = tokio::time::timeout(HANDSHAKE, shared.acceptor.accept(Stall::new(stream)));
+    let handshake = tokio::select! {
+        biased;
+        () = slot.close.cancelled() => return,
+        handshake = handshake => handshake,
+    };
     let Ok(Ok(mut stream)) = handshake else {
         tracing::debug!("a TLS handshake failed");
         return;
     };
+    slot.established();
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     let certificates = stream.get_ref().1.peer_certificates();
     let user = certificates.and_then(|chain| tls::user_of(chain.first()?)).map(Arc::new);
-    let answering = shared.clone();
-    let permit = Arc::new(permit);
+    let (answering, answering_slot) = (shared.clone(), slot.clone());
     let service = service_fn(move |request| {
-        let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, &user, request, &permit).await) }
+        let (shared, user, slot) = (answering.clone(), user.clone(), answering_slot.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, &user, request, &slot).await) }
     });
-    let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection.into_owned()).await {
-        tracing::debug!(error, "a connection ended early");
+    let mut connection = pin!(shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut is_finishing = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = slot.close.cancelled() => return,
+            () = slot.finish.cancelled(), if !is_finishing => {
+                is_finishing = true;
+                // What is under way is answered, nothing new is taken.
+                connection.as_mut().graceful_shutdown();
+            }
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(error, "a connection ended early");
+                }
+                return;
+            }
+        }
     }
 }
 
@@ -130,19 +245,39 @@ async fn answer(
     shared: &Shared,
     certificate: &Option<Arc<User>>,
     mut request: Request<Incoming>,
-    permit: &Arc<OwnedSemaphorePermit>,
+    slot: &Arc<Slot>,
 ) -> Response<Body> {
+    let busy = slot.begin();
+    let is_http2 = request.version() == Version::HTTP_2;
+    if let Some(refusal) = shared.draining.refusal(request.uri().path(), request.headers()) {
+        if is_http2 {
+            slot.finish.cancel();
+        }
+        return refusal;
+    }
+    if is_http2 && shared.goaway_chance > 0.0 && shared.server.0.rng.fraction() < shared.goaway_chance {
+        slot.finish.cancel();
+    }
+    let under_way = shared.draining.begin();
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let caller = Caller::Connection { certificate: certificate.clone() };
-    let mut response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
+    let response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
+    drop(under_way);
+    let (draining, rng) = (&shared.draining, &shared.server.0.rng);
+    let mut response = response.map(|body| monitored::monitored(body, slot, draining, rng, busy));
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
-        let permit = permit.clone();
+        let slot = slot.clone();
         tokio::spawn(async move {
-            // The connection still counts as one.
-            let _permit = permit;
-            if let Ok(connection) = upgrade.await {
-                websocket::send(TokioIo::new(connection), messages, pieces).await;
+            // The connection still counts as one, and ends with the others.
+            let sending = async {
+                if let Ok(connection) = upgrade.await {
+                    websocket::send(TokioIo::new(connection), messages, pieces).await;
+                }
+            };
+            tokio::select! {
+                () = slot.close.cancelled() => {}
+                () = sending => {}
             }
         });
     }

@@ -8,6 +8,7 @@ mod custom;
 mod deletion;
 mod discovery;
 mod evictions;
+mod flow;
 mod forms;
 mod fuzz;
 mod hostile;

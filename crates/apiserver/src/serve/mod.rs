@@ -205,6 +205,7 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, slot: Arc<Slot
     let handshake = tokio::select! {
         biased;
         () = slot.close.cancelled() => return,
+        () = slot.finish.cancelled() => return,
         handshake = handshake => handshake,
     };
     let Ok(Ok(mut stream)) = handshake else {

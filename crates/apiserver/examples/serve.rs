@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use setpoint_apiserver::tls::{Authority, ServerTls};
-use setpoint_apiserver::{ApiServer, Authenticator, Config};
+use setpoint_apiserver::{ApiServer, Authenticator, Config, FlowSettings};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
 use tokio::net::TcpListener;
@@ -23,7 +23,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let authority = Authority::generate(clock.now())?;
     let certificate = authority.server_certificate(&[], clock.now())?;
     let tls = ServerTls::new(&certificate, &authority)?;
-    let config = Config { authenticator, ..Config::new(store, clock, Rng::from_entropy()).with_roles() };
+    let config = Config {
+        authenticator,
+        flow: Some(FlowSettings::default()),
+        ..Config::new(store, clock, Rng::from_entropy()).with_roles()
+    };
     let server = ApiServer::start(config).await?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("serving on https://127.0.0.1:{port}");
@@ -33,6 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _ = tokio::signal::ctrl_c().await;
         stopping.cancel();
     });
-    server.serve(listener, tls, stop).await;
+    let maintaining = server.maintain(stop.clone());
+    tokio::join!(server.clone().serve(listener, tls, stop.clone()), maintaining);
     Ok(())
 }

@@ -57,6 +57,14 @@ impl Body {
         }
     }
 
+    /// Keeps something as long as the body goes on; one in a piece is over already.
+    pub(crate) fn hold(&mut self, held: impl Send + 'static) {
+        if let Content::Stream { pieces, .. } = &mut self.0 {
+            let inner = std::mem::replace(pieces, Box::pin(futures::stream::empty()));
+            *pieces = Box::pin(Holding { inner, _held: held });
+        }
+    }
+
     /// Reads to the end.
     pub async fn collect(self) -> Bytes {
         use futures::StreamExt;
@@ -70,6 +78,22 @@ impl Body {
                 whole.into()
             }
         }
+    }
+}
+
+/// Pieces, and what lasts as long as they do.
+struct Holding<T> {
+    inner: BoxStream<'static, Bytes>,
+    _held: T,
+}
+
+impl<T> Unpin for Holding<T> {}
+
+impl<T> Stream for Holding<T> {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.inner.as_mut().poll_next(context)
     }
 }
 

@@ -28,7 +28,11 @@ const CHECKS: [Check; 4] = [
     Check { name: "ping", only_ready: false, is_well: |_| true },
     Check { name: "log", only_ready: false, is_well: |_| true },
     Check { name: "etcd", only_ready: false, is_well: |server| server.store.revision() > 0 },
-    Check { name: "shutdown", only_ready: true, is_well: |server| !server.closing.is_cancelled() },
+    Check {
+        name: "shutdown",
+        only_ready: true,
+        is_well: |server| !server.stopping.is_cancelled() && !server.closing.is_cancelled(),
+    },
 ];
 
 /// Any check.

@@ -1,11 +1,12 @@
-//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds and the
-//! record of tokens.
+//! What a server does on its own, beside answering: it forgets, and looks after definitions of kinds, the record
+//! of tokens, and the objects and limits of priority and fairness.
 
 use std::time::Duration;
 
 use setpoint_store::Revision;
 use tokio_util::sync::CancellationToken;
 
+use crate::flow::Keeper;
 use crate::server::ApiServer;
 
 /// How often what has outlived its time is removed.
@@ -21,13 +22,22 @@ impl ApiServer {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
         let mut round = 0;
+        let mut keeper = Keeper::new();
+        let mut next = self.0.clock.instant();
+        keeper.keep(&self.0).await;
         loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = self.0.clock.sleep(EXPIRE_EVERY) => {}
+            next = next.max(self.0.clock.instant()) + EXPIRE_EVERY;
+            while keeper.changed_before(&self.0, next, &stop).await {
+                keeper.keep(&self.0).await;
+            }
+            if stop.is_cancelled() {
+                return;
             }
             self.expire().await;
+            if let Some(fair) = self.0.flow.as_ref().and_then(|flow| flow.fair()) {
+                fair.adjust().await;
+            }
+            keeper.keep(&self.0).await;
             self.0.settle_definitions().await;
             self.0.keep_token_tracking().await;
             round = (round + 1) % ROUNDS_A_MINUTE;

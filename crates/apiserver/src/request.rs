@@ -53,6 +53,12 @@ impl ResourceTarget {
         self.name.as_deref().or(self.selected_name.as_deref())
     }
 
+    /// Whether a field must have one certain value to be selected.
+    pub(crate) fn pins(&self, field: &str) -> bool {
+        let required = selector::requirements(&self.field_selector).unwrap_or_default();
+        required.iter().any(|one| one.field == field && one.equal)
+    }
+
     /// Whether a field must have this value to be selected. Never so for a selector that cannot be read.
     pub fn selects(&self, field: &str, value: &str) -> bool {
         let required = selector::requirements(&self.field_selector).unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::rest::{self, Call};
 use crate::server::Server;
 use crate::status::Status;
 use crate::strategy::Creation;
-use crate::{compress, discovery, health, openid};
+use crate::{compress, discovery, flow, health, openid};
 
 /// A request that may be carried out, and what every handler sees of it.
 pub(crate) struct Parts<'a> {
@@ -188,6 +188,11 @@ async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<
             let mut text = measure::text(server);
             text.extend(server.metrics.iter().map(|others| others()));
             Ok(health::measurements(text))
+        }
+        Some("debug") if is_whole && target.segment(1) == Some("api_priority_and_fairness") => {
+            let table = target.segment(2).filter(|_| target.segments.len() == 3);
+            let answer = table.and_then(|table| flow::dump(server, table, query));
+            Ok(answer.unwrap_or_else(not_found_page))
         }
         Some("api" | "apis") => {
             let document = discovery::answer(server, method, target, query, headers)?;

@@ -25,6 +25,7 @@ use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
 use crate::features::Features;
+use crate::flow::{Flow, FlowSettings, WatchLimits, Watches};
 use crate::health::HealthCheck;
 use crate::json::Json;
 use crate::kind::Kind;
@@ -34,6 +35,7 @@ use crate::registry::{Gvr, Live, Registry, Served};
 use crate::request::ResourceTarget;
 use crate::rest::watch::RecordWatch;
 use crate::selector::Selection;
+use crate::serve::ServeSettings;
 use crate::services::{self, Reserve};
 use crate::status::{Named, Status};
 
@@ -68,6 +70,12 @@ pub struct Config {
     pub audit: Option<AuditConfig>,
     /// What `/healthz` and `/readyz` check besides the server itself.
     pub health_checks: Vec<HealthCheck>,
+    /// The limits of requests under way; without them none waits and none is turned away.
+    pub flow: Option<FlowSettings>,
+    pub watch_limits: WatchLimits,
+    /// How long a watch lasts at least that sets no limit of its own; at most twice as long.
+    pub min_request_timeout: Duration,
+    pub serving: ServeSettings,
     /// What `/metrics` says besides what the server measures, in the text format of Prometheus.
     pub metrics: Option<Metrics>,
 }
@@ -96,6 +104,10 @@ impl Config {
             request_timeout: Duration::from_secs(60),
             audit: None,
             health_checks: Vec::new(),
+            flow: None,
+            watch_limits: WatchLimits::default(),
+            min_request_timeout: Duration::from_secs(1800),
+            serving: ServeSettings::default(),
             metrics: None,
         }
     }
@@ -160,6 +172,12 @@ pub struct Server {
     /// How long a request may take that is not long-running.
     pub(crate) request_timeout: Duration,
     pub(crate) audit: Option<Arc<Audit>>,
+    pub(crate) flow: Option<Flow>,
+    pub(crate) watches: Watches,
+    pub(crate) min_request_timeout: Duration,
+    pub(crate) serving: ServeSettings,
+    /// The server is about to stop: it is no longer ready.
+    pub(crate) stopping: CancellationToken,
     /// Mutating requests under way.
     pub(crate) tasks: TaskTracker,
     /// Open watches end when this is cancelled.
@@ -179,8 +197,15 @@ impl ApiServer {
             port: config.secure_port,
         };
         let audit = config.audit.map(|audit| Audit::start(audit, &config.clock));
+        let flow =
+            config.flow.map(|settings| Flow::new(settings, config.store.clone(), config.clock.clone()));
         let server = Arc::new(Server {
             place,
+            flow,
+            watches: Watches::new(config.watch_limits),
+            min_request_timeout: config.min_request_timeout,
+            serving: config.serving,
+            stopping: CancellationToken::new(),
             store: config.store,
             clock: config.clock,
             rng: config.rng,

@@ -13,7 +13,7 @@ use setpoint_apiserver::audit::{AuditConfig, BackendConfig, Entry, Format, Mode,
 use setpoint_apiserver::tls::{
     Authority, ClientTrust, Identity, NamedCertificate, Presence, ServerTls, certified,
 };
-use setpoint_apiserver::{ApiServer, Authenticator, Config};
+use setpoint_apiserver::{ApiServer, Authenticator, Config, ServeSettings};
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -335,4 +335,98 @@ async fn every_response_names_its_request_and_a_bad_token_is_recorded() {
     assert_eq!((&event["stage"], &event["user"]), (&"ResponseStarted".into(), &serde_json::json!({})));
     assert_eq!(event["responseStatus"]["code"], 401);
     assert_eq!(event["sourceIPs"], serde_json::json!(["127.0.0.1"]));
+}
+
+/// A list that waits three seconds for a version that does not come.
+const SLOW: &str = "GET /api/v1/namespaces?resourceVersion=999999&resourceVersionMatch=NotOlderThan HTTP/1.1";
+
+/// Sends a request without waiting for its answer.
+async fn send(stream: &mut TlsStream<TcpStream>, head: &str) {
+    let head = format!("{head}\r\nhost: x\r\nauthorization: Bearer secret\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+}
+
+/// What comes next; empty if the server has closed the connection.
+async fn receive(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut answer = vec![0; 64 << 10];
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut answer)).await.unwrap();
+    String::from_utf8_lossy(&answer[..read.unwrap_or(0)]).into_owned()
+}
+
+#[tokio::test]
+async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
+    let serving = serve_with(|config| Config {
+        serving: ServeSettings { connections: 3, connections_per_client: 3, ..ServeSettings::default() },
+        ..config
+    })
+    .await;
+    // More than there is room for, none of which says anything.
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(TcpStream::connect(serving.address).await.unwrap());
+    }
+    let answer = serving.ask(Some(&serving.admin), "GET /version HTTP/1.1", b"").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    serving.stop.cancel();
+    tokio::time::timeout(Duration::from_secs(15), serving.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_connection_that_has_been_idle_for_longest_makes_room() {
+    let serving = serve_with(|config| Config {
+        serving: ServeSettings { connections: 2, ..ServeSettings::default() },
+        ..config
+    })
+    .await;
+    let mut idle = serving.connect(None).await;
+    send(&mut idle, "GET /version HTTP/1.1").await;
+    assert!(receive(&mut idle).await.starts_with("HTTP/1.1 200"));
+    let mut watching = serving.connect(None).await;
+    send(&mut watching, "GET /api/v1/namespaces?watch=1 HTTP/1.1").await;
+    assert!(receive(&mut watching).await.starts_with("HTTP/1.1 200"));
+    let mut third = serving.connect(None).await;
+    send(&mut third, "GET /version HTTP/1.1").await;
+    assert!(receive(&mut third).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(receive(&mut idle).await, "", "the idle one is closed");
+    let created = br#"{"metadata":{"name":"new"}}"#;
+    drop(third);
+    serving.ask(Some(&serving.admin), "POST /api/v1/namespaces HTTP/1.1", created).await;
+    assert!(!receive(&mut watching).await.is_empty(), "the watch goes on");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_answers_what_is_under_way_and_sends_others_away() {
+    let serving = serve_with(|config| Config {
+        serving: ServeSettings { send_retry_after: true, ..ServeSettings::default() },
+        ..config
+    })
+    .await;
+    let mut slow = serving.connect(None).await;
+    send(&mut slow, SLOW).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    serving.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let late = serving.ask(Some(&serving.admin), "GET /version HTTP/1.1", b"").await;
+    assert!(late.starts_with("HTTP/1.1 429") && late.contains("retry-after: 5"), "{late}");
+    assert!(late.ends_with("The apiserver is shutting down, please try again later.\n"), "{late}");
+    let ready = serving.ask(Some(&serving.admin), "GET /readyz HTTP/1.1", b"").await;
+    assert!(ready.starts_with("HTTP/1.1 500"), "{ready}");
+    let live = serving.ask(Some(&serving.admin), "GET /livez HTTP/1.1", b"").await;
+    assert!(live.starts_with("HTTP/1.1 200"), "{live}");
+    assert!(receive(&mut slow).await.starts_with("HTTP/1.1 504"), "the one under way is answered");
+    tokio::time::timeout(Duration::from_secs(15), serving.task).await.unwrap().unwrap();
+    assert!(TcpStream::connect(serving.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_body_that_stops_coming_does_not_keep_the_server_from_stopping() {
+    let serving = serve_with(|config| Config { request_timeout: Duration::from_secs(2), ..config }).await;
+    let mut stream = serving.connect(None).await;
+    let head = "POST /api/v1/namespaces HTTP/1.1\r\ncontent-length: 1000";
+    send(&mut stream, head).await;
+    stream.write_all(b"{").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    serving.stop.cancel();
+    assert!(receive(&mut stream).await.starts_with("HTTP/1.1 504"));
+    tokio::time::timeout(Duration::from_secs(15), serving.task).await.unwrap().unwrap();
 }

@@ -9,6 +9,7 @@ use setpoint_controllers::{AddressPool, FeatureGates};
 
 use crate::apiserver_flags::audit::AuditFlags;
 use crate::apiserver_flags::encryption::EncryptionFlags;
+use crate::apiserver_flags::limits::LimitFlags;
 use crate::apiserver_flags::serving::ServingFlags;
 use crate::certs::Certs;
 use crate::controller_manager::connection::Connection;
@@ -97,6 +98,8 @@ pub(crate) struct Up {
     pub(crate) network: Network,
     #[command(flatten)]
     pub(crate) encryption: EncryptionFlags,
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
     /// Leave pods unscheduled.
     #[arg(long)]
     pub(crate) no_scheduler: bool,

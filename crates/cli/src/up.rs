@@ -58,6 +58,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         token_signer: Some(credentials.token_signer.clone()),
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
+    config = arguments.limits.apply(config)?;
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
@@ -78,12 +79,23 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     write_kubeconfig(&arguments, &server, &credentials)?;
     announce(&arguments, &server, &parts);
 
-    // Controllers drain against an API server that still answers; watches and connections end after them.
+    // Controllers drain against an API server that still answers; watches and connections end after them, and no
+    // sooner than load balancers have had time to look elsewhere.
     let drained = CancellationToken::new();
     let manager = cluster.manager(&parts);
     _ = figures.set(manager.context().metrics.clone());
+    let delaying = async {
+        stop.cancelled().await;
+        cluster.api().begin_shutdown();
+        cluster.runtime().clock.sleep(arguments.limits.shutdown_delay()).await;
+    };
     let managing = async {
-        manager.run(stop).await;
+        // A manager that ends by itself ends the rest.
+        let managed = async {
+            manager.run(stop.clone()).await;
+            stop.cancel();
+        };
+        tokio::join!(managed, delaying);
         drained.cancel();
     };
     let serving = cluster.api().clone().serve(listener, served.tls().clone(), drained.clone());

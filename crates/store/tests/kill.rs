@@ -227,7 +227,12 @@ fn put_next(store: &DurableStore, key: usize, versions: &mut [u64; KEYS]) -> Res
     let current = block_on(store.get(&path(key), None))?;
     let version = versions[key] + 1;
     let expect = current.map_or(Expect::Absent, |record| Expect::Revision(record.modified));
-    let payload = Payload { bytes: value(key, version).into(), stamp_at: Some(1), facts: None };
+    let payload = Payload {
+        bytes: value(key, version).into(),
+        stamp_at: Some(1),
+        inset: Default::default(),
+        facts: None,
+    };
     let write = Write { key: path(key), expect, change: Change::Put { payload, ttl: None } };
     let record = block_on(store.commit(write))?;
     versions[key] = version;

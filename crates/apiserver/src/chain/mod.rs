@@ -1,7 +1,7 @@
 //! The filters that every request passes before a handler sees it, in v1.34's order:
 //!
 //! ```text
-//!  panic boundary ─► deadline ─► authentication ─► audit ─► impersonation ─► authorization ─► body ─► route
+//!  panic boundary ─► deadline ─► authentication ─► audit ─► impersonation ─► flow ─► authorization ─► body ─► route
 //! ```
 //!
 //! What always holds:
@@ -18,7 +18,7 @@ mod payload;
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -34,6 +34,7 @@ pub(crate) use self::payload::Payload;
 use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
 use crate::auth::{Attributes, Decision, UNAUTHENTICATED, User, impersonate};
 use crate::body::Body;
+use crate::flow::{self, Asked, Classified, Pass};
 use crate::negotiate;
 use crate::query::Query;
 use crate::request::Target;
@@ -63,9 +64,17 @@ pub(crate) enum Certificate {
 pub(crate) struct Context {
     pub(crate) warnings: Warnings,
     /// When the client gets its answer at the latest; long-running requests have no deadline.
-    #[allow(dead_code, reason = "calls to webhooks stop at it")]
     pub(crate) deadline: Option<Instant>,
     pub(crate) audit: Record,
+    pub(crate) received: Option<Instant>,
+    /// What priority and fairness makes of it.
+    pub(crate) classified: OnceLock<Classified>,
+}
+
+impl Context {
+    pub(crate) fn classify(&self, classified: Classified) {
+        let _ = self.classified.set(classified);
+    }
 }
 
 /// Why a request does not get to its handler.
@@ -98,9 +107,10 @@ impl Refusal {
 }
 
 /// A request that may be carried out.
-struct Admitted {
+struct Admitted<'a> {
     user: Arc<User>,
     body: Bytes,
+    pass: Pass<'a>,
 }
 
 /// Answers a request. The response names the request by its audit id.
@@ -125,9 +135,10 @@ async fn in_time(
 ) -> Response<Body> {
     let encoding = negotiate::of_refusal(request.headers());
     let timeout = deadline::timeout(request.method(), request.uri(), server.request_timeout);
-    let deadline = timeout.as_ref().ok().copied().flatten().map(|timeout| server.clock.instant() + timeout);
+    let received = server.clock.instant();
+    let deadline = timeout.as_ref().ok().copied().flatten().map(|timeout| received + timeout);
     let audit = Record::begin(server.audit.as_ref(), &caller, id, deadline);
-    let context = Context { deadline, audit, ..Context::default() };
+    let context = Context { deadline, audit, received: Some(received), ..Context::default() };
     if let Err(status) = timeout {
         return reject(&request.into_parts().0, status, context).await;
     }
@@ -198,6 +209,9 @@ async fn pass(
         }
     };
     let mut response = answered.unwrap_or_else(|refusal| refusal.into_response(&head.headers, &context));
+    if let Some(classified) = context.classified.get() {
+        classified.mark(&mut response);
+    }
     context.warnings.attach(&mut response);
     context.audit.complete(&head.uri, response).await
 }
@@ -224,8 +238,8 @@ async fn answer(
     let head = &*head;
     context.audit.received(&received(head, Some(&sender), &target)).await?;
     let Head { method, headers, .. } = head;
-    let admitting = admit(server, sender, head, &target, payload, context);
-    let admitted = until_hang_up(waiting, admitting).await?;
+    let admitting = admit(server, sender, head, &target, &query, context, payload);
+    let mut admitted = until_hang_up(waiting, admitting).await?;
     let parts = route::Parts {
         server,
         user: &admitted.user,
@@ -235,7 +249,11 @@ async fn answer(
         body: &admitted.body,
         context,
     };
-    Ok(route::answer(&parts, &target).await?)
+    let mut response = route::answer(&parts, &target).await?;
+    if let Some(watch) = admitted.pass.take_watch() {
+        response.body_mut().hold(watch);
+    }
+    Ok(response)
 }
 
 /// The outcome of `work`, unless the client hangs up first.
@@ -279,14 +297,15 @@ async fn authenticate(
 }
 
 /// The filters between authentication and the handler.
-async fn admit(
-    server: &Server,
+async fn admit<'s>(
+    server: &'s Server,
     sender: Arc<User>,
     head: &Head,
     target: &Target<'_>,
-    payload: Payload,
+    query: &Query<'_>,
     context: &Context,
-) -> Result<Admitted, Refusal> {
+    payload: Payload,
+) -> Result<Admitted<'s>, Refusal> {
     let Head { method, uri, headers, .. } = head;
     let user = match impersonate::user(&*server.authorizer, &sender, headers).await {
         Ok(None) => sender,
@@ -299,21 +318,23 @@ async fn admit(
             return Err(Refusal::response(route::internal_error_page(uri, &why)));
         }
     };
-    let authorizing = authorize(server, &user, method, target, context);
+    let verb = target.verb(method);
+    let asked = Asked { user: &user, verb: &verb, method, uri, target, query, context };
+    let pass = flow::enter(server, &asked).await?;
+    let authorizing = authorize(server, &user, &verb, target, context);
     context.audit.timed(Layer::Authorization, authorizing).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
-    Ok(Admitted { user, body })
+    Ok(Admitted { user, body, pass })
 }
 
 async fn authorize(
     server: &Server,
     user: &User,
-    method: &Method,
+    verb: &str,
     target: &Target<'_>,
     context: &Context,
 ) -> Result<(), Refusal> {
-    let verb = target.verb(method);
-    let attributes = Attributes { user, verb: &verb, path: &target.path, resource: target.resource.as_ref() };
+    let attributes = Attributes { user, verb, path: &target.path, resource: target.resource.as_ref() };
     let decision = server.authorizer.authorize(&attributes).await;
     context.audit.authorized(&decision);
     match decision {

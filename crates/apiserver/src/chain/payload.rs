@@ -1,6 +1,8 @@
 //! The body of a request: read only once the request is authorized, and never beyond the limit.
 
-use bytes::Bytes;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
@@ -8,6 +10,9 @@ use crate::status::Status;
 
 /// The largest body of a request: 3 MiB, as in v1.34.
 pub(crate) const BODY_BYTES: usize = 3 << 20;
+
+/// How long a client may send nothing of a body that it has begun. The deadline of the request is for the whole.
+const STILL: Duration = Duration::from_secs(20);
 
 /// What a request has to say, read or still on the wire.
 pub(crate) enum Payload {
@@ -21,12 +26,25 @@ impl Payload {
             Self::Read(bytes) => return Ok(bytes),
             Self::Unread(body) => body,
         };
-        match Limited::new(body, BODY_BYTES).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {
-                Err(Status::too_large(format_args!("limit is {BODY_BYTES}")))
+        let mut body = Limited::new(body, BODY_BYTES);
+        let mut read = BytesMut::new();
+        loop {
+            let Ok(frame) = tokio::time::timeout(STILL, body.frame()).await else {
+                let seconds = STILL.as_secs();
+                return Err(Status::bad_request(format!("no part of the request body came for {seconds} s")));
+            };
+            match frame {
+                None => return Ok(read.freeze()),
+                Some(Ok(frame)) => {
+                    frame.into_data().into_iter().for_each(|data| read.extend_from_slice(&data))
+                }
+                Some(Err(error)) if error.is::<LengthLimitError>() => {
+                    return Err(Status::too_large(format_args!("limit is {BODY_BYTES}")));
+                }
+                Some(Err(error)) => {
+                    return Err(Status::bad_request(format!("cannot read the request body: {error}")));
+                }
             }
-            Err(error) => Err(Status::bad_request(format!("cannot read the request body: {error}"))),
         }
     }
 }

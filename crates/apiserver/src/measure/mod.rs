@@ -4,6 +4,7 @@
 //! glance at a handful of numbers under a lock that only requests of that kind take. Text is made when
 //! somebody asks, in the order of names and labels.
 
+mod flow;
 mod requests;
 mod text;
 
@@ -14,6 +15,7 @@ use futures::FutureExt;
 
 pub(crate) use self::requests::{Requests, Scope, Sort};
 use self::text::Text;
+use crate::flow::Sort as InFlightSort;
 use crate::registry::Served;
 use crate::server::Server;
 
@@ -108,6 +110,9 @@ pub(crate) fn text(server: &Server) -> String {
     let mut text = Text::default();
     audit(server, &mut text);
     in_flight(server, &mut text);
+    if let Some(fair) = server.flow.as_ref().and_then(|flow| flow.fair()) {
+        flow::write(fair, server.clock.instant(), &mut text);
+    }
     long_running(&kinds, &mut text);
     requests::write(&server.measured.paths, &kinds, &mut text);
     stored(server, &kinds, &mut text);
@@ -163,8 +168,22 @@ fn token_uses(server: &Server, text: &mut Text) {
 fn in_flight(server: &Server, text: &mut Text) {
     const NAME: &str = "apiserver_current_inflight_requests";
     text.head(NAME, "gauge", "[STABLE] Number of requests under way by their kind.");
-    for (kind, gauge) in [("mutating", &server.measured.writing), ("readOnly", &server.measured.reading)] {
-        text.sample(NAME, &[("request_kind", kind)], gauge.load(Ordering::Relaxed));
+    let Some(flow) = &server.flow else {
+        for (kind, gauge) in [("mutating", &server.measured.writing), ("readOnly", &server.measured.reading)]
+        {
+            text.sample(NAME, &[("request_kind", kind)], gauge.load(Ordering::Relaxed));
+        }
+        return;
+    };
+    let most = [("mutating", InFlightSort::Mutating), ("readOnly", InFlightSort::ReadOnly)]
+        .map(|(kind, sort)| (kind, flow.in_flight.most(sort)));
+    for (kind, (executing, _)) in most {
+        text.sample(NAME, &[("request_kind", kind)], executing);
+    }
+    const WAITING: &str = "apiserver_current_inqueue_requests";
+    text.head(WAITING, "gauge", "[ALPHA] Most requests in queues at once in the last second, by their kind.");
+    for (kind, (_, waiting)) in most {
+        text.sample(WAITING, &[("request_kind", kind)], waiting);
     }
 }
 

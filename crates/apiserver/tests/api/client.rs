@@ -42,6 +42,12 @@ impl Api {
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, Config::with_roles).await
     }
 
+    /// The same, configured otherwise.
+    pub(crate) async fn start_changed(change: impl FnOnce(Config) -> Config) -> Self {
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, change).await
+    }
+
     /// The same with a key to sign the tokens of service accounts with.
     pub(crate) async fn start_with_tokens(signer: TokenSigner) -> Self {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());

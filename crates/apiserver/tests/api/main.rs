@@ -10,6 +10,7 @@ mod custom;
 mod deletion;
 mod discovery;
 mod evictions;
+mod flow;
 mod forms;
 mod fuzz;
 mod hang_ups;

@@ -2,4 +2,5 @@
 
 pub(crate) mod audit;
 pub(crate) mod encryption;
+pub(crate) mod limits;
 pub(crate) mod serving;

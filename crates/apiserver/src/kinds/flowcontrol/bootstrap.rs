@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 /// Marks objects that follow the version of the server.
-const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+pub(crate) const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 const EVERYONE: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -132,8 +132,18 @@ fn all_of(subjects: Vec<Value>) -> Value {
     }])
 }
 
-/// The spec of an object that nobody may change.
+/// Whether an object is one that there always is.
+pub(crate) fn is_mandatory(object: &Value) -> bool {
+    let name = &object["metadata"]["name"];
+    name == "exempt" || name == "catch-all"
+}
+
+/// The mandatory object of a name.
+pub(crate) fn mandatory(objects: Vec<Value>, name: &str) -> Option<Value> {
+    objects.into_iter().find(|object| is_mandatory(object) && object["metadata"]["name"] == name)
+}
+
+/// The spec of an object that must not change.
 pub(super) fn fixed(objects: Vec<Value>, name: &str) -> Option<Value> {
-    let found = objects.into_iter().take(2).find(|object| object["metadata"]["name"] == name)?;
-    Some(found["spec"].clone())
+    Some(mandatory(objects, name)?["spec"].clone())
 }

@@ -11,8 +11,8 @@ pub mod bootstrap;
 pub mod flowschema;
 pub mod prioritylevelconfiguration;
 
-const FLOW_CONTROL: Api =
-    Api { group: "flowcontrol.apiserver.k8s.io", version: "v1", schemas: "io.k8s.api.flowcontrol.v1" };
+pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const FLOW_CONTROL: Api = Api { group: GROUP, version: "v1", schemas: "io.k8s.api.flowcontrol.v1" };
 
 const EXEMPT: &str = "exempt";
 
@@ -33,8 +33,8 @@ fn check_status(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// A spec without what an absent field and an empty list have in common.
-fn is_same(one: &Value, other: &Value) -> bool {
+/// Whether two specs say the same: an absent field is as good as an empty list or `false`.
+pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let field = |map: &'_ serde_json::Map<String, Value>, key: &str| {

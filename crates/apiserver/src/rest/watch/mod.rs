@@ -25,9 +25,6 @@ use crate::selector::Choice;
 use crate::status::Status;
 use crate::websocket;
 
-/// A watch without a timeout of its own ends after this long, up to twice as long, as in v1.34.
-const SHORTEST_WATCH: Duration = Duration::from_secs(1800);
-
 pub(crate) async fn watch(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let options = ListOptions::parse(call.query, call.namespace, true)?;
     let choice = list::choose(call, &options)?;
@@ -90,11 +87,12 @@ async fn begin(
     Ok((watch, plan))
 }
 
-/// How long a watch lasts.
+/// How long a watch lasts: as long as the client says, or, spread out, at least the server's minimum and at most
+/// twice that, as in v1.34.
 fn lasts(call: &Call<'_>, options: &ListOptions) -> Duration {
     match options.timeout_seconds.filter(|seconds| *seconds != 0) {
         // More than a year is for ever, less than nothing is over at once.
         Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(365 * 24 * 3600)),
-        None => SHORTEST_WATCH.mul_f64(1.0 + call.server.rng.fraction()),
+        None => call.server.min_request_timeout.mul_f64(1.0 + call.server.rng.fraction()),
     }
 }

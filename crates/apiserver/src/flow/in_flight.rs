@@ -1,0 +1,131 @@
+//! How many requests are under way and how many wait: reads and writes, now and at most.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use setpoint_clock::{Clock, Instant};
+
+/// A metric shows the most there were in such a period.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Requests that only read, or others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    ReadOnly,
+    Mutating,
+}
+
+impl Sort {
+    /// By the verb of the request, as v1.34 does: what is not get, list or watch is mutating.
+    pub(super) fn of(verb: &str) -> Self {
+        if matches!(verb, "get" | "list" | "watch") { Self::ReadOnly } else { Self::Mutating }
+    }
+}
+
+/// The requests of all sorts.
+pub(crate) struct InFlight {
+    clock: Clock,
+    executing: [Mutex<Watermark>; 2],
+    waiting: [Mutex<Watermark>; 2],
+}
+
+/// A count, and the most of it in this period and the last.
+struct Watermark {
+    now: u64,
+    most: u64,
+    most_before: u64,
+    period: Instant,
+}
+
+impl Watermark {
+    fn add(&mut self, at: Instant, change: i64) {
+        self.turn(at);
+        self.now = self.now.saturating_add_signed(change);
+        self.most = self.most.max(self.now);
+    }
+
+    /// Begins another period if this one is over. All that lies between was as it is now.
+    fn turn(&mut self, at: Instant) {
+        let passed = at.saturating_duration_since(self.period);
+        if passed >= PERIOD {
+            self.most_before = if passed < 2 * PERIOD { self.most } else { self.now };
+            (self.most, self.period) = (self.now, at);
+        }
+    }
+}
+
+/// Counts a request until it is dropped.
+pub(crate) struct Counted<'a> {
+    clock: &'a Clock,
+    watermark: &'a Mutex<Watermark>,
+}
+
+impl InFlight {
+    pub(super) fn new(clock: Clock) -> Self {
+        let period = clock.instant();
+        let watermarks = || {
+            [Sort::ReadOnly, Sort::Mutating]
+                .map(|_| Mutex::new(Watermark { now: 0, most: 0, most_before: 0, period }))
+        };
+        Self { executing: watermarks(), waiting: watermarks(), clock }
+    }
+
+    pub(super) fn executing(&self, sort: Sort) -> Counted<'_> {
+        self.counted(&self.executing[sort as usize])
+    }
+
+    pub(super) fn waiting(&self, sort: Sort) -> Counted<'_> {
+        self.counted(&self.waiting[sort as usize])
+    }
+
+    /// One more under way, unless that is more than the limit. None is no limit.
+    pub(super) fn within(&self, sort: Sort, limit: u32) -> Option<Counted<'_>> {
+        let watermark = &self.executing[sort as usize];
+        let mut locked = watermark.lock();
+        if limit > 0 && locked.now >= u64::from(limit) {
+            return None;
+        }
+        locked.add(self.clock.instant(), 1);
+        drop(locked);
+        Some(Counted { clock: &self.clock, watermark })
+    }
+
+    fn counted<'a>(&'a self, watermark: &'a Mutex<Watermark>) -> Counted<'a> {
+        watermark.lock().add(self.clock.instant(), 1);
+        Counted { clock: &self.clock, watermark }
+    }
+
+    /// The most that were under way and that waited, lately.
+    pub(crate) fn most(&self, sort: Sort) -> (u64, u64) {
+        let most = |watermark: &Mutex<Watermark>| {
+            let mut watermark = watermark.lock();
+            watermark.turn(self.clock.instant());
+            watermark.most_before.max(watermark.now)
+        };
+        (most(&self.executing[sort as usize]), most(&self.waiting[sort as usize]))
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.watermark.lock().add(self.clock.instant(), -1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_seen_for_a_second() {
+        let counts = InFlight::new(Clock::system());
+        let burst: Vec<_> = (0..3).map(|_| counts.executing(Sort::Mutating)).collect();
+        assert!(counts.within(Sort::Mutating, 3).is_none() && counts.within(Sort::Mutating, 0).is_some());
+        drop(burst);
+        tokio::time::advance(Duration::from_millis(1100)).await;
+        assert_eq!(counts.most(Sort::Mutating), (4, 0));
+        assert_eq!(counts.most(Sort::ReadOnly), (0, 0));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(counts.most(Sort::Mutating), (0, 0));
+    }
+}

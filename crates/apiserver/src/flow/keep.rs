@@ -1,0 +1,315 @@
+//! Keeps the objects of priority and fairness in order, as v1.34's controllers do: mandatory and suggested
+//! objects are there and up to date, and each FlowSchema says whether its level exists.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use setpoint_clock::Instant;
+use setpoint_store::{ListOptions, Resource, Store, Watch};
+use tokio_util::sync::CancellationToken;
+
+use super::objects::{self, Schema};
+use crate::json::{Json, JsonMut};
+use crate::kinds::flowcontrol::{GROUP, bootstrap, is_same};
+use crate::metadata;
+use crate::own_objects;
+use crate::registry::Gvr;
+use crate::server::Server;
+use crate::status::Status;
+
+/// How often the mandatory and suggested objects are looked at.
+const ENSURE_EVERY: Duration = Duration::from_secs(60);
+/// The status of one schema is written this often in a minute at most: servers of different versions may
+/// disagree on it.
+const WRITES_PER_MINUTE: usize = 6;
+
+/// The one who keeps the objects. There is one beside each server.
+pub(crate) struct Keeper {
+    watches: Option<(Watch, Watch)>,
+    /// When the status of which schema was written, in the last minute.
+    written: VecDeque<(Instant, String)>,
+    ensured: Option<Instant>,
+}
+
+impl Keeper {
+    pub(crate) fn new() -> Self {
+        Self { watches: None, written: VecDeque::new(), ensured: None }
+    }
+
+    /// Whether an object changes before a deadline or the end.
+    pub(crate) async fn changed_before(
+        &mut self,
+        server: &Server,
+        deadline: Instant,
+        stop: &CancellationToken,
+    ) -> bool {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            () = server.clock.sleep_until(deadline) => false,
+            () = self.changed(server) => true,
+        }
+    }
+
+    /// Waits until an object has changed. Never returns for a server without priority and fairness.
+    async fn changed(&mut self, server: &Server) {
+        if server.flow.as_ref().and_then(|flow| flow.fair()).is_none() {
+            return std::future::pending().await;
+        }
+        let Some((schemas, levels)) = self.watches(&*server.store) else {
+            return std::future::pending().await;
+        };
+        let over = tokio::select! {
+            changes = schemas.next() => changes.is_err(),
+            changes = levels.next() => changes.is_err(),
+        };
+        if over {
+            // Of a store that is closed every watch is over at once: there is nothing to hurry for.
+            self.watches = None;
+            std::future::pending().await
+        }
+    }
+
+    fn watches(&mut self, store: &dyn Store) -> Option<&mut (Watch, Watch)> {
+        if self.watches.is_none() {
+            let revision = store.revision();
+            let watch = |resource: Resource| store.watch(resource.all(), revision).ok();
+            self.watches = watch(objects::schemas()).zip(watch(objects::levels()));
+        }
+        self.watches.as_mut()
+    }
+
+    /// Writes what is out of order.
+    pub(crate) async fn keep(&mut self, server: &Server) {
+        if server.flow.as_ref().and_then(|flow| flow.fair()).is_none() {
+            return;
+        }
+        let now = server.clock.instant();
+        if self.ensured.is_none_or(|at| now.saturating_duration_since(at) >= ENSURE_EVERY) {
+            self.ensured = Some(now);
+            if let Err(why) = ensure(server).await {
+                tracing::warn!(why = why.message, "cannot keep the objects of priority and fairness");
+            }
+        }
+        self.keep_conditions(server, now).await;
+    }
+
+    async fn keep_conditions(&mut self, server: &Server, now: Instant) {
+        self.forget_writes(now);
+        for (name, conditions) in conditions_to_write(server).await {
+            if self.written.iter().filter(|(_, written)| *written == name).count() >= WRITES_PER_MINUTE {
+                continue;
+            }
+            let path = format!("{}/status", path("flowschemas", &name));
+            let status = json!({"status": {"conditions": conditions}});
+            self.written.push_back((now, name));
+            // One that is gone needs no condition.
+            if let Err(why) = server.own_request(Method::PATCH, &path, &status, &[404]).await {
+                tracing::warn!(why = why.message, "cannot write the condition of a FlowSchema");
+            }
+        }
+    }
+
+    fn forget_writes(&mut self, now: Instant) {
+        let minute = Duration::from_secs(60);
+        while self.written.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= minute) {
+            self.written.pop_front();
+        }
+    }
+}
+
+/// The schemas whose condition is not what it should be, with all of their conditions.
+async fn conditions_to_write(server: &Server) -> Vec<(String, Vec<Value>)> {
+    let Some(fair) = server.flow.as_ref().and_then(|flow| flow.fair()) else { return Vec::new() };
+    if let Err(error) = fair.config().await {
+        tracing::warn!(%error, "cannot read the FlowSchemas");
+        return Vec::new();
+    }
+    let state = fair.state.read();
+    let Some(state) = &*state else { return Vec::new() };
+    let fed = &state.fed;
+    let wanted = |schema: &Schema| dangling(&schema.level, !fed.levels.contains_key(&schema.level));
+    let now = metadata::seconds(server.now());
+    let change = |schema: &Schema| {
+        let wanted = wanted(schema);
+        let of_type = |condition: &&Value| condition.text("type") == "Dangling";
+        let current = schema.conditions.iter().find(of_type);
+        let is_right = current.is_some_and(|current| {
+            ["status", "reason", "message"].iter().all(|field| current.text(field) == wanted.text(field))
+        });
+        if is_right {
+            return None;
+        }
+        let mut wanted = wanted;
+        wanted.set("lastTransitionTime", now.as_str());
+        let mut conditions: Vec<Value> =
+            schema.conditions.iter().filter(|condition| !of_type(condition)).cloned().collect();
+        conditions.push(wanted);
+        Some((schema.name.clone(), conditions))
+    };
+    fed.schemas.values().filter_map(change).collect()
+}
+
+fn dangling(level: &str, is_dangling: bool) -> Value {
+    let (status, reason, end) = match is_dangling {
+        true => ("True", "NotFound", "but there is no such object"),
+        false => ("False", "Found", "and it exists"),
+    };
+    let message =
+        format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {end}");
+    json!({"type": "Dangling", "status": status, "reason": reason, "message": message})
+}
+
+fn path(resource: &str, name: &str) -> String {
+    own_objects::path(&Gvr::new(GROUP, "v1", resource), "", name)
+}
+
+/// Creates what is missing, updates what may be updated, and removes what earlier versions suggested.
+async fn ensure(server: &Server) -> Result<(), Status> {
+    let (levels, schemas) = (bootstrap::priority_levels(), bootstrap::flow_schemas());
+    let current_levels = current(server, objects::levels()).await?;
+    let current_schemas = current(server, objects::schemas()).await?;
+    let parts = [
+        ("prioritylevelconfigurations", &levels, &current_levels),
+        ("flowschemas", &schemas, &current_schemas),
+    ];
+    for is_mandatory in [false, true] {
+        for (resource, wanted, current) in parts {
+            for object in wanted.iter().filter(|object| bootstrap::is_mandatory(object) == is_mandatory) {
+                ensure_one(server, resource, object, current, is_mandatory).await?;
+            }
+        }
+    }
+    for (resource, wanted, current) in parts.into_iter().rev() {
+        remove_unwanted(server, resource, wanted, current).await?;
+    }
+    Ok(())
+}
+
+/// The objects of a resource, by name.
+async fn current(server: &Server, resource: Resource) -> Result<BTreeMap<String, Value>, Status> {
+    let page = server.store.list(&resource.all(), ListOptions::default()).await;
+    let page = page.map_err(|why| server.refusal(why))?;
+    let parse = |record: &std::sync::Arc<setpoint_store::Record>| {
+        Some((record.key.path.to_string(), serde_json::from_slice(&record.value).ok()?))
+    };
+    Ok(page.records.iter().filter_map(parse).collect())
+}
+
+async fn ensure_one(
+    server: &Server,
+    resource: &str,
+    wanted: &Value,
+    current: &BTreeMap<String, Value>,
+    is_mandatory: bool,
+) -> Result<(), Status> {
+    let name = wanted.at("metadata").text("name");
+    let Some(current) = current.get(name) else {
+        // Someone else may have created it meanwhile.
+        server.own_request(Method::POST, &path(resource, ""), wanted, &[409]).await?;
+        return Ok(());
+    };
+    if let Some(revised) = revised(current, wanted, is_mandatory) {
+        // Someone else may have changed it meanwhile: it is looked at again.
+        server.own_request(Method::PUT, &path(resource, name), &revised, &[404, 409]).await?;
+    }
+    Ok(())
+}
+
+/// The object as it should be, if it is not. Specs of suggested objects are updated unless an operator has
+/// changed them, which the annotation says, or, without one, the generation.
+fn revised(current: &Value, wanted: &Value, is_mandatory: bool) -> Option<Value> {
+    let annotation = annotation(current);
+    let follows =
+        is_mandatory || annotation.unwrap_or_else(|| current.at("metadata").count("generation") == 1);
+    let has_other_spec = follows && !is_equalish(wanted, current);
+    if annotation == Some(follows) && !has_other_spec {
+        return None;
+    }
+    let mut revised = current.clone();
+    if has_other_spec {
+        revised.set("spec", wanted.at("spec").clone());
+    }
+    let annotations = revised.object_mut("metadata").object_mut("annotations");
+    annotations.set(bootstrap::AUTO_UPDATE, if follows { "true" } else { "false" });
+    Some(revised)
+}
+
+/// Whether the spec of an object is updated with the server, if it says.
+fn annotation(object: &Value) -> Option<bool> {
+    parse_bool(object.at("metadata").at("annotations").text(bootstrap::AUTO_UPDATE))
+}
+
+/// As Go reads booleans.
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// The shares of the exempt level are the operator's.
+fn is_equalish(wanted: &Value, current: &Value) -> bool {
+    let (wanted, current) = (wanted.at("spec"), current.at("spec"));
+    if wanted.text("type") == "Exempt" {
+        return current.text("type") == "Exempt" && current.has("exempt") && !current.has("limited");
+    }
+    is_same(wanted, current)
+}
+
+async fn remove_unwanted(
+    server: &Server,
+    resource: &str,
+    wanted: &[Value],
+    current: &BTreeMap<String, Value>,
+) -> Result<(), Status> {
+    let is_wanted = |name: &str| wanted.iter().any(|object| object.at("metadata").text("name") == name);
+    for (name, object) in current {
+        if !is_wanted(name) && annotation(object) == Some(true) {
+            server.own_request(Method::DELETE, &path(resource, name), &Value::Null, &[404]).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(annotation: Option<&str>, generation: i64, spec: Value) -> Value {
+        let mut object = json!({"metadata": {"name": "n", "generation": generation}, "spec": spec});
+        if let Some(annotation) = annotation {
+            object["metadata"]["annotations"] = json!({bootstrap::AUTO_UPDATE: annotation});
+        }
+        object
+    }
+
+    #[test]
+    fn a_suggested_object_is_updated_until_an_operator_changes_it() {
+        let wanted = object(Some("true"), 1, json!({"a": 2}));
+        let spec = |current: &Value, is_mandatory| {
+            revised(current, &wanted, is_mandatory).map(|revised| {
+                let annotation = revised["metadata"]["annotations"][bootstrap::AUTO_UPDATE].clone();
+                (revised["spec"]["a"].clone(), annotation)
+            })
+        };
+        let changed = json!({"a": 1});
+        assert_eq!(spec(&object(Some("true"), 3, changed.clone()), false), Some((json!(2), json!("true"))));
+        assert_eq!(spec(&object(Some("false"), 3, changed.clone()), false), None);
+        assert_eq!(spec(&object(Some("false"), 3, changed.clone()), true), Some((json!(2), json!("true"))));
+        assert_eq!(spec(&object(None, 1, changed.clone()), false), Some((json!(2), json!("true"))));
+        assert_eq!(spec(&object(None, 2, changed.clone()), false), Some((json!(1), json!("false"))));
+        assert_eq!(spec(&object(Some("x"), 2, changed), false), Some((json!(1), json!("false"))));
+        assert_eq!(spec(&object(Some("true"), 9, json!({"a": 2})), false), None);
+    }
+
+    #[test]
+    fn the_shares_of_the_exempt_level_are_the_operators() {
+        let wanted = json!({"spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0}}});
+        let raised = json!({"spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 9}}});
+        assert!(is_equalish(&wanted, &raised));
+    }
+}

@@ -1,0 +1,214 @@
+//! Open watches: how many there may be, and how many hear of a write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::auth::User;
+use crate::request::ResourceTarget;
+use crate::status::Status;
+
+/// How many watches may be open at once. In-process informers are not counted: they share the server's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchLimits {
+    pub total: usize,
+    pub per_user: usize,
+}
+
+impl Default for WatchLimits {
+    /// 5,000 nodes with four watches each, of which one client may have half. At some 50 KB for a watch whose client
+    /// does not read, 20,000 are 1 GB.
+    fn default() -> Self {
+        Self { total: 20_000, per_user: 10_000 }
+    }
+}
+
+/// The open watches.
+#[derive(Clone, Default)]
+pub(crate) struct Watches(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    limits: WatchLimits,
+    open: AtomicUsize,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// By user: no more entries than open watches.
+    by_user: BTreeMap<String, usize>,
+    /// By resource, group, namespace and name, of which each may be any.
+    by_interest: BTreeMap<Box<str>, BTreeMap<Box<str>, OfResource>>,
+}
+
+#[derive(Default)]
+struct OfResource {
+    all: usize,
+    by_namespace: BTreeMap<Box<str>, OfNamespace>,
+}
+
+#[derive(Default)]
+struct OfNamespace {
+    all: usize,
+    by_name: BTreeMap<Box<str>, usize>,
+}
+
+/// An open watch; it is over when this is dropped.
+pub(crate) struct OpenWatch {
+    watches: Watches,
+    user: String,
+    /// Whether writes are estimated to reach it.
+    interest: Option<ResourceTarget>,
+}
+
+impl Watches {
+    pub(crate) fn new(limits: WatchLimits) -> Self {
+        Self(Arc::new(Shared { limits, ..Shared::default() }))
+    }
+
+    /// Opens a watch, unless there are too many.
+    pub(super) fn open(&self, user: &User, target: &ResourceTarget) -> Result<OpenWatch, Status> {
+        let shared = &self.0;
+        let mut counts = shared.counts.lock();
+        let of_user = counts.by_user.get(&user.name).copied().unwrap_or(0);
+        if shared.open.load(Ordering::Relaxed) >= shared.limits.total {
+            return Err(too_many(format_args!("the server has {} open watches", shared.limits.total)));
+        }
+        if of_user >= shared.limits.per_user {
+            return Err(too_many(format_args!("{:?} has {of_user} open watches", user.name)));
+        }
+        *counts.by_user.entry(user.name.clone()).or_default() += 1;
+        shared.open.fetch_add(1, Ordering::Relaxed);
+        let interest = is_indexed(target).then(|| target.clone());
+        if let Some(interest) = &interest {
+            counts.change(interest, 1);
+        }
+        Ok(OpenWatch { watches: self.clone(), user: user.name.clone(), interest })
+    }
+
+    /// How many watches hear of a write.
+    pub(super) fn interested(&self, target: &ResourceTarget) -> u64 {
+        if self.0.open.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.0.counts.lock().interested(target) as u64
+    }
+}
+
+/// As in v1.34, watches of the pods of one node are left out: their events reach them by an index.
+fn is_indexed(target: &ResourceTarget) -> bool {
+    target.resource != "pods" || !target.pins("spec.nodeName")
+}
+
+fn too_many(why: std::fmt::Arguments<'_>) -> Status {
+    Status::too_many_requests(format!("too many watches: {why}, which is the limit"), 1)
+}
+
+impl Counts {
+    fn change(&mut self, target: &ResourceTarget, by: isize) {
+        let resource = self.by_interest.entry(target.resource.as_str().into()).or_default();
+        let group = resource.entry(target.group.as_str().into()).or_default();
+        let namespace = target.namespace.as_deref().unwrap_or("");
+        let count = match (namespace, target.named()) {
+            ("", None) => &mut group.all,
+            (namespace, None) => &mut group.by_namespace.entry(namespace.into()).or_default().all,
+            (namespace, Some(name)) => group
+                .by_namespace
+                .entry(namespace.into())
+                .or_default()
+                .by_name
+                .entry(name.into())
+                .or_default(),
+        };
+        *count = count.saturating_add_signed(by);
+    }
+
+    fn forget(&mut self, target: &ResourceTarget) {
+        self.change(target, -1);
+        let Some(groups) = self.by_interest.get_mut(&*target.resource) else { return };
+        groups.retain(|_, group| {
+            group.by_namespace.retain(|_, namespace| {
+                namespace.by_name.retain(|_, count| *count > 0);
+                namespace.all > 0 || !namespace.by_name.is_empty()
+            });
+            group.all > 0 || !group.by_namespace.is_empty()
+        });
+        if groups.is_empty() {
+            self.by_interest.remove(&*target.resource);
+        }
+    }
+
+    /// Watches of all objects, of those in the namespace, and of this one.
+    fn interested(&self, target: &ResourceTarget) -> usize {
+        let group = self.by_interest.get(&*target.resource).and_then(|groups| groups.get(&*target.group));
+        let Some(group) = group else { return 0 };
+        let namespace = group.by_namespace.get(target.namespace.as_deref().unwrap_or(""));
+        let in_namespace = namespace.map_or(0, |namespace| {
+            let name = target.name.as_deref().and_then(|name| namespace.by_name.get(name));
+            namespace.all + name.copied().unwrap_or(0)
+        });
+        group.all + in_namespace
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        let mut counts = self.watches.0.counts.lock();
+        self.watches.0.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(count) = counts.by_user.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                counts.by_user.remove(&self.user);
+            }
+        }
+        if let Some(interest) = &self.interest {
+            counts.forget(interest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(namespace: Option<&str>, name: Option<&str>) -> ResourceTarget {
+        ResourceTarget {
+            resource: "pods".into(),
+            namespace: namespace.map(Into::into),
+            name: name.map(Into::into),
+            ..ResourceTarget::default()
+        }
+    }
+
+    #[test]
+    fn a_write_reaches_watches_of_all_of_its_namespace_and_of_its_object() {
+        let watches = Watches::default();
+        let user = User::anonymous();
+        let of_node = ResourceTarget { field_selector: "spec.nodeName=n".into(), ..target(None, None) };
+        let one = ResourceTarget { field_selector: "metadata.name=p".into(), ..target(Some("a"), None) };
+        let targets = [target(None, None), target(Some("a"), None), target(Some("b"), None), of_node, one];
+        let open: Vec<_> = targets.iter().map(|target| watches.open(&user, target).unwrap()).collect();
+        assert_eq!(watches.interested(&target(Some("a"), Some("p"))), 3);
+        assert_eq!(watches.interested(&target(Some("a"), None)), 2);
+        assert_eq!(watches.interested(&target(Some("c"), Some("p"))), 1);
+        drop(open);
+        assert_eq!(watches.interested(&target(Some("a"), Some("p"))), 0);
+        assert!(watches.0.counts.lock().by_interest.is_empty() && watches.0.counts.lock().by_user.is_empty());
+    }
+
+    #[test]
+    fn a_user_has_so_many_watches_and_the_server_too() {
+        let watches = Watches::new(WatchLimits { total: 3, per_user: 2 });
+        let users = ["a", "b"].map(|name| User::authenticated(name, "", vec![]));
+        let open = |user| watches.open(&users[user], &target(None, None));
+        let (_one, two) = (open(0).unwrap(), open(0).unwrap());
+        assert_eq!(open(0).err().map(|status| status.code), Some(429));
+        let _three = open(1).unwrap();
+        assert_eq!(open(1).err().map(|status| status.code), Some(429));
+        drop(two);
+        assert!(open(1).is_ok());
+    }
+}

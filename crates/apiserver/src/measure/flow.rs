@@ -1,0 +1,302 @@
+//! What priority and fairness measures.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+
+use setpoint_clock::Instant;
+use setpoint_flow::{FlowStats, Histogram, Reason, TimingRatio};
+
+use super::text::Text;
+use crate::flow::{Fair, LevelState, StatsOf};
+
+type Levels = BTreeMap<String, LevelState>;
+
+pub(super) fn write(fair: &Fair, now: Instant, text: &mut Text) {
+    fair.look(|levels, stats, fair_fraction| {
+        flow_gauges(stats, text);
+        flow_counters(stats, text);
+        flow_histograms(stats, text);
+        level_gauges(levels, text);
+        progress(levels, text);
+        ratios(levels, now, text);
+        let name = full("seat_fair_frac");
+        let help = "Fair fraction of server's concurrency to allocate to each priority level that can use it";
+        text.head(&name, "gauge", &format!("[ALPHA] {help}"));
+        text.sample(&name, &[], fair_fraction);
+    });
+}
+
+fn full(name: &str) -> String {
+    format!("apiserver_flowcontrol_{name}")
+}
+
+fn labels<'a>(level: &'a str, schema: &'a str) -> Vec<(&'static str, &'a str)> {
+    vec![("flow_schema", schema), ("priority_level", level)]
+}
+
+/// Something was counted; as in v1.34, nothing is said of flows without requests.
+fn is_used(stats: &FlowStats) -> bool {
+    stats.seats.count() > 0
+}
+
+fn per_flow<V: Display>(
+    all: &StatsOf,
+    name: &str,
+    kind: &str,
+    help: &str,
+    text: &mut Text,
+    value: impl Fn(&FlowStats) -> V,
+) {
+    let name = full(name);
+    text.head(&name, kind, help);
+    for ((level, schema), stats) in all.iter().filter(|(_, stats)| is_used(stats)) {
+        text.sample(&name, &labels(level, schema), value(stats));
+    }
+}
+
+fn flow_gauges(all: &StatsOf, text: &mut Text) {
+    let load = |gauge: &std::sync::atomic::AtomicI64| gauge.load(Ordering::Relaxed);
+    let help = "[BETA] Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem";
+    per_flow(all, "current_executing_requests", "gauge", help, text, |stats| load(&stats.executing));
+    let help = "[BETA] Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem";
+    per_flow(all, "current_executing_seats", "gauge", help, text, |stats| load(&stats.executing_seats));
+    let help =
+        "[BETA] Number of requests currently pending in queues of the API Priority and Fairness subsystem";
+    per_flow(all, "current_inqueue_requests", "gauge", help, text, |stats| load(&stats.waiting));
+    let help =
+        "[ALPHA] Number of seats currently pending in queues of the API Priority and Fairness subsystem";
+    per_flow(all, "current_inqueue_seats", "gauge", help, text, |stats| load(&stats.waiting_seats));
+}
+
+fn flow_counters(all: &StatsOf, text: &mut Text) {
+    let help = "[BETA] Number of requests executed by API Priority and Fairness subsystem";
+    let dispatched = |stats: &FlowStats| stats.dispatched.load(Ordering::Relaxed);
+    per_flow(all, "dispatched_requests_total", "counter", help, text, dispatched);
+    let name = full("rejected_requests_total");
+    text.head(&name, "counter", "[BETA] Number of requests rejected by API Priority and Fairness subsystem");
+    for ((level, schema), stats) in all {
+        for reason in Reason::ALL.into_iter().filter(|reason| stats.rejected(*reason) > 0) {
+            let mut labels = labels(level, schema);
+            labels.push(("reason", reason.name()));
+            text.sample(&name, &labels, stats.rejected(reason));
+        }
+    }
+    let name = full("request_dispatch_no_accommodation_total");
+    let help = "[ALPHA] Number of times a dispatch attempt resulted in a non accommodation due to lack of available seats";
+    text.head(&name, "counter", help);
+    for ((level, schema), stats) in all {
+        let count = stats.not_accommodated.load(Ordering::Relaxed);
+        if count > 0 {
+            text.sample(&name, &labels(level, schema), count);
+        }
+    }
+}
+
+fn flow_histograms(all: &StatsOf, text: &mut Text) {
+    let help = "[ALPHA] Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem";
+    durations(all, "request_execution_seconds", help, "type", ["regular", "watch"], text, |s| &s.executed);
+    let help = "[BETA] Length of time a request spent waiting in its queue";
+    durations(all, "request_wait_duration_seconds", help, "execute", ["false", "true"], text, |s| &s.waited);
+    let help = "[ALPHA] Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued";
+    numbers(all, "request_queue_length_after_enqueue", help, text, |stats| &stats.queue_length);
+    let help = "[ALPHA] count of watchers for mutating requests in API Priority and Fairness";
+    numbers(all, "watch_count_samples", help, text, |stats| &stats.watchers);
+    let help = "[ALPHA] Number of estimated seats (maximum of initial and final seats) associated with requests in API Priority and Fairness";
+    numbers(all, "work_estimated_seats", help, text, |stats| &stats.seats);
+}
+
+/// Two histograms of nanoseconds, which are shown as seconds.
+fn durations<const N: usize>(
+    all: &StatsOf,
+    name: &str,
+    help: &str,
+    label: &'static str,
+    values: [&'static str; 2],
+    text: &mut Text,
+    of: impl Fn(&FlowStats) -> &[Histogram<N>; 2],
+) {
+    let name = full(name);
+    text.head(&name, "histogram", help);
+    for ((level, schema), stats) in all {
+        for (histogram, value) in of(stats).iter().zip(values) {
+            let mut labels = labels(level, schema);
+            labels.push((label, value));
+            histogram_samples(&name, &labels, histogram, 1e9, text);
+        }
+    }
+}
+
+fn numbers<const N: usize>(
+    all: &StatsOf,
+    name: &str,
+    help: &str,
+    text: &mut Text,
+    of: impl Fn(&FlowStats) -> &Histogram<N>,
+) {
+    let name = full(name);
+    text.head(&name, "histogram", help);
+    for ((level, schema), stats) in all {
+        histogram_samples(&name, &labels(level, schema), of(stats), 1.0, text);
+    }
+}
+
+fn histogram_samples<const N: usize>(
+    name: &str,
+    labels: &[(&str, &str)],
+    histogram: &Histogram<N>,
+    scale: f64,
+    text: &mut Text,
+) {
+    if histogram.count() > 0 {
+        let buckets = histogram.cumulative().into_iter().map(|(bound, count)| (bound as f64 / scale, count));
+        let sum = histogram.sum() as f64 / scale;
+        bucket_samples(name, labels, buckets, histogram.count(), sum, text);
+    }
+}
+
+fn bucket_samples(
+    name: &str,
+    labels: &[(&str, &str)],
+    buckets: impl Iterator<Item = (f64, u64)>,
+    count: u64,
+    sum: f64,
+    text: &mut Text,
+) {
+    let bucket_name = format!("{name}_bucket");
+    let bucket = |bound: &str, count: u64, text: &mut Text| {
+        let mut labels = labels.to_vec();
+        labels.push(("le", bound));
+        text.sample(&bucket_name, &labels, count);
+    };
+    for (bound, count) in buckets {
+        bucket(&bound.to_string(), count, text);
+    }
+    bucket("+Inf", count, text);
+    text.sample(&format!("{name}_sum"), labels, sum);
+    text.sample(&format!("{name}_count"), labels, count);
+}
+
+fn level_gauges(levels: &Levels, text: &mut Text) {
+    type Value = fn(&LevelState) -> f64;
+    const GAUGES: [(&str, &str, Value); 9] = [
+        (
+            "current_limit_seats",
+            "[ALPHA] current derived number of execution seats available to each priority level",
+            |level| level.adjusted.current as f64,
+        ),
+        (
+            "demand_seats_average",
+            "[ALPHA] Time-weighted average, over last adjustment period, of demand_seats",
+            |level| level.demand.average,
+        ),
+        (
+            "demand_seats_high_watermark",
+            "[ALPHA] High watermark, over last adjustment period, of demand_seats",
+            |level| level.demand.high_watermark as f64,
+        ),
+        ("demand_seats_smoothed", "[ALPHA] Smoothed seat demands", |level| level.demand.smoothed),
+        (
+            "demand_seats_stdev",
+            "[ALPHA] Time-weighted standard deviation, over last adjustment period, of demand_seats",
+            |level| level.demand.deviation,
+        ),
+        (
+            "lower_limit_seats",
+            "[ALPHA] Configured lower bound on number of execution seats available to each priority level",
+            |level| level.limits.lower as f64,
+        ),
+        (
+            "nominal_limit_seats",
+            "[BETA] Nominal number of execution seats configured for each priority level",
+            |level| level.limits.nominal as f64,
+        ),
+        ("target_seats", "[ALPHA] Seat allocation targets", |level| level.adjusted.target),
+        (
+            "upper_limit_seats",
+            "[ALPHA] Configured upper bound on number of execution seats available to each priority level",
+            |level| level.limits.upper as f64,
+        ),
+    ];
+    for (name, help, value) in GAUGES {
+        let name = full(name);
+        text.head(&name, "gauge", help);
+        for (level, state) in levels {
+            text.sample(&name, &[("priority_level", level)], value(state));
+        }
+    }
+}
+
+/// Virtual times.
+fn progress(levels: &Levels, text: &mut Text) {
+    let name = full("current_r");
+    text.head(&name, "gauge", "[ALPHA] R(time of last change)");
+    for (level, state) in levels {
+        text.sample(&name, &[("priority_level", level)], state.level.with(|set, _| set.r().as_f64()));
+    }
+    let dispatches: Vec<_> = levels
+        .iter()
+        .filter_map(|(level, state)| Some((level, state.level.with(|set, _| set.last_dispatch())?)))
+        .collect();
+    for (name, help) in [
+        ("dispatch_r", "[ALPHA] R(time of last dispatch)"),
+        ("latest_s", "[ALPHA] S(most recently dispatched request)"),
+    ] {
+        let full = full(name);
+        text.head(&full, "gauge", help);
+        for (level, dispatch) in &dispatches {
+            let value = if name == "dispatch_r" { dispatch.r } else { dispatch.latest_s };
+            text.sample(&full, &[("priority_level", level)], value.as_f64());
+        }
+    }
+    let discounted = "[ALPHA] min and max, over queues, of S(oldest waiting request in queue) - estimated work in progress";
+    let plain = "[ALPHA] min and max, over queues, of S(oldest waiting request in queue)";
+    for (name, help) in [("next_discounted_s_bounds", discounted), ("next_s_bounds", plain)] {
+        let full = full(name);
+        text.head(&full, "gauge", help);
+        for (level, dispatch) in &dispatches {
+            let bounds = if name == "next_s_bounds" { dispatch.s_bounds } else { dispatch.discounted_bounds };
+            for (bound, value) in [("max", bounds.1), ("min", bounds.0)] {
+                text.sample(&full, &[("bound", bound), ("priority_level", level)], value.as_f64());
+            }
+        }
+    }
+    let name = full("epoch_advance_total");
+    text.head(&name, "counter", "[ALPHA] Number of times the queueset's progress meter jumped backward");
+    for (level, state) in levels {
+        let epochs = state.level.with(|set, _| set.epochs());
+        if epochs > 0 {
+            text.sample(&name, &[("priority_level", level), ("success", "true")], epochs);
+        }
+    }
+}
+
+/// Utilization over time: each nanosecond is an observation.
+fn ratios(levels: &Levels, now: Instant, text: &mut Text) {
+    let gauges: Vec<_> = levels
+        .iter()
+        .map(|(level, state)| (level.as_str(), state.level.with(|set, _| set.gauges())))
+        .collect();
+    let name = full("demand_seats");
+    text.head(&name, "histogram", "[ALPHA] Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (nominal number of seats for that level)");
+    for (level, gauges) in &gauges {
+        ratio(&name, &[("priority_level", level)], gauges.demand.clone(), now, text);
+    }
+    let name = full("priority_level_request_utilization");
+    text.head(&name, "histogram", "[ALPHA] Observations, at the end of every nanosecond, of number of requests (as a fraction of the relevant limit) waiting or in any stage of execution (but only initial stage for WATCHes)");
+    for (level, gauges) in &gauges {
+        for (phase, gauge) in [("executing", &gauges.executing), ("waiting", &gauges.waiting)] {
+            ratio(&name, &[("phase", phase), ("priority_level", level)], gauge.clone(), now, text);
+        }
+    }
+    let name = full("priority_level_seat_utilization");
+    text.head(&name, "histogram", "[ALPHA] Observations, at the end of every nanosecond, of utilization of seats for any stage of execution (but only initial stage for WATCHes)");
+    for (level, gauges) in &gauges {
+        ratio(&name, &[("phase", "executing"), ("priority_level", level)], gauges.seats.clone(), now, text);
+    }
+}
+
+fn ratio(name: &str, labels: &[(&str, &str)], mut gauge: TimingRatio, now: Instant, text: &mut Text) {
+    let (buckets, count, sum) = gauge.cumulative(now);
+    bucket_samples(name, labels, buckets.into_iter(), count, sum, text);
+}

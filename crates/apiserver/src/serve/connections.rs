@@ -1,0 +1,370 @@
+//! The open connections: how many there may be, and which goes first.
+//!
+//! What always holds:
+//! - accepting never waits for a client. A handshake beyond the bound ends the oldest one, a connection beyond it
+//!   the one that has been idle for longest; if all are busy, the new one is turned away;
+//! - a connection counts until everything that it carries is over, upgraded streams included.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use setpoint_clock::{Clock, Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::settings::ServeSettings;
+
+/// Handshakes at once: each takes milliseconds, so that many are tens of thousands a second.
+const HANDSHAKES: usize = 1_000;
+/// A connection without requests is closed after this long, as in v1.34.
+const IDLE: Duration = Duration::from_secs(90);
+/// A client that has not taken what was written for it for this long is dropped.
+const STALLED: Duration = Duration::from_secs(120);
+
+/// All connections of a server.
+pub(super) struct Connections {
+    clock: Clock,
+    total: usize,
+    per_client: usize,
+    /// Ends all connections when their requests are answered.
+    pub(super) finishing: CancellationToken,
+    /// Ends all connections at once.
+    pub(super) closing: CancellationToken,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    all: BTreeMap<u64, Entry>,
+    by_client: BTreeMap<IpAddr, usize>,
+    handshaking: BTreeSet<u64>,
+    idle: BTreeSet<(Instant, u64)>,
+}
+
+struct Entry {
+    client: IpAddr,
+    close: CancellationToken,
+    finish: CancellationToken,
+    phase: Phase,
+    bodies: Weak<Bodies>,
+}
+
+enum Phase {
+    Handshake,
+    Idle(Instant),
+    Busy(usize),
+}
+
+/// The responses of a connection that are still being sent, by when they handed out a piece that was not followed
+/// by another request for one, in milliseconds since `start`. 0 is for those that wait for something to send.
+pub(super) struct Bodies {
+    start: Instant,
+    next: AtomicU64,
+    handed: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
+}
+
+/// A connection's place among all.
+pub(super) struct Slot {
+    connections: Arc<Connections>,
+    id: u64,
+    pub(super) close: CancellationToken,
+    pub(super) finish: CancellationToken,
+    pub(super) bodies: Arc<Bodies>,
+}
+
+/// A request under way on a connection.
+pub(super) struct Busy(Arc<Slot>);
+
+impl Connections {
+    pub(super) fn new(clock: Clock, settings: &ServeSettings) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            total: settings.connections,
+            per_client: settings.connections_per_client,
+            finishing: CancellationToken::new(),
+            closing: CancellationToken::new(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// A place for a new connection, if there is or can be made room.
+    pub(super) fn open(self: &Arc<Self>, client: IpAddr) -> Option<Arc<Slot>> {
+        let mut state = self.state.lock();
+        if state.by_client.get(&client).copied().unwrap_or(0) >= self.per_client {
+            state.evict(Some(client))?;
+        }
+        if state.all.len() >= self.total {
+            state.evict(None)?;
+        }
+        if state.handshaking.len() >= HANDSHAKES
+            && let Some(oldest) = state.handshaking.first().copied()
+        {
+            state.close(oldest);
+        }
+        let id = state.next;
+        state.next += 1;
+        let start = self.clock.instant();
+        let bodies = Arc::new(Bodies { start, next: AtomicU64::new(0), handed: Mutex::default() });
+        let (close, finish) = (self.closing.child_token(), self.finishing.child_token());
+        let entry = Entry {
+            client,
+            close: close.clone(),
+            finish: finish.clone(),
+            phase: Phase::Handshake,
+            bodies: Arc::downgrade(&bodies),
+        };
+        state.all.insert(id, entry);
+        state.handshaking.insert(id);
+        *state.by_client.entry(client).or_default() += 1;
+        Some(Arc::new(Slot { connections: self.clone(), id, close, finish, bodies }))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.state.lock().all.len()
+    }
+
+    /// Ends connections that have been idle for long, and those whose client does not read. Call it every few
+    /// seconds.
+    pub(super) fn sweep(&self) {
+        let now = self.clock.instant();
+        let state = self.state.lock();
+        let is_old = |(since, _): &&(Instant, u64)| now.saturating_duration_since(*since) >= IDLE;
+        for (_, id) in state.idle.iter().take_while(is_old) {
+            state.all[id].finish.cancel();
+        }
+        for entry in state.all.values() {
+            if entry.bodies.upgrade().is_some_and(|bodies| bodies.has_stalled(now)) {
+                tracing::debug!(client = %entry.client, "dropping a client that does not read");
+                entry.close.cancel();
+            }
+        }
+    }
+}
+
+impl State {
+    /// Makes room by ending what has been idle for longest, of one client or of all.
+    fn evict(&mut self, client: Option<IpAddr>) -> Option<()> {
+        let is_candidate = |id: &u64| client.is_none_or(|client| self.all[id].client == client);
+        let idle = self.idle.iter().map(|(_, id)| *id).find(is_candidate);
+        let oldest = idle.or_else(|| self.handshaking.iter().copied().find(is_candidate))?;
+        self.close(oldest);
+        Some(())
+    }
+
+    /// Ends a connection; it no longer counts.
+    fn close(&mut self, id: u64) {
+        if let Some(entry) = self.forget(id) {
+            entry.close.cancel();
+        }
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.all.remove(&id)?;
+        self.handshaking.remove(&id);
+        if let Phase::Idle(since) = entry.phase {
+            self.idle.remove(&(since, id));
+        }
+        if let Some(count) = self.by_client.get_mut(&entry.client) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_client.remove(&entry.client);
+            }
+        }
+        Some(entry)
+    }
+
+    /// One that was evicted has no phase any more.
+    fn set_phase(&mut self, id: u64, change: impl FnOnce(&Phase) -> Phase) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        let next = change(&entry.phase);
+        match std::mem::replace(&mut entry.phase, next) {
+            Phase::Handshake => _ = self.handshaking.remove(&id),
+            Phase::Idle(since) => _ = self.idle.remove(&(since, id)),
+            Phase::Busy(_) => {}
+        }
+        if let Phase::Idle(since) = entry.phase {
+            self.idle.insert((since, id));
+        }
+    }
+}
+
+impl Slot {
+    /// The handshake is done.
+    pub(super) fn established(&self) {
+        let now = self.connections.clock.instant();
+        self.connections.state.lock().set_phase(self.id, |_| Phase::Idle(now));
+    }
+
+    /// A request has come.
+    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+        self.connections.state.lock().set_phase(self.id, |phase| match phase {
+            Phase::Busy(count) => Phase::Busy(count + 1),
+            Phase::Handshake | Phase::Idle(_) => Phase::Busy(1),
+        });
+        Busy(self.clone())
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.connections.clock.instant()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let now = self.0.connections.clock.instant();
+        self.0.connections.state.lock().set_phase(self.0.id, |phase| match phase {
+            Phase::Busy(count) if *count > 1 => Phase::Busy(count - 1),
+            _ => Phase::Idle(now),
+        });
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.connections.state.lock().forget(self.id);
+    }
+}
+
+impl Bodies {
+    /// Follows another body.
+    pub(super) fn follow(self: &Arc<Self>) -> Handed {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let at = Arc::<AtomicU64>::default();
+        self.handed.lock().insert(id, at.clone());
+        Handed { bodies: self.clone(), id, at }
+    }
+
+    fn has_stalled(&self, now: Instant) -> bool {
+        let limit = STALLED.as_millis() as u64;
+        let now = self.millis(now);
+        let is_stalled = |at: &Arc<AtomicU64>| match at.load(Ordering::Relaxed) {
+            0 => false,
+            at => now.saturating_sub(at) >= limit,
+        };
+        self.handed.lock().values().any(is_stalled)
+    }
+
+    /// Never 0.
+    fn millis(&self, at: Instant) -> u64 {
+        1 + at.saturating_duration_since(self.start).as_millis() as u64
+    }
+}
+
+/// Whether a body waits for its client to read.
+pub(super) struct Handed {
+    bodies: Arc<Bodies>,
+    id: u64,
+    at: Arc<AtomicU64>,
+}
+
+impl Handed {
+    pub(super) fn handed_out(&self, now: Instant) {
+        self.at.store(self.bodies.millis(now), Ordering::Relaxed);
+    }
+
+    pub(super) fn asked_again(&self) {
+        self.at.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        self.bodies.handed.lock().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(total: usize, per_client: usize) -> Arc<Connections> {
+        let settings = ServeSettings {
+            connections: total,
+            connections_per_client: per_client,
+            ..ServeSettings::default()
+        };
+        Connections::new(Clock::system(), &settings)
+    }
+
+    fn client(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn idle(connections: &Arc<Connections>, last: u8) -> Arc<Slot> {
+        let slot = connections.open(client(last)).expect("there is room");
+        slot.established();
+        slot
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_that_has_been_idle_for_longest_makes_room() {
+        let connections = connections(3, 3);
+        let first = idle(&connections, 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let second = idle(&connections, 2);
+        let busy = idle(&connections, 3);
+        let request = busy.begin();
+        drop(first.begin());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        drop(first.begin());
+        let _fourth = idle(&connections, 4);
+        assert!(second.close.is_cancelled() && !first.close.is_cancelled() && !busy.close.is_cancelled());
+        drop(request);
+        assert_eq!(connections.count(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_server_turns_new_connections_away() {
+        let connections = connections(2, 2);
+        let slots = [idle(&connections, 1), idle(&connections, 2)];
+        let requests: Vec<_> = slots.iter().map(Slot::begin).collect();
+        assert!(connections.open(client(3)).is_none());
+        drop(requests);
+        assert!(connections.open(client(3)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_does_not_take_the_place_of_others() {
+        let connections = connections(10, 2);
+        let other = idle(&connections, 1);
+        let own = [idle(&connections, 2), idle(&connections, 2)];
+        let third = idle(&connections, 2);
+        assert!(own[0].close.is_cancelled() && !own[1].close.is_cancelled() && !other.close.is_cancelled());
+        let _busy: Vec<_> = [&own[1], &third].map(Slot::begin).into_iter().collect();
+        assert!(connections.open(client(2)).is_none() && connections.open(client(3)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_beyond_the_bound_end_the_oldest() {
+        let connections = connections(5_000, 5_000);
+        let slots: Vec<_> = (0..=HANDSHAKES).map(|_| connections.open(client(1)).unwrap()).collect();
+        assert!(slots[0].close.is_cancelled() && !slots[1].close.is_cancelled());
+        drop(slots);
+        let state = connections.state.lock();
+        assert!(state.all.is_empty() && state.by_client.is_empty() && state.handshaking.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_idle_connections_finish_and_clients_that_do_not_read_are_dropped() {
+        let connections = connections(5, 5);
+        let (idle_one, reading, stalled) =
+            (idle(&connections, 1), idle(&connections, 2), idle(&connections, 3));
+        let _busy = [reading.begin(), stalled.begin()];
+        let bodies = [reading.bodies.follow(), stalled.bodies.follow()];
+        bodies.iter().for_each(|body| body.handed_out(connections.clock.instant()));
+        bodies[0].asked_again();
+        tokio::time::advance(IDLE).await;
+        connections.sweep();
+        assert!(idle_one.finish.is_cancelled() && !idle_one.close.is_cancelled());
+        assert!(!stalled.close.is_cancelled());
+        tokio::time::advance(STALLED).await;
+        connections.sweep();
+        assert!(
+            stalled.close.is_cancelled() && !reading.close.is_cancelled() && !reading.finish.is_cancelled()
+        );
+    }
+}

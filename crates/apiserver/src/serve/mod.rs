@@ -1,0 +1,292 @@
+//! The way in over the network: HTTP/1.1 and HTTP/2 over TLS.
+//!
+//! What always holds:
+//! - accepting waits for nothing but new connections: handshakes and requests run in their connection's task;
+//! - what a client can make the server hold is bounded: connections ([`connections`]), streams, headers, bytes that
+//!   it does not read ([`stall`], [`monitored`]);
+//! - stopping takes a bounded time ([`drain`]).
+
+mod connections;
+mod drain;
+mod monitored;
+mod settings;
+mod stall;
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use self::connections::{Connections, Slot};
+use self::drain::Draining;
+pub use self::settings::ServeSettings;
+use self::stall::Stall;
+use crate::body::Body;
+use crate::chain::{self, Caller, Certificate, Payload};
+use crate::server::ApiServer;
+use crate::tls::{ClientCertificate, ServerTls, Verdict};
+use crate::websocket::{self, Messages};
+
+/// What is encrypted for a client that does not read: two records. A watcher that lags has all of it.
+const TLS_BUFFER: usize = 32 * 1024;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long the headers of a request may take, as in v1.34.
+const HEADERS: Duration = Duration::from_secs(32);
+/// How long the headers of a request may be, and of one that HTTP/2 has compressed: Go's default of 1 MiB.
+const HEADER_BYTES: u32 = 1 << 20;
+/// How often a silent HTTP/2 client is asked whether it is there, and how long it has to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often an idle TCP connection is probed, as in v1.34.
+const KEEP_ALIVE: Duration = Duration::from_secs(180);
+/// What HTTP/2 holds for a stream whose client does not read: a few pieces of a watch.
+const SEND_BUFFER: usize = 64 * 1024;
+/// What a client may send before it is read: a body waits for authorization. With 10,000 connections that is
+/// 2.5 GB in the worst case.
+const RECEIVE_WINDOW: u32 = 256 * 1024;
+/// Streams that a client may open and reset before they are looked at; more close the connection. Twice the
+/// streams that it may have open.
+const PENDING_RESETS: usize = 200;
+/// Errors of a client's streams before its connection is closed.
+const ERROR_RESETS: usize = 200;
+/// How long accepting pauses when the system is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often connections are looked at.
+const SWEEP: Duration = Duration::from_secs(10);
+/// How long connections have to close once nothing is under way on them.
+const CLOSE: Duration = Duration::from_secs(10);
+
+/// What connections share.
+struct Shared {
+    server: ApiServer,
+    tls: ServerTls,
+    builder: auto::Builder<TokioExecutor>,
+    connections: Arc<Connections>,
+    draining: Arc<Draining>,
+    goaway_chance: f64,
+}
+
+impl ApiServer {
+    /// Serves until `stop`, then drains.
+    pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
+        let settings = self.0.serving.clone();
+        let shared = Arc::new(Shared {
+            tls,
+            builder: builder(&settings),
+            connections: Connections::new(self.0.clock.clone(), &settings),
+            draining: Arc::default(),
+            goaway_chance: settings.goaway_chance,
+            server: self.clone(),
+        });
+        accept_until(&shared, &listener, &stop).await;
+        self.begin_shutdown();
+        let drained = drain(&shared, &settings);
+        match settings.send_retry_after {
+            true => {
+                shared.draining.refusing.cancel();
+                let over = CancellationToken::new();
+                let draining = async {
+                    drained.await;
+                    over.cancel();
+                };
+                tokio::join!(draining, accept_until(&shared, &listener, &over));
+                drop(listener);
+            }
+            false => {
+                drop(listener);
+                drained.await;
+            }
+        }
+        close(&shared).await;
+        let writes = tokio::time::timeout(self.0.request_timeout, self.finish_writes());
+        if writes.await.is_err() {
+            tracing::warn!("some writes were still under way when the server stopped");
+        }
+    }
+
+    /// `/readyz` fails from now on, so that load balancers look elsewhere. Requests are still answered.
+    pub fn begin_shutdown(&self) {
+        self.0.stopping.cancel();
+    }
+}
+
+/// Lets requests and watches under way come to their end.
+async fn drain(shared: &Shared, settings: &ServeSettings) {
+    let draining = &shared.draining;
+    let spread = draining.end_watches(shared.connections.count(), settings.watch_grace);
+    let requests = tokio::time::timeout(shared.server.0.request_timeout, draining.requests_done());
+    let (requests, ()) = tokio::join!(requests, tokio::time::sleep(spread));
+    if requests.is_err() {
+        tracing::warn!("some requests were still under way when the server stopped");
+    }
+    shared.server.close_watches();
+}
+
+/// Closes connections as they become idle, and after a while those that do not.
+async fn close(shared: &Shared) {
+    shared.connections.finishing.cancel();
+    let closed = async {
+        while shared.connections.count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(CLOSE, closed).await.is_err() {
+        tracing::warn!("some connections were still busy when the server stopped");
+    }
+    shared.connections.closing.cancel();
+}
+
+fn builder(settings: &ServeSettings) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.http2_streams)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_header_list_size(HEADER_BYTES)
+        .max_send_buf_size(SEND_BUFFER)
+        .initial_stream_window_size(RECEIVE_WINDOW)
+        .initial_connection_window_size(RECEIVE_WINDOW)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(ERROR_RESETS);
+    builder
+}
+
+/// Accepts connections until it is time to stop, and looks after those that are open.
+async fn accept_until(shared: &Arc<Shared>, listener: &TcpListener, stop: &CancellationToken) {
+    let mut sweep = tokio::time::interval(SWEEP);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = sweep.tick() => {
+                shared.connections.sweep();
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, client)) => accept(shared, stream, client),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves a connection in its own task, if there is room for it.
+fn accept(shared: &Arc<Shared>, stream: TcpStream, client: SocketAddr) {
+    match shared.connections.open(client.ip().to_canonical()) {
+        Some(slot) => _ = tokio::spawn(serve_connection(shared.clone(), stream, client.ip(), slot)),
+        None => tracing::warn!(%client, "turning a connection away: there are too many"),
+    }
+}
+
+async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, slot: Arc<Slot>) {
+    let _ = stream.set_nodelay(true);
+    let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
+    let to = stream.local_addr().ok().map(|address| address.ip());
+    let acceptor = TlsAcceptor::from(shared.tls.config(to));
+    let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(Stall::new(stream)));
+    let handshake = tokio::select! {
+        biased;
+        () = slot.close.cancelled() => return,
+        () = slot.finish.cancelled() => return,
+        handshake = handshake => handshake,
+    };
+    let Ok(Ok(mut stream)) = handshake else {
+        tracing::debug!("a TLS handshake failed");
+        return;
+    };
+    slot.established();
+    stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+    let certificate = Arc::new(ClientCertificate::new(stream.get_ref().1.peer_certificates()));
+    let (answering, answering_slot) = (shared.clone(), slot.clone());
+    let service = service_fn(move |request| {
+        let (shared, certificate, slot) = (answering.clone(), certificate.clone(), answering_slot.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, &certificate, peer, request, &slot).await) }
+    });
+    let mut connection = pin!(shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut is_finishing = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = slot.close.cancelled() => return,
+            () = slot.finish.cancelled(), if !is_finishing => {
+                is_finishing = true;
+                // What is under way is answered, nothing new is taken.
+                connection.as_mut().graceful_shutdown();
+            }
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(error, "a connection ended early");
+                }
+                return;
+            }
+        }
+    }
+}
+
+async fn answer(
+    shared: &Shared,
+    certificate: &ClientCertificate,
+    peer: IpAddr,
+    mut request: Request<Incoming>,
+    slot: &Arc<Slot>,
+) -> Response<Body> {
+    let busy = slot.begin();
+    let is_http2 = request.version() == Version::HTTP_2;
+    if let Some(refusal) = shared.draining.refusal(request.uri().path(), request.headers()) {
+        if is_http2 {
+            slot.finish.cancel();
+        }
+        return refusal;
+    }
+    if is_http2 && shared.goaway_chance > 0.0 && shared.server.0.rng.fraction() < shared.goaway_chance {
+        slot.finish.cancel();
+    }
+    let under_way = shared.draining.begin();
+    let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
+    let certificate = match certificate.verdict(&shared.tls, shared.server.0.now()) {
+        Verdict::User(user) => Certificate::Verified(user),
+        Verdict::Nobody => Certificate::Absent,
+        Verdict::Refused => Certificate::Rejected,
+    };
+    let caller = Caller::Connection { certificate, peer };
+    let response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
+    drop(under_way);
+    let (draining, rng) = (&shared.draining, &shared.server.0.rng);
+    let mut response = response.map(|body| monitored::monitored(body, slot, draining, rng, busy));
+    if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
+        let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
+        let slot = slot.clone();
+        tokio::spawn(async move {
+            // The connection still counts as one, and ends with the others.
+            let sending = async {
+                if let Ok(connection) = upgrade.await {
+                    websocket::send(TokioIo::new(connection), messages, pieces).await;
+                }
+            };
+            tokio::select! {
+                () = slot.close.cancelled() => {}
+                () = sending => {}
+            }
+        });
+    }
+    response
+}

@@ -68,7 +68,7 @@ async fn put(store: &DurableStore, key: Key, expect: Expect, version: usize) -> 
     let text = format!(
         "{{\"data\":{{\"password\":\"{PASSWORD_BASE64}\",\"plain\":\"{PASSWORD}\"}},\"v\":{version}}}"
     );
-    let payload = Payload { bytes: text.into(), stamp_at: Some(1), facts: None };
+    let payload = Payload { bytes: text.into(), stamp_at: Some(1), inset: Default::default(), facts: None };
     store.commit(Write { key, expect, change: Change::Put { payload, ttl: None } }).await.unwrap()
 }
 

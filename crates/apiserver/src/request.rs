@@ -36,6 +36,8 @@ pub struct ResourceTarget {
     pub has_more: bool,
     /// The field selector of a collection, as the client wrote it.
     pub field_selector: String,
+    /// The label selector of a collection, as the client wrote it.
+    pub label_selector: String,
 }
 
 impl ResourceTarget {
@@ -96,6 +98,7 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
     let [resource, parts @ ..] = parts else { return None };
     let name = parts.first().map(|name| name.to_string());
     let is_named = name.is_some();
+    let selector = |name: &str| query.get(name).unwrap_or("").to_owned();
     let verb = match watch_by_path {
         true => Some(Verb::Watch).filter(|_| method == Method::GET),
         false => verb(method, name.is_some(), query),
@@ -109,11 +112,8 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         name,
         subresource: parts.get(1).map(|subresource| subresource.to_string()),
         has_more: parts.len() > 2,
-        field_selector: if is_named {
-            String::new()
-        } else {
-            query.get("fieldSelector").unwrap_or("").into()
-        },
+        field_selector: if is_named { String::new() } else { selector("fieldSelector") },
+        label_selector: if is_named || watch_by_path { String::new() } else { selector("labelSelector") },
     })
 }
 

@@ -18,11 +18,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::User;
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::server::ApiServer;
-use crate::tls::{self, ServerTls};
+use crate::tls::{Peer, ServerTls};
 use crate::websocket::{self, Messages};
 
 /// As many connections as are served at once; more wait to be accepted. Twice the 5,000 watchers of a large
@@ -41,6 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What connections share.
 struct Shared {
     server: ApiServer,
+    tls: ServerTls,
     acceptor: TlsAcceptor,
     builder: auto::Builder<TokioExecutor>,
 }
@@ -48,8 +48,8 @@ struct Shared {
 impl ApiServer {
     /// Serves until `stop`, then drains.
     pub async fn serve(self, listener: TcpListener, tls: ServerTls, stop: CancellationToken) {
-        let shared =
-            Arc::new(Shared { server: self.clone(), acceptor: TlsAcceptor::from(tls.0), builder: builder() });
+        let acceptor = TlsAcceptor::from(tls.config.clone());
+        let shared = Arc::new(Shared { server: self.clone(), tls, acceptor, builder: builder() });
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         while let Some((stream, permit)) = accept(&listener, &room, &stop).await {
@@ -113,12 +113,12 @@ async fn serve_connection(
     };
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     let certificates = stream.get_ref().1.peer_certificates();
-    let user = certificates.and_then(|chain| tls::user_of(chain.first()?)).map(Arc::new);
+    let peer = Arc::new(shared.tls.peer(certificates.unwrap_or_default(), shared.server.0.now()));
     let answering = shared.clone();
     let permit = Arc::new(permit);
     let service = service_fn(move |request| {
-        let (shared, user, permit) = (answering.clone(), user.clone(), permit.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, &user, request, &permit).await) }
+        let (shared, peer, permit) = (answering.clone(), peer.clone(), permit.clone());
+        async move { Ok::<_, Infallible>(answer(&shared, peer, request, &permit).await) }
     });
     let connection = shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -128,12 +128,12 @@ async fn serve_connection(
 
 async fn answer(
     shared: &Shared,
-    certificate: &Option<Arc<User>>,
+    peer: Arc<Peer>,
     mut request: Request<Incoming>,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Response<Body> {
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
-    let caller = Caller::Connection { certificate: certificate.clone() };
+    let caller = Caller::Connection { peer };
     let mut response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();

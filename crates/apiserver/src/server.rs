@@ -16,7 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::{self, Plugin};
 use crate::auth::legacy_tokens::Tracking;
-use crate::auth::{Authenticator, Authorizer, MastersOnly, NodesAndRoles, User, bootstrap};
+use crate::auth::{
+    AuthMetrics, Authenticator, Authorizer, Authorizers, MastersOnly, ServiceAccounts, User, bootstrap,
+};
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
 use crate::custom::definitions::Definitions;
@@ -45,9 +47,13 @@ pub struct Config {
     pub node_ports: (u16, u16),
     /// Who is known by a token that was given out beforehand.
     pub authenticator: Authenticator,
+    /// How tokens of service accounts are issued and verified.
+    pub service_accounts: ServiceAccounts,
     /// What the tokens of service accounts are signed with; none are made or accepted without it.
     pub token_signer: Option<TokenSigner>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// What authentication and authorization count.
+    pub auth_metrics: Arc<AuthMetrics>,
     /// Whether the roles that every cluster has are written at the start.
     pub bootstrap_roles: bool,
     /// Where clients outside the cluster reach the server: the target of the `kubernetes` service.
@@ -77,8 +83,10 @@ impl Config {
             service_cidr: "10.0.0.0/16".into(),
             node_ports: (30000, 32767),
             authenticator: Authenticator::new(),
+            service_accounts: ServiceAccounts::default(),
             token_signer: None,
             authorizer: Arc::new(MastersOnly),
+            auth_metrics: Arc::default(),
             bootstrap_roles: false,
             secure_port: 6443,
             advertise_address: None,
@@ -97,8 +105,10 @@ impl Config {
     /// Rights by roles, those that every cluster has among them, instead of masters only.
     #[must_use]
     pub fn with_roles(self) -> Self {
-        let authorizer = Arc::new(NodesAndRoles::new(self.store.clone()));
-        Self { authorizer, bootstrap_roles: true, ..self }
+        let (clock, rng) = (self.clock.clone(), self.rng.clone());
+        let authorizer = Authorizers::nodes_and_roles(self.store.clone(), clock, rng);
+        let auth_metrics = authorizer.metrics();
+        Self { authorizer: Arc::new(authorizer), auth_metrics, bootstrap_roles: true, ..self }
     }
 }
 
@@ -124,6 +134,8 @@ pub struct Server {
     pub rng: Rng,
     pub registry: Live,
     pub(crate) authenticator: Authenticator,
+    pub(crate) service_accounts: ServiceAccounts,
+    pub(crate) auth_metrics: Arc<AuthMetrics>,
     pub(crate) token_signer: Option<TokenSigner>,
     pub(crate) features: Features,
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -153,6 +165,8 @@ impl ApiServer {
             rng: config.rng,
             registry: Live::new(registry),
             authenticator: config.authenticator,
+            service_accounts: config.service_accounts.settled(config.token_signer.as_ref()),
+            auth_metrics: config.auth_metrics,
             token_signer: config.token_signer,
             features: config.features.clone(),
             authorizer: config.authorizer,
@@ -215,6 +229,13 @@ impl ApiServer {
     /// Answers a request. HTTP and in-process clients both come this way.
     pub async fn handle(&self, user: User, request: Request<Bytes>) -> Response<Body> {
         chain::handle(&self.0, Caller::InProcess(user), request.map(Payload::Read)).await
+    }
+
+    /// Answers a request as if it came over a connection without a client certificate: its headers say who sends
+    /// it.
+    pub async fn handle_unauthenticated(&self, request: Request<Bytes>) -> Response<Body> {
+        let caller = Caller::Connection { peer: Arc::default() };
+        chain::handle(&self.0, caller, request.map(Payload::Read)).await
     }
 
     /// Waits for writes that are under way, whether or not their clients still wait for the answer.

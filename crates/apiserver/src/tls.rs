@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,8 +14,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 use sha2::{Digest, Sha256};
@@ -151,26 +153,87 @@ fn params(name: &str, organizations: &[&str], now: Timestamp, years: i32) -> Cer
 
 /// How a server presents itself, and whose certificates it believes.
 #[derive(Clone)]
-pub struct ServerTls(pub(crate) Arc<ServerConfig>);
+pub struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    clients: Trust,
+    front_proxies: Option<Trust>,
+}
+
+/// Authorities whose certificates count for one purpose.
+#[derive(Clone)]
+struct Trust(Arc<dyn ClientCertVerifier>);
+
+/// What the client certificate of a connection shows.
+pub(crate) struct Peer {
+    /// The user of a certificate of the clients' authority; why there is none, if another was shown.
+    pub(crate) user: Result<Option<Arc<User>>, String>,
+    /// The common name of a certificate, if it is verified by the authority of front proxies. None without one.
+    pub(crate) front_proxy: Option<Result<String, String>>,
+}
+
+impl Default for Peer {
+    /// No certificate was shown.
+    fn default() -> Self {
+        Self { user: Ok(None), front_proxy: None }
+    }
+}
 
 impl ServerTls {
     /// Clients may present a certificate of the authority; they need not.
     pub fn new(server: &Identity, authority: &Authority) -> Result<Self, TlsError> {
+        Self::with_front_proxies(server, authority, None)
+    }
+
+    /// The same, and front proxies may present one of theirs, which PEM holds.
+    pub fn with_front_proxies(
+        server: &Identity,
+        authority: &Authority,
+        front_proxies: Option<&str>,
+    ) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(&authority.0.certificate)? {
-            roots.add(certificate)?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()?;
+        let clients = [authority.0.certificate.as_str()];
+        let everyone: Vec<&str> = clients.into_iter().chain(front_proxies).collect();
         let key = rustls_pemfile::private_key(&mut server.key.as_bytes()).map_err(TlsError::Pem)?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(Trust::new(&everyone)?.0)
             .with_single_cert(certificates(&server.certificate)?, key.ok_or(TlsError::NoKey)?)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        let front_proxies = front_proxies.map(|pem| Trust::new(&[pem])).transpose()?;
+        Ok(Self { config: Arc::new(config), clients: Trust::new(&clients)?, front_proxies })
+    }
+
+    /// What a chain of certificates shows. The handshake accepts those of either authority; which one it was is
+    /// found out here, by verifying the chain again.
+    pub(crate) fn peer(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Peer {
+        let Some(leaf) = chain.first() else { return Peer::default() };
+        let user = self.clients.verify(chain, now).and_then(|()| user_of(leaf));
+        let front_proxy = self.front_proxies.as_ref().map(|trust| {
+            trust.verify(chain, now)?;
+            common_name(leaf).ok_or_else(|| "the certificate has no common name".to_owned())
+        });
+        Peer { user: user.map(|user| user.map(Arc::new)), front_proxy }
+    }
+}
+
+impl Trust {
+    fn new(authorities: &[&str]) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        for pem in authorities {
+            for certificate in certificates(pem)? {
+                roots.add(certificate)?;
+            }
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(Self(verifier.allow_unauthenticated().build()?))
+    }
+
+    fn verify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<(), String> {
+        let [leaf, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
+        let verified = self.0.verify_client_cert(leaf, intermediates, now);
+        verified.map(drop).map_err(|why| format!("verifying certificate failed: {why}"))
     }
 }
 
@@ -198,16 +261,33 @@ pub(crate) fn bundle_problem(bundle: &str) -> Option<String> {
     Some(format!("unable to load root certificates: {why}"))
 }
 
-/// The user of a verified client certificate: its common name, with its organizations for groups.
-pub(crate) fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+/// Users name their uid by this attribute of the subject: 1.3.6.1.4.1.57683.2.
+const UID_ATTRIBUTE: &str = "1.3.6.1.4.1.57683.2";
+
+fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let name = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_string();
+    Some(name)
+}
+
+/// The user of a verified client certificate: its common name, with its organizations for groups.
+fn user_of(certificate: &CertificateDer<'_>) -> Result<Option<User>, String> {
+    let Some(name) = common_name(certificate).filter(|name| !name.is_empty()) else { return Ok(None) };
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|why| why.to_string())?;
     let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
     let groups =
         subject.iter_organization().filter_map(|group| group.as_str().ok()).map(Into::into).collect();
-    let mut user = User::authenticated(name, "", groups);
+    let uids = subject.iter_attributes().filter(|one| one.attr_type().to_id_string() == UID_ATTRIBUTE);
+    let uids: Result<Vec<&str>, _> = uids.map(|uid| uid.as_str()).collect();
+    let uid = match uids.map_err(|_| "unable to parse UID into a string")?.as_slice() {
+        [] => "",
+        [""] => return Err("UID cannot be an empty string".into()),
+        [uid] => uid,
+        several => return Err(format!("expected 1 UID, but found multiple: {several:?}")),
+    };
+    let mut user = User { name, uid: uid.to_owned(), groups, ..User::default() }.known();
     user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={:x}", Sha256::digest(certificate))]);
-    Some(user)
+    Ok(Some(user))
 }
 
 impl std::fmt::Debug for Identity {

@@ -1,5 +1,6 @@
 //! The binary `setpoint`: arguments → configuration → run.
 
+mod apiserver_flags;
 mod args;
 mod controller_manager;
 mod kubeconfig;

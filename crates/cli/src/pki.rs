@@ -23,23 +23,28 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// With the authority kept in `directory`, or a new one that nothing keeps.
+    /// With the authority kept in `directory`, or a new one that nothing keeps; tokens are signed with this key, or
+    /// with one that is kept in the same way. Front proxies show certificates of their own authority.
     pub(crate) fn prepare(
         directory: Option<&Path>,
         addresses: &[IpAddr],
         clock: &Clock,
+        signer: Option<TokenSigner>,
+        front_proxies: Option<&str>,
     ) -> anyhow::Result<Self> {
         let authority = match directory {
             Some(directory) => kept_authority(directory, clock)?,
             None => Authority::generate(clock.now())?,
         };
-        let server = ServerTls::new(&authority.server_certificate(addresses, clock.now())?, &authority)?;
+        let own = authority.server_certificate(addresses, clock.now())?;
+        let server = ServerTls::with_front_proxies(&own, &authority, front_proxies)?;
         let admin = authority.admin_certificate(clock.now())?;
-        let token_key = match directory {
-            Some(directory) => kept_token_key(&directory.join("sa.key"))?,
-            None => TokenSigner::generate_key()?,
+        let token_signer = match (signer, directory) {
+            (Some(signer), _) => signer,
+            (None, Some(directory)) => TokenSigner::from_pem(&kept_token_key(&directory.join("sa.key"))?)?,
+            (None, None) => TokenSigner::from_pem(&TokenSigner::generate_key()?)?,
         };
-        Ok(Self { authority, server, admin, token_signer: TokenSigner::from_pem(&token_key)? })
+        Ok(Self { authority, server, admin, token_signer })
     }
 
     pub(crate) fn authority_certificate(&self) -> &str {

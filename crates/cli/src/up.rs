@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
-use setpoint_apiserver::{Authenticator, Config, Metrics, admission};
+use setpoint_apiserver::auth::Outbound;
+use setpoint_apiserver::{Config, Metrics, admission};
 use setpoint_cluster::{Cluster, Parts};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_store::{DurableStore, MemoryStore, Store};
@@ -26,12 +27,18 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     arguments.controllers.warn_of_gates();
     let admission =
         admission::plugins(&arguments.enable_admission_plugins, &arguments.disable_admission_plugins)?;
-    let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
+    let service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
     let server = format!("https://{}", listener.local_addr()?);
     let store = store(&arguments, &runtime)?;
     let credentials = credentials(&arguments, &runtime.clock)?;
+
+    let outbound = Outbound::new(runtime.clock.clone(), runtime.rng.fork());
+    let allows_everything = arguments.authorization.allows_everything();
+    let authenticator =
+        arguments.authentication.authenticator(&service_accounts, &outbound, allows_everything)?;
+    let authorizers = arguments.authorization.authorizers(store.clone(), outbound.clone())?;
 
     let figures = Figures::default();
     let config = Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles();
@@ -40,11 +47,15 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         secure_port: listener.local_addr()?.port(),
         advertise_address: advertised(arguments.bind_address),
         authenticator,
+        service_accounts,
+        authorizer: Arc::new(authorizers),
+        auth_metrics: outbound.metrics.clone(),
         admission,
         metrics: Some(figures_of(&figures)),
         token_signer: Some(credentials.token_signer.clone()),
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
+    arguments.apis.apply(&mut config)?;
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
@@ -152,15 +163,6 @@ fn advertised(bind_address: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|address| !is_own(address))
 }
 
-fn authenticator(token_file: Option<&Path>) -> anyhow::Result<Authenticator> {
-    let Some(path) = token_file else { return Ok(Authenticator::new()) };
-    let csv = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the token file {}", path.display()))?;
-    Authenticator::new()
-        .with_token_file(&csv)
-        .with_context(|| format!("--token-auth-file {}", path.display()))
-}
-
 async fn listen(arguments: &Up) -> anyhow::Result<TcpListener> {
     let address = (arguments.bind_address, arguments.port);
     TcpListener::bind(address).await.with_context(|| {
@@ -179,8 +181,16 @@ fn store(arguments: &Up, runtime: &Runtime) -> anyhow::Result<Arc<dyn Store>> {
 
 fn credentials(arguments: &Up, clock: &Clock) -> anyhow::Result<Credentials> {
     let directory = (!arguments.in_memory).then(|| arguments.data_dir.join("pki"));
-    Credentials::prepare(directory.as_deref(), &[arguments.bind_address], clock)
-        .context("cannot prepare the certificates")
+    let signer = arguments.authentication.token_signer()?;
+    let front_proxies = arguments.authentication.front_proxy_authorities()?;
+    Credentials::prepare(
+        directory.as_deref(),
+        &[arguments.bind_address],
+        clock,
+        signer,
+        front_proxies.as_deref(),
+    )
+    .context("cannot prepare the certificates")
 }
 
 fn write_kubeconfig(path: &Path, server: &str, credentials: &Credentials) -> anyhow::Result<()> {

@@ -27,7 +27,7 @@ use tracing::Instrument;
 
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
-use crate::auth::{Attributes, Decision, User, impersonate};
+use crate::auth::{Attributes, User, impersonate};
 use crate::body::Body;
 use crate::kind::Verb;
 use crate::negotiate;
@@ -37,13 +37,14 @@ use crate::rest::respond;
 use crate::route;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
+use crate::tls::Peer;
 
 /// Where a request comes from.
 pub(crate) enum Caller {
     /// In the same process: the user is known.
     InProcess(User),
-    /// A connection, with the user of its verified client certificate. Headers may say more.
-    Connection { certificate: Option<Arc<User>> },
+    /// A connection, with what its client certificate shows. Headers may say more.
+    Connection { peer: Arc<Peer> },
 }
 
 /// What goes along with a request from the first filter to the last handler.
@@ -160,7 +161,7 @@ async fn answer(
     let Head { method, uri, headers, .. } = head;
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(method, uri.path(), &query)?;
-    let sender = authenticate(server, caller, headers, context).await?;
+    let sender = until_hang_up(waiting, authenticate(server, caller, uri.path(), headers, context)).await?;
     let admitting = admit(server, sender, method, uri, headers, &target, payload);
     let admitted = until_hang_up(waiting, admitting).await?;
     let parts = route::Parts {
@@ -192,18 +193,16 @@ async fn until_hang_up<T>(
 async fn authenticate(
     server: &Server,
     caller: Caller,
+    path: &str,
     headers: &mut HeaderMap,
     context: &Context,
 ) -> Result<User, Refusal> {
-    let certificate = match caller {
+    let peer = match caller {
         Caller::InProcess(user) => return Ok(user),
-        Caller::Connection { certificate } => certificate,
+        Caller::Connection { peer } => peer,
     };
-    let sender = server.sender(certificate.as_deref(), headers).await.ok_or_else(Status::unauthorized)?;
-    if let Some(warning) = sender.warning {
-        context.warnings.add(warning);
-    }
-    Ok(sender.user)
+    let sender = server.sender(&peer, path, headers, &context.warnings).await;
+    sender.map_err(|_| Status::unauthorized().into())
 }
 
 /// The filters between authentication and the handler.
@@ -223,7 +222,7 @@ async fn admit(
             return Err(Refusal::response(route::internal_error_page(uri, &why)));
         }
     };
-    authorize(server, &user, method, uri.path(), target).await?;
+    authorize(server, &user, method, uri, target).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
     Ok(Admitted { user, body })
 }
@@ -232,7 +231,7 @@ async fn authorize(
     server: &Server,
     user: &User,
     method: &Method,
-    path: &str,
+    uri: &http::Uri,
     target: &Target<'_>,
 ) -> Result<(), Refusal> {
     let lower = method.as_str().to_ascii_lowercase();
@@ -240,9 +239,13 @@ async fn authorize(
         Some(resource) => resource.verb.map_or(if lower == "head" { "get" } else { "" }, Verb::name),
         None => &lower,
     };
-    let attributes = Attributes { user, verb, path, resource: target.resource.as_ref() };
-    match server.authorizer.authorize(&attributes).await {
-        Decision::Allow { .. } => Ok(()),
-        Decision::Deny { reason } => Err(attributes.forbidden(&reason).into()),
+    let attributes = Attributes { user, verb, path: uri.path(), resource: target.resource.as_ref() };
+    let start = server.clock.instant();
+    let decision = server.authorizer.authorize(&attributes).await;
+    server.auth_metrics.authorized(&decision, server.clock.instant().duration_since(start));
+    match &decision.error {
+        _ if decision.is_allowed() => Ok(()),
+        Some(error) => Err(Refusal::response(route::internal_error_page(uri, error))),
+        None => Err(attributes.forbidden(decision.reason()).into()),
     }
 }

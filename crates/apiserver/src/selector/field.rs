@@ -29,10 +29,7 @@ enum Field {
 
 impl FieldSelector {
     pub fn parse(text: &str, kind: &Kind) -> Result<Self, Status> {
-        let mut parts = split_terms(text);
-        parts.sort_unstable();
-        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| split_term(part, text));
-        let terms = terms.collect::<Result<Vec<_>, _>>().map_err(Status::bad_request)?;
+        let terms = requirements(text).map_err(Status::bad_request)?;
         let terms = terms
             .into_iter()
             .map(|(name, equal, value)| Field::parse(name, kind).map(|field| Term { field, value, equal }));
@@ -122,6 +119,19 @@ impl Field {
 /// Built-in kinds without fields of their own have a rule of their own.
 fn is_plain(kind: &Kind) -> bool {
     kind.custom.is_none() && kind.field_selectors.is_empty()
+}
+
+/// The terms of a selector in order: the field, whether it must be equal, and the value.
+pub(crate) fn requirements(text: &str) -> Result<Vec<(&str, bool, String)>, String> {
+    let mut parts = split_terms(text);
+    parts.sort_unstable();
+    parts.into_iter().filter(|part| !part.is_empty()).map(|part| split_term(part, text)).collect()
+}
+
+/// A term as a selector writes it.
+pub(crate) fn written(field: &str, equal: bool, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+    format!("{field}{}{value}", if equal { "=" } else { "!=" })
 }
 
 /// Splits at commas that no backslash escapes.

@@ -70,7 +70,7 @@ impl Api {
         Self::start_configured(store, clock, |config| config).await
     }
 
-    async fn start_configured(
+    pub(crate) async fn start_configured(
         store: Arc<MemoryStore>,
         clock: Clock,
         change: impl FnOnce(Config) -> Config,

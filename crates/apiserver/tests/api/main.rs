@@ -3,11 +3,14 @@
 mod access;
 mod admission;
 mod apply;
+mod authentication;
+mod authorization;
 mod client;
 mod custom;
 mod deletion;
 mod discovery;
 mod evictions;
+mod extension;
 mod forms;
 mod fuzz;
 mod hostile;

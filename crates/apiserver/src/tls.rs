@@ -315,9 +315,33 @@ mod tests {
         let authority = Authority::generate(now()).unwrap();
         let admin = authority.admin_certificate(now()).unwrap();
         let der = certificates(&admin.certificate).unwrap().remove(0);
-        let user = user_of(&der).unwrap();
+        let user = user_of(&der).unwrap().unwrap();
         assert_eq!(user.name, "kubernetes-admin");
         assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    }
+
+    #[test]
+    fn a_certificate_counts_for_what_its_authority_is_for() {
+        let (clients, proxies) = (Authority::generate(now()).unwrap(), Authority::generate(now()).unwrap());
+        let server = clients.server_certificate(&[], now()).unwrap();
+        let pem = &proxies.identity().certificate;
+        let tls = ServerTls::with_front_proxies(&server, &clients, Some(pem)).unwrap();
+        let chain = |authority: &Authority, name: &str| {
+            let identity = authority.client_certificate(name, &[MASTERS], now()).unwrap();
+            certificates(&identity.certificate).unwrap()
+        };
+        let admin = tls.peer(&chain(&clients, "admin"), now());
+        assert_eq!(admin.user.unwrap().unwrap().name, "admin");
+        assert!(admin.front_proxy.unwrap().is_err());
+        let proxy = tls.peer(&chain(&proxies, "proxy"), now());
+        assert!(proxy.user.is_err(), "a proxy is not one of its groups' members");
+        assert_eq!(proxy.front_proxy, Some(Ok("proxy".to_owned())));
+        let stranger = tls.peer(&chain(&Authority::generate(now()).unwrap(), "x"), now());
+        assert!(stranger.user.is_err() && stranger.front_proxy.unwrap().is_err());
+        let later = now() + jiff::SignedDuration::from_hours(24 * 800);
+        assert!(tls.peer(&chain(&clients, "admin"), later).user.is_err(), "it has expired");
+        let none = tls.peer(&[], now());
+        assert!(none.user.unwrap().is_none() && none.front_proxy.is_none());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! dozen series.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,8 +15,44 @@ use crate::measure::Text;
 /// The counters of a server.
 #[derive(Default)]
 pub struct AuthMetrics {
+    /// Attempts to authenticate, by result. Every request counts here, so there is no lock.
+    attempts: [Durations; ATTEMPTS.len()],
+    /// Requests that were authorized or not, by result.
+    authorizations: [Durations; AUTHORIZATIONS.len()],
     series: Mutex<BTreeMap<(Metric, Vec<String>), Series>>,
     fetching: AtomicI64,
+}
+
+const ATTEMPTS: [&str; 3] = ["success", "failure", "error"];
+const AUTHORIZATIONS: [&str; 4] = ["allowed", "denied", "no-opinion", "error"];
+
+/// How many took how long.
+#[derive(Default)]
+struct Durations {
+    nanoseconds: AtomicU64,
+    /// By the first bound that was not exceeded; the last exceeded all.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+}
+
+impl Durations {
+    fn observe(&self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let at = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
+        self.buckets[at].fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn series(&self) -> Series {
+        let mut buckets: Vec<u64> =
+            self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        for at in 1..buckets.len() {
+            buckets[at] += buckets[at - 1];
+        }
+        let count = buckets.pop().unwrap_or_default();
+        let sum = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)).as_secs_f64();
+        Series { count, sum, buckets }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +82,7 @@ pub(super) enum Config {
 }
 
 /// A counter, or a histogram.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Series {
     count: u64,
     sum: f64,
@@ -206,27 +242,25 @@ impl AuthMetrics {
     }
 
     pub(crate) fn authenticated(&self, attempt: Attempt<'_>, duration: Duration) {
-        let result = match attempt {
+        let at = match attempt {
             Attempt::Success { user } => {
                 self.count(Metric::UserRequests, &[compressed(user)]);
-                "success"
+                0
             }
-            Attempt::Failure => "failure",
-            Attempt::Error => "error",
+            Attempt::Failure => 1,
+            Attempt::Error => 2,
         };
-        self.count(Metric::Attempts, &[result]);
-        self.observe(Metric::AttemptDuration, &[result], duration);
+        self.attempts[at].observe(duration);
     }
 
     pub(crate) fn authorized(&self, decision: &Decision, duration: Duration) {
-        let result = match decision.verdict {
-            Verdict::Allow => "allowed",
-            _ if decision.error.is_some() => "error",
-            Verdict::Deny => "denied",
-            Verdict::NoOpinion => "no-opinion",
+        let at = match decision.verdict {
+            Verdict::Allow => 0,
+            _ if decision.error.is_some() => 3,
+            Verdict::Deny => 1,
+            Verdict::NoOpinion => 2,
         };
-        self.count(Metric::AuthorizationAttempts, &[result]);
-        self.observe(Metric::AuthorizationDuration, &[result], duration);
+        self.authorizations[at].observe(duration);
     }
 
     pub(super) fn decided(&self, kind: &str, name: &str, is_allowed: bool) {
@@ -271,8 +305,27 @@ impl AuthMetrics {
         self.count(Metric::CacheFetches, &[if is_ok { "ok" } else { "error" }]);
     }
 
+    /// All series, those of every request among them.
+    fn all(&self) -> BTreeMap<(Metric, Vec<String>), Series> {
+        let mut all = self.series.lock().clone();
+        let mut add = |metrics: [Metric; 2], results: &[&str], durations: &[Durations]| {
+            for (result, durations) in results.iter().zip(durations) {
+                let series = durations.series();
+                if series.count > 0 {
+                    for metric in metrics {
+                        all.insert((metric, vec![(*result).to_owned()]), series.clone());
+                    }
+                }
+            }
+        };
+        add([Metric::Attempts, Metric::AttemptDuration], &ATTEMPTS, &self.attempts);
+        let metrics = [Metric::AuthorizationAttempts, Metric::AuthorizationDuration];
+        add(metrics, &AUTHORIZATIONS, &self.authorizations);
+        all
+    }
+
     pub(crate) fn write(&self, text: &mut Text) {
-        let all = self.series.lock();
+        let all = self.all();
         for described in &DESCRIBED {
             let mut series = all.iter().filter(|((metric, _), _)| *metric == described.metric).peekable();
             if series.peek().is_none() {

@@ -31,7 +31,7 @@ pub struct ServiceAccounts {
     pub issuers: Vec<String>,
     /// Whom tokens are meant for that say nothing else: this server. Its issuers, if there are none.
     pub audiences: Vec<String>,
-    /// What tokens are verified with; the public half of the signing key, if there are none.
+    /// What tokens are verified with, besides the public half of the signing key.
     pub keys: Vec<PublicKey>,
     /// Whether tokens that are kept in secrets are looked up there.
     pub lookup: bool,
@@ -63,9 +63,9 @@ impl ServiceAccounts {
         if self.audiences.is_empty() {
             self.audiences = self.issuers.clone();
         }
-        if self.keys.is_empty() {
-            self.keys.extend(signer.map(TokenSigner::public_key));
-        }
+        // What is signed here counts here.
+        let own = signer.map(TokenSigner::public_key).filter(|own| !self.keys.contains(own));
+        self.keys.extend(own);
         self
     }
 

@@ -333,7 +333,8 @@ async fn a_changed_file_brings_other_issuers() {
     let file = Temporary::new(&text);
     let world = World::new(extension, |authenticator, extension, clock| {
         let config = JwtConfig::parse(&text, &[]).unwrap();
-        let file: Option<(&Path, &str)> = Some((&file.path(), &text));
+        let path = file.path();
+        let file: Option<(&Path, &str)> = Some((&path, &text));
         authenticator.with_jwt(&config, file, &[], extension.outbound(clock)).unwrap()
     })
     .await;

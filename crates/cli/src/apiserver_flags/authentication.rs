@@ -192,7 +192,9 @@ impl AuthenticationFlags {
                 "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
             );
         }
-        authenticator.with_jwt(&config, Some((path, &text)), own, outbound.clone()).with_context(named)
+        authenticator
+            .with_jwt(&config, Some((path.as_path(), text.as_str())), own, outbound.clone())
+            .with_context(named)
     }
 
     /// How tokens of service accounts are issued and verified.

@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use parking_lot::RwLock;
 use setpoint_token::Algorithm;
 use tokio_util::sync::CancellationToken;
@@ -90,9 +91,11 @@ impl JwtAuthenticator {
     async fn discover(&self) {
         loop {
             let issuers = self.current.read().clone();
-            for issuer in issuers.iter() {
-                if let Err(why) = issuer.discover().await {
-                    tracing::error!(issuer = issuer.url(), why, "cannot reach an issuer of tokens");
+            // All at once: one that hangs does not hold up the others.
+            let reached = issuers.iter().map(|issuer| async move { (issuer.url(), issuer.discover().await) });
+            for (issuer, outcome) in join_all(reached).await {
+                if let Err(why) = outcome {
+                    tracing::error!(issuer, why, "cannot reach an issuer of tokens");
                 }
             }
             self.outbound.clock.sleep(DISCOVER_EVERY).await;
@@ -139,11 +142,8 @@ impl JwtAuthenticator {
         let issuers = config.build(&self.outbound).map_err(Reload::Invalid)?;
         let reach = async {
             loop {
-                let mut problem = None;
-                for issuer in issuers.iter() {
-                    problem = issuer.discover().await.err().or(problem);
-                }
-                match problem {
+                let reached = join_all(issuers.iter().map(Issuer::discover)).await;
+                match reached.into_iter().find_map(Result::err) {
                     None => return,
                     Some(why) => tracing::warn!(why, "an issuer of the new configuration is out of reach"),
                 }

@@ -178,7 +178,7 @@ impl Server {
             None
         });
         for token in [bearer, in_protocols].into_iter().flatten() {
-            match self.user_of_token(&token, &self.service_accounts.audiences).await {
+            match Box::pin(self.user_of_token(&token, &self.service_accounts.audiences)).await {
                 Ok(known) => {
                     warnings.add(known.warning.unwrap_or_default());
                     return Ok(known.user);
@@ -203,7 +203,8 @@ impl Server {
 
     /// Whose token this is, and for which of these audiences; or what every authenticator had to say.
     async fn user_of_token(&self, token: &str, audiences: &[String]) -> Lookup {
-        let look_up = self.look_up_token(token, audiences);
+        // In boxes: what an issuer or a webhook takes is large, and most requests take none of it.
+        let look_up = Box::pin(self.look_up_token(token, audiences));
         let (clock, metrics) = (&self.clock, &self.auth_metrics);
         let found = self.authenticator.cache.get(token, audiences, clock, metrics, look_up).await;
         found.map_err(|errors| if errors.is_empty() { vec![INVALID.into()] } else { errors })
@@ -219,20 +220,20 @@ impl Server {
             return Ok(of_server(user.clone()));
         }
         let mut errors = Vec::new();
-        match self.service_account(token, audiences).await {
+        match Box::pin(self.service_account(token, audiences)).await {
             Ok(Some(known)) => return Ok(known),
             Ok(None) => {}
             Err(why) => errors.push(why),
         }
         if let Some(jwt) = jwt.as_ref().filter(|_| !own.is_empty()) {
-            match jwt.authenticate(token).await {
+            match Box::pin(jwt.authenticate(token)).await {
                 Ok(Some(user)) => return Ok(of_server(user)),
                 Ok(None) => {}
                 Err(why) => errors.push(why),
             }
         }
         if let Some(webhook) = webhook {
-            match webhook.authenticate(token, audiences, implicit).await {
+            match Box::pin(webhook.authenticate(token, audiences, implicit)).await {
                 Ok(Some(known)) => return Ok(known),
                 Ok(None) => {}
                 Err(why) => errors.push(why),
@@ -252,7 +253,7 @@ impl Server {
                 _ => Err(String::new()),
             };
         };
-        self.user_of_token(token, audiences).await.map_err(|errors| {
+        Box::pin(self.user_of_token(token, audiences)).await.map_err(|errors| {
             // The server's own token is asked about first.
             let all: Vec<String> = std::iter::once(INVALID.to_owned()).chain(errors).collect();
             aggregate(&all).unwrap_or_default()

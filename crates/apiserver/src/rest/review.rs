@@ -319,7 +319,7 @@ async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
     let wanted: Vec<String> =
         spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into).collect();
     let wanted = if wanted.is_empty() { call.server.service_accounts.audiences.clone() } else { wanted };
-    let status = match call.server.review_token(spec.text("token"), &wanted).await {
+    let status = match Box::pin(call.server.review_token(spec.text("token"), &wanted)).await {
         Ok(known) => {
             call.context.warnings.add(known.warning.unwrap_or_default());
             json!({"authenticated": true, "user": user_info(&known.user), "audiences": known.audiences})

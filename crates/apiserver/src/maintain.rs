@@ -18,7 +18,15 @@ const KEEP_HISTORY: Duration = Duration::from_secs(300);
 impl ApiServer {
     /// Removes what has expired, forgets old history, settles what is left of definitions, keeps the record of
     /// tokens and brings back the server's own objects, until `stop`. Run it once beside the server.
+    ///
+    /// Also reaches the issuers of tokens, and follows the configuration of authentication and authorization.
     pub async fn maintain(&self, stop: CancellationToken) {
+        let server = &self.0;
+        let following = server.authorizer.follow(stop.clone());
+        tokio::join!(self.clean(stop.clone()), server.authenticator.run(stop), following);
+    }
+
+    async fn clean(&self, stop: CancellationToken) {
         let mut checkpoint: Revision = self.revision();
         let mut since_checkpoint = Duration::ZERO;
         let mut round = 0;

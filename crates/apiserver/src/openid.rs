@@ -1,9 +1,12 @@
-//! How others verify the tokens of service accounts: the issuer, and its public key.
+//! How others verify the tokens of service accounts: the issuer, and its public keys.
+
+use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderValue, Response};
 use serde_json::{Value, json};
+use setpoint_token::PublicKey;
 
-use crate::auth::service_account::ISSUER;
+use crate::auth::ServiceAccounts;
 use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::negotiate;
@@ -19,10 +22,14 @@ pub(crate) fn answer(
     segments: &[&str],
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Status>> {
-    let signer = server.token_signer.as_ref()?;
+    let accounts = &server.service_accounts;
+    // An issuer that is no https URL cannot be discovered.
+    if accounts.keys.is_empty() || !is_discoverable(accounts.issuer()) {
+        return None;
+    }
     let (subkind, content_type, document) = match segments {
-        [".well-known", "openid-configuration"] => ("json", "application/json", configuration()),
-        ["openid", "v1", "jwks"] => ("jwk-set+json", JWKS, json!({"keys": signer.public_jwks()})),
+        [".well-known", "openid-configuration"] => ("json", "application/json", configuration(accounts)),
+        ["openid", "v1", "jwks"] => ("jwk-set+json", JWKS, key_set(accounts)),
         _ => return None,
     };
     let clauses = negotiate::clauses(headers);
@@ -32,13 +39,24 @@ pub(crate) fn answer(
     Some(Ok(found(&document, content_type)))
 }
 
-fn configuration() -> Value {
+fn is_discoverable(issuer: &str) -> bool {
+    issuer.starts_with("https://") && !issuer.contains(['?', '#'])
+}
+
+fn key_set(accounts: &ServiceAccounts) -> Value {
+    json!({"keys": accounts.keys.iter().map(PublicKey::jwk).collect::<Vec<_>>()})
+}
+
+fn configuration(accounts: &ServiceAccounts) -> Value {
+    let issuer = accounts.issuer();
+    let below = || format!("{}{JWKS_PATH}", issuer.trim_end_matches('/'));
+    let algorithms: BTreeSet<&str> = accounts.keys.iter().map(PublicKey::algorithm).collect();
     json!({
-        "issuer": ISSUER,
-        "jwks_uri": format!("{ISSUER}{JWKS_PATH}"),
+        "issuer": issuer,
+        "jwks_uri": accounts.jwks_uri.clone().unwrap_or_else(below),
         "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": ["ES256", "RS256"],
+        "id_token_signing_alg_values_supported": algorithms,
     })
 }
 

@@ -63,7 +63,7 @@ impl Server {
         if context.audit.received(&received).await.is_err() {
             return Err(Status::internal("failed to store audit event"));
         }
-        context.audit.authorized(&Decision::Allow { reason: String::new() });
+        context.audit.authorized(&Decision::allow(""));
         let parts = route::Parts {
             server: self,
             user: &user,

@@ -45,6 +45,8 @@ pub struct ResourceTarget {
     pub is_off_route: bool,
     /// The name that the field selector of a list or watch requires, where all options of the list can be read.
     pub selected_name: Option<String>,
+    /// The label selector of a collection, as the client wrote it.
+    pub label_selector: String,
 }
 
 impl ResourceTarget {
@@ -159,6 +161,8 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         false => verb(method, name.is_some(), query),
     };
     // Only requests for a selection are narrowed by a selector. A watch by path is authorized as a whole, as in v1.34.
+    let selects = matches!(verb, Some(Verb::List | Verb::Watch | Verb::DeleteCollection)) && !watch_by_path;
+    let selector = |name: &str| query.get(name).filter(|_| selects).unwrap_or("").to_owned();
     Some(ResourceTarget {
         verb,
         group: group.into(),
@@ -170,13 +174,9 @@ fn resource_target(method: &Method, segments: &[Cow<'_, str>], query: &Query<'_>
         has_more: parts.len() > 2,
         has_empty_namespace: namespace == Some(""),
         is_off_route: false,
-        // A watch by its path has single objects too, so its selector is not for the authorizer.
-        field_selector: match verb {
-            Some(Verb::List | Verb::Watch | Verb::DeleteCollection) if !watch_by_path => {
-                query.get("fieldSelector").unwrap_or("").into()
-            }
-            _ => String::new(),
-        },
+        // A watch by its path has single objects too, so its selectors are not for the authorizer.
+        field_selector: selector("fieldSelector"),
+        label_selector: selector("labelSelector"),
         selected_name: match verb {
             Some(Verb::List | Verb::Watch) if !watch_by_path => selected_name(query),
             _ => None,

@@ -19,7 +19,8 @@ use crate::apply::Transitions;
 use crate::audit::{Audit, AuditConfig};
 use crate::auth::legacy_tokens::Tracking;
 use crate::auth::{
-    Attributes, Authenticator, Authorizer, Decision, MastersOnly, NodesAndRoles, User, bootstrap,
+    Attributes, AuthMetrics, Authenticator, Authorizer, Authorizers, MastersOnly, ServiceAccounts, User,
+    bootstrap,
 };
 use crate::body::Body;
 use crate::chain::{self, Caller, Payload};
@@ -53,9 +54,13 @@ pub struct Config {
     pub node_ports: (u16, u16),
     /// Who is known by a token that was given out beforehand.
     pub authenticator: Authenticator,
+    /// How tokens of service accounts are issued and verified.
+    pub service_accounts: ServiceAccounts,
     /// What the tokens of service accounts are signed with; none are made or accepted without it.
     pub token_signer: Option<TokenSigner>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// What authentication and authorization count.
+    pub auth_metrics: Arc<AuthMetrics>,
     /// Whether the roles that every cluster has are written at the start.
     pub bootstrap_roles: bool,
     /// Where clients outside the cluster reach the server: the target of the `kubernetes` service.
@@ -95,8 +100,10 @@ impl Config {
             service_cidr: "10.0.0.0/16".into(),
             node_ports: (30000, 32767),
             authenticator: Authenticator::new(),
+            service_accounts: ServiceAccounts::default(),
             token_signer: None,
             authorizer: Arc::new(MastersOnly),
+            auth_metrics: Arc::default(),
             bootstrap_roles: false,
             secure_port: 6443,
             advertise_address: None,
@@ -121,16 +128,20 @@ impl Config {
     /// Rights by roles, those that every cluster has among them, instead of masters only.
     #[must_use]
     pub fn with_roles(self) -> Self {
-        let authorizer = Arc::new(NodesAndRoles::new(self.store.clone()));
-        Self { authorizer, bootstrap_roles: true, ..self }
+        let (clock, rng) = (self.clock.clone(), self.rng.clone());
+        let authorizer = Authorizers::nodes_and_roles(self.store.clone(), clock, rng);
+        let auth_metrics = authorizer.metrics();
+        Self { authorizer: Arc::new(authorizer), auth_metrics, bootstrap_roles: true, ..self }
     }
 
     /// Rights by the roles that every cluster has, without writing them: for worlds that are started by the
     /// thousand. Roles that are written there give nobody a right.
     #[must_use]
     pub fn with_built_in_roles(self) -> Self {
-        let authorizer = Arc::new(NodesAndRoles::built_in(self.store.clone(), &self.features));
-        Self { authorizer, ..self }
+        let (clock, rng) = (self.clock.clone(), self.rng.clone());
+        let authorizer = Authorizers::built_in(self.store.clone(), &self.features, clock, rng);
+        let auth_metrics = authorizer.metrics();
+        Self { authorizer: Arc::new(authorizer), auth_metrics, ..self }
     }
 }
 
@@ -157,6 +168,8 @@ pub struct Server {
     pub rng: Rng,
     pub registry: Live,
     pub(crate) authenticator: Authenticator,
+    pub(crate) service_accounts: ServiceAccounts,
+    pub(crate) auth_metrics: Arc<AuthMetrics>,
     pub(crate) token_signer: Option<TokenSigner>,
     pub(crate) features: Features,
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -211,6 +224,8 @@ impl ApiServer {
             rng: config.rng,
             registry: Live::new(registry),
             authenticator: config.authenticator,
+            service_accounts: config.service_accounts.settled(config.token_signer.as_ref()),
+            auth_metrics: config.auth_metrics,
             token_signer: config.token_signer,
             features: config.features.clone(),
             authorizer: config.authorizer,
@@ -308,6 +323,14 @@ impl ApiServer {
         chain::handle(&self.0, Caller::InProcess(user.into()), request.map(Payload::Read)).await
     }
 
+    /// Answers a request as if it came over a connection without a client certificate: its headers say who sends
+    /// it.
+    pub async fn handle_unauthenticated(&self, request: Request<Bytes>) -> Response<Body> {
+        let (certificate, peer) = (Arc::default(), IpAddr::from([127, 0, 0, 1]));
+        let caller = Caller::Connection { certificate, peer };
+        chain::handle(&self.0, caller, request.map(Payload::Read)).await
+    }
+
     /// Waits for writes that are under way, whether or not their clients still wait for the answer.
     pub async fn finish_writes(&self) {
         self.0.tasks.close();
@@ -338,10 +361,8 @@ impl ApiServer {
             ..ResourceTarget::default()
         };
         let attributes = Attributes { user, verb, path: "", resource: Some(&target) };
-        match self.0.authorizer.authorize(&attributes).await {
-            Decision::Allow { .. } => Ok(()),
-            Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
-        }
+        let decision = self.0.authorizer.authorize(&attributes).await;
+        if decision.is_allowed() { Ok(()) } else { Err(attributes.forbidden(decision.reason())) }
     }
 
     /// The objects of a selection and the revision they were read at, as the store holds them.

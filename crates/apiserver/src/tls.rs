@@ -30,7 +30,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::auth::MASTERS;
 
-pub(crate) use client::{ClientCertificate, Verdict, organizations};
+pub(crate) use client::{ClientCertificate, Peer, organizations};
 pub use client::{ClientTrust, user_of};
 pub use inspect::Inspected;
 pub use names::{ByName, NamedCertificate};

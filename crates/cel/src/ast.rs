@@ -11,6 +11,32 @@ pub(super) struct Expr {
     pub(super) kind: Kind,
 }
 
+impl Expr {
+    pub(super) fn is_ident(&self, name: &str) -> bool {
+        matches!(&self.kind, Kind::Ident(found) if found == name)
+    }
+
+    pub(super) fn is_text(&self, text: &str) -> bool {
+        matches!(&self.kind, Kind::Literal(Literal::String(found)) if found == text)
+    }
+
+    /// Whether its value is always what a call of this function returns.
+    pub(super) fn ends_in(&self, name: &str) -> bool {
+        match &self.kind {
+            Kind::Call { function, args, .. } if function == "_?_:_" => {
+                args.iter().skip(1).all(|branch| branch.ends_in(name))
+            }
+            Kind::Call { function, .. } => function == name,
+            _ => false,
+        }
+    }
+
+    /// Whether this holds of the expression or of a part of it. Expressions nest to a bounded depth.
+    pub(super) fn any(&self, holds: &dyn Fn(&Self) -> bool) -> bool {
+        holds(self) || self.kind.parts().into_iter().any(|part| part.any(holds))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Literal(Literal),
@@ -33,20 +59,23 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The deepest of the expressions that it consists of.
-    pub(super) fn depth(&self) -> usize {
-        let deepest =
-            |parts: &mut dyn Iterator<Item = &Expr>| parts.map(|part| part.depth).max().unwrap_or(0);
+    /// The expressions that it consists of.
+    fn parts(&self) -> Vec<&Expr> {
         match self {
-            Self::Literal(_) | Self::Ident(_) => 0,
-            Self::Select { operand, .. } => operand.depth,
-            Self::Call { target, args, .. } => deepest(&mut target.as_deref().into_iter().chain(args)),
-            Self::List(elements) => deepest(&mut elements.iter().map(|(element, _)| element)),
-            Self::Map(entries) => deepest(&mut entries.iter().flat_map(|(key, value, _)| [key, value])),
+            Self::Literal(_) | Self::Ident(_) => Vec::new(),
+            Self::Select { operand, .. } => vec![operand],
+            Self::Call { target, args, .. } => target.as_deref().into_iter().chain(args).collect(),
+            Self::List(elements) => elements.iter().map(|(element, _)| element).collect(),
+            Self::Map(entries) => entries.iter().flat_map(|(key, value, _)| [key, value]).collect(),
             Self::Fold(fold) => {
-                deepest(&mut [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result].into_iter())
+                vec![&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
             }
         }
+    }
+
+    /// The deepest of the expressions that it consists of.
+    pub(super) fn depth(&self) -> usize {
+        self.parts().into_iter().map(|part| part.depth).max().unwrap_or(0)
     }
 }
 

@@ -87,7 +87,7 @@ fn traversal(value: &Val) -> u64 {
         Val::String(text) => (text.len() as f64 * LETTER) as u64,
         Val::Bytes(bytes) => (bytes.len() as f64 * LETTER) as u64,
         Val::List(list) => list.items.iter().map(traversal).sum(),
-        Val::Map(entries) | Val::Domains(entries) => {
+        Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
             entries.iter().map(|(key, value)| traversal(&key.val()) + traversal(value)).sum()
         }
         _ => 1,

@@ -55,6 +55,33 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
+/// The name that an expression writes in this way; `None` if it writes none.
+pub fn unescape(escaped: &str) -> Option<String> {
+    let mut name = String::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some(at) = rest.find("__") {
+        let (before, after) = rest.split_at(at);
+        name.push_str(before);
+        let inside = after[2..].split('_').next().unwrap_or_default();
+        if inside.is_empty() || !after[2 + inside.len()..].starts_with("__") {
+            name.push('_');
+            rest = &after[1..];
+            continue;
+        }
+        match inside {
+            "underscores" => name.push_str("__"),
+            "dot" => name.push('.'),
+            "dash" => name.push('-'),
+            "slash" => name.push('/'),
+            word if RESERVED.contains(&word) && escaped.len() == word.len() + 4 => name.push_str(word),
+            _ => return None,
+        }
+        rest = &after[inside.len() + 4..];
+    }
+    name.push_str(rest);
+    Some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +99,14 @@ mod tests {
             ("a b", None),
         ] {
             assert_eq!(escape(name).as_deref(), escaped, "{name}");
+            if let Some(escaped) = escaped {
+                assert_eq!(unescape(escaped).as_deref(), Some(name), "{escaped}");
+            }
+        }
+        for (written, name) in
+            [("a_b", Some("a_b")), ("a__b", Some("a__b")), ("a__x__b", None), ("_", Some("_"))]
+        {
+            assert_eq!(unescape(written).as_deref(), name, "{written}");
         }
     }
 }

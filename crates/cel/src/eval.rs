@@ -294,7 +294,9 @@ fn constant(literal: &Literal) -> Val {
 
 fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
     match value {
-        Val::Map(_) | Val::Domains(_) => Ok(value.at_key(&Key::String(field.into())).is_some()),
+        Val::Map(_) | Val::Domains(_) | Val::Escaped(_) => {
+            Ok(value.at_key(&Key::String(field.into())).is_some())
+        }
         Val::Optional(None) => Ok(false),
         Val::Optional(Some(inner)) => has(inner, field),
         Val::List(_) => Err(EvalError::no_overload()),
@@ -305,7 +307,7 @@ fn has(value: &Val, field: &str) -> Result<bool, EvalError> {
 
 pub(super) fn get(value: &Val, field: &str) -> Evaluated {
     match value {
-        Val::Map(_) | Val::Domains(_) => {
+        Val::Map(_) | Val::Domains(_) | Val::Escaped(_) => {
             let found = value.at_key(&Key::String(field.into()));
             found.ok_or_else(|| EvalError::Failed(format!("no such key: {field}")))
         }
@@ -325,7 +327,7 @@ fn elements(range: &Val, has_two: bool) -> Result<Vec<(Val, Val)>, EvalError> {
             Ok((0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone())).collect())
         }
         Val::List(list) => Ok(list.items.iter().map(|item| (item.clone(), Val::Null)).collect()),
-        Val::Map(entries) | Val::Domains(entries) => {
+        Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
             Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect())
         }
         _ => Err(EvalError::no_overload()),

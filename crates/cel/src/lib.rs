@@ -44,6 +44,7 @@ pub use eval::{EvalError, Variables};
 pub use types::{Declared, Object, Type};
 pub use value::{Foreign, Identity, Key, List, Val};
 
+use ast::Kind;
 use check::Checked;
 use lexer::Mistake;
 
@@ -103,6 +104,23 @@ impl Program {
     /// Whether it refers to a variable.
     pub fn uses(&self, variable: &str) -> bool {
         self.checked.used.iter().any(|used| used == variable)
+    }
+
+    /// Whether it selects a field of a variable: `variable.field`, `variable.?field` or `has(variable.field)`.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        self.checked.expr.any(&|expr| match &expr.kind {
+            Kind::Select { operand, field: selected, .. } => operand.is_ident(variable) && selected == field,
+            Kind::Call { target: None, function, args } if function == "_?._" => match args.as_slice() {
+                [operand, name] => operand.is_ident(variable) && name.is_text(field),
+                _ => false,
+            },
+            _ => false,
+        })
+    }
+
+    /// Whether its value is what a call of this function returns, in every case.
+    pub fn ends_in(&self, function: &str) -> bool {
+        self.checked.expr.ends_in(function)
     }
 
     /// Its value, and what it cost, which is never much more than `limit`.

@@ -86,7 +86,7 @@ fn expressions_hold() {
         "self.tags + ['c'] == ['a', 'b', 'c']",
         "dyn(1) == 1.0",
         "sets.contains([quantity('1')], [quantity('1000m')]) && sets.contains([dyn(1), dyn('a')], [dyn(1.0)])",
-        "['b', 'a', 'b'].distinct() == ['b', 'a'] && [[1], [1.0]].distinct().size() == 1",
+        "['b', 'a', 'b'].distinct() == ['b', 'a'] && [dyn([1]), dyn([1.0])].distinct().size() == 1",
         "'añb'.indexOf('b') == 2 && 'añbañb'.indexOf('ñ', 2) == 4 && 'abc'.indexOf('') == 0 && 'a'.indexOf('b') == -1",
         "'añbañb'.lastIndexOf('ñ') == 4 && 'añbañb'.lastIndexOf('ñ', 3) == 1 && 'añbañb'.lastIndexOf('ñ', 4) == 4",
         "'abab'.lastIndexOf('ab', 1) == 0 && 'abc'.lastIndexOf('') == 3 && 'abc'.lastIndexOf('', 1) == 1",

@@ -30,6 +30,8 @@ pub enum Val {
     Map(Arc<BTreeMap<Key, Val>>),
     /// A map in which an empty map is found at every key that is not there.
     Domains(Arc<BTreeMap<Key, Val>>),
+    /// A map in which a key is also found by the name that expressions write for it: `a.b` by `a__dot__b`.
+    Escaped(Arc<BTreeMap<Key, Val>>),
     Type(Arc<str>),
     Optional(Option<Arc<Val>>),
     Url(Arc<Url>),
@@ -98,6 +100,13 @@ impl Val {
         match self {
             Self::Map(entries) => entries.get(key).cloned(),
             Self::Domains(entries) => Some(entries.get(key).cloned().unwrap_or_else(|| Self::map([]))),
+            Self::Escaped(entries) => match key {
+                Key::String(name) => {
+                    let name = super::escape::unescape(name).map_or(name.clone(), Into::into);
+                    entries.get(&Key::String(name)).cloned()
+                }
+                key => entries.get(key).cloned(),
+            },
             _ => None,
         }
     }
@@ -122,6 +131,22 @@ impl Val {
             Json::Object(fields) => Self::map(
                 fields.iter().map(|(name, value)| (Key::String(name.as_str().into()), Self::of_json(value))),
             ),
+        }
+    }
+
+    /// A value as Go decodes JSON without a type: every number is a double, and fields are found by the names
+    /// that expressions write for them.
+    pub fn of_untyped(json: &Json) -> Self {
+        match json {
+            Json::Number(number) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
+            Json::Array(items) => Self::list(items.iter().map(Self::of_untyped).collect()),
+            Json::Object(fields) => Self::Escaped(Arc::new(
+                fields
+                    .iter()
+                    .map(|(name, value)| (Key::String(name.as_str().into()), Self::of_untyped(value)))
+                    .collect(),
+            )),
+            other => Self::of_json(other),
         }
     }
 
@@ -188,7 +213,7 @@ impl Val {
             Self::Duration(_) => "google.protobuf.Duration",
             Self::Timestamp(_) => "google.protobuf.Timestamp",
             Self::List(_) => "list",
-            Self::Map(_) | Self::Domains(_) => "map",
+            Self::Map(_) | Self::Domains(_) | Self::Escaped(_) => "map",
             Self::Type(_) => "type",
             Self::Optional(_) => "optional_type",
             Self::Url(_) => "kubernetes.URL",
@@ -207,7 +232,7 @@ impl Val {
             Self::String(text) => text.chars().count(),
             Self::Bytes(bytes) => bytes.len(),
             Self::List(list) => list.items.len(),
-            Self::Map(entries) | Self::Domains(entries) => entries.len(),
+            Self::Map(entries) | Self::Domains(entries) | Self::Escaped(entries) => entries.len(),
             Self::Ip(address) => {
                 if address.is_ipv4() {
                     4
@@ -256,9 +281,12 @@ impl Val {
             Self::Double(number) => *number == 0.0,
             Self::Duration(nanoseconds) => *nanoseconds == 0,
             Self::Optional(value) => value.is_none(),
-            Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) | Self::Domains(_) => {
-                self.size() == 0
-            }
+            Self::String(_)
+            | Self::Bytes(_)
+            | Self::List(_)
+            | Self::Map(_)
+            | Self::Domains(_)
+            | Self::Escaped(_) => self.size() == 0,
             _ => false,
         }
     }
@@ -276,7 +304,7 @@ impl Val {
             Self::Timestamp(time) => time.to_string().into(),
             Self::Bytes(bytes) => super::libraries::strings::to_base64(bytes).into(),
             Self::List(list) => list.items.iter().map(Self::to_json).collect(),
-            Self::Map(entries) | Self::Domains(entries) => {
+            Self::Map(entries) | Self::Domains(entries) | Self::Escaped(entries) => {
                 Json::Object(entries.iter().map(|(key, value)| (key.to_string(), value.to_json())).collect())
             }
             Self::Optional(Some(value)) => value.to_json(),
@@ -320,7 +348,10 @@ impl PartialEq for Val {
             (Self::Duration(a), Self::Duration(b)) => a == b,
             (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
             (Self::List(a), Self::List(b)) => equal_lists(a, b),
-            (Self::Map(a) | Self::Domains(a), Self::Map(b) | Self::Domains(b)) => a == b,
+            (
+                Self::Map(a) | Self::Domains(a) | Self::Escaped(a),
+                Self::Map(b) | Self::Domains(b) | Self::Escaped(b),
+            ) => a == b,
             (Self::Type(a), Self::Type(b)) => a == b,
             (Self::Optional(a), Self::Optional(b)) => a == b,
             (Self::Url(a), Self::Url(b)) => a == b,

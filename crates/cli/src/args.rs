@@ -7,7 +7,10 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
+use crate::apiserver_flags::apis::ApiFlags;
 use crate::apiserver_flags::audit::AuditFlags;
+use crate::apiserver_flags::authentication::AuthenticationFlags;
+use crate::apiserver_flags::authorization::AuthorizationFlags;
 use crate::apiserver_flags::encryption::EncryptionFlags;
 use crate::apiserver_flags::limits::LimitFlags;
 use crate::apiserver_flags::serving::ServingFlags;
@@ -74,9 +77,12 @@ pub(crate) struct Up {
     pub(crate) kubeconfig: PathBuf,
     #[command(flatten)]
     pub(crate) controllers: Controllers,
-    /// A file of bearer tokens: lines of token,user,uid,"group1,group2".
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) apis: ApiFlags,
+    #[command(flatten)]
+    pub(crate) authentication: AuthenticationFlags,
+    #[command(flatten)]
+    pub(crate) authorization: AuthorizationFlags,
     /// The range that Services get their addresses from, or one of each IP family with a comma between them.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
     pub(crate) service_cluster_ip_range: String,

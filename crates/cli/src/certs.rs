@@ -220,14 +220,14 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let directory = Directory::new(Some(data.path().join("pki")));
         let clock = Clock::system();
-        let first = Credentials::prepare(&directory, &clock).unwrap();
-        let again = Credentials::prepare(&directory, &clock).unwrap();
+        let first = Credentials::prepare(&directory, None, &clock).unwrap();
+        let again = Credentials::prepare(&directory, None, &clock).unwrap();
         assert_eq!(again.admin, first.admin, "one admin certificate for all starts");
         assert_eq!(again.authority().identity(), first.authority().identity());
 
         let all = Renewal { authority: true, service_account_key: true, ..Renewal::default() };
         renew(&directory, all, clock.now()).unwrap();
-        let renewed = Credentials::prepare(&directory, &clock).unwrap();
+        let renewed = Credentials::prepare(&directory, None, &clock).unwrap();
         assert_ne!(renewed.admin, first.admin);
         let bundle = renewed.bundle();
         let old = &first.authority().identity().certificate;

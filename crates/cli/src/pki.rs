@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use jiff::{Timestamp, ToSpan};
 use setpoint::Clock;
+use setpoint_apiserver::PublicKey;
 use setpoint_apiserver::tls::{Authority, Identity, Inspected, SERVER_NAMES};
 use setpoint_controllers::{CertificateAuthority, Signers, TokenSigner};
 use setpoint_store::private;
@@ -45,6 +46,8 @@ pub(crate) struct Credentials {
     pub(crate) admin: Identity,
     /// Signs the tokens of service accounts.
     pub(crate) token_signer: TokenSigner,
+    /// The public halves of the keys before it, whose tokens still count.
+    pub(crate) retired_keys: Vec<PublicKey>,
 }
 
 /// Where certificates are kept; nowhere without a directory.
@@ -148,8 +151,12 @@ impl Directory {
 }
 
 impl Credentials {
-    /// What the directory keeps, completed.
-    pub(crate) fn prepare(directory: &Directory, clock: &Clock) -> anyhow::Result<Self> {
+    /// What the directory keeps, completed. Tokens are signed with this key, or with one that is kept.
+    pub(crate) fn prepare(
+        directory: &Directory,
+        signer: Option<TokenSigner>,
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
         let now = clock.now();
         directory.tighten()?;
         let authority = directory.authority_or_new(now)?;
@@ -157,9 +164,15 @@ impl Credentials {
         let certificate = &authority.identity().certificate;
         let will_do = |found: &Inspected| is_fresh(found, now) && found.is_signed_by(certificate);
         let admin = directory.kept("admin", will_do, || Ok(authority.admin_certificate(now)?))?;
-        let older = directory.retired("sa", now)?.into_iter().map(|key| key.content).collect::<Vec<_>>();
-        let token_signer = TokenSigner::from_pem(&directory.token_key()?)?.with_retired(&older)?;
-        Ok(Self { authority, retired, admin, token_signer })
+        let token_signer = match signer {
+            Some(signer) => signer,
+            None => TokenSigner::from_pem(&directory.token_key()?)?,
+        };
+        let mut retired_keys = Vec::new();
+        for key in directory.retired("sa", now)? {
+            retired_keys.extend(PublicKey::all_from_pem(&key.content)?);
+        }
+        Ok(Self { authority, retired, admin, token_signer, retired_keys })
     }
 
     pub(crate) fn authority(&self) -> &Authority {

@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use setpoint::{Clock, Rng, Runtime};
+use setpoint_apiserver::auth::Outbound;
 use setpoint_apiserver::services::first_address;
 use setpoint_apiserver::tls::LOOPBACK_NAME;
-use setpoint_apiserver::{Authenticator, Config, Metrics, admission};
+use setpoint_apiserver::{Config, Metrics, admission};
 use setpoint_cluster::{Cluster, Parts};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_encryption::Encryption;
@@ -33,16 +34,23 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
     let admission = admission_plugins(&arguments)?;
-    let authenticator = authenticator(arguments.token_auth_file.as_deref())?;
+    let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
     let listener = listen(&arguments).await?;
     let server = format!("https://{}", listener.local_addr()?);
     let encryption = arguments.encryption.load(&runtime).await?;
     let store = store(&arguments, &runtime, encryption.as_ref()).await?;
     let pki = Directory::new((!arguments.in_memory).then(|| arguments.data_dir.join("pki")));
-    let credentials =
-        Credentials::prepare(&pki, &runtime.clock).context("cannot prepare the certificates")?;
+    let credentials = Credentials::prepare(&pki, arguments.authentication.token_signer()?, &runtime.clock)
+        .context("cannot prepare the certificates")?;
+    service_accounts.keys.extend(credentials.retired_keys.iter().cloned());
     let served = served(&arguments, &pki, &credentials, &runtime.clock)?;
+
+    let outbound = Outbound::new(runtime.clock.clone(), runtime.rng.fork());
+    let allows_everything = arguments.authorization.allows_everything();
+    let authenticator =
+        arguments.authentication.authenticator(&service_accounts, &outbound, allows_everything)?;
+    let authorizers = arguments.authorization.authorizers(store.clone(), outbound.clone())?;
 
     let figures = Figures::default();
     let config = Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles();
@@ -51,6 +59,9 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         secure_port: listener.local_addr()?.port(),
         advertise_address: advertised(arguments.bind_address),
         authenticator,
+        service_accounts,
+        authorizer: Arc::new(authorizers),
+        auth_metrics: outbound.metrics.clone(),
         admission,
         audit: arguments.audit.config(&runtime.clock, &runtime.rng)?,
         health_checks: health_checks(encryption.as_ref()),
@@ -59,6 +70,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
     };
     config = arguments.limits.apply(config)?;
+    arguments.apis.apply(&mut config)?;
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
@@ -196,15 +208,6 @@ fn advertised(bind_address: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|address| !is_own(address))
 }
 
-fn authenticator(token_file: Option<&Path>) -> anyhow::Result<Authenticator> {
-    let Some(path) = token_file else { return Ok(Authenticator::new()) };
-    let csv = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the token file {}", path.display()))?;
-    Authenticator::new()
-        .with_token_file(&csv)
-        .with_context(|| format!("--token-auth-file {}", path.display()))
-}
-
 async fn listen(arguments: &Up) -> anyhow::Result<TcpListener> {
     let address = (arguments.bind_address, arguments.port);
     TcpListener::bind(address).await.with_context(|| {
@@ -247,7 +250,8 @@ fn served(
             .collect();
     addresses.retain(|address| !address.is_unspecified());
     let reads_uid = arguments.controllers.feature_gates.on("AllowParsingUserUIDFromCertAuth");
-    let files = arguments.serving.files(pki, addresses, reads_uid)?;
+    let front_proxies = arguments.authentication.front_proxy_authorities()?;
+    let files = arguments.serving.files(pki, addresses, reads_uid, front_proxies)?;
     Served::start(files, arguments.serving.protocol()?, credentials.authority(), clock)
         .context("cannot prepare the certificates")
 }

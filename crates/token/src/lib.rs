@@ -1,34 +1,37 @@
 //! Tokens that say who somebody is, signed with the cluster's key.
 //!
 //! A key is read from PEM: RSA (as `RSA PRIVATE KEY` or `PRIVATE KEY`) signs with RS256, a P-256 key
-//! (as `PRIVATE KEY`) with ES256. Its id is derived from its public half, as verifiers expect. What a token
-//! says is the business of those who sign and read it.
+//! (as `EC PRIVATE KEY` or `PRIVATE KEY`) with ES256, a P-384 key with ES384. Its id is derived from its public
+//! half, as verifiers expect. What a token says is the business of those who sign and read it.
 
-mod retired;
+mod parts;
+mod pem;
+mod public;
 
 use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
 use ring::rsa::PublicKeyComponents;
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+    RSA_PKCS1_SHA256, RsaKeyPair,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use retired::PublicKey;
+pub use parts::Parts;
+pub use pem::der;
+pub use public::{Algorithm, PublicKey, SetKey, key_set};
 
-/// Signs tokens, and knows its own again, and those of the keys before its own. Cheap to clone.
+/// Signs tokens, and knows its own again. Cheap to clone.
 #[derive(Clone)]
 pub struct TokenSigner {
     key: Arc<SigningKey>,
+    public: Arc<PublicKey>,
     key_id: Arc<str>,
-    retired: Arc<[PublicKey]>,
 }
 
 enum SigningKey {
@@ -56,13 +59,9 @@ pub struct Jwk {
     pub e: Option<String>,
 }
 
-/// The algorithm identifiers of RSA, and of elliptic curve keys on P-256.
-const RSA: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
-const P256: &[u8] = b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
-
-/// The text is no key that tokens can be signed or verified with.
+/// The text is no key that tokens can be signed with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no usable key: {0}")]
+#[error("no usable private key: {0}")]
 pub struct BadKey(String);
 
 #[derive(Serialize)]
@@ -71,73 +70,55 @@ struct Header<'a> {
     kid: &'a str,
 }
 
-#[derive(Deserialize)]
-struct ReadHeader {
-    alg: String,
-    kid: Option<String>,
-}
-
 impl TokenSigner {
     /// A signer with the first private key in `pem`.
     pub fn from_pem(pem: &str) -> Result<Self, BadKey> {
-        let (label, der) = decode_pem(pem)?;
+        let blocks = pem::blocks(pem)?;
+        let private = blocks.iter().find(|(label, _)| label.ends_with("PRIVATE KEY"));
+        let (label, der) = private.ok_or_else(|| BadKey("there is no PEM block of a private key".into()))?;
+        Self::from_der(label, der)
+    }
+
+    fn from_der(label: &str, der: &[u8]) -> Result<Self, BadKey> {
         let rejected = |error: ring::error::KeyRejected| BadKey(error.to_string());
         let key = match label {
-            "RSA PRIVATE KEY" => SigningKey::Rsa(RsaKeyPair::from_der(&der).map_err(rejected)?),
-            "PRIVATE KEY" => SigningKey::from_pkcs8(&der)?,
+            "RSA PRIVATE KEY" => SigningKey::Rsa(RsaKeyPair::from_der(der).map_err(rejected)?),
+            "EC PRIVATE KEY" => SigningKey::from_sec1(der)?,
+            "PRIVATE KEY" => SigningKey::from_pkcs8(der)?,
             other => {
-                return Err(BadKey(format!("{other:?} is none of \"RSA PRIVATE KEY\" and \"PRIVATE KEY\"")));
+                let known = "\"RSA PRIVATE KEY\", \"EC PRIVATE KEY\" and \"PRIVATE KEY\"";
+                return Err(BadKey(format!("{other:?} is none of {known}")));
             }
         };
-        let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key_info()));
-        Ok(Self { key: Arc::new(key), key_id: key_id.into(), retired: Arc::default() })
-    }
-
-    /// Tokens of these public keys (PEM) count too: those of keys that this one replaced.
-    pub fn with_retired(self, public_keys: &[String]) -> Result<Self, BadKey> {
-        let retired = public_keys.iter().map(|pem| PublicKey::from_pem(pem)).collect::<Result<_, _>>()?;
-        Ok(Self { retired, ..self })
-    }
-
-    /// The public half of the key, as PEM.
-    pub fn public_pem(&self) -> String {
-        retired::to_pem(&self.key.public_key_info())
-    }
-
-    /// The public halves of all keys whose tokens count, this one's first.
-    pub fn public_jwks(&self) -> Vec<Jwk> {
-        [self.public_jwk()].into_iter().chain(self.retired.iter().map(PublicKey::jwk)).collect()
+        let public = key.public_key()?;
+        Ok(Self { key_id: public.id().into(), public: Arc::new(public), key: Arc::new(key) })
     }
 
     /// A new private key (PEM) to sign with.
     pub fn generate_key() -> Result<String, BadKey> {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
         let key = key.map_err(|error| BadKey(error.to_string()))?;
-        Ok(retired::pem("PRIVATE KEY", key.as_ref()))
+        Ok(pem::block("PRIVATE KEY", key.as_ref()))
+    }
+
+    /// The public half of the key.
+    pub fn public_key(&self) -> PublicKey {
+        (*self.public).clone()
     }
 
     /// The public half of the key, as a JSON web key.
     pub fn public_jwk(&self) -> Jwk {
-        let encode = |bytes: &[u8]| Some(URL_SAFE_NO_PAD.encode(bytes));
-        let common =
-            Jwk { key_use: "sig", kid: self.key_id.to_string(), alg: self.key.algorithm(), ..Jwk::default() };
-        match &*self.key {
-            SigningKey::Rsa(key) => {
-                let parts: PublicKeyComponents<Vec<u8>> = key.public().into();
-                Jwk { kty: "RSA", n: encode(&parts.n), e: encode(&parts.e), ..common }
-            }
-            // An uncompressed point: a byte that says so, then both coordinates.
-            SigningKey::Ecdsa(key) => {
-                let point = key.public_key().as_ref();
-                let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
-                Jwk { kty: "EC", crv: Some("P-256"), x: encode(x), y: encode(y), ..common }
-            }
-        }
+        self.public.jwk()
+    }
+
+    /// The public half of the key, as PEM.
+    pub fn public_pem(&self) -> String {
+        self.public.to_pem()
     }
 
     /// A token that says `claims`.
     pub fn sign(&self, claims: &impl Serialize) -> Result<String, SigningFailed> {
-        let header = Header { alg: self.key.algorithm(), kid: &self.key_id };
+        let header = Header { alg: self.public.algorithm(), kid: &self.key_id };
         let mut token = format!("{}.{}", encode_json(&header)?, encode_json(claims)?);
         let signature = self.key.sign(token.as_bytes())?;
         token.push('.');
@@ -145,21 +126,22 @@ impl TokenSigner {
         Ok(token)
     }
 
-    /// What a token says, if this key signed it or one before it. A key id or algorithm of another key is refused.
+    /// What a token says, if this key signed it. A key id or algorithm of another key is refused.
     pub fn verify<C: DeserializeOwned>(&self, token: &str) -> Option<C> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (header, claims) = signed.split_once('.')?;
-        let header: ReadHeader = decode_json(header)?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let is_of = |algorithm: &str, key_id: &str| {
-            header.alg == algorithm && header.kid.as_deref().is_none_or(|kid| kid == key_id)
-        };
-        let message = signed.as_bytes();
-        let is_own = is_of(self.key.algorithm(), &self.key_id) && self.key.verify(message, &signature);
-        let is_older =
-            |key: &PublicKey| is_of(key.algorithm, &key.key_id) && key.verifies(message, &signature);
-        (is_own || self.retired.iter().any(is_older)).then(|| decode_json(claims))?
+        verify(std::slice::from_ref(&*self.public), token)
     }
+}
+
+/// What a token says, if one of these keys signed it. A key id or algorithm of another key is refused.
+pub fn verify<C: DeserializeOwned>(keys: &[PublicKey], token: &str) -> Option<C> {
+    let parts = Parts::of(token)?;
+    let algorithm = Algorithm::parse(&parts.algorithm)?;
+    let is_meant = |key: &&PublicKey| {
+        key.algorithm() == parts.algorithm && (parts.key_id.is_empty() || key.id() == parts.key_id)
+    };
+    let signed =
+        keys.iter().filter(is_meant).any(|key| key.verify(algorithm, parts.signed, &parts.signature));
+    signed.then(|| serde_json::from_slice(&parts.claims).ok())?
 }
 
 /// What a token says about itself, unverified.
@@ -180,20 +162,38 @@ fn encode_json(value: &impl Serialize) -> Result<String, SigningFailed> {
     serde_json::to_vec(value).map(|json| URL_SAFE_NO_PAD.encode(json)).map_err(|_| SigningFailed)
 }
 
+/// The algorithm identifiers of elliptic curve keys, and the labels of their curves.
+const P256: &[u8] = b"\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
+const P384: &[u8] = b"\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22";
+
 impl SigningKey {
     fn from_pkcs8(der: &[u8]) -> Result<Self, BadKey> {
         if let Ok(key) = RsaKeyPair::from_pkcs8(der) {
             return Ok(Self::Rsa(key));
         }
-        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &SystemRandom::new())
-            .map(Self::Ecdsa)
-            .map_err(|error| BadKey(format!("neither RSA nor P-256: {error}")))
+        let random = SystemRandom::new();
+        let p256 = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &random);
+        let key = p256.or_else(|_| EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, der, &random));
+        key.map(Self::Ecdsa).map_err(|error| BadKey(format!("neither RSA nor P-256 nor P-384: {error}")))
     }
 
-    fn algorithm(&self) -> &'static str {
+    /// From the older form that `openssl ecparam` writes: the same key without its wrapping.
+    fn from_sec1(key: &[u8]) -> Result<Self, BadKey> {
+        let wrapped = |algorithm: &[u8]| {
+            let version = [0x02, 0x01, 0x00];
+            der(0x30, &[&version, algorithm, &der(0x04, &without_parameters(key))].concat())
+        };
+        Self::from_pkcs8(&wrapped(P256)).or_else(|_| Self::from_pkcs8(&wrapped(P384)))
+    }
+
+    fn public_key(&self) -> Result<PublicKey, BadKey> {
         match self {
-            Self::Rsa(_) => "RS256",
-            Self::Ecdsa(_) => "ES256",
+            Self::Rsa(key) => {
+                let parts: PublicKeyComponents<Vec<u8>> = key.public().into();
+                Ok(PublicKey::rsa(parts.n, parts.e))
+            }
+            Self::Ecdsa(key) => PublicKey::point(key.public_key().as_ref())
+                .ok_or_else(|| BadKey("the key's point is of neither P-256 nor P-384".into())),
         }
     }
 
@@ -211,62 +211,23 @@ impl SigningKey {
                 .map_err(|_| SigningFailed),
         }
     }
-
-    fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
-        let verified = match self {
-            Self::Rsa(key) => UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key.public_key().as_ref())
-                .verify(message, signature),
-            Self::Ecdsa(key) => UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.public_key().as_ref())
-                .verify(message, signature),
-        };
-        verified.is_ok()
-    }
-
-    /// The public half as certificates carry it (`SubjectPublicKeyInfo`).
-    fn public_key_info(&self) -> Vec<u8> {
-        let (algorithm, key) = match self {
-            Self::Rsa(key) => (RSA, key.public_key().as_ref()),
-            Self::Ecdsa(key) => (P256, key.public_key().as_ref()),
-        };
-        let bits = der(0x03, &[&[0], key].concat());
-        der(0x30, &[algorithm, &bits].concat())
-    }
 }
 
-/// A value in distinguished encoding, as keys and certificates are written: tag, length, content.
-pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len().to_be_bytes();
-    let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];
-    let mut encoded = vec![tag];
-    match content.len() {
-        short @ 0..128 => encoded.push(short as u8),
-        _ => {
-            encoded.push(0x80 | significant.len() as u8);
-            encoded.extend(significant);
+/// An elliptic curve key without the name of its curve, which its wrapping says already.
+fn without_parameters(key: &[u8]) -> Vec<u8> {
+    let parts = || {
+        let (mut fields, _) = pem::expect(key, 0x30)?;
+        let mut kept = Vec::new();
+        while !fields.is_empty() {
+            let (tag, content, rest) = pem::read(fields)?;
+            if tag != 0xa0 {
+                kept.extend(der(tag, content));
+            }
+            fields = rest;
         }
-    }
-    encoded.extend(content);
-    encoded
-}
-
-/// The label and the bytes of the first block that is a private key.
-fn decode_pem(pem: &str) -> Result<(&str, Vec<u8>), BadKey> {
-    let missing = || BadKey("there is no PEM block of a private key".into());
-    decode_pem_block(pem, |label| label.ends_with("PRIVATE KEY"))?.ok_or_else(missing)
-}
-
-/// The label and the bytes of the first block with a label that is wanted.
-fn decode_pem_block(pem: &str, is_wanted: impl Fn(&str) -> bool) -> Result<Option<(&str, Vec<u8>)>, BadKey> {
-    for block in pem.split("-----BEGIN ").skip(1) {
-        let Some((label, rest)) = block.split_once("-----") else { continue };
-        let Some((body, _)) = rest.split_once("-----END ") else { continue };
-        if is_wanted(label) {
-            let base64: String = body.chars().filter(|char| !char.is_whitespace()).collect();
-            let bytes = STANDARD.decode(base64).map_err(|error| BadKey(error.to_string()))?;
-            return Ok(Some((label, bytes)));
-        }
-    }
-    Ok(None)
+        Some(der(0x30, &kept))
+    };
+    parts().unwrap_or_default()
 }
 
 impl fmt::Debug for TokenSigner {

@@ -16,6 +16,7 @@ mod pod_security;
 pub(crate) mod pod_topology;
 mod policy;
 mod priority;
+mod privileged;
 mod resource_quota;
 mod runtime_class;
 mod selection;
@@ -43,6 +44,7 @@ pub use pod_security::PodSecurity;
 pub use pod_topology::PodTopologyLabels;
 pub use policy::ValidatingAdmissionPolicy;
 pub use priority::Priority;
+pub use privileged::NoPrivilegedContainers;
 pub use resource_quota::ResourceQuota;
 pub use runtime_class::RuntimeClass;
 pub use selection::{

@@ -1,6 +1,7 @@
 //! Whether a user may do what they ask for.
 
 use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use super::rbac::{MissingRole, RoleRef, Rule};
 use super::{AUTHENTICATED, MASTERS, User};
@@ -17,19 +18,33 @@ pub struct Attributes<'a> {
     pub resource: Option<&'a ResourceTarget>,
 }
 
-/// What an authorizer has to say. The reasons may be empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    Allow { reason: String },
-    Deny { reason: String },
+/// What an authorizer concludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    /// No other authorizer is asked.
+    Deny,
+    /// Others decide; if none does, the request is not allowed.
+    NoOpinion,
 }
 
-/// What somebody may do.
+/// What an authorizer has to say. The reason may be empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub verdict: Verdict,
+    pub reason: String,
+    /// What went wrong on the way to the verdict.
+    pub error: Option<String>,
+}
+
+/// What a user may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub rules: Vec<Rule>,
     /// Why this may not be all of it.
     pub errors: Vec<String>,
+    /// Whether an authorizer decides that cannot list its rules.
+    pub is_incomplete: bool,
 }
 
 /// Decides what users may do.
@@ -38,6 +53,16 @@ pub trait Authorizer: Send + Sync + 'static {
 
     /// What a user may do in a namespace, or in the whole cluster.
     fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held>;
+
+    /// The same by roles alone, whichever authorizers there are: what a user may grant to others.
+    fn held_roles<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
+        self.rules(user, namespace)
+    }
+
+    /// Keeps the authorizer as its configuration says, until `stop`.
+    fn follow(&self, _: CancellationToken) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// What a role allows that is bound in a namespace, or in the whole cluster.
     fn role<'a>(
@@ -48,14 +73,25 @@ pub trait Authorizer: Send + Sync + 'static {
 }
 
 impl Decision {
+    pub fn allow(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Allow, reason: reason.into(), error: None }
+    }
+
+    pub fn no_opinion(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::NoOpinion, reason: reason.into(), error: None }
+    }
+
+    /// A verdict that stands although something went wrong.
+    pub fn failed(verdict: Verdict, error: impl Into<String>) -> Self {
+        Self { verdict, reason: String::new(), error: Some(error.into()) }
+    }
+
     pub fn is_allowed(&self) -> bool {
-        matches!(self, Self::Allow { .. })
+        self.verdict == Verdict::Allow
     }
 
     pub fn reason(&self) -> &str {
-        match self {
-            Self::Allow { reason } | Self::Deny { reason } => reason,
-        }
+        &self.reason
     }
 }
 
@@ -75,14 +111,13 @@ impl Authorizer for MastersOnly {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
         let allowed =
             attributes.user.is_in(MASTERS) || attributes.is_public() || attributes.is_for_known_users();
-        let reason = String::new();
-        let decision = if allowed { Decision::Allow { reason } } else { Decision::Deny { reason } };
+        let decision = if allowed { Decision::allow("") } else { Decision::no_opinion("") };
         Box::pin(std::future::ready(decision))
     }
 
     fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
         let rules = if user.is_in(MASTERS) { Rule::full_authority().to_vec() } else { Vec::new() };
-        Box::pin(std::future::ready(Held { rules, errors: Vec::new() }))
+        Box::pin(std::future::ready(Held { rules, ..Held::default() }))
     }
 
     fn role<'a>(&'a self, role: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
-use super::authorize::{Attributes, Authorizer, Decision};
+use super::authorize::{Attributes, Authorizer};
 use super::{
     AUTHENTICATED, UNAUTHENTICATED, User, service_account_groups, service_account_name, split_service_account,
 };
@@ -49,8 +49,9 @@ pub(crate) async fn user(
     for part in &parts {
         let target = part.target();
         let attributes = Attributes { user: sender, verb: "impersonate", path: "", resource: Some(&target) };
-        if let Decision::Deny { reason } = authorizer.authorize(&attributes).await {
-            return Err(Refusal::Status(Box::new(attributes.forbidden(&reason))));
+        let decision = authorizer.authorize(&attributes).await;
+        if !decision.is_allowed() || decision.error.is_some() {
+            return Err(Refusal::Status(Box::new(attributes.forbidden(decision.reason()))));
         }
     }
     Ok((!parts.is_empty()).then(|| assemble(parts)))

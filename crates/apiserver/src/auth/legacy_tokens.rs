@@ -57,7 +57,7 @@ pub(crate) struct Tracking(Mutex<Option<Timestamp>>);
 pub(super) struct LegacyUser {
     pub(super) user: User,
     pub(super) warning: Option<&'static str>,
-    pub(super) annotation: Annotation,
+    pub(super) annotation: Option<Annotation>,
 }
 
 impl Server {
@@ -66,6 +66,10 @@ impl Server {
         let LegacyClaims { namespace, account, account_uid, .. } = claims;
         if claims.sub != service_account_name(namespace, account) {
             return Err("sub claim is invalid".into());
+        }
+        if !self.service_accounts.lookup {
+            let user = user(namespace, account, account_uid);
+            return Ok(LegacyUser { user, warning: None, annotation: None });
         }
         let secret = self.secret_of(token, claims).await?;
         let of = ("serviceaccounts", Some(namespace.as_str()));
@@ -94,7 +98,7 @@ impl Server {
         Ok(LegacyUser {
             user: user(namespace, account, account_uid),
             warning: is_listed.then_some(DISCOURAGED),
-            annotation: (annotation, claims.secret.clone()),
+            annotation: Some((annotation, claims.secret.clone())),
         })
     }
 

@@ -1,20 +1,57 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization: who sends a request, and whether they may.
+//!
+//! ```text
+//!  request ─► front proxy │ client certificate │ bearer token ─► user ─► impersonation ─► authorizers
+//!                                   │                                                      │
+//!                token file, service accounts, JWT issuers, webhook        Node, RBAC, webhooks, always
+//! ```
+//!
+//! What always holds:
+//! - a credential that does not count is never taken for none: it ends in 401, not in an anonymous user;
+//! - an authorizer that fails allows nothing;
+//! - no header that names a user passes unless a front proxy's verified certificate came with it.
 
+mod access_review;
+mod access_webhook;
+mod aggregate;
+mod always;
 mod authenticate;
+mod authorization_config;
 mod authorize;
 pub(crate) mod bootstrap;
+mod config_file;
+mod expiring;
 mod follow;
+mod front_proxy;
 pub(crate) mod impersonate;
+mod jwt;
 pub(crate) mod legacy_tokens;
+mod match_conditions;
+pub(crate) mod metrics;
 pub mod node;
 pub mod rbac;
+mod reload;
 pub(crate) mod service_account;
+mod token_cache;
+mod token_file;
+mod token_webhook;
+mod union;
 
-pub use authenticate::{Authenticator, TokenFileError};
+pub use access_webhook::WebhookOptions;
+pub use authenticate::{Anonymous, AuthenticationError, Authenticator};
+pub use authorization_config::{AuthorizationConfig, AuthorizerKind, KubeconfigSource};
 pub(crate) use authorize::harmless;
-pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly};
-pub use node::NodesAndRoles;
+pub use authorize::{Attributes, Authorizer, Decision, Held, MastersOnly, Verdict};
+pub use config_file::ConfigError;
+pub use front_proxy::FrontProxy;
+pub use jwt::{JwtConfig, OidcFlags};
+pub use metrics::AuthMetrics;
+pub use node::Nodes;
 pub use rbac::Rbac;
+pub use service_account::ServiceAccounts;
+pub use token_file::TokenFileError;
+pub use token_webhook::TokenWebhook;
+pub use union::{Authorizers, Outbound};
 
 use crate::names;
 
@@ -27,6 +64,7 @@ pub struct User {
     pub extra: std::collections::BTreeMap<String, Vec<String>>,
 }
 
+const ANONYMOUS: &str = "system:anonymous";
 pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -41,15 +79,24 @@ impl User {
         user
     }
 
-    /// Somebody who has not said who they are.
+    /// The sender of a request without a credential.
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.into()];
-        Self { name: "system:anonymous".into(), groups, ..Self::default() }
+        Self { name: ANONYMOUS.into(), groups, ..Self::default() }
     }
 
     /// A part of this control plane, allowed everything.
     pub fn system(name: impl Into<String>) -> Self {
         Self::authenticated(name, "", vec![MASTERS.into()])
+    }
+
+    /// The user as a member of `system:authenticated`, unless they are anonymous.
+    #[must_use]
+    pub(crate) fn known(mut self) -> Self {
+        if self.name != ANONYMOUS && !self.is_in(AUTHENTICATED) && !self.is_in(UNAUTHENTICATED) {
+            self.groups.push(AUTHENTICATED.into());
+        }
+        self
     }
 
     pub fn is_in(&self, group: &str) -> bool {

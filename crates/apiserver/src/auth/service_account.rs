@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use setpoint_store::Record;
+use setpoint_token::{PublicKey, TokenSigner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,13 +16,64 @@ use crate::facts::Facts;
 use crate::registry::Served;
 use crate::server::Server;
 
-/// Who issues tokens on request; also whom they are meant for by default: this server.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The issuer of a server that is not told another one.
+const ISSUER: &str = "https://kubernetes.default.svc";
 /// Who issues the tokens that are kept in secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 /// Clocks may differ by this much, in seconds; what was deleted this long ago may still be spoken of.
 const LEEWAY: i64 = 60;
 const EXTRA: &str = "authentication.kubernetes.io/";
+
+/// How tokens of service accounts are issued and verified.
+#[derive(Clone, Debug)]
+pub struct ServiceAccounts {
+    /// The first issues tokens; those of all are accepted.
+    pub issuers: Vec<String>,
+    /// Whom tokens are meant for that say nothing else: this server. Its issuers, if there are none.
+    pub audiences: Vec<String>,
+    /// What tokens are verified with, besides the public half of the signing key.
+    pub keys: Vec<PublicKey>,
+    /// Whether tokens that are kept in secrets are looked up there.
+    pub lookup: bool,
+    /// Where others find the keys, if that is not below the issuer.
+    pub jwks_uri: Option<String>,
+    /// The longest that a token may be asked for, in seconds.
+    pub max_expiration: Option<i64>,
+    /// Whether tokens that pods mount last a year, so that programs that read them once go on.
+    pub extend_expiration: bool,
+}
+
+impl Default for ServiceAccounts {
+    fn default() -> Self {
+        Self {
+            issuers: vec![ISSUER.into()],
+            audiences: Vec::new(),
+            keys: Vec::new(),
+            lookup: true,
+            jwks_uri: None,
+            max_expiration: None,
+            extend_expiration: true,
+        }
+    }
+}
+
+impl ServiceAccounts {
+    /// With what follows from the rest.
+    pub(crate) fn settled(mut self, signer: Option<&TokenSigner>) -> Self {
+        if self.audiences.is_empty() {
+            self.audiences = self.issuers.clone();
+        }
+        // What is signed here counts here.
+        let own = signer.map(TokenSigner::public_key).filter(|own| !self.keys.contains(own));
+        self.keys.extend(own);
+        self
+    }
+
+    /// The issuer of new tokens.
+    pub(crate) fn issuer(&self) -> &str {
+        self.issuers.first().map_or("", String::as_str)
+    }
+}
 
 /// What a token made on request says.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -80,7 +132,7 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>,
 }
 
 /// Whose token it is, and which of the audiences it is for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) user: User,
     pub(crate) audiences: Vec<String>,
@@ -101,21 +153,26 @@ impl Server {
         token: &str,
         audiences: &[String],
     ) -> Result<Option<Known>, String> {
-        let Some(signer) = &self.token_signer else { return Ok(None) };
+        let ServiceAccounts { keys, issuers, audiences: own, .. } = &self.service_accounts;
+        if keys.is_empty() {
+            return Ok(None);
+        }
         let Some(Issued { iss }) = setpoint_token::unverified(token) else { return Ok(None) };
         let invalid = || "invalid signature".to_owned();
         let known = match iss.as_str() {
             LEGACY_ISSUER => {
-                let claims: LegacyClaims = signer.verify(token).ok_or_else(invalid)?;
-                let audiences = meant_for(&[ISSUER.into()], audiences)?;
+                let claims: LegacyClaims = setpoint_token::verify(keys, token).ok_or_else(invalid)?;
+                let audiences = meant_for(own, audiences)?;
                 let legacy = self.legacy_user(token, &claims).await?;
                 let subject = ("authentication.k8s.io/legacy-token", legacy.user.name.clone());
-                let annotations = vec![subject, legacy.annotation];
+                let annotations = [subject].into_iter().chain(legacy.annotation).collect();
                 Known { user: legacy.user, audiences, warning: legacy.warning, annotations }
             }
-            ISSUER => {
-                let claims: Claims = signer.verify(token).ok_or_else(invalid)?;
-                let audiences = meant_for(&claims.aud, audiences)?;
+            issuer if issuers.iter().any(|own| own == issuer) => {
+                let claims: Claims = setpoint_token::verify(keys, token).ok_or_else(invalid)?;
+                // Older tokens name no audience: they are meant for this server.
+                let meant = if claims.aud.is_empty() { own } else { &claims.aud };
+                let audiences = meant_for(meant, audiences)?;
                 check_times(&claims, self.now().as_second())?;
                 Known {
                     user: self.bound_user(&claims).await?,

@@ -32,7 +32,7 @@ pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
 use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
-use crate::auth::{Attributes, Decision, UNAUTHENTICATED, User, impersonate};
+use crate::auth::{Attributes, User, impersonate};
 use crate::body::Body;
 use crate::flow::{self, Asked, Classified, Pass};
 use crate::negotiate;
@@ -42,21 +42,14 @@ use crate::rest::respond;
 use crate::route;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
+use crate::tls::Peer;
 
 /// Where a request comes from.
 pub(crate) enum Caller {
     /// In the same process: the user is known.
     InProcess(Arc<User>),
-    /// A connection from this address, with its client certificate. Headers may say more.
-    Connection { certificate: Certificate, peer: IpAddr },
-}
-
-/// The client certificate of a connection.
-pub(crate) enum Certificate {
-    Absent,
-    /// Not, or no longer, to be believed: without another credential the request is unauthorized, not anonymous.
-    Rejected,
-    Verified(Arc<User>),
+    /// A connection from this address, with what its client certificate shows. Headers may say more.
+    Connection { certificate: Arc<Peer>, peer: IpAddr },
 }
 
 /// What goes along with a request from the first filter to the last handler.
@@ -227,8 +220,9 @@ async fn answer(
     let uri = head.uri.clone();
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(&head.method, uri.path(), &query)?;
-    let sender = authenticate(server, caller, &mut head.headers, context);
-    let sender = match context.audit.timed(Layer::Authentication, sender).await {
+    let sender = authenticate(server, caller, uri.path(), &mut head.headers, context);
+    let sender = until_hang_up(waiting, context.audit.timed(Layer::Authentication, sender));
+    let sender = match sender.await {
         Ok(sender) => sender,
         Err(refusal) => {
             context.audit.rejected(&received(head, None, &target));
@@ -272,6 +266,7 @@ async fn until_hang_up<T>(
 async fn authenticate(
     server: &Server,
     caller: Caller,
+    path: &str,
     headers: &mut HeaderMap,
     context: &Context,
 ) -> Result<Arc<User>, Refusal> {
@@ -279,21 +274,8 @@ async fn authenticate(
         Caller::InProcess(user) => return Ok(user),
         Caller::Connection { certificate, .. } => certificate,
     };
-    let verified = match &certificate {
-        Certificate::Verified(user) => Some(&**user),
-        Certificate::Absent | Certificate::Rejected => None,
-    };
-    let sender = server.sender(verified, headers).await.ok_or_else(Status::unauthorized)?;
-    if matches!(certificate, Certificate::Rejected) && sender.user.is_in(UNAUTHENTICATED) {
-        return Err(Status::unauthorized().into());
-    }
-    if let Some(warning) = sender.warning {
-        context.warnings.add(warning);
-    }
-    for (key, value) in sender.annotations {
-        context.audit.annotate(key, value);
-    }
-    Ok(sender.user.into())
+    let sender = server.sender(&certificate, path, headers, context).await;
+    sender.map(Arc::new).map_err(|_| Status::unauthorized().into())
 }
 
 /// The filters between authentication and the handler.
@@ -321,7 +303,7 @@ async fn admit<'s>(
     let verb = target.verb(method);
     let asked = Asked { user: &user, verb: &verb, method, uri, target, query, context };
     let pass = flow::enter(server, &asked).await?;
-    let authorizing = authorize(server, &user, &verb, target, context);
+    let authorizing = authorize(server, &user, &verb, uri, target, context);
     context.audit.timed(Layer::Authorization, authorizing).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
     Ok(Admitted { user, body, pass })
@@ -331,14 +313,18 @@ async fn authorize(
     server: &Server,
     user: &User,
     verb: &str,
+    uri: &http::Uri,
     target: &Target<'_>,
     context: &Context,
 ) -> Result<(), Refusal> {
     let attributes = Attributes { user, verb, path: &target.path, resource: target.resource.as_ref() };
+    let start = server.clock.instant();
     let decision = server.authorizer.authorize(&attributes).await;
+    server.auth_metrics.authorized(&decision, server.clock.instant().duration_since(start));
     context.audit.authorized(&decision);
-    match decision {
-        Decision::Allow { .. } => Ok(()),
-        Decision::Deny { reason } => Err(attributes.forbidden(&reason).into()),
+    match &decision.error {
+        _ if decision.is_allowed() => Ok(()),
+        Some(error) => Err(Refusal::response(route::internal_error_page(uri, error))),
+        None => Err(attributes.forbidden(decision.reason()).into()),
     }
 }

@@ -188,7 +188,7 @@ mod tests {
         let watches = Watches::default();
         let user = User::anonymous();
         let of_node = ResourceTarget { field_selector: "spec.nodeName=n".into(), ..target(None, None) };
-        let one = ResourceTarget { field_selector: "metadata.name=p".into(), ..target(Some("a"), None) };
+        let one = ResourceTarget { selected_name: Some("p".into()), ..target(Some("a"), None) };
         let targets = [target(None, None), target(Some("a"), None), target(Some("b"), None), of_node, one];
         let open: Vec<_> = targets.iter().map(|target| watches.open(&user, target).unwrap()).collect();
         assert_eq!(watches.interested(&target(Some("a"), Some("p"))), 3);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use futures::FutureExt;
 
 pub(crate) use self::requests::{Requests, Scope, Sort};
-use self::text::Text;
+pub(crate) use self::text::Text;
 use crate::flow::Sort as InFlightSort;
 use crate::registry::Served;
 use crate::server::Server;
@@ -125,6 +125,7 @@ pub(crate) fn text(server: &Server) -> String {
     let version = [("git_version", crate::discovery::GIT_VERSION), ("major", "1"), ("minor", "34")];
     text.sample("kubernetes_build_info", &version, 1);
     token_uses(server, &mut text);
+    server.auth_metrics.write(&mut text);
     text.head("setpoint_apiserver_panics_total", "counter", "Requests that ended in a panic.");
     text.sample("setpoint_apiserver_panics_total", &[], crate::chain::panic_count());
     text.finish()

@@ -3,15 +3,15 @@
 use std::fmt::{Display, Write};
 
 #[derive(Default)]
-pub(super) struct Text(String);
+pub(crate) struct Text(String);
 
 impl Text {
     /// What the samples that follow are.
-    pub(super) fn head(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (at, (label, value)) in labels.iter().enumerate() {
             self.0.push(if at == 0 { '{' } else { ',' });
@@ -32,7 +32,7 @@ impl Text {
         }
     }
 
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.0
     }
 }

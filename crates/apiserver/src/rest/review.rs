@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Call, ownership, respond};
 use crate::admission::{Operation, Review};
 use crate::auth::rbac::Rule;
-use crate::auth::service_account::ISSUER;
-use crate::auth::{Attributes, Decision, User};
+use crate::auth::{Attributes, Decision, User, Verdict};
 use crate::body::Body;
 use crate::declared;
 use crate::decode;
@@ -16,6 +15,7 @@ use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
 use crate::request::ResourceTarget;
+use crate::selector::{LabelSelector, field_term, requirements};
 use crate::status::{Named, Status};
 use crate::strategy::Question;
 use crate::validation::labels::{self, Values};
@@ -154,33 +154,109 @@ fn subject(spec: &Value) -> User {
 async fn may(call: &Call<'_>, user: &User, mut object: Value) -> Value {
     let spec = object.at("spec");
     let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
-    let target = (!resource.is_null()).then(|| target(resource));
+    let (target, ignored) = match resource.is_null() {
+        true => (None, Vec::new()),
+        false => {
+            let (target, ignored) = target(resource);
+            (Some(target), ignored)
+        }
+    };
     let asked = if target.is_some() { resource } else { other };
     let attributes =
         Attributes { user, verb: asked.text("verb"), path: other.text("path"), resource: target.as_ref() };
     let decision = call.server.authorizer.authorize(&attributes).await;
-    let status = status(&decision);
+    let status = status(&decision, &ignored);
     object.set("status", status);
     object
 }
 
-fn target(attributes: &Value) -> ResourceTarget {
+/// What is asked about, and which of its selectors are ignored.
+fn target(attributes: &Value) -> (ResourceTarget, Vec<String>) {
     let text = |field: &str| Some(attributes.text(field).to_owned()).filter(|text| !text.is_empty());
-    ResourceTarget {
+    let mut ignored = Vec::new();
+    let fields = selector(attributes.at("fieldSelector"), "fieldSelector", field_terms, &mut ignored);
+    let labels = selector(attributes.at("labelSelector"), "labelSelector", label_terms, &mut ignored);
+    let target = ResourceTarget {
         group: attributes.text("group").into(),
         version: text("version").unwrap_or("*".into()),
         namespace: text("namespace"),
         resource: attributes.text("resource").into(),
         name: text("name"),
         subresource: text("subresource"),
+        field_selector: fields,
+        label_selector: labels,
         ..ResourceTarget::default()
-    }
+    };
+    (target, ignored)
 }
 
-fn status(decision: &Decision) -> Value {
+/// A selector as a request would write it, as far as it can be parsed: each of its terms, or none.
+fn selector(
+    written: &Value,
+    name: &str,
+    terms: fn(&Value) -> Vec<Option<String>>,
+    ignored: &mut Vec<String>,
+) -> String {
+    let found = terms(written);
+    let parsed: Vec<&str> = found.iter().flatten().map(String::as_str).collect();
+    let how = match parsed.len() {
+        all if all == found.len() => None,
+        0 => Some("ignored"),
+        _ => Some("partially ignored"),
+    };
+    ignored.extend(how.map(|how| format!("spec.resourceAttributes.{name} {how} due to parse error")));
+    parsed.join(",")
+}
+
+fn field_terms(written: &Value) -> Vec<Option<String>> {
+    let raw = written.text("rawSelector");
+    if !raw.is_empty() {
+        return vec![requirements(raw).ok().map(|_| raw.to_owned())];
+    }
+    let term = |requirement: &Value| {
+        let [Value::String(value)] = requirement.list("values") else { return None };
+        let equal = match requirement.text("operator") {
+            "In" => true,
+            "NotIn" => false,
+            _ => return None,
+        };
+        Some(field_term(requirement.text("key"), equal, value))
+    };
+    written.list("requirements").iter().map(term).collect()
+}
+
+fn label_terms(written: &Value) -> Vec<Option<String>> {
+    let parsed = |text: String| LabelSelector::parse(&text).is_ok().then_some(text);
+    let raw = written.text("rawSelector");
+    if !raw.is_empty() {
+        return vec![parsed(raw.to_owned())];
+    }
+    let term = |requirement: &Value| {
+        let key = requirement.text("key");
+        let values: Option<Vec<&str>> = requirement.list("values").iter().map(Value::as_str).collect();
+        let values = values?.join(",");
+        parsed(match requirement.text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return None,
+        })
+    };
+    written.list("requirements").iter().map(term).collect()
+}
+
+fn status(decision: &Decision, ignored: &[String]) -> Value {
     let mut status = json!({"allowed": decision.is_allowed()});
+    if decision.verdict == Verdict::Deny {
+        status.set("denied", true);
+    }
     if !decision.reason().is_empty() {
         status.set("reason", decision.reason());
+    }
+    let errors: Vec<&str> = decision.error.iter().chain(ignored).map(String::as_str).collect();
+    if !errors.is_empty() {
+        status.set("evaluationError", errors.join("; "));
     }
     status
 }
@@ -193,7 +269,7 @@ async fn what_may_i(call: &Call<'_>, object: Value) -> Value {
     let mut status = json!({
         "resourceRules": about_objects,
         "nonResourceRules": about_paths,
-        "incomplete": false,
+        "incomplete": held.is_incomplete,
     });
     if !held.errors.is_empty() {
         status.set("evaluationError", held.errors.join(", "));
@@ -242,8 +318,8 @@ async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
     let spec = object.at("spec");
     let wanted: Vec<String> =
         spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into).collect();
-    let wanted = if wanted.is_empty() { vec![ISSUER.into()] } else { wanted };
-    let status = match call.server.user_of_token(spec.text("token"), &wanted).await {
+    let wanted = if wanted.is_empty() { call.server.service_accounts.audiences.clone() } else { wanted };
+    let status = match Box::pin(call.server.review_token(spec.text("token"), &wanted)).await {
         Ok(known) => {
             call.context.warnings.add(known.warning.unwrap_or_default());
             json!({"authenticated": true, "user": user_info(&known.user), "audiences": known.audiences})
@@ -252,7 +328,9 @@ async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
             // What the client wrote there stays.
             let mut status = status_of(&object);
             status.unset("authenticated");
-            status.set("error", why);
+            if !why.is_empty() {
+                status.set("error", why);
+            }
             status
         }
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Call, respond};
 use crate::admission::{Operation, Review};
-use crate::auth::service_account::{Bound, Claims, ISSUER, Reference};
+use crate::auth::service_account::{Bound, Claims, Reference};
 use crate::body::Body;
 use crate::decode;
 use crate::facts::Facts;
@@ -41,6 +41,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response<Body>, Status> {
     let account_uid = Facts::of(&account, call.served).uid.to_string();
     default(call, &mut request, name, &account_uid)?;
     check(&request)?;
+    shorten(call, &mut request);
     review.check(Some(&request), None).await?;
     let bound = bound(call, name, account_uid, request.at("spec").at("boundObjectRef")).await?;
     let token = sign(call, &request, bound)?;
@@ -89,7 +90,7 @@ fn default(call: &Call<'_>, request: &mut Value, name: &str, uid: &str) -> Resul
     let spec = request.object_mut("spec");
     spec.or_insert("expirationSeconds", HOUR);
     if spec.list("audiences").is_empty() {
-        spec.set("audiences", json!([ISSUER]));
+        spec.set("audiences", json!(call.server.service_accounts.audiences));
     }
     Ok(())
 }
@@ -106,6 +107,17 @@ fn check(request: &Value) -> Result<(), Status> {
         errors.invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds");
     }
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(OF, "", &errors)) }
+}
+
+/// Cuts what was asked for down to what the server gives at most.
+fn shorten(call: &Call<'_>, request: &mut Value) {
+    let asked = request.at("spec").count("expirationSeconds");
+    let most = call.server.service_accounts.max_expiration.filter(|most| asked > *most);
+    if let Some(most) = most {
+        let warning = format!("requested expiration of {asked} seconds shortened to {most} seconds");
+        call.context.warnings.add(warning);
+        request.object_mut("spec").set("expirationSeconds", most);
+    }
 }
 
 /// What the token is about: the account, and what it is bound to.
@@ -184,13 +196,15 @@ fn sign(call: &Call<'_>, request: &Value, bound: Bound) -> Result<String, Status
     let audiences = spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into);
     let audiences: Vec<String> = audiences.collect();
     let asked = spec.count("expirationSeconds");
-    let is_mounted = bound.pod.is_some() && asked == MOUNTED && audiences == [ISSUER];
+    let accounts = &call.server.service_accounts;
+    let is_for_server = audiences.iter().all(|audience| accounts.audiences.contains(audience));
+    let is_mounted = accounts.extend_expiration && bound.pod.is_some() && asked == MOUNTED && is_for_server;
     let now = call.now.as_second();
     let claims = Claims {
         aud: audiences,
         exp: now + if is_mounted { YEAR } else { asked },
         iat: now,
-        iss: ISSUER.into(),
+        iss: accounts.issuer().into(),
         jti: call.server.rng.uid().to_string(),
         sub: crate::auth::service_account_name(&bound.namespace, &bound.serviceaccount.name),
         bound,

@@ -9,7 +9,7 @@ use setpoint_store::{Change, Error, Expect, Record, Write};
 use super::{ATTEMPTS, Call, MODIFIED, Outcome, create, ownership, respond, size};
 use crate::admission::{Operation, Review};
 use crate::apply::{Live, ManagedFields};
-use crate::auth::{Attributes, Decision};
+use crate::auth::Attributes;
 use crate::body::Body;
 use crate::decode;
 use crate::field::{Errors, Path};
@@ -167,10 +167,8 @@ async fn authorize_create(call: &Call<'_>, name: &str) -> Result<(), Status> {
         ..ResourceTarget::default()
     };
     let attributes = Attributes { user: call.user, verb: "create", path: "", resource: Some(&target) };
-    match call.server.authorizer.authorize(&attributes).await {
-        Decision::Allow { .. } => Ok(()),
-        Decision::Deny { reason } => Err(attributes.forbidden(&reason)),
-    }
+    let decision = call.server.authorizer.authorize(&attributes).await;
+    if decision.is_allowed() { Ok(()) } else { Err(attributes.forbidden(decision.reason())) }
 }
 
 fn uid_mismatch(call: &Call<'_>, name: &str, wanted: &str, found: &str, revision: u64) -> Status {

@@ -157,6 +157,12 @@ fn is_plain(kind: &Kind) -> bool {
     kind.custom.is_none() && kind.field_selectors.is_empty()
 }
 
+/// A term as a selector writes it.
+pub(crate) fn written(field: &str, equal: bool, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+    format!("{field}{}{value}", if equal { "=" } else { "!=" })
+}
+
 /// Splits at commas that no backslash escapes.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();

@@ -38,6 +38,10 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
+    pub(crate) fn requirements(&self) -> &[Requirement] {
+        &self.0
+    }
+
     pub fn matches(&self, facts: &Facts) -> bool {
         self.matches_labels(|key| facts.label(key))
     }
@@ -49,6 +53,27 @@ impl LabelSelector {
 }
 
 impl Requirement {
+    /// As an object, with values in order; comparisons of numbers have no such form.
+    pub(crate) fn written(&self) -> Option<serde_json::Value> {
+        let sorted = |values: &[String]| {
+            let mut values = values.to_vec();
+            values.sort_unstable();
+            values
+        };
+        let (operator, values) = match &self.operator {
+            Operator::In(values) => ("In", sorted(values)),
+            Operator::NotIn(values) => ("NotIn", sorted(values)),
+            Operator::Exists => ("Exists", Vec::new()),
+            Operator::DoesNotExist => ("DoesNotExist", Vec::new()),
+            Operator::GreaterThan(_) | Operator::LessThan(_) => return None,
+        };
+        let mut written = serde_json::json!({"key": self.key, "operator": operator});
+        if !values.is_empty() {
+            written["values"] = values.into();
+        }
+        Some(written)
+    }
+
     fn holds(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {

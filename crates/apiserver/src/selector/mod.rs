@@ -4,7 +4,7 @@ mod field;
 mod label;
 
 pub use field::FieldSelector;
-pub(crate) use field::{name_of, namespace_of, requirements};
+pub(crate) use field::{name_of, namespace_of, requirements, written as field_term};
 pub use label::{LabelSelector, Requirement};
 
 use std::sync::Arc;

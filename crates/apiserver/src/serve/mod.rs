@@ -33,9 +33,9 @@ use self::drain::Draining;
 pub use self::settings::ServeSettings;
 use self::stall::Stall;
 use crate::body::Body;
-use crate::chain::{self, Caller, Certificate, Payload};
+use crate::chain::{self, Caller, Payload};
 use crate::server::ApiServer;
-use crate::tls::{ClientCertificate, ServerTls, Verdict};
+use crate::tls::{ClientCertificate, ServerTls};
 use crate::websocket::{self, Messages};
 
 /// What is encrypted for a client that does not read: two records. A watcher that lags has all of it.
@@ -262,11 +262,7 @@ async fn answer(
     }
     let under_way = shared.draining.begin();
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
-    let certificate = match certificate.verdict(&shared.tls, shared.server.0.now()) {
-        Verdict::User(user) => Certificate::Verified(user),
-        Verdict::Nobody => Certificate::Absent,
-        Verdict::Refused => Certificate::Rejected,
-    };
+    let certificate = certificate.peer(&shared.tls, shared.server.0.now());
     let caller = Caller::Connection { certificate, peer };
     let response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     drop(under_way);

@@ -33,6 +33,7 @@ const UID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 #[derive(Clone, Debug)]
 pub struct ClientTrust {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    front_proxies: Option<Arc<dyn ClientCertVerifier>>,
     hints: Vec<DistinguishedName>,
     reads_uid: bool,
 }
@@ -41,19 +42,19 @@ impl ClientTrust {
     /// Believes what these authorities (PEM, any number of certificates) signed for client authentication. With
     /// none, no client certificate is believed.
     pub fn new(authorities: &[&str]) -> Result<Self, TlsError> {
-        let mut roots = RootCertStore::empty();
-        for pem in authorities {
-            for certificate in certificates(pem)? {
-                roots.add(certificate)?;
-            }
-        }
+        let roots = roots(authorities)?;
         if roots.is_empty() {
-            return Ok(Self { verifier: None, hints: Vec::new(), reads_uid: true });
+            return Ok(Self { verifier: None, front_proxies: None, hints: Vec::new(), reads_uid: true });
         }
         let hints = roots.subjects();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        Ok(Self { verifier: Some(verifier), hints, reads_uid: true })
+        Ok(Self { verifier: Some(verifier(roots)?), front_proxies: None, hints, reads_uid: true })
+    }
+
+    /// Front proxies show certificates of these authorities (PEM).
+    pub fn with_front_proxies(mut self, authorities: &str) -> Result<Self, TlsError> {
+        let roots = roots(&[authorities])?;
+        self.hints.extend(roots.subjects());
+        Ok(Self { front_proxies: Some(verifier(roots)?), ..self })
     }
 
     /// Whether the uid attribute of a subject is read: the feature `AllowParsingUserUIDFromCertAuth`.
@@ -62,26 +63,67 @@ impl ClientTrust {
         Self { reads_uid, ..self }
     }
 
+    /// What a chain shows, at a time.
+    fn peer(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Peer {
+        let front_proxy = self.front_proxies.as_deref().map(|verifier| {
+            verify(verifier, chain, now)?;
+            let name = chain.first().and_then(user_of).map(|proxy| proxy.name);
+            name.ok_or_else(|| "the certificate has no common name".to_owned())
+        });
+        Peer { user: self.user(chain, now).map(|user| user.map(Arc::new)), front_proxy }
+    }
+
     /// The user that a chain is believed to be, at a time. `Ok(None)` if it names nobody, an error if it is not
     /// believed.
     fn user(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Option<User>, String> {
-        let (Some((leaf, intermediates)), Some(verifier)) = (chain.split_first(), &self.verifier) else {
-            return Ok(None);
-        };
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or(0)));
-        verifier.verify_client_cert(leaf, intermediates, now).map_err(|why| why.to_string())?;
+        let (Some(leaf), Some(verifier)) = (chain.first(), &self.verifier) else { return Ok(None) };
+        verify(&**verifier, chain, now)?;
         named_by(leaf, self.reads_uid)
     }
 }
 
-/// What a connection's client certificate is worth.
-#[derive(Clone, Debug)]
-pub(crate) enum Verdict {
-    /// There is none, or it names nobody.
-    Nobody,
-    User(Arc<User>),
-    /// It is not believed: the request needs another credential.
-    Refused,
+fn roots(authorities: &[&str]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for pem in authorities {
+        for certificate in certificates(pem)? {
+            roots.add(certificate)?;
+        }
+    }
+    Ok(roots)
+}
+
+fn verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
+}
+
+fn verify(
+    verifier: &dyn ClientCertVerifier,
+    chain: &[CertificateDer<'_>],
+    now: Timestamp,
+) -> Result<(), String> {
+    let Some((leaf, intermediates)) = chain.split_first() else {
+        return Err("there is no certificate".into());
+    };
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or(0)));
+    let verified = verifier.verify_client_cert(leaf, intermediates, now);
+    verified.map(drop).map_err(|why| format!("verifying certificate failed: {why}"))
+}
+
+/// What a connection's client certificate shows.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// The user of a certificate of the clients' authorities; an error if one was shown that is not believed.
+    pub(crate) user: Result<Option<Arc<User>>, String>,
+    /// The common name in a certificate that the authorities of front proxies verify. None without such authorities.
+    pub(crate) front_proxy: Option<Result<String, String>>,
+}
+
+impl Default for Peer {
+    /// No certificate was shown.
+    fn default() -> Self {
+        Self { user: Ok(None), front_proxy: None }
+    }
 }
 
 /// The client certificate of one connection.
@@ -94,7 +136,7 @@ struct Known {
     by: Arc<ClientTrust>,
     /// When the next certificate of the chain ends.
     until: Timestamp,
-    verdict: Verdict,
+    peer: Arc<Peer>,
 }
 
 impl ClientCertificate {
@@ -103,9 +145,10 @@ impl ClientCertificate {
         Self { chain: chain.unwrap_or_default().to_vec(), known: Mutex::new(None) }
     }
 
-    pub(crate) fn verdict(&self, tls: &ServerTls, now: Timestamp) -> Verdict {
+    /// What it shows now.
+    pub(crate) fn peer(&self, tls: &ServerTls, now: Timestamp) -> Arc<Peer> {
         if self.chain.is_empty() {
-            return Verdict::Nobody;
+            return Arc::default();
         }
         let trust = tls.clients();
         let mut known = self.known.lock();
@@ -113,19 +156,15 @@ impl ClientCertificate {
             && Arc::ptr_eq(&known.by, &trust)
             && now <= known.until
         {
-            return known.verdict.clone();
+            return known.peer.clone();
         }
-        let verdict = match trust.user(&self.chain, now) {
-            Ok(Some(user)) => Verdict::User(Arc::new(user)),
-            Ok(None) => Verdict::Nobody,
-            Err(why) => {
-                tracing::debug!(why, "a client certificate is not believed");
-                Verdict::Refused
-            }
-        };
+        let peer = Arc::new(trust.peer(&self.chain, now));
+        if let Err(why) = &peer.user {
+            tracing::debug!(why, "a client certificate is not believed");
+        }
         let until = next_end(&self.chain, now);
-        *known = Some(Known { by: trust, until, verdict: verdict.clone() });
-        verdict
+        *known = Some(Known { by: trust, until, peer: peer.clone() });
+        peer
     }
 }
 

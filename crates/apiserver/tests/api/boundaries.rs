@@ -29,7 +29,7 @@ struct Panicking;
 impl Authorizer for Panicking {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
         assert!(!attributes.path.ends_with("/panic"), "a bug in a handler");
-        std::future::ready(Decision::Allow { reason: String::new() }).boxed()
+        std::future::ready(Decision::allow("")).boxed()
     }
 
     fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {

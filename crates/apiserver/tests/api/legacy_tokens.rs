@@ -94,6 +94,7 @@ async fn only_tokens_made_for_their_account_are_discouraged() {
     let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
     assert_eq!(api.post(reviews, review.clone()).await.warnings, Vec::<String>::new());
     api.merge(ACCOUNT, json!({"secrets": [{"name": "t"}]})).await.ok();
+    tokio::time::sleep(Duration::from_secs(10)).await;
     let warned = api.post(reviews, review).await.warnings;
     assert!(warned[0].contains("instead of auto-generated secret-based tokens"), "{warned:?}");
     let measured = api.get("/metrics").await.text;

@@ -30,7 +30,7 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         ("_%_", [Val::Int(a), Val::Int(b)]) => a.checked_rem(*b).map(Val::Int).ok_or_else(overflow),
         ("_%_", [Val::Uint(a), Val::Uint(b)]) => Ok(Val::Uint(a % b)),
         ("@in", [item, Val::List(list)]) => Ok(Val::Bool(list.items.contains(item))),
-        ("@in", [key, Val::Map(entries) | Val::Domains(entries)]) => {
+        ("@in", [key, Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries)]) => {
             Ok(Val::Bool(key.key().is_some_and(|key| entries.contains_key(&key))))
         }
         ("_[_]", [Val::Optional(inner), key]) => Ok(at_optional(inner.as_deref(), key)),
@@ -39,7 +39,14 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
         ("_[?_]", [container, key]) => Ok(at_optional(Some(container), key)),
         (
             "size",
-            [value @ (Val::String(_) | Val::Bytes(_) | Val::List(_) | Val::Map(_) | Val::Domains(_))],
+            [
+                value @ (Val::String(_)
+                | Val::Bytes(_)
+                | Val::List(_)
+                | Val::Map(_)
+                | Val::Domains(_)
+                | Val::Escaped(_)),
+            ],
         ) => Ok(Val::Int(i64::try_from(value.size()).unwrap_or(i64::MAX))),
         _ => return None,
     })
@@ -137,7 +144,7 @@ fn subtract(a: &Val, b: &Val) -> Outcome {
 
 fn at(container: &Val, key: &Val) -> Outcome {
     match container {
-        Val::Map(_) | Val::Domains(_) => {
+        Val::Map(_) | Val::Domains(_) | Val::Escaped(_) => {
             let found = key.key().and_then(|key| container.at_key(&key));
             found.ok_or_else(|| failed(format!("no such key: {}", shown(key))))
         }

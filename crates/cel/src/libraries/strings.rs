@@ -224,7 +224,7 @@ fn shown(value: &Val) -> String {
         Val::Duration(nanoseconds) => format!("{}s", number::shown(*nanoseconds as f64 / 1e9)),
         Val::Timestamp(time) => time.to_string(),
         Val::List(list) => format!("[{}]", list.items.iter().map(shown).collect::<Vec<_>>().join(", ")),
-        Val::Map(entries) | Val::Domains(entries) => {
+        Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
             let entries: Vec<String> =
                 entries.iter().map(|(key, value)| format!("{key}: {}", shown(value))).collect();
             format!("{{{}}}", entries.join(", "))

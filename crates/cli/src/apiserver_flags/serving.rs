@@ -58,6 +58,7 @@ impl ServingFlags {
         pki: &Directory,
         addresses: Vec<IpAddr>,
         reads_uid: bool,
+        front_proxies: Option<String>,
     ) -> anyhow::Result<ServedFiles> {
         let certificate = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
@@ -79,6 +80,7 @@ impl ServingFlags {
             own_certificates,
             addresses,
             reads_uid,
+            front_proxies,
         })
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct ServedFiles {
     pub(crate) addresses: Vec<IpAddr>,
     /// Whether certificates may name the uids of users.
     pub(crate) reads_uid: bool,
+    /// The authorities of front proxies, as PEM.
+    pub(crate) front_proxies: Option<String>,
 }
 
 /// What was read.
@@ -217,6 +219,10 @@ impl ServedFiles {
         }
         let clients =
             ClientTrust::new(&authorities).context("cannot use the authorities of client certificates")?;
+        let clients = match &self.front_proxies {
+            Some(pem) => clients.with_front_proxies(pem).context("--requestheader-client-ca-file")?,
+            None => clients,
+        };
         Ok(Presence {
             certificate: usable(&content.certificate, self.certificate.as_ref())?,
             named: named.chain(own).collect::<anyhow::Result<_>>()?,
@@ -269,6 +275,7 @@ mod tests {
                 own_certificates: Directory::new(None),
                 addresses: Vec::new(),
                 reads_uid: true,
+                front_proxies: None,
             };
             change(&mut files);
             Served::start(files, Protocol::default(), &self.authority, &Clock::system())

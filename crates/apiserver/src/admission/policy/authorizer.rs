@@ -6,7 +6,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use super::About;
-use crate::auth::{Attributes, Authorizer, Decision, User, service_account_groups, service_account_name};
+use crate::auth::{
+    Attributes, Authorizer, Decision, User, Verdict, service_account_groups, service_account_name,
+};
 use crate::cel::{Foreign, Val};
 use crate::request::ResourceTarget;
 
@@ -71,7 +73,7 @@ impl Check {
             "namespace" => target.namespace = some,
             "name" => target.name = some,
             "fieldSelector" => target.field_selector = value.to_owned(),
-            // Nothing here decides by labels.
+            "labelSelector" => target.label_selector = value.to_owned(),
             _ => {}
         }
         self.with(What::Resource(target))
@@ -84,9 +86,9 @@ impl Check {
             What::Anything | What::Group(_) => ("", None),
         };
         let attributes = Attributes { user: &self.user, verb, path, resource };
-        // Roles are in memory: an answer that has to be waited for is none.
+        // Roles are in memory. Expressions cannot wait, so an authorizer that has to be waited for fails.
         let decision = self.authorizer.authorize(&attributes).now_or_never();
-        let unknown = || Decision::Deny { reason: "the roles are being read".into() };
+        let unknown = || Decision::failed(Verdict::NoOpinion, "the authorizer did not answer at once");
         Val::Foreign(Arc::new(Decided(decision.unwrap_or_else(unknown))))
     }
 }
@@ -140,8 +142,8 @@ impl Foreign for Decided {
         match function {
             "allowed" => Ok(Val::Bool(self.0.is_allowed())),
             "reason" => Ok(Val::text(self.0.reason())),
-            "errored" => Ok(Val::Bool(false)),
-            "error" => Ok(Val::text("")),
+            "errored" => Ok(Val::Bool(self.0.error.is_some())),
+            "error" => Ok(Val::text(self.0.error.as_deref().unwrap_or_default())),
             _ => Err("no such overload".into()),
         }
     }

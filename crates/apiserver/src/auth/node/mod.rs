@@ -12,18 +12,16 @@ use setpoint_store::{Resource, Store};
 
 use super::authorize::{Attributes, Authorizer, Decision, Held};
 use super::follow::Followed;
-use super::rbac::{Rbac, RoleRef, Rule};
+use super::rbac::{MissingRole, RoleRef, Rule};
 use super::{User, bootstrap};
-use crate::features::Features;
 use crate::json::Json;
 use crate::request::ResourceTarget;
 
 use graph::{Graph, Referred};
 
-/// Nodes by what they are, everybody by their roles.
-pub struct NodesAndRoles {
+/// Decides about nodes, by which node they are; it has no opinion about other users.
+pub struct Nodes {
     store: Arc<dyn Store>,
-    roles: Rbac,
     graph: Followed<Graph>,
     /// What every node may do, beside what depends on which node it is.
     rules: Vec<Rule>,
@@ -196,27 +194,20 @@ fn no_relationship(node: &str) -> String {
     format!("no relationship found between node '{node}' and this object")
 }
 
-impl NodesAndRoles {
+impl Nodes {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self::with(Rbac::new(store.clone()), store, bootstrap::node_rules())
+        Self::with_rules(store, bootstrap::node_rules())
     }
 
-    /// The same with the roles that every cluster has and no others, whatever the store holds: for worlds that are
-    /// started by the thousand and need no roles of their own.
-    pub fn built_in(store: Arc<dyn Store>, features: &Features) -> Self {
-        let (roles, rules) = bootstrap::built_in(features);
-        Self::with(Rbac::fixed(store.clone(), roles), store, rules)
-    }
-
-    fn with(roles: Rbac, store: Arc<dyn Store>, rules: Vec<Rule>) -> Self {
-        Self { roles, graph: Followed::new(store.clone()), store, rules }
+    /// The same with the rules of every cluster with these features.
+    pub(super) fn with_rules(store: Arc<dyn Store>, rules: Vec<Rule>) -> Self {
+        Self { graph: Followed::new(store.clone()), store, rules }
     }
 
     async fn decide(&self, node: &str, attributes: &Attributes<'_>) -> Decision {
-        let allowed = Decision::Allow { reason: String::new() };
+        let allowed = Decision::allow("");
         if node.is_empty() {
-            let reason = format!("unknown node for user {:?}", attributes.user.name);
-            return Decision::Deny { reason };
+            return Decision::no_opinion(format!("unknown node for user {:?}", attributes.user.name));
         }
         let verdict = match attributes.resource {
             Some(target) => judge(node, attributes.verb, target),
@@ -224,7 +215,7 @@ impl NodesAndRoles {
         };
         let is_allowed = match (verdict, attributes.resource) {
             (Verdict::Allow, _) => true,
-            (Verdict::Deny(reason), _) => return Decision::Deny { reason },
+            (Verdict::Deny(reason), _) => return Decision::no_opinion(reason),
             (Verdict::IfReferred(referred), Some(target)) => {
                 let namespace = target.namespace.as_deref().unwrap_or_default();
                 let name = target.named().unwrap_or_default();
@@ -237,10 +228,10 @@ impl NodesAndRoles {
             (Verdict::IfOnNode, Some(target)) => self.is_on_node(node, target).await,
             _ => {
                 let by_rules = self.rules.iter().any(|rule| rule.allows(attributes));
-                return if by_rules { allowed } else { Decision::Deny { reason: String::new() } };
+                return if by_rules { allowed } else { Decision::no_opinion("") };
             }
         };
-        if is_allowed { allowed } else { Decision::Deny { reason: no_relationship(node) } }
+        if is_allowed { allowed } else { Decision::no_opinion(no_relationship(node)) }
     }
 
     /// What the graph says; a graph that cannot be read shows no relationship.
@@ -269,28 +260,26 @@ impl NodesAndRoles {
     }
 }
 
-impl Authorizer for NodesAndRoles {
+impl Authorizer for Nodes {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
-        let Some(node) = node_of(attributes.user) else { return self.roles.authorize(attributes) };
-        Box::pin(async move {
-            let decision = self.decide(node, attributes).await;
-            if decision.is_allowed() {
-                return decision;
+        match node_of(attributes.user) {
+            Some(node) => Box::pin(self.decide(node, attributes)),
+            None => Box::pin(std::future::ready(Decision::no_opinion(""))),
+        }
+    }
+
+    fn rules<'a>(&'a self, user: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+        let held = match node_of(user) {
+            Some(_) => {
+                let why = "node authorizer does not support user rule resolution".into();
+                Held { errors: vec![why], is_incomplete: true, ..Held::default() }
             }
-            let by_roles = self.roles.authorize(attributes).await;
-            if by_roles.is_allowed() || !by_roles.reason().is_empty() { by_roles } else { decision }
-        })
+            None => Held::default(),
+        };
+        Box::pin(std::future::ready(held))
     }
 
-    fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
-        self.roles.rules(user, namespace)
-    }
-
-    fn role<'a>(
-        &'a self,
-        role: &'a RoleRef,
-        namespace: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
-        self.roles.role(role, namespace)
+    fn role<'a>(&'a self, role: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        Box::pin(std::future::ready(Err(MissingRole::named(role).to_string())))
     }
 }

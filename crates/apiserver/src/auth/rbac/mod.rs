@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use setpoint_store::{Error, Store};
 
-use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::authorize::{Attributes, Authorizer, Decision, Held, Verdict};
 use super::follow::Followed;
 use super::{MASTERS, User};
 pub(super) use view::View;
@@ -53,7 +53,7 @@ fn decide(view: &View, attributes: &Attributes<'_>) -> Decision {
     for grant in view.grants(attributes.user, namespace) {
         match view.rules_of(&grant) {
             Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
-                return Decision::Allow { reason: format!("RBAC: allowed by {grant}") };
+                return Decision::allow(format!("RBAC: allowed by {grant}"));
             }
             Ok(_) => {}
             Err(missing) => note(&mut errors, &missing),
@@ -64,7 +64,7 @@ fn decide(view: &View, attributes: &Attributes<'_>) -> Decision {
         [only] => format!("RBAC: {only}"),
         several => format!("RBAC: [{}]", several.join(", ")),
     };
-    Decision::Deny { reason }
+    Decision::no_opinion(reason)
 }
 
 fn note(errors: &mut Vec<String>, missing: &MissingRole) {
@@ -88,18 +88,18 @@ fn held(view: &View, user: &User, namespace: Option<&str>) -> Held {
 impl Authorizer for Rbac {
     fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
         if attributes.user.is_in(MASTERS) {
-            return Box::pin(std::future::ready(Decision::Allow { reason: String::new() }));
+            return Box::pin(std::future::ready(Decision::allow("")));
         }
         Box::pin(async move {
             let decision = self.with_view(|view| decide(view, attributes)).await;
-            decision.unwrap_or_else(|error| Decision::Deny { reason: unreadable(&error) })
+            decision.unwrap_or_else(|error| Decision::failed(Verdict::NoOpinion, unreadable(&error)))
         })
     }
 
     fn rules<'a>(&'a self, user: &'a User, namespace: Option<&'a str>) -> BoxFuture<'a, Held> {
         Box::pin(async move {
             let held = self.with_view(|view| held(view, user, namespace)).await;
-            held.unwrap_or_else(|error| Held { rules: Vec::new(), errors: vec![unreadable(&error)] })
+            held.unwrap_or_else(|error| Held { errors: vec![unreadable(&error)], ..Held::default() })
         })
     }
 

@@ -1,0 +1,209 @@
+//! `SubjectAccessReview` as webhooks are sent it, and what they answer.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::authorize::Attributes;
+use crate::request::ResourceTarget;
+use crate::selector::{LabelSelector, requirements};
+
+/// The version of the review that a webhook speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReviewVersion {
+    V1,
+    V1beta1,
+}
+
+impl ReviewVersion {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1beta1),
+            _ => None,
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "authorization.k8s.io/v1",
+            Self::V1beta1 => "authorization.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What a webhook decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reviewed {
+    pub(super) allowed: bool,
+    pub(super) denied: bool,
+    pub(super) reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    status: Option<WrittenStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WrittenStatus {
+    allowed: Option<bool>,
+    denied: Option<bool>,
+    reason: Option<String>,
+}
+
+/// What is asked about a request, as the `spec` of a review of v1.
+pub(super) fn spec(attributes: &Attributes<'_>) -> Value {
+    let user = attributes.user;
+    let mut spec = Map::new();
+    let texts = [("user", &user.name), ("uid", &user.uid)];
+    spec.extend(
+        texts
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(k, text)| (k.into(), text.as_str().into())),
+    );
+    if !user.groups.is_empty() {
+        spec.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra".into(), json!(user.extra));
+    }
+    match attributes.resource {
+        Some(target) => spec.insert("resourceAttributes".into(), resource(attributes.verb, target)),
+        None => {
+            let path = json!({"path": attributes.path, "verb": attributes.verb});
+            spec.insert("nonResourceAttributes".into(), path)
+        }
+    };
+    spec.into()
+}
+
+fn resource(verb: &str, target: &ResourceTarget) -> Value {
+    let mut written = Map::new();
+    let texts = [
+        ("namespace", target.namespace.as_deref().unwrap_or_default()),
+        ("verb", verb),
+        ("group", &target.group),
+        ("version", &target.version),
+        ("resource", &target.resource),
+        ("subresource", target.subresource.as_deref().unwrap_or_default()),
+        ("name", target.named().unwrap_or_default()),
+    ];
+    for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        written.insert(field.into(), text.into());
+    }
+    let selectors = [("fieldSelector", fields(target)), ("labelSelector", labels(target))];
+    for (field, requirements) in selectors.into_iter().filter(|(_, found)| !found.is_empty()) {
+        written.insert(field.into(), json!({ "requirements": requirements }));
+    }
+    written.into()
+}
+
+/// The requirements of the field selector. One that cannot be parsed is left out: the question gets broader.
+fn fields(target: &ResourceTarget) -> Vec<Value> {
+    let requirements = requirements(&target.field_selector).unwrap_or_default();
+    let written = requirements.into_iter().map(|one| {
+        json!({"key": one.field, "operator": if one.equal { "In" } else { "NotIn" }, "values": [one.value]})
+    });
+    written.collect()
+}
+
+fn labels(target: &ResourceTarget) -> Vec<Value> {
+    let selector = LabelSelector::parse(&target.label_selector).unwrap_or_default();
+    selector.requirements().iter().filter_map(crate::selector::Requirement::written).collect()
+}
+
+/// The whole review. In v1beta1 the groups have another name.
+pub(super) fn review(version: ReviewVersion, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    if let (ReviewVersion::V1beta1, Value::Object(fields)) = (version, &mut spec)
+        && let Some(groups) = fields.remove("groups")
+    {
+        fields.insert("group".into(), groups);
+    }
+    json!({
+        "kind": "SubjectAccessReview",
+        "apiVersion": version.api_version(),
+        "metadata": {},
+        "spec": spec,
+        "status": {"allowed": false},
+    })
+}
+
+/// Reads an answer. One of another kind or version counts for nothing.
+pub(super) fn read(version: ReviewVersion, body: &[u8]) -> Result<Reviewed, String> {
+    let written: Written = serde_json::from_slice(body)
+        .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
+    if written.kind != "SubjectAccessReview" || written.api_version != version.api_version() {
+        return Err(format!(
+            "expected a SubjectAccessReview of {}, got kind {:?} of version {:?}",
+            version.api_version(),
+            written.kind,
+            written.api_version
+        ));
+    }
+    let status = written.status.unwrap_or_default();
+    Ok(Reviewed {
+        allowed: status.allowed.unwrap_or_default(),
+        denied: status.denied.unwrap_or_default(),
+        reason: status.reason.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_review_of_the_right_version_counts() {
+        let answer = |version: &str, status: Value| {
+            json!({"apiVersion": version, "kind": "SubjectAccessReview", "status": status}).to_string()
+        };
+        let v1 = "authorization.k8s.io/v1";
+        let allowed = read(ReviewVersion::V1, answer(v1, json!({"allowed": true})).as_bytes()).unwrap();
+        assert!(allowed.allowed && !allowed.denied);
+        let nothing = read(ReviewVersion::V1, answer(v1, json!(null)).as_bytes()).unwrap();
+        assert_eq!(nothing, Reviewed::default());
+        for bad in [
+            answer("authorization.k8s.io/v1beta1", json!({"allowed": true})),
+            answer(v1, json!({"allowed": "true"})),
+            answer(v1, json!({"allowed": 1})),
+            answer(v1, json!([true])),
+            json!({"status": {"allowed": true}}).to_string(),
+            "[]".into(),
+            String::new(),
+        ] {
+            assert!(read(ReviewVersion::V1, bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_sent_as_requirements() {
+        let target = ResourceTarget {
+            resource: "pods".into(),
+            field_selector: "metadata.name=a,spec.nodeName!=b".into(),
+            label_selector: "a in (z,b),!c".into(),
+            ..ResourceTarget::default()
+        };
+        let user = crate::auth::User::default();
+        let attributes = Attributes { user: &user, verb: "list", path: "", resource: Some(&target) };
+        let sent = &spec(&attributes)["resourceAttributes"];
+        assert_eq!(sent["name"], "a");
+        let expected = json!([
+            {"key": "metadata.name", "operator": "In", "values": ["a"]},
+            {"key": "spec.nodeName", "operator": "NotIn", "values": ["b"]},
+        ]);
+        assert_eq!(sent["fieldSelector"]["requirements"], expected);
+        let expected = json!([
+            {"key": "a", "operator": "In", "values": ["b", "z"]},
+            {"key": "c", "operator": "DoesNotExist"},
+        ]);
+        assert_eq!(sent["labelSelector"]["requirements"], expected);
+    }
+}

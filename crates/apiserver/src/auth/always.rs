@@ -1,0 +1,36 @@
+//! The authorizers that look at nothing: `AlwaysAllow` and `AlwaysDeny`.
+
+use futures::future::BoxFuture;
+
+use super::User;
+use super::authorize::{Attributes, Authorizer, Decision, Held};
+use super::rbac::{MissingRole, RoleRef, Rule};
+
+/// Allows every request, or none.
+pub(super) enum Always {
+    Allow,
+    /// v1.34's has no opinion, which comes to the same where it is the last one.
+    Deny,
+}
+
+impl Authorizer for Always {
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
+        let decision = match self {
+            Self::Allow => Decision::allow(""),
+            Self::Deny => Decision::no_opinion("Everything is forbidden."),
+        };
+        Box::pin(std::future::ready(decision))
+    }
+
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+        let rules = match self {
+            Self::Allow => Rule::full_authority().to_vec(),
+            Self::Deny => Vec::new(),
+        };
+        Box::pin(std::future::ready(Held { rules, ..Held::default() }))
+    }
+
+    fn role<'a>(&'a self, role: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        Box::pin(std::future::ready(Err(MissingRole::named(role).to_string())))
+    }
+}

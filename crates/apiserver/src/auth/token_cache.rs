@@ -1,0 +1,231 @@
+//! Users of tokens that were looked up a moment ago.
+//!
+//! What always holds:
+//! - a token is kept as a digest with a key that only this process has;
+//! - requests that show the same token at the same time share one lookup;
+//! - a failure is never kept here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use setpoint_clock::Clock;
+use tokio::sync::watch;
+
+use super::expiring::{Digest, Expiring};
+use super::metrics::AuthMetrics;
+use super::service_account::Known;
+
+/// How long a token stays known, as in v1.34.
+const TTL: Duration = Duration::from_secs(10);
+/// As many tokens as v1.34 keeps: twice what 5,000 nodes and 10,000 namespaces use. At some 600 bytes each, 20 MB.
+const TOKENS: usize = 32 * 1024;
+/// How long a lookup may take, for whomever.
+const LOOKUP: Duration = Duration::from_secs(30);
+
+/// What a lookup comes to: a user, or why there is none.
+pub(super) type Lookup = Result<Known, Vec<String>>;
+
+pub(super) struct TokenCache {
+    digests: TokenDigest,
+    known: Expiring<Known>,
+    flights: Mutex<BTreeMap<Digest, watch::Receiver<Option<Lookup>>>>,
+}
+
+/// Makes digests of tokens.
+pub(super) struct TokenDigest(hmac::Key);
+
+impl Default for TokenDigest {
+    fn default() -> Self {
+        let mut secret = [0; 32];
+        // Without randomness the digests are still digests; they can be computed elsewhere, but not reversed.
+        let _ = SystemRandom::new().fill(&mut secret);
+        Self(hmac::Key::new(hmac::HMAC_SHA256, &secret))
+    }
+}
+
+impl TokenDigest {
+    /// The digest of a token for these audiences. Lengths keep the parts apart.
+    pub(super) fn of(&self, token: &str, audiences: &[String]) -> Digest {
+        let mut context = hmac::Context::with_key(&self.0);
+        let mut add = |bytes: &[u8]| {
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        };
+        add(token.as_bytes());
+        audiences.iter().for_each(|audience| add(audience.as_bytes()));
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+}
+
+impl Default for TokenCache {
+    fn default() -> Self {
+        Self { digests: TokenDigest::default(), known: Expiring::new(TOKENS), flights: Mutex::default() }
+    }
+}
+
+/// Takes a lookup off the list when it is over, or when its request is dropped; then another takes it up.
+struct Flight<'a> {
+    cache: &'a TokenCache,
+    key: Digest,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.cache.flights.lock().remove(&self.key);
+    }
+}
+
+impl TokenCache {
+    /// What is known of a token, or what `look_up` finds out.
+    pub(super) async fn get(
+        &self,
+        token: &str,
+        audiences: &[String],
+        clock: &Clock,
+        metrics: &Arc<AuthMetrics>,
+        look_up: impl Future<Output = Lookup>,
+    ) -> Lookup {
+        let start = clock.instant();
+        let key = self.digests.of(token, audiences);
+        if let Some(known) = self.known.get(&key, start) {
+            metrics.cache_asked(true, clock.instant().duration_since(start));
+            return Ok(known);
+        }
+        let found = self.share(key, clock, metrics, look_up).await;
+        metrics.cache_asked(false, clock.instant().duration_since(start));
+        found
+    }
+
+    async fn share(
+        &self,
+        key: Digest,
+        clock: &Clock,
+        metrics: &Arc<AuthMetrics>,
+        look_up: impl Future<Output = Lookup>,
+    ) -> Lookup {
+        let sender = loop {
+            let (sender, receiver) = watch::channel(None);
+            let flying = match self.flights.lock().entry(key) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.get().clone(),
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(receiver);
+                    break sender;
+                }
+            };
+            if let Some(found) = shared(flying).await {
+                return found;
+            }
+        };
+        let _flight = Flight { cache: self, key };
+        let _fetching = metrics.fetching();
+        let found = tokio::time::timeout(LOOKUP, look_up).await;
+        let found = found.unwrap_or_else(|_| Err(vec!["context deadline exceeded".into()]));
+        metrics.fetched(!matches!(&found, Err(errors) if !errors.is_empty()));
+        if let Ok(known) = &found {
+            self.known.set(key, known.clone(), clock.instant(), TTL);
+        }
+        sender.send_replace(Some(found.clone()));
+        found
+    }
+}
+
+/// The result of another request's lookup; none if that request was dropped first.
+async fn shared(mut flying: watch::Receiver<Option<Lookup>>) -> Option<Lookup> {
+    let found = flying.wait_for(Option::is_some).await;
+    found.ok().and_then(|found| found.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::User;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn known() -> Known {
+        Known { user: User::default(), audiences: vec!["a".into()], warning: None, annotations: Vec::new() }
+    }
+
+    struct World {
+        cache: TokenCache,
+        clock: Clock,
+        metrics: Arc<AuthMetrics>,
+        lookups: AtomicUsize,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let clock = Clock::simulated(jiff::Timestamp::UNIX_EPOCH);
+            Self {
+                cache: TokenCache::default(),
+                clock,
+                metrics: Arc::default(),
+                lookups: AtomicUsize::new(0),
+            }
+        }
+
+        async fn get(&self, token: &str, found: Lookup) -> Lookup {
+            let look_up = async {
+                self.lookups.fetch_add(1, Ordering::Relaxed);
+                self.clock.sleep(Duration::from_secs(1)).await;
+                found
+            };
+            self.cache.get(token, &["a".into()], &self.clock, &self.metrics, look_up).await
+        }
+
+        fn lookups(&self) -> usize {
+            self.lookups.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_known_token_is_looked_up_once_in_ten_seconds() {
+        let world = World::new();
+        assert!(world.get("t", Ok(known())).await.is_ok());
+        assert!(world.get("t", Err(Vec::new())).await.is_ok());
+        assert_eq!(world.lookups(), 1);
+        world.clock.sleep(TTL).await;
+        assert!(world.get("t", Err(Vec::new())).await.is_err(), "nothing is known for longer");
+        assert!(world.get("t", Ok(known())).await.is_ok(), "a failure is not kept");
+        assert_eq!(world.lookups(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_at_the_same_time_share_a_lookup() {
+        let world = World::new();
+        let failed = || Err(vec!["no".to_owned()]);
+        let both = tokio::join!(world.get("t", failed()), world.get("t", Ok(known())));
+        assert_eq!((both.0, both.1), (failed(), failed()));
+        assert_eq!(world.lookups(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_lookup_is_taken_up_by_another() {
+        let world = World::new();
+        let first = tokio::time::timeout(Duration::from_millis(10), world.get("t", Err(Vec::new())));
+        let (first, second) = tokio::join!(first, world.get("t", Ok(known())));
+        assert!(first.is_err() && second.is_ok());
+        assert_eq!(world.lookups(), 2);
+    }
+
+    #[test]
+    fn digests_tell_tokens_and_audiences_apart() {
+        let digests = TokenDigest::default();
+        let of = |token: &str, audiences: &[&str]| {
+            digests.of(token, &audiences.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of("a", &["b"]), of("a", &["b"]));
+        assert_ne!(of("a", &["b"]), of("ab", &[]));
+        assert_ne!(of("a", &["b", "c"]), of("a", &["bc"]));
+        assert_ne!(
+            of("a", &["b"]),
+            TokenDigest::default().of("a", &["b".into()]),
+            "each process has its own key"
+        );
+    }
+}

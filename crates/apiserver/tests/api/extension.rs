@@ -1,0 +1,134 @@
+//! The other side of calls out of the server: webhooks and issuers, in this process and over TLS.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint_apiserver::auth::Outbound;
+use setpoint_clock::{Clock, Rng};
+use setpoint_webhook::{Dial, Dialed};
+use tokio_rustls::TlsAcceptor;
+
+/// What is answered to a request of a path.
+pub(crate) enum Reply {
+    Json(Value),
+    Code(u16, Vec<(&'static str, String)>, Bytes),
+    Hang,
+}
+
+type Handler = Arc<dyn Fn(&str, &Value) -> Reply + Send + Sync>;
+
+/// A server that every connection leads to.
+#[derive(Clone)]
+pub(crate) struct Extension {
+    handler: Handler,
+    tls: TlsAcceptor,
+    pub(crate) authority: String,
+    seen: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Extension {
+    pub(crate) fn new(handler: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Self {
+        let own = rcgen::generate_simple_self_signed(["ext.example".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let tls = TlsAcceptor::from(Arc::new(config));
+        Self { handler: Arc::new(handler), tls, authority: own.cert.pem(), seen: Arc::default() }
+    }
+
+    /// The requests so far: path and body.
+    pub(crate) fn take(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.seen.lock())
+    }
+
+    pub(crate) fn outbound(&self, clock: &Clock) -> Outbound {
+        Outbound { dial: Arc::new(self.clone()), ..Outbound::new(clock.clone(), Rng::seeded(7)) }
+    }
+
+    /// A kubeconfig that leads here.
+    pub(crate) fn kubeconfig(&self, path: &str) -> Temporary {
+        use base64::Engine;
+        let authority = base64::engine::general_purpose::STANDARD.encode(&self.authority);
+        let cluster =
+            json!({"server": format!("https://ext.example{path}"), "certificate-authority-data": authority});
+        let config = json!({
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": "hook"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        });
+        Temporary::new(&config.to_string())
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let path = head.uri.path().to_owned();
+        self.seen.lock().push((path.clone(), body.clone()));
+        match (self.handler)(&path, &body) {
+            Reply::Json(value) => {
+                let response = Response::builder().header("content-type", "application/json");
+                Ok(response.body(Full::new(value.to_string().into())).unwrap())
+            }
+            Reply::Code(code, headers, body) => {
+                let mut response = Response::builder().status(code);
+                for (name, value) in headers {
+                    response = response.header(name, value);
+                }
+                Ok(response.body(Full::new(body)).unwrap())
+            }
+            Reply::Hang => std::future::pending().await,
+        }
+    }
+}
+
+impl Dial for Extension {
+    fn dial(&self, _: String, _: u16) -> BoxFuture<'static, std::io::Result<Dialed>> {
+        let extension = self.clone();
+        Box::pin(async move {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            tokio::spawn(async move {
+                let Ok(stream) = extension.tls.clone().accept(theirs).await else { return };
+                let service = service_fn(move |request| extension.clone().answer(request));
+                let connection = hyper::server::conn::http1::Builder::new();
+                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            });
+            Ok(Box::new(ours) as Dialed)
+        })
+    }
+}
+
+/// A file that is gone with this.
+pub(crate) struct Temporary(tempfile::NamedTempFile);
+
+impl Temporary {
+    pub(crate) fn new(text: &str) -> Self {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        Self(file)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+
+    pub(crate) fn write(&self, text: &str) {
+        std::fs::write(self.0.path(), text).unwrap();
+    }
+}

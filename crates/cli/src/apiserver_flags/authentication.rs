@@ -1,0 +1,333 @@
+//! Flags of authentication.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{ArgAction, Args};
+use setpoint_apiserver::auth::{
+    Anonymous, FrontProxy, JwtConfig, OidcFlags, Outbound, ServiceAccounts, TokenWebhook,
+};
+use setpoint_apiserver::{Authenticator, PublicKey, TokenSigner};
+use setpoint_controllers::flags::duration;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Authentication")]
+pub(crate) struct AuthenticationFlags {
+    /// A file of bearer tokens: lines of token,user,uid,"group1,group2".
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// Let in requests without credentials, as system:anonymous. True without it.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        action = ArgAction::Set, value_name = "BOOL")]
+    anonymous_auth: Option<bool>,
+    /// A file of AuthenticationConfiguration: which issuers of tokens are trusted. It is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    authentication_config: Option<PathBuf>,
+    /// A kubeconfig that says where the webhook is that knows bearer tokens.
+    #[arg(long, value_name = "FILE")]
+    authentication_token_webhook_config_file: Option<PathBuf>,
+    /// The version of TokenReview that the webhook speaks: v1 or v1beta1.
+    #[arg(long, default_value = "v1beta1", value_name = "VERSION")]
+    authentication_token_webhook_version: String,
+    /// How long what the webhook said is kept.
+    #[arg(long, default_value = "2m", value_name = "DURATION", value_parser = duration)]
+    authentication_token_webhook_cache_ttl: Duration,
+    /// Identifiers of the API server that tokens are meant for; its issuers without it.
+    #[arg(long, value_delimiter = ',', value_name = "AUDIENCES")]
+    api_audiences: Vec<String>,
+    #[command(flatten)]
+    front_proxy: FrontProxyFlags,
+    #[command(flatten)]
+    oidc: Oidc,
+    #[command(flatten)]
+    service_accounts: ServiceAccountFlags,
+}
+
+#[derive(Debug, Args)]
+struct FrontProxyFlags {
+    /// The authorities of front proxies, which name users in headers.
+    #[arg(long, value_name = "FILE")]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// The common names that certificates of front proxies may have; any without it.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    requestheader_allowed_names: Vec<String>,
+    /// Headers that front proxies name users in, such as X-Remote-User.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    requestheader_username_headers: Vec<String>,
+    /// Headers that front proxies name uids in, such as X-Remote-Uid.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers that front proxies name groups in, such as X-Remote-Group.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers that front proxies name more in, such as X-Remote-Extra-.
+    #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
+    requestheader_extra_headers_prefix: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Oidc {
+    /// The URL of an OpenID issuer whose tokens are accepted.
+    #[arg(long, value_name = "URL")]
+    oidc_issuer_url: Option<String>,
+    /// The audience that its tokens must be for.
+    #[arg(long, value_name = "ID")]
+    oidc_client_id: Option<String>,
+    /// The authorities of the issuer; those of this machine without it.
+    #[arg(long, value_name = "FILE")]
+    oidc_ca_file: Option<PathBuf>,
+    /// The claim that is the user's name. sub without it.
+    #[arg(long, value_name = "CLAIM")]
+    oidc_username_claim: Option<String>,
+    /// What names are prefixed with; '-' for nothing. The issuer and '#' without it, unless the claim is email.
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
+    oidc_username_prefix: Option<String>,
+    /// The claim that is the user's groups.
+    #[arg(long, value_name = "CLAIM")]
+    oidc_groups_claim: Option<String>,
+    /// What groups are prefixed with.
+    #[arg(long, value_name = "PREFIX")]
+    oidc_groups_prefix: Option<String>,
+    /// The algorithms that tokens may be signed with. RS256 without it.
+    #[arg(long, value_delimiter = ',', value_name = "ALGORITHMS")]
+    oidc_signing_algs: Vec<String>,
+    /// A claim that tokens must have, with its value. May be given several times.
+    #[arg(long, value_name = "CLAIM=VALUE", value_parser = pair)]
+    oidc_required_claim: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+struct ServiceAccountFlags {
+    /// Keys that verify tokens of service accounts: public or private, RSA or ECDSA. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    service_account_key_file: Vec<PathBuf>,
+    /// The private key that signs tokens of service accounts; the server's own without it.
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// The issuer of tokens of service accounts. Given several times, the first issues and all are accepted.
+    #[arg(long, value_name = "ISSUER")]
+    service_account_issuer: Vec<String>,
+    /// Where others find the keys that verify tokens of service accounts.
+    #[arg(long, value_name = "URL")]
+    service_account_jwks_uri: Option<String>,
+    /// Look tokens that are kept in secrets up there.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
+        action = ArgAction::Set, value_name = "BOOL")]
+    service_account_lookup: bool,
+    /// The longest that a token of a service account is valid.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    service_account_max_token_expiration: Option<Duration>,
+    /// Let tokens that pods mount be valid for a year.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
+        action = ArgAction::Set, value_name = "BOOL")]
+    service_account_extend_token_expiration: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (claim, value) = text.split_once('=').ok_or("expected CLAIM=VALUE")?;
+    Ok((claim.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("--{flag} {}: cannot read the file", path.display()))
+}
+
+impl AuthenticationFlags {
+    /// The authenticator that the flags ask for. Where everything is allowed, no one is anonymous.
+    pub(crate) fn authenticator(
+        &self,
+        accounts: &ServiceAccounts,
+        outbound: &Outbound,
+        allows_everything: bool,
+    ) -> anyhow::Result<Authenticator> {
+        let mut authenticator = Authenticator::new();
+        if let Some(path) = &self.token_auth_file {
+            let csv = read("token-auth-file", path)?;
+            authenticator = authenticator
+                .with_token_file(&csv)
+                .with_context(|| format!("--token-auth-file {}", path.display()))?;
+        }
+        if self.anonymous_auth == Some(false) || allows_everything {
+            authenticator = authenticator.with_anonymous(Anonymous::Nowhere);
+        }
+        if let Some(front_proxy) = self.front_proxy.build()? {
+            authenticator = authenticator.with_front_proxy(front_proxy);
+        }
+        if let Some(path) = &self.authentication_token_webhook_config_file {
+            let (version, ttl) =
+                (&self.authentication_token_webhook_version, self.authentication_token_webhook_cache_ttl);
+            let webhook = TokenWebhook::new(path, version, ttl, outbound)
+                .context("--authentication-token-webhook-config-file")?;
+            authenticator = authenticator.with_webhook(webhook);
+        }
+        self.with_issuers(authenticator, accounts, outbound)
+    }
+
+    fn with_issuers(
+        &self,
+        authenticator: Authenticator,
+        accounts: &ServiceAccounts,
+        outbound: &Outbound,
+    ) -> anyhow::Result<Authenticator> {
+        let own = &accounts.issuers;
+        let Some(path) = &self.authentication_config else {
+            return match self.oidc.flags()? {
+                Some(flags) => {
+                    let config = JwtConfig::from_flags(&flags, own)?;
+                    Ok(authenticator.with_jwt(&config, None, own, outbound.clone())?)
+                }
+                None => Ok(authenticator),
+            };
+        };
+        if self.oidc.is_set() {
+            bail!("authentication-config file and oidc-* flags are mutually exclusive");
+        }
+        let text = read("authentication-config", path)?;
+        let named = || format!("--authentication-config {}", path.display());
+        let config = JwtConfig::parse(&text, own).with_context(named)?;
+        if config.anonymous.is_some() && self.anonymous_auth.is_some() {
+            bail!(
+                "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
+            );
+        }
+        authenticator
+            .with_jwt(&config, Some((path.as_path(), text.as_str())), own, outbound.clone())
+            .with_context(named)
+    }
+
+    /// How tokens of service accounts are issued and verified.
+    pub(crate) fn service_accounts(&self) -> anyhow::Result<ServiceAccounts> {
+        self.service_accounts.build(&self.api_audiences)
+    }
+
+    /// The key that signs tokens of service accounts, if the flags name one.
+    pub(crate) fn token_signer(&self) -> anyhow::Result<Option<TokenSigner>> {
+        let Some(path) = &self.service_accounts.service_account_signing_key_file else { return Ok(None) };
+        let flag = "service-account-signing-key-file";
+        let signer = TokenSigner::from_pem(&read(flag, path)?);
+        signer.map(Some).with_context(|| format!("--{flag} {}", path.display()))
+    }
+
+    /// The authorities of front proxies, as PEM.
+    pub(crate) fn front_proxy_authorities(&self) -> anyhow::Result<Option<String>> {
+        let path = self.front_proxy.requestheader_client_ca_file.as_ref();
+        path.map(|path| read("requestheader-client-ca-file", path)).transpose()
+    }
+}
+
+impl FrontProxyFlags {
+    fn build(&self) -> anyhow::Result<Option<FrontProxy>> {
+        for (flag, values) in [
+            ("requestheader-username-headers", &self.requestheader_username_headers),
+            ("requestheader-uid-headers", &self.requestheader_uid_headers),
+            ("requestheader-group-headers", &self.requestheader_group_headers),
+            ("requestheader-extra-headers-prefix", &self.requestheader_extra_headers_prefix),
+            ("requestheader-allowed-names", &self.requestheader_allowed_names),
+        ] {
+            if values.iter().any(|value| value.trim().is_empty()) {
+                bail!("empty value in \"{flag}\"");
+            }
+        }
+        if self.requestheader_client_ca_file.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(FrontProxy {
+            allowed_names: self.requestheader_allowed_names.clone(),
+            username_headers: self.requestheader_username_headers.clone(),
+            uid_headers: self.requestheader_uid_headers.clone(),
+            group_headers: self.requestheader_group_headers.clone(),
+            extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
+        }))
+    }
+}
+
+impl Oidc {
+    fn is_set(&self) -> bool {
+        self.oidc_issuer_url.is_some()
+            || self.oidc_client_id.is_some()
+            || self.oidc_ca_file.is_some()
+            || self.oidc_username_claim.is_some()
+            || self.oidc_username_prefix.is_some()
+            || self.oidc_groups_claim.is_some()
+            || self.oidc_groups_prefix.is_some()
+            || !self.oidc_signing_algs.is_empty()
+            || !self.oidc_required_claim.is_empty()
+    }
+
+    fn flags(&self) -> anyhow::Result<Option<OidcFlags>> {
+        if !self.is_set() {
+            return Ok(None);
+        }
+        let authorities = self.oidc_ca_file.as_ref().map(|path| read("oidc-ca-file", path)).transpose()?;
+        let text = |flag: &Option<String>| flag.clone().unwrap_or_default();
+        let algorithms = match self.oidc_signing_algs.is_empty() {
+            true => vec!["RS256".into()],
+            false => self.oidc_signing_algs.clone(),
+        };
+        Ok(Some(OidcFlags {
+            issuer_url: text(&self.oidc_issuer_url),
+            client_id: text(&self.oidc_client_id),
+            authorities: authorities.unwrap_or_default(),
+            username_claim: self.oidc_username_claim.clone().unwrap_or_else(|| "sub".into()),
+            username_prefix: text(&self.oidc_username_prefix),
+            groups_claim: text(&self.oidc_groups_claim),
+            groups_prefix: text(&self.oidc_groups_prefix),
+            signing_algorithms: algorithms,
+            required_claims: self.oidc_required_claim.clone(),
+        }))
+    }
+}
+
+/// Tokens last at least an hour, and at most 2^32 seconds.
+const LONGEST_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
+
+impl ServiceAccountFlags {
+    fn build(&self, audiences: &[String]) -> anyhow::Result<ServiceAccounts> {
+        let mut accounts = ServiceAccounts {
+            audiences: audiences.to_vec(),
+            lookup: self.service_account_lookup,
+            jwks_uri: self.service_account_jwks_uri.clone(),
+            extend_expiration: self.service_account_extend_token_expiration,
+            ..ServiceAccounts::default()
+        };
+        if !self.service_account_issuer.is_empty() {
+            accounts.issuers = self.issuers()?;
+        }
+        if accounts.jwks_uri.as_ref().is_some_and(|uri| !uri.starts_with("https://")) {
+            bail!("service-account-jwks-uri requires https scheme");
+        }
+        if let Some(most) = self.service_account_max_token_expiration {
+            if !LONGEST_EXPIRATION.contains(&most.as_secs()) {
+                bail!("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds");
+            }
+            accounts.max_expiration = i64::try_from(most.as_secs()).ok();
+        }
+        for path in &self.service_account_key_file {
+            let flag = "service-account-key-file";
+            let keys = PublicKey::all_from_pem(&read(flag, path)?);
+            accounts.keys.extend(keys.with_context(|| format!("--{flag} {}", path.display()))?);
+        }
+        if self.service_account_signing_key_file.is_some() && accounts.keys.is_empty() {
+            bail!(
+                "--service-account-key-file must be specified when --service-account-signing-key-file is provided"
+            );
+        }
+        Ok(accounts)
+    }
+
+    fn issuers(&self) -> anyhow::Result<Vec<String>> {
+        let mut issuers: Vec<String> = Vec::new();
+        for issuer in &self.service_account_issuer {
+            if issuer.is_empty() {
+                bail!("service-account-issuer should not be an empty string");
+            }
+            if issuers.contains(issuer) {
+                bail!("service-account-issuer {issuer:?} is already specified");
+            }
+            issuers.push(issuer.clone());
+        }
+        Ok(issuers)
+    }
+}

@@ -1,0 +1,261 @@
+//! One call to one endpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::Serialize;
+use setpoint_clock::{Clock, Instant, Rng};
+
+use crate::backoff::Backoff;
+use crate::dial::{Connector, Dial};
+use crate::error::{CallError, StatusError, retry_after};
+use crate::kubeconfig::{Credential, Endpoint};
+use crate::settings::{Settings, go_duration};
+use crate::tls::TlsError;
+
+/// Idle connections that are kept to one host: as many as v1.34's clients keep.
+const IDLE_CONNECTIONS: usize = 25;
+const IDLE: Duration = Duration::from_secs(90);
+/// How often an answer with `Retry-After` is followed within one attempt, as in v1.34.
+const DELAYED_RETRIES: u32 = 10;
+
+/// Calls one endpoint. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    endpoint: Endpoint,
+    http: legacy::Client<Connector, Full<Bytes>>,
+    settings: Settings,
+    backoff: Backoff,
+    clock: Clock,
+    rng: Rng,
+}
+
+/// An answer with a status of success.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// One attempt, as it ended.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub outcome: &'a Result<Answer, CallError>,
+    pub duration: Duration,
+}
+
+/// Read as one text, so that an error can name it.
+struct Target {
+    method: Method,
+    uri: Uri,
+}
+
+impl Client {
+    pub fn new(
+        endpoint: Endpoint,
+        settings: Settings,
+        dial: Arc<dyn Dial>,
+        clock: Clock,
+        rng: Rng,
+    ) -> Result<Self, TlsError> {
+        let tls = Arc::new(endpoint.tls.config()?);
+        let connector = Connector { dial, tls, server_name: endpoint.tls.server_name.clone() };
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .build(connector);
+        Ok(Self(Arc::new(Inner { endpoint, http, settings, backoff: Backoff::default(), clock, rng })))
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
+    }
+
+    /// Posts JSON and retries as v1.34 does; `note` sees every attempt.
+    pub async fn post_with_backoff(
+        &self,
+        body: &impl Serialize,
+        mut note: impl FnMut(Call<'_>),
+    ) -> Result<Answer, CallError> {
+        let body = serde_json::to_vec(body).map_err(|why| CallError::Request(why.to_string()))?;
+        let body = Bytes::from(body);
+        let clock = &self.0.clock;
+        let mut pauses = self.0.backoff.pauses(&self.0.rng);
+        loop {
+            let start = clock.instant();
+            let outcome = self.post(body.clone()).await;
+            note(Call { outcome: &outcome, duration: clock.instant().duration_since(start) });
+            match (outcome, pauses.next()) {
+                (Err(error), Some(pause)) if error.is_transient() => clock.sleep(pause).await,
+                (outcome, _) => return outcome,
+            }
+        }
+    }
+
+    /// Posts JSON once.
+    pub async fn post(&self, body: Bytes) -> Result<Answer, CallError> {
+        let target = Target { method: Method::POST, uri: self.url()? };
+        self.call(&target, body, self.0.endpoint.credential.header(&self.0.clock)?).await
+    }
+
+    /// Gets a URL, with a bearer token if there is one. The endpoint's own credential is for its URL alone.
+    pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<Answer, CallError> {
+        let target = Target { method: Method::GET, uri: uri.clone() };
+        let header = bearer.map(|token| Credential::bearer(token)).transpose()?;
+        self.call(&target, Bytes::new(), header).await
+    }
+
+    fn url(&self) -> Result<Uri, CallError> {
+        let Inner { endpoint, settings, .. } = &*self.0;
+        if !settings.sends_timeout {
+            return Ok(endpoint.url.clone());
+        }
+        let mut parts = endpoint.url.clone().into_parts();
+        let path = endpoint.url.path();
+        let query = format!("{path}?timeout={}", go_duration(settings.timeout));
+        let bad = |why: &dyn std::fmt::Display| CallError::Request(why.to_string());
+        parts.path_and_query = Some(query.parse().map_err(|why: http::uri::InvalidUri| bad(&why))?);
+        Uri::from_parts(parts).map_err(|why| bad(&why))
+    }
+
+    /// One attempt. Answers that ask for a later retry are followed within its time.
+    async fn call(
+        &self,
+        target: &Target,
+        body: Bytes,
+        credential: Option<HeaderValue>,
+    ) -> Result<Answer, CallError> {
+        let clock = &self.0.clock;
+        let deadline = clock.instant() + self.0.settings.timeout;
+        for left in (0..=DELAYED_RETRIES).rev() {
+            let answer = self.exchange(target, body.clone(), credential.clone(), deadline).await?;
+            if answer.status.is_success() && answer.status.as_u16() <= 206 {
+                return Ok(answer);
+            }
+            let pause = Duration::from_secs(u64::from(retry_after(&answer.headers)));
+            let may_wait = answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS;
+            if left == 0 || pause.is_zero() || !may_wait {
+                let error = StatusError::of(answer.status, &answer.headers, &answer.body);
+                return Err(CallError::Status(error));
+            }
+            if clock.instant() + pause > deadline {
+                clock.sleep_until(deadline).await;
+                return Err(target.timed_out());
+            }
+            clock.sleep(pause).await;
+        }
+        Err(target.timed_out())
+    }
+
+    async fn exchange(
+        &self,
+        target: &Target,
+        body: Bytes,
+        credential: Option<HeaderValue>,
+        deadline: Instant,
+    ) -> Result<Answer, CallError> {
+        let request = self.request(target, body, credential)?;
+        let work = async {
+            let response = self.0.http.request(request).await.map_err(|why| target.failed(&why))?;
+            let (head, body) = response.into_parts();
+            let limit = self.0.settings.answer_bytes;
+            let body =
+                Limited::new(body, limit).collect().await.map_err(|why| target.unread(&*why, limit))?;
+            Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+        };
+        tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(target.timed_out()))
+    }
+
+    fn request(
+        &self,
+        target: &Target,
+        body: Bytes,
+        credential: Option<HeaderValue>,
+    ) -> Result<Request<Full<Bytes>>, CallError> {
+        let has_body = !body.is_empty();
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = target.method.clone();
+        *request.uri_mut() = target.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, HeaderValue::from_static(self.0.settings.user_agent));
+        if has_body {
+            headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(credential) = credential {
+            headers.insert(AUTHORIZATION, credential);
+        }
+        Ok(request)
+    }
+}
+
+impl Target {
+    fn named(&self) -> (String, String) {
+        let method = self.method.as_str();
+        let method = method.chars().take(1).chain(method[1..].to_ascii_lowercase().chars()).collect();
+        (method, self.uri.to_string())
+    }
+
+    fn timed_out(&self) -> CallError {
+        let (method, url) = self.named();
+        CallError::Timeout { method, url }
+    }
+
+    fn failed(&self, error: &legacy::Error) -> CallError {
+        self.connection(innermost(error))
+    }
+
+    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> CallError {
+        let (method, url) = self.named();
+        match error.is::<LengthLimitError>() {
+            true => CallError::TooLong { method, url, limit },
+            false => self.connection(innermost(error)),
+        }
+    }
+
+    fn connection(&self, cause: &(dyn std::error::Error + 'static)) -> CallError {
+        let (method, url) = self.named();
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let is_reset = kind == Some(std::io::ErrorKind::ConnectionReset);
+        CallError::Connection { method, url, why: shown(cause), is_reset }
+    }
+}
+
+/// The words that Go has for the commonest failures of TLS.
+fn shown(cause: &(dyn std::error::Error + 'static)) -> String {
+    use rustls::CertificateError as Bad;
+    let tls = cause.downcast_ref::<rustls::Error>();
+    let io = cause.downcast_ref::<std::io::Error>();
+    let tls = tls.or_else(|| io?.get_ref()?.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(Bad::UnknownIssuer)) => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority".into()
+        }
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            format!("tls: failed to verify certificate: x509: {why}")
+        }
+        _ => match io.map(std::io::Error::kind) {
+            Some(std::io::ErrorKind::UnexpectedEof) => "EOF".into(),
+            _ => cause.to_string(),
+        },
+    }
+}
+
+fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}

@@ -1,0 +1,356 @@
+//! Kubeconfig files: where a webhook is, whose certificates count, and who the server is to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Uri};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use setpoint_clock::{Clock, Instant};
+
+use crate::error::CallError;
+use crate::tls::{ClientIdentity, TlsSettings};
+
+/// A place to call.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub url: Uri,
+    pub tls: TlsSettings,
+    pub(crate) credential: Credential,
+}
+
+impl Endpoint {
+    /// A place that is called without credentials.
+    pub fn new(url: Uri, tls: TlsSettings) -> Self {
+        Self { url, tls, credential: Credential::None }
+    }
+}
+
+/// How the server shows who it is, besides its certificate.
+#[derive(Clone)]
+pub(crate) enum Credential {
+    None,
+    Header(HeaderValue),
+    /// A token that is read again once a minute, so that it can be rotated.
+    File(Arc<TokenFile>),
+}
+
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    read: Mutex<Option<(Instant, HeaderValue)>>,
+}
+
+/// How long a token that was read from a file is used, as in v1.34.
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credential")
+    }
+}
+
+impl Credential {
+    pub(crate) fn bearer(token: &str) -> Result<HeaderValue, CallError> {
+        let header = HeaderValue::from_str(&format!("Bearer {token}"));
+        let mut header =
+            header.map_err(|_| CallError::Request("the bearer token is no header value".into()))?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    pub(crate) fn header(&self, clock: &Clock) -> Result<Option<HeaderValue>, CallError> {
+        match self {
+            Self::None => Ok(None),
+            Self::Header(value) => Ok(Some(value.clone())),
+            Self::File(file) => file.header(clock.instant()).map(Some),
+        }
+    }
+}
+
+impl TokenFile {
+    fn header(&self, now: Instant) -> Result<HeaderValue, CallError> {
+        let mut read = self.read.lock();
+        if let Some((at, header)) = &*read
+            && now.duration_since(*at) < TOKEN_AGE
+        {
+            return Ok(header.clone());
+        }
+        let text = fs::read_to_string(&self.path)
+            .map_err(|why| CallError::Request(format!("cannot read {}: {why}", self.path.display())))?;
+        let header = Credential::bearer(text.trim())?;
+        *read = Some((now, header.clone()));
+        Ok(header)
+    }
+}
+
+/// A kubeconfig file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("kubeconfig {}: {problem}", file.display())]
+pub struct KubeconfigError {
+    pub file: PathBuf,
+    pub problem: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "kebab-case")]
+struct Written {
+    clusters: Vec<NamedCluster>,
+    users: Vec<NamedUser>,
+    contexts: Vec<NamedContext>,
+    current_context: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Clone, Deserialize, Default)]
+#[serde(default, rename_all = "kebab-case")]
+struct Cluster {
+    server: String,
+    tls_server_name: String,
+    insecure_skip_tls_verify: bool,
+    certificate_authority: String,
+    certificate_authority_data: String,
+    proxy_url: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NamedUser {
+    name: String,
+    user: User,
+}
+
+#[derive(Clone, Deserialize, Default)]
+#[serde(default, rename_all = "kebab-case")]
+struct User {
+    client_certificate: String,
+    client_certificate_data: String,
+    client_key: String,
+    client_key_data: String,
+    token: String,
+    #[serde(rename = "tokenFile")]
+    token_file: String,
+    username: String,
+    password: String,
+    exec: Option<serde_json::Value>,
+    auth_provider: Option<serde_json::Value>,
+    #[serde(rename = "as")]
+    impersonate: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NamedContext {
+    name: String,
+    context: Context,
+}
+
+#[derive(Clone, Deserialize, Default)]
+#[serde(default)]
+struct Context {
+    cluster: String,
+    user: String,
+}
+
+impl Endpoint {
+    /// The endpoint of a file's current context. Paths in the file are relative to it.
+    pub fn from_kubeconfig(file: &Path) -> Result<Self, KubeconfigError> {
+        let failed = |problem: String| KubeconfigError { file: file.to_owned(), problem };
+        let text = fs::read_to_string(file).map_err(|why| failed(why.to_string()))?;
+        let written: Written = serde_saphyr::from_str(&text).map_err(|why| failed(why.to_string()))?;
+        let directory = file.parent().unwrap_or(Path::new(""));
+        written.endpoint(directory).map_err(failed)
+    }
+}
+
+impl Written {
+    fn endpoint(&self, directory: &Path) -> Result<Endpoint, String> {
+        let context = self.context()?;
+        let cluster = self.clusters.iter().find(|named| named.name == context.cluster);
+        let cluster =
+            &cluster.ok_or_else(|| format!("cluster {:?} does not exist", context.cluster))?.cluster;
+        let user = match context.user.as_str() {
+            "" => User::default(),
+            name => {
+                let found = self.users.iter().find(|named| named.name == name);
+                found.ok_or_else(|| format!("user {name:?} does not exist"))?.user.clone()
+            }
+        };
+        let tls = cluster.tls(&user, directory)?;
+        Ok(Endpoint { url: cluster.url()?, tls, credential: user.credential(directory)? })
+    }
+
+    fn context(&self) -> Result<Context, String> {
+        if self.current_context.is_empty() {
+            return Err("current-context is not set".into());
+        }
+        let found = self.contexts.iter().find(|named| named.name == self.current_context);
+        let context = found.ok_or_else(|| format!("context {:?} does not exist", self.current_context))?;
+        Ok(context.context.clone())
+    }
+}
+
+impl Cluster {
+    fn url(&self) -> Result<Uri, String> {
+        if self.server.is_empty() {
+            return Err("cluster.server is required".into());
+        }
+        if !self.proxy_url.is_empty() {
+            return Err("cluster.proxy-url is not supported".into());
+        }
+        let has_tls = self.insecure_skip_tls_verify
+            || !self.certificate_authority.is_empty()
+            || !self.certificate_authority_data.is_empty();
+        let text = match (self.server.contains("://"), has_tls) {
+            (true, _) => self.server.clone(),
+            (false, true) => format!("https://{}", self.server),
+            (false, false) => format!("http://{}", self.server),
+        };
+        let url: Uri = text.parse().map_err(|why| format!("cluster.server {:?}: {why}", self.server))?;
+        let is_known = matches!(url.scheme_str(), Some("http" | "https"));
+        if !is_known || url.host().is_none_or(str::is_empty) {
+            return Err(format!("cluster.server {:?} must be an http or https URL with a host", self.server));
+        }
+        if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err("cluster.server must not contain a user".into());
+        }
+        Ok(url)
+    }
+
+    fn tls(&self, user: &User, directory: &Path) -> Result<TlsSettings, String> {
+        let authorities = data_or_file(
+            "certificate-authority",
+            &self.certificate_authority_data,
+            &self.certificate_authority,
+            directory,
+        )?;
+        if self.insecure_skip_tls_verify && authorities.is_some() {
+            return Err("specifying a root certificates file with the insecure flag is not allowed".into());
+        }
+        let server_name = Some(self.tls_server_name.clone()).filter(|name| !name.is_empty());
+        let identity = user.identity(directory)?;
+        Ok(TlsSettings { authorities, server_name, is_insecure: self.insecure_skip_tls_verify, identity })
+    }
+}
+
+impl User {
+    fn identity(&self, directory: &Path) -> Result<Option<ClientIdentity>, String> {
+        let certificate = data_or_file(
+            "client-certificate",
+            &self.client_certificate_data,
+            &self.client_certificate,
+            directory,
+        )?;
+        let key = data_or_file("client-key", &self.client_key_data, &self.client_key, directory)?;
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => Ok(Some(ClientIdentity { certificate, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(
+                "client-key-data or client-key must be specified to use the clientCert authentication method"
+                    .into(),
+            ),
+            (None, Some(_)) => {
+                Err("client-certificate-data or client-certificate must be specified to use the client key"
+                    .into())
+            }
+        }
+    }
+
+    fn credential(&self, directory: &Path) -> Result<Credential, String> {
+        if self.exec.is_some() {
+            return Err("user.exec: credential plugins are not supported".into());
+        }
+        if self.auth_provider.is_some() {
+            return Err("user.auth-provider is not supported".into());
+        }
+        if !self.impersonate.is_empty() {
+            return Err("user.as: impersonation is not supported".into());
+        }
+        if !self.token_file.is_empty() {
+            let path = directory.join(&self.token_file);
+            return Ok(Credential::File(Arc::new(TokenFile { path, read: Mutex::default() })));
+        }
+        if !self.token.is_empty() {
+            return Credential::bearer(&self.token)
+                .map(Credential::Header)
+                .map_err(|_| "user.token is not a valid header value".into());
+        }
+        if !self.username.is_empty() {
+            let pair = STANDARD.encode(format!("{}:{}", self.username, self.password));
+            let mut header =
+                HeaderValue::from_str(&format!("Basic {pair}")).map_err(|why| why.to_string())?;
+            header.set_sensitive(true);
+            return Ok(Credential::Header(header));
+        }
+        Ok(Credential::None)
+    }
+}
+
+/// What is given inline as base64, or else in a file.
+fn data_or_file(field: &str, data: &str, file: &str, directory: &Path) -> Result<Option<Vec<u8>>, String> {
+    if !data.is_empty() {
+        let decoded = STANDARD.decode(data.trim());
+        return decoded.map(Some).map_err(|why| format!("{field}-data is not base64: {why}"));
+    }
+    if file.is_empty() {
+        return Ok(None);
+    }
+    let path = directory.join(file);
+    fs::read(&path).map(Some).map_err(|why| format!("{field}: unable to read {}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(cluster: &str, user: &str) -> Result<Endpoint, String> {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {cluster}}}]\nusers: [{{name: u, user: {user}}}]\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+        );
+        let written: Written = serde_saphyr::from_str(&text).map_err(|why| why.to_string())?;
+        written.endpoint(Path::new("/nowhere"))
+    }
+
+    #[test]
+    fn a_current_context_names_a_cluster_and_a_user() {
+        let found = endpoint("{server: 'https://a.example/x', tls-server-name: b}", "{token: t}").unwrap();
+        assert_eq!(found.url.to_string(), "https://a.example/x");
+        assert_eq!(found.tls.server_name.as_deref(), Some("b"));
+        assert!(matches!(found.credential, Credential::Header(_)));
+        let plain = endpoint("{server: 'localhost:80'}", "{}").unwrap();
+        assert_eq!(plain.url.to_string(), "http://localhost:80/");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_its_field() {
+        let https = "{server: 'https://a'}";
+        for (cluster, user, expected) in [
+            ("{server: ''}", "{}", "server is required"),
+            ("{server: 'ftp://a'}", "{}", "must be an http or https URL"),
+            ("{server: 'https://a', proxy-url: 'http://p'}", "{}", "proxy-url"),
+            ("{server: 'https://u:p@a'}", "{}", "must not contain a user"),
+            ("{server: 'https://a', certificate-authority-data: '!'}", "{}", "certificate-authority-data"),
+            (
+                "{server: 'https://a', certificate-authority: missing}",
+                "{}",
+                "unable to read /nowhere/missing",
+            ),
+            (https, "{exec: {command: x}}", "credential plugins"),
+            (https, "{auth-provider: {name: x}}", "auth-provider"),
+            (https, "{client-certificate-data: YQ==}", "client-key"),
+            (https, "{token: \"a\\nb\"}", "user.token"),
+        ] {
+            let problem = endpoint(cluster, user).unwrap_err();
+            assert!(problem.contains(expected), "{cluster} {user}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Calls out of the API server: to webhooks that authenticate, authorize and admit, and to issuers of tokens.
+//!
+//! ```text
+//!  kubeconfig ─► Endpoint ─► Client ─► attempt (time-out, size limit) ─► retries with backoff ─► Answer
+//!                                        │
+//!                                        └─► Dial: TCP, or a pipe in tests; TLS on top of either
+//! ```
+//!
+//! What always holds:
+//! - a call ends: at its time-out, and earlier when the caller drops it;
+//! - an answer is never larger than the limit, and a redirect is never followed;
+//! - a call carries the credentials of its endpoint, and nothing of the request that caused it.
+
+mod backoff;
+mod client;
+mod dial;
+mod error;
+mod kubeconfig;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+pub use backoff::Backoff;
+pub use client::{Answer, Call, Client};
+pub use dial::{Dial, Dialed, Stream, Tcp};
+pub use error::{CallError, StatusError};
+pub use kubeconfig::{Endpoint, KubeconfigError};
+pub use settings::{Settings, go_duration};
+pub use tls::{ClientIdentity, TlsError, TlsSettings};

@@ -1,0 +1,85 @@
+//! The limits of calls.
+
+use std::time::Duration;
+
+/// How long a call may take and how large its answer may be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// From the first byte sent to the last byte of the answer.
+    pub timeout: Duration,
+    /// The largest answer, in bytes.
+    pub answer_bytes: usize,
+    pub user_agent: &'static str,
+    /// Whether the time-out is also sent as the query parameter `timeout`, as clients of Kubernetes APIs do.
+    pub sends_timeout: bool,
+}
+
+/// Longer answers than the largest request that this server reads itself are of no use to it.
+const ANSWER_BYTES: usize = 3 << 20;
+/// As in v1.34: kubeconfig files set no time-out.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timeout: TIMEOUT,
+            answer_bytes: ANSWER_BYTES,
+            // What v1.34 sends to token and authorization webhooks.
+            user_agent: "Go-http-client/1.1",
+            sends_timeout: false,
+        }
+    }
+}
+
+/// A duration as Go writes it: `1m30s`, `500ms`.
+pub fn go_duration(duration: Duration) -> String {
+    let (seconds, nanoseconds) = (duration.as_secs(), duration.subsec_nanos());
+    if seconds == 0 {
+        return match nanoseconds {
+            0 => "0s".into(),
+            1..1_000 => format!("{nanoseconds}ns"),
+            1_000..1_000_000 => format!("{}µs", decimal(u64::from(nanoseconds), 1_000)),
+            _ => format!("{}ms", decimal(u64::from(nanoseconds), 1_000_000)),
+        };
+    }
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = u64::from(nanoseconds) + seconds % 60 * 1_000_000_000;
+    let rest = decimal(rest, 1_000_000_000);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, minutes) => format!("{minutes}m{rest}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+/// `value / unit` without trailing zeros.
+fn decimal(value: u64, unit: u64) -> String {
+    let (whole, part) = (value / unit, value % unit);
+    if part == 0 {
+        return whole.to_string();
+    }
+    let width = unit.ilog10() as usize;
+    let part = format!("{part:0width$}");
+    format!("{whole}.{}", part.trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        let rows = [
+            (0, "0s"),
+            (500, "500ms"),
+            (1_500, "1.5s"),
+            (30_000, "30s"),
+            (90_000, "1m30s"),
+            (3_600_000, "1h0m0s"),
+        ];
+        for (milliseconds, expected) in rows {
+            assert_eq!(go_duration(Duration::from_millis(milliseconds)), expected);
+        }
+        assert_eq!(go_duration(Duration::from_micros(1_500)), "1.5ms");
+    }
+}

@@ -1,0 +1,238 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use setpoint_clock::{Clock, Rng};
+
+use crate::{Answer, CallError, Client, Dial, Dialed, Endpoint, Settings, TlsSettings};
+
+/// What the other side does with the next call; the last one is repeated.
+#[derive(Clone)]
+enum Reply {
+    Answer(u16, &'static [(&'static str, &'static str)], Bytes),
+    Hang,
+    Close,
+}
+
+/// The other side of every connection: a server in this process.
+#[derive(Clone)]
+struct Fake {
+    replies: Arc<Mutex<Vec<Reply>>>,
+    seen: Arc<Mutex<Vec<String>>>,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+}
+
+impl Fake {
+    fn new(replies: &[Reply]) -> Self {
+        let replies = replies.iter().rev().cloned().collect();
+        Self { replies: Arc::new(Mutex::new(replies)), seen: Arc::default(), tls: None }
+    }
+
+    fn next(&self) -> Reply {
+        let mut replies = self.replies.lock();
+        if replies.len() > 1 { replies.pop().unwrap() } else { replies[0].clone() }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let header =
+            |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("-").to_owned();
+        self.seen.lock().push(format!(
+            "{} {} {} {} {}",
+            head.method,
+            head.uri.path_and_query().unwrap(),
+            header("authorization"),
+            header("user-agent"),
+            String::from_utf8_lossy(&body)
+        ));
+        match self.next() {
+            Reply::Answer(code, headers, body) => {
+                let mut response = Response::builder().status(code);
+                for (name, value) in headers {
+                    response = response.header(*name, *value);
+                }
+                Ok(response.body(Full::new(body)).unwrap())
+            }
+            Reply::Hang => std::future::pending().await,
+            Reply::Close => Err(std::io::Error::other("closed")),
+        }
+    }
+
+    fn calls(&self) -> usize {
+        self.seen.lock().len()
+    }
+}
+
+impl Dial for Fake {
+    fn dial(&self, _: String, _: u16) -> BoxFuture<'static, std::io::Result<Dialed>> {
+        let fake = self.clone();
+        Box::pin(async move {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            tokio::spawn(async move {
+                let stream: Dialed = match fake.tls.clone() {
+                    Some(tls) => match tls.accept(theirs).await {
+                        Ok(stream) => Box::new(stream),
+                        Err(_) => return,
+                    },
+                    None => Box::new(theirs),
+                };
+                let service = service_fn(move |request| fake.clone().answer(request));
+                let connection = hyper::server::conn::http1::Builder::new();
+                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            });
+            Ok(Box::new(ours) as Dialed)
+        })
+    }
+}
+
+fn client_of(fake: &Fake, url: &str, tls: TlsSettings, settings: Settings) -> Client {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    let endpoint = Endpoint::new(url.parse().unwrap(), tls);
+    Client::new(endpoint, settings, Arc::new(fake.clone()), clock, Rng::seeded(1)).unwrap()
+}
+
+fn client(fake: &Fake, settings: Settings) -> Client {
+    client_of(fake, "http://hook.example/x", TlsSettings::default(), settings)
+}
+
+fn settings() -> Settings {
+    Settings { sends_timeout: true, answer_bytes: 1000, ..Settings::default() }
+}
+
+async fn post(fake: &Fake) -> Result<Answer, CallError> {
+    client(fake, settings()).post_with_backoff(&serde_json::json!({"a": 1}), |_| {}).await
+}
+
+fn ok(body: &'static str) -> Reply {
+    Reply::Answer(200, &[("content-type", "application/json")], body.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_carries_its_body_and_time_out_and_nothing_else() {
+    let fake = Fake::new(&[ok("{}")]);
+    assert_eq!(&*post(&fake).await.unwrap().body, b"{}");
+    assert_eq!(*fake.seen.lock(), ["POST /x?timeout=30s - Go-http-client/1.1 {\"a\":1}"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_pass_are_retried_five_times_in_all() {
+    for code in [500, 504, 429] {
+        let fake = Fake::new(&[Reply::Answer(code, &[("content-type", "application/json")], "x".into())]);
+        let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+        let before = clock.instant();
+        let error = post(&fake).await.unwrap_err();
+        assert_eq!((fake.calls(), error.code()), (5, Some(code)));
+        let waited = clock.instant().duration_since(before);
+        assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(5), "{waited:?}");
+    }
+    let fake = Fake::new(&[Reply::Answer(500, &[], "".into()), ok("{}")]);
+    assert!(post(&fake).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_last_are_not_retried() {
+    for code in [400, 401, 403, 404, 503, 301, 302, 307, 308] {
+        let fake = Fake::new(&[Reply::Answer(code, &[("location", "http://other.example/")], "".into())]);
+        let error = post(&fake).await.unwrap_err();
+        assert_eq!((fake.calls(), error.code()), (1, Some(code)), "a redirect is not followed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_patience_gets_it() {
+    let busy = Reply::Answer(429, &[("retry-after", "2")], "".into());
+    let fake = Fake::new(&[busy.clone(), busy, ok("{}")]);
+    assert!(post(&fake).await.is_ok());
+    assert_eq!(fake.calls(), 3);
+    let fake = Fake::new(&[Reply::Answer(429, &[("retry-after", "4000000000")], "".into())]);
+    assert!(matches!(post(&fake).await, Err(CallError::Timeout { .. })), "but not longer than the time-out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_costs_the_time_out() {
+    let fake = Fake::new(&[Reply::Hang]);
+    let settings = Settings { timeout: Duration::from_secs(3), ..settings() };
+    let error = client(&fake, settings).post(Bytes::new()).await.unwrap_err();
+    let expected = "Post \"http://hook.example/x?timeout=3s\": net/http: request canceled (Client.Timeout exceeded while awaiting headers)";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_answer_is_refused() {
+    let fake = Fake::new(&[Reply::Answer(200, &[], vec![b'x'; 1001].into())]);
+    assert!(matches!(post(&fake).await, Err(CallError::TooLong { limit: 1000, .. })));
+    assert_eq!(fake.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_is_an_error() {
+    let fake = Fake::new(&[Reply::Close]);
+    assert!(matches!(post(&fake).await, Err(CallError::Connection { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_says_of_its_failure_is_passed_on() {
+    let status = r#"{"kind":"Status","reason":"Forbidden","message":"not you"}"#;
+    let fake = Fake::new(&[Reply::Answer(403, &[("content-type", "application/json")], status.into())]);
+    assert_eq!(post(&fake).await.unwrap_err().to_string(), "not you");
+    let fake = Fake::new(&[Reply::Answer(500, &[("content-type", "text/plain")], " broken\n".into())]);
+    let expected = "an error on the server (\"broken\") has prevented the request from succeeding";
+    assert_eq!(post(&fake).await.unwrap_err().to_string(), expected);
+}
+
+fn with_tls(fake: Fake) -> (Fake, Vec<u8>) {
+    let key = rcgen::generate_simple_self_signed(["hook.example".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![key.cert.der().clone()],
+            rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let pem = key.cert.pem().into_bytes();
+    (Fake { tls: Some(Arc::new(config).into()), ..fake }, pem)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_pinned_authorities_and_names_count() {
+    let (fake, pem) = with_tls(Fake::new(&[ok("{}")]));
+    let (_, other) = with_tls(Fake::new(&[ok("{}")]));
+    let tls = |authorities: &[u8]| TlsSettings {
+        authorities: Some(authorities.to_vec()),
+        ..TlsSettings::default()
+    };
+    let call = |url: &str, tls: TlsSettings| {
+        let client = client_of(&fake, url, tls, settings());
+        async move { client.post(Bytes::new()).await }
+    };
+    assert!(call("https://hook.example/", tls(&pem)).await.is_ok());
+    let error = call("https://hook.example/", tls(&other)).await.unwrap_err().to_string();
+    assert!(error.contains("x509"), "{error}");
+    assert!(call("https://other.example/", tls(&pem)).await.is_err());
+    let named = TlsSettings { server_name: Some("hook.example".into()), ..tls(&pem) };
+    assert!(call("https://other.example/", named).await.is_ok());
+    let insecure = TlsSettings { is_insecure: true, ..TlsSettings::default() };
+    assert!(call("https://other.example/", insecure).await.is_ok());
+}
+
+#[test]
+fn a_status_code_is_told_in_v1_34_words() {
+    let of = |code: u16| {
+        crate::StatusError::of(StatusCode::from_u16(code).unwrap(), &http::HeaderMap::new(), b"said")
+    };
+    assert_eq!(of(401).message, "the server has asked for the client to provide credentials");
+    assert_eq!(of(403).message, "said");
+    let expected = "the server responded with the status code 302 but did not return more information";
+    assert_eq!(of(302).message, expected);
+}

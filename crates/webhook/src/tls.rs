@@ -1,0 +1,139 @@
+//! TLS to the other side: whose certificates count, and which one is shown.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// How the other side is verified.
+#[derive(Clone, Debug, Default)]
+pub struct TlsSettings {
+    /// The authorities that count, as PEM; those of this machine if there are none.
+    pub authorities: Option<Vec<u8>>,
+    /// The name that the certificate must be for, if it is not the host of the URL.
+    pub server_name: Option<String>,
+    /// Whether any certificate will do.
+    pub is_insecure: bool,
+    pub identity: Option<ClientIdentity>,
+}
+
+/// A client certificate and its key, as PEM.
+#[derive(Clone)]
+pub struct ClientIdentity {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for ClientIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClientIdentity")
+    }
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("unable to load root certificates: {0}")]
+    Authorities(String),
+    #[error("cannot read the client certificate or its key: {0}")]
+    Identity(String),
+    #[error("cannot use the client certificate")]
+    Rustls(#[from] rustls::Error),
+}
+
+impl TlsSettings {
+    pub(crate) fn config(&self) -> Result<ClientConfig, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = match self.is_insecure {
+            true => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider))),
+            false => builder.with_root_certificates(self.roots()?),
+        };
+        let mut config = match &self.identity {
+            Some(identity) => {
+                let (chain, key) = identity.parse()?;
+                builder.with_client_auth_cert(chain, key)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        let Some(authorities) = &self.authorities else {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            return Ok(roots);
+        };
+        let blocks: Vec<_> = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok).collect();
+        let (added, _) = roots.add_parsable_certificates(blocks);
+        match added {
+            0 => Err(TlsError::Authorities("unable to parse bytes as PEM block".into())),
+            _ => Ok(roots),
+        }
+    }
+}
+
+type Parsed = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+impl ClientIdentity {
+    fn parse(&self) -> Result<Parsed, TlsError> {
+        let bad = |why: String| TlsError::Identity(why);
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
+        let chain = chain.map_err(|why| bad(why.to_string()))?;
+        if chain.is_empty() {
+            return Err(bad("there is no certificate in the PEM".into()));
+        }
+        let key = match PrivateKeyDer::from_pem_slice(&self.key) {
+            Err(pem::Error::NoItemsFound) => return Err(bad("there is no private key in the PEM".into())),
+            key => key.map_err(|why| bad(why.to_string()))?,
+        };
+        Ok((chain, key))
+    }
+}
+
+/// Takes any certificate; its holder must still have the key.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

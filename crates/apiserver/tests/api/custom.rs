@@ -87,8 +87,7 @@ async fn a_deleted_definition_takes_its_objects_along_though_none_of_its_version
 
 #[tokio::test(start_paused = true)]
 async fn a_long_list_of_keyed_items_is_updated_in_reasonable_time() {
-    let item =
-        json!({"type": "object", "properties": {"name": {"type": "string"}, "x": {"type": "integer"}}});
+    let item = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "x": {"type": "integer"}}});
     let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": item});
     let spec = json!({"type": "object", "properties": {"list": list}});
     let api = with(definition(json!({"type": "object", "properties": {"spec": spec}}))).await;
@@ -563,4 +562,15 @@ async fn long_sets_are_compared_in_reasonable_time() {
     api.merge(&format!("{FOOS}/a"), json!({"spec": {"list": others}})).await.ok();
     others[0] = "x".into();
     assert_eq!(api.merge(&format!("{FOOS}/a"), json!({"spec": {"list": others}})).await.code, 422);
+}
+
+/// What is noted of who owns which fields is deeper than the fields themselves.
+#[tokio::test(start_paused = true)]
+async fn owners_are_forgotten_where_an_object_would_become_too_deep_with_them() {
+    let api = with(definition(open())).await;
+    let deep = (0..118).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let made = api.post(FOOS, foo("a", deep)).await.created();
+    assert_eq!(made["metadata"]["managedFields"], Value::Null);
+    api.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", FOOS).await.ok();
+    api.delete(&format!("{FOOS}/a")).await.ok();
 }

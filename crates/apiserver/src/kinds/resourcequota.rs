@@ -143,6 +143,10 @@ fn check_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let value = spec.at("scopes");
     let scopes: Vec<&str> = spec.list("scopes").iter().filter_map(Value::as_str).collect();
     for scope in &scopes {
+        // Each error shows all scopes.
+        if errors.is_full() {
+            return;
+        }
         if !SCOPES.contains(scope) {
             errors.invalid(path, value.clone(), "unsupported scope");
         }
@@ -153,8 +157,11 @@ fn check_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// A scope is about pods or about claims, and so are most resources.
 fn check_scope_fits(spec: &Value, scope: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if !SCOPES.contains(&scope) {
+        return;
+    }
     for resource in spec.map("hard").into_iter().flat_map(|hard| hard.keys()) {
-        if resources::is_standard_for_quota(resource) && !fits(scope, resource) {
+        if resources::is_standard_for_quota(resource) && !fits(scope, resource) && !errors.is_full() {
             errors.invalid(path, value.clone(), "unsupported scope applied to resource");
         }
     }

@@ -211,8 +211,8 @@ impl ServiceAllocator {
         for port in ports.iter().filter(|port| port.count("nodePort") != 0) {
             requested.entry(port.count("port")).or_insert(port.count("nodePort"));
         }
-        for at in 0..ports.len() {
-            let (port, wanted) = (ports[at].count("port"), ports[at].count("nodePort"));
+        for (at, listed) in ports.iter_mut().enumerate() {
+            let (port, wanted) = (listed.count("port"), listed.count("nodePort"));
             if wanted == 0 && !allocates_node_ports(service.at("spec")) {
                 continue;
             }
@@ -236,7 +236,7 @@ impl ServiceAllocator {
                     wanted
                 }
             };
-            ports[at].set("nodePort", node_port);
+            listed.set("nodePort", node_port);
         }
         service.object_mut("spec").set("ports", ports);
         Ok(())

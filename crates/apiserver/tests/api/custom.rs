@@ -73,6 +73,31 @@ async fn a_deleted_definition_takes_its_objects_along() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deleted_definition_takes_its_objects_along_though_none_of_its_versions_is_served() {
+    let api = with(definition(open())).await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    let path = format!("{DEFINITIONS}/foos.e.com");
+    let unserved = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
+    api.patch("json", &path, unserved).await.ok();
+    assert_eq!(api.get(FOOS).await.code, 404);
+    api.delete(&path).await.ok();
+    api.post(DEFINITIONS, definition(open())).await.created();
+    assert_eq!(names(&api.get(FOOS).await.ok()), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_of_keyed_items_is_updated_in_reasonable_time() {
+    let item = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "x": {"type": "integer"}}});
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": item});
+    let spec = json!({"type": "object", "properties": {"list": list}});
+    let api = with(definition(json!({"type": "object", "properties": {"spec": spec}}))).await;
+    let items: Vec<Value> = (0..20_000).map(|at| json!({"name": at.to_string()})).collect();
+    api.post(FOOS, foo("a", json!({"list": items}))).await.created();
+    let reversed: Vec<Value> = items.into_iter().rev().collect();
+    api.merge(&format!("{FOOS}/a"), json!({"spec": {"list": reversed}})).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_definition_waits_for_objects_that_something_holds() {
     let api = with(definition(open())).await;
     let mut held = foo("a", json!({}));
@@ -536,4 +561,43 @@ async fn a_scale_is_judged_by_the_object_that_is_scaled() {
         200
     );
     assert_eq!(api.patch("strategic-merge", &path, json!({"spec": {"replicas": 6}})).await.code, 415);
+}
+
+/// Definitions are read again at every start: one that exhausts the stack would be the last.
+#[tokio::test(start_paused = true)]
+async fn a_column_whose_path_nests_without_end_is_no_column() {
+    let mut nested = definition(open());
+    let path = format!(".a{}", "[?(@.b".repeat(100_000));
+    nested["spec"]["versions"][0]["additionalPrinterColumns"] =
+        json!([{"name": "A", "type": "string", "jsonPath": path}]);
+    let api = with(nested).await;
+    let api = api.restart().await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    api.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", FOOS).await.ok();
+}
+
+/// `self == oldSelf` is the usual rule for what must not change.
+#[tokio::test(start_paused = true)]
+async fn long_sets_are_compared_in_reasonable_time() {
+    let list = json!({"type": "array", "x-kubernetes-list-type": "set", "maxItems": 100_000, "items": {"type": "string", "maxLength": 10},
+        "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
+    let spec = json!({"type": "object", "properties": {"list": list}});
+    let api = with(definition(json!({"type": "object", "properties": {"spec": spec}}))).await;
+    let items: Vec<String> = (0..30_000).map(|at| at.to_string()).collect();
+    api.post(FOOS, foo("a", json!({"list": items}))).await.created();
+    let mut others: Vec<String> = items.into_iter().rev().collect();
+    api.merge(&format!("{FOOS}/a"), json!({"spec": {"list": others}})).await.ok();
+    others[0] = "x".into();
+    assert_eq!(api.merge(&format!("{FOOS}/a"), json!({"spec": {"list": others}})).await.code, 422);
+}
+
+/// What is noted of who owns which fields is deeper than the fields themselves.
+#[tokio::test(start_paused = true)]
+async fn owners_are_forgotten_where_an_object_would_become_too_deep_with_them() {
+    let api = with(definition(open())).await;
+    let deep = (0..118).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let made = api.post(FOOS, foo("a", deep)).await.created();
+    assert_eq!(made["metadata"]["managedFields"], Value::Null);
+    api.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", FOOS).await.ok();
+    api.delete(&format!("{FOOS}/a")).await.ok();
 }

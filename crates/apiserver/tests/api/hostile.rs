@@ -111,3 +111,145 @@ async fn the_largest_numbers_are_only_numbers() {
     let answer = api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
     assert_eq!(answer.code, 422, "{}", answer.text);
 }
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn pod_with(spec: Value) -> Value {
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (field, value) in spec.as_object().unwrap() {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+/// Each error would show the whole list: a body of a megabyte would be answered with gigabytes.
+#[tokio::test(start_paused = true)]
+async fn a_long_list_of_mistakes_is_answered_with_the_first_ones() {
+    let api = Api::start().await;
+    let owner = |at: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": at.to_string(), "controller": true});
+    let owners: Vec<Value> = (0..20_000).map(owner).collect();
+    let labels: serde_json::Map<String, Value> =
+        (0..50_000).map(|at| (format!(" {at}"), json!(""))).collect();
+    let claims = |prefix: &str| -> Vec<Value> {
+        (0..20_000).map(|at| json!({"name": format!("{prefix}{at}")})).collect()
+    };
+    let claiming = json!([{"name": "c", "image": "i", "resources": {"claims": claims("a")}}]);
+    for (path, object) in [
+        (MAPS, json!({"metadata": {"name": "a", "ownerReferences": owners}})),
+        (MAPS, json!({"metadata": {"name": "a", "labels": labels}})),
+        (PODS, pod_with(json!({"containers": claiming, "resourceClaims": claims("b")}))),
+    ] {
+        api.default_service_account().await;
+        let refused = api.post(path, object).await;
+        assert_eq!(refused.code, 422, "{}", &refused.text[..200]);
+        let causes = refused.body["details"]["causes"].as_array().unwrap().len();
+        assert!((1..=1_000).contains(&causes), "{causes}");
+        assert!(refused.text.len() < 32 << 20, "{}", refused.text.len());
+    }
+    let control = "%01".repeat(10_000);
+    let refused =
+        api.post(&format!("{MAPS}?fieldManager={control}"), json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(refused.code, 422);
+    assert!(refused.text.len() < 64 << 20, "{}", refused.text.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_are_deduplicated_however_many_there_are() {
+    let api = Api::start().await;
+    let owner = |at: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": at.to_string()});
+    let owners: Vec<Value> = (0..40_000).map(|at| owner(at % 20_000)).collect();
+    let made = api.post(MAPS, json!({"metadata": {"name": "a", "ownerReferences": owners}})).await;
+    assert_eq!(made.warnings.len(), 1, "the first hundred are named: {:?}", made.warnings);
+    assert_eq!(made.created()["metadata"]["ownerReferences"].as_array().unwrap().len(), 20_000);
+}
+
+/// Files of one name are only warned of, once for every pair.
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_many_files_is_not_warned_of_pair_by_pair() {
+    let api = Api::start().await;
+    api.default_service_account().await;
+    let items = vec![json!({"key": "k", "path": "p"}); 40_000];
+    let pod = pod_with(json!({"volumes": [{"name": "v", "configMap": {"name": "m", "items": items}}]}));
+    let made = api.post(PODS, pod).await;
+    assert!(!made.warnings.is_empty() && made.warnings.len() <= 100, "{}", made.warnings.len());
+    made.created();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_does_not_swell_when_it_is_read() {
+    let api = Api::start().await;
+    let body = format!(
+        "{{\"metadata\":{{\"name\":\"p\"}},\"spec\":{{\"containers\":[{}{{}}]}}}}",
+        "{},".repeat(900_000)
+    );
+    let refused = api.ask(Method::POST, PODS, &[("content-type", "application/json")], body).await;
+    assert_eq!(refused.code, 400);
+    assert!(refused.text.contains("more than 100000 objects"), "{}", refused.text);
+}
+
+/// What cannot be read back cannot be deleted either.
+#[tokio::test(start_paused = true)]
+async fn an_object_is_never_stored_deeper_than_it_can_be_read() {
+    let api = Api::start().await;
+    let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    let deep = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+    let revision = |levels: usize| json!({"metadata": {"name": "a"}, "revision": 1, "data": deep(levels)});
+    let refused = api.post(revisions, revision(124)).await.expect(400);
+    let message = "the object is nested 125 levels deep, expected at most 120";
+    assert_eq!(refused["message"], message);
+    api.post(revisions, revision(119)).await.created();
+    for path in [format!("{revisions}/a"), revisions.to_owned()] {
+        api.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", &path).await.ok();
+    }
+    api.delete(&format!("{revisions}/a")).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_lists_are_patched_and_applied_in_reasonable_time() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    let path = format!("{MAPS}/a");
+    let finalizers: Vec<String> = (0..50_000).map(|at| format!("e.com/{at}")).collect();
+    let made =
+        api.patch("strategic-merge", &path, json!({"metadata": {"finalizers": finalizers}})).await.ok();
+    assert_eq!(made["metadata"]["finalizers"].as_array().unwrap().len(), 50_000);
+    let reversed: Vec<&String> = finalizers.iter().rev().collect();
+    let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": reversed}});
+    let made = api.patch("strategic-merge", &path, patch).await.ok();
+    assert_eq!(made["metadata"]["finalizers"], Value::Null);
+    let kept = json!({"metadata": {"finalizers": ["e.com/kept"]}});
+    api.merge(&path, kept).await.ok();
+    let mut all = finalizers[..10_000].to_vec();
+    all.push("e.com/kept".into());
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "finalizers": all}});
+    let media = ("content-type", "application/apply-patch+yaml");
+    let applied = api.ask(Method::PATCH, &format!("{path}?fieldManager=m"), &[media], map.to_string()).await;
+    assert_eq!(applied.expect(200)["metadata"]["finalizers"].as_array().unwrap().len(), 10_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_moves_only_so_much() {
+    let api = Api::start().await;
+    let data: serde_json::Map<String, Value> = (0..20_000).map(|at| (at.to_string(), json!("v"))).collect();
+    api.post(MAPS, json!({"metadata": {"name": "a"}, "data": data})).await.created();
+    let moves: Vec<Value> = (0..5_000)
+        .flat_map(|_| [("/data", "/other"), ("/other", "/data")])
+        .map(|(from, path)| json!({"op": "move", "from": from, "path": path}))
+        .collect();
+    let path = format!("{MAPS}/a");
+    assert_eq!(api.patch("json", &path, json!(moves)).await.code, 422);
+    api.patch("json", &path, json!(moves[..100])).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_of_many_ports_does_not_hold_up_the_others() {
+    let api = Api::start().await;
+    let services = "/api/v1/namespaces/default/services";
+    let ports: Vec<Value> = (0..60_000).map(|at| json!({"name": format!("p{at}"), "port": at + 1, "protocol": format!("P{at}"), "nodePort": 30000})).collect();
+    let service = |ports: &[Value], families: &[String]| json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": ports, "ipFamilies": families}});
+    assert_eq!(api.post(services, service(&ports, &[])).await.code, 422);
+    let families: Vec<String> = (0..60_000).map(|at| format!("IPv{at}")).collect();
+    assert_eq!(api.post(services, service(&ports[..1], &families)).await.code, 422);
+    api.post(services, service(&[json!({"port": 1})], &[])).await.created();
+    assert!(api.put(&format!("{services}/a"), service(&ports, &[])).await.code >= 400);
+}

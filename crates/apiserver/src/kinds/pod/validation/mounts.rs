@@ -1,5 +1,7 @@
 //! Volumes inside containers: mounted as files, or as devices.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::Scope;
@@ -13,6 +15,7 @@ const READ_ONLY_KINDS: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 impl Scope<'_> {
     pub(super) fn check_mounts(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let devices = container.list("volumeDevices");
+        let (device_names, device_paths) = (texts(devices, "name"), texts(devices, "devicePath"));
         let mut mount_points = Seen::new();
         for (index, mount) in container.list("volumeMounts").iter().enumerate() {
             let here = path.index(index);
@@ -25,10 +28,10 @@ impl Scope<'_> {
             if mount_points.again(point) {
                 errors.invalid(&here.child("mountPath"), point, "must be unique");
             }
-            if devices.iter().any(|device| device.text("name") == name) {
+            if device_names.contains(name) {
                 errors.invalid(&here.child("name"), name, "must not already exist in volumeDevices");
             }
-            if devices.iter().any(|device| device.text("devicePath") == point) {
+            if device_paths.contains(point) {
                 let detail = "must not already exist as a path in volumeDevices";
                 errors.invalid(&here.child("mountPath"), point, detail);
             }
@@ -40,6 +43,7 @@ impl Scope<'_> {
 
     pub(super) fn check_devices(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let mounts = container.list("volumeMounts");
+        let (mount_names, mount_points) = (texts(mounts, "name"), texts(mounts, "mountPath"));
         let (mut names, mut device_paths) = (Seen::new(), Seen::new());
         for (index, device) in container.list("volumeDevices").iter().enumerate() {
             let path = path.index(index);
@@ -63,14 +67,19 @@ impl Scope<'_> {
             } else if device_paths.again(target) {
                 errors.invalid(&target_path, target, "must be unique");
             }
-            if mounts.iter().any(|mount| mount.text("name") == name) {
+            if mount_names.contains(name) {
                 errors.invalid(&name_path, name, "must not already exist in volumeMounts");
             }
-            if mounts.iter().any(|mount| mount.text("mountPath") == target) {
+            if mount_points.contains(target) {
                 errors.invalid(&target_path, target, "must not already exist as a path in volumeMounts");
             }
         }
     }
+}
+
+/// One field of every element, to be looked up.
+fn texts<'v>(list: &'v [Value], field: &str) -> BTreeSet<&'v str> {
+    list.iter().map(|element| element.text(field)).collect()
 }
 
 fn check_sub_paths(mount: &Value, path: &Path<'_>, here: &Path<'_>, errors: &mut Errors) {

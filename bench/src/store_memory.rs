@@ -92,12 +92,8 @@ async fn measure_reads(clock: &Clock) {
         assert_eq!(store.list(&all, ListOptions::default()).await.expect("a list").records.len(), RECORDS);
     }
     report("list of 10,000", clock.instant() - start, ROUNDS);
-    let page = ListOptions {
-        limit: 500,
-        at: Some(store.revision() - 5_000),
-        after: Some(path(2_000)),
-        before: None,
-    };
+    let page =
+        ListOptions { limit: 500, at: Some(store.revision() - 5_000), from: Some(path(2_000)), before: None };
     let start = clock.instant();
     for _ in 0..ROUNDS {
         store.list(&all, page.clone()).await.expect("a list");

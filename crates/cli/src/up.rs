@@ -1,7 +1,6 @@
 //! `setpoint up`: a whole control plane in this process.
 
 use std::net::{IpAddr, UdpSocket};
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

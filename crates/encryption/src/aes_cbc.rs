@@ -99,7 +99,7 @@ pub(crate) struct CbcTransformer {
 }
 
 impl Transformer for CbcTransformer {
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         _: &'a Context<'a>,
@@ -109,7 +109,7 @@ impl Transformer for CbcTransformer {
         async move { opened }.boxed()
     }
 
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         _: &Context<'_>,

@@ -80,7 +80,7 @@ pub(crate) struct GcmTransformer {
 }
 
 impl Transformer for GcmTransformer {
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         context: &'a Context<'a>,
@@ -90,7 +90,7 @@ impl Transformer for GcmTransformer {
         async move { opened }.boxed()
     }
 
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         context: &Context<'_>,

@@ -19,7 +19,7 @@ impl Identity {
 }
 
 impl Transformer for Identity {
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         _: &'a Context<'a>,
@@ -28,7 +28,7 @@ impl Transformer for Identity {
         async move { opened }.boxed()
     }
 
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         _: &Context<'_>,

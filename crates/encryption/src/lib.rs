@@ -102,7 +102,7 @@ impl TransformError {
 /// Encrypts and decrypts values.
 pub trait Transformer: Send + Sync + 'static {
     /// Reads a stored value. May ask a KMS plugin, within its timeout.
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         context: &'a Context<'a>,
@@ -110,7 +110,7 @@ pub trait Transformer: Send + Sync + 'static {
 
     /// Appends the stored form of `data` to `out`, and says which key it was encrypted with. Never waits. After an
     /// error `out` may hold a part of it.
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         context: &Context<'_>,

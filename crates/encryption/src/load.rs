@@ -77,6 +77,9 @@ struct Loaded {
     _stop: DropGuard,
 }
 
+/// A transformer, and the prefix of what it writes.
+type NamedTransformer = (String, Arc<dyn Transformer>);
+
 impl Encryption {
     /// Loads the file. KMS plugins are asked once; those that do not answer are asked again in the background.
     pub async fn load(options: Options) -> Result<Self, LoadError> {
@@ -99,8 +102,11 @@ impl Encryption {
 
     /// Follows changes of the file until `stop`, if the options say so.
     pub async fn follow_file(&self, stop: CancellationToken) {
+        if !self.options.reload {
+            return;
+        }
         let mut wait = POLL;
-        while self.options.reload {
+        loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.options.clock.sleep(wait) => {}
@@ -252,7 +258,7 @@ impl Loader<'_> {
         configuration: &EncryptionConfiguration,
         built: &mut Built,
     ) -> Result<BTreeMap<GroupResource, Arc<dyn Transformer>>, String> {
-        let mut by_resource: BTreeMap<GroupResource, Vec<(String, Arc<dyn Transformer>)>> = BTreeMap::new();
+        let mut by_resource: BTreeMap<GroupResource, Vec<NamedTransformer>> = BTreeMap::new();
         for of in &configuration.resources {
             let mut transformers = Vec::new();
             for provider in &of.providers {
@@ -283,7 +289,7 @@ impl Loader<'_> {
         &self,
         provider: &ProviderConfiguration,
         built: &mut Built,
-    ) -> Result<(String, Arc<dyn Transformer>), String> {
+    ) -> Result<NamedTransformer, String> {
         const NO_AES_KEY: &str = "no matching key was found for the provided AES transformer";
         const NO_SECRETBOX_KEY: &str = "no matching key was found for the provided Secretbox transformer";
         if let Some(keys) = &provider.aesgcm {
@@ -313,7 +319,7 @@ impl Loader<'_> {
         keys: &[Key],
         unmatched: &'static str,
         make: impl Fn(&[u8], KeyTag) -> Result<Arc<dyn Transformer>, TransformError>,
-    ) -> Result<(String, Arc<dyn Transformer>), String> {
+    ) -> Result<NamedTransformer, String> {
         let mut among = Vec::new();
         for key in keys {
             let name = &key.name;
@@ -329,11 +335,7 @@ impl Loader<'_> {
     }
 
     /// Asks the plugin once, and from then on now and then.
-    async fn kms(
-        &self,
-        kms: &KmsConfiguration,
-        built: &mut Built,
-    ) -> Result<(String, Arc<dyn Transformer>), String> {
+    async fn kms(&self, kms: &KmsConfiguration, built: &mut Built) -> Result<NamedTransformer, String> {
         if kms.api_version == "v1" {
             return Err(KMS_V1.into());
         }

@@ -53,7 +53,7 @@ impl PrefixTransformers {
         };
         for (at, of) in std::iter::once(&self.first).chain(&self.rest).enumerate() {
             let Some(stripped) = data.strip_prefix(of.prefix.as_bytes()) else { continue };
-            let result = of.transformer.from_storage(stripped, context).await;
+            let result = of.transformer.decrypt(stripped, context).await;
             match (of.prefix.as_str(), result) {
                 // Encrypted values are for the transformers after the identity.
                 ("", Err(_)) => {}
@@ -98,7 +98,7 @@ fn merged(mut errors: Vec<TransformError>) -> Option<TransformError> {
 }
 
 impl Transformer for PrefixTransformers {
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         context: &'a Context<'a>,
@@ -106,7 +106,7 @@ impl Transformer for PrefixTransformers {
         self.read(data, context).boxed()
     }
 
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         context: &Context<'_>,
@@ -116,7 +116,7 @@ impl Transformer for PrefixTransformers {
         let start = self.clock.instant();
         let Prefixed { prefix, transformer } = &self.first;
         out.extend_from_slice(prefix.as_bytes());
-        let result = transformer.to_storage(data, context, purpose, out);
+        let result = transformer.encrypt(data, context, purpose, out);
         let error = result.as_ref().err();
         self.metrics.transformed(context.resource, Direction::ToStorage, prefix, start.elapsed(), error);
         result

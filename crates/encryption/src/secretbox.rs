@@ -55,7 +55,7 @@ impl SecretboxTransformer {
 }
 
 impl Transformer for SecretboxTransformer {
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         _: &'a Context<'a>,
@@ -65,7 +65,7 @@ impl Transformer for SecretboxTransformer {
         async move { opened }.boxed()
     }
 
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         _: &Context<'_>,

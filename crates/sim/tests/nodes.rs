@@ -267,7 +267,7 @@ fn every_component_is_the_manager_of_what_it_writes() {
         let expected = ["kube-controller-manager status", "setpoint"];
         assert_eq!(managers(&deployment), expected);
         let pods = world.client().list(&Kind::of::<Pod>(), &Selection::default()).await.expect("listed");
-        let pod = world.get(&Kind::of::<Pod>(), &pods.objects[0].key()).await.expect("it is there");
+        let pod = world.get(&Kind::of::<Pod>(), pods.objects[0].key()).await.expect("it is there");
         assert_eq!(
             managers(&pod),
             ["kube-controller-manager", "kubelet status"],

@@ -64,7 +64,7 @@ impl Sealing {
         let context = Context { resource: &resource, path: &path };
         let mut bytes = Vec::new();
         let value = pack(&payload.bytes, &payload.inset);
-        let key = transformer.to_storage(&value, &context, purpose, &mut bytes)?;
+        let key = transformer.encrypt(&value, &context, purpose, &mut bytes)?;
         Ok(Some(Stored { bytes, key }))
     }
 
@@ -106,7 +106,7 @@ impl Sealing {
         let path = storage_path(&resource, &record.key.path);
         let context = Context { resource: &resource, path: &path };
         let transformer = self.transformer(&resource).unwrap_or_else(|| Arc::new(Identity));
-        let opened = transformer.from_storage(stored, &context).await.map_err(|error| error.to_string())?;
+        let opened = transformer.decrypt(stored, &context).await.map_err(|error| error.to_string())?;
         let at_rest = opened.key.map(|key| Box::new(AtRest::Encrypted(key)));
         let malformed = || "the decrypted value does not make sense".to_owned();
         let (value, inset) = match stored.starts_with(ENCRYPTED_PREFIX) {

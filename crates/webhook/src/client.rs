@@ -112,7 +112,7 @@ impl Client {
     /// Gets a URL, with a bearer token if there is one. The endpoint's own credential is for its URL alone.
     pub async fn get(&self, uri: &Uri, bearer: Option<&str>) -> Result<Answer, CallError> {
         let target = Target { method: Method::GET, uri: uri.clone() };
-        let header = bearer.map(|token| Credential::bearer(token)).transpose()?;
+        let header = bearer.map(Credential::bearer).transpose()?;
         self.call(&target, Bytes::new(), header).await
     }
 

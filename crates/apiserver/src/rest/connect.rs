@@ -90,7 +90,8 @@ fn check_time(text: &str) -> Result<(), Status> {
 /// The ports that a request names are numbers.
 fn check_ports(call: &Call<'_>) -> Result<(), Status> {
     let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
-    for port in ports.filter(|port| port.parse::<u16>().is_err() || port.starts_with('+')) {
+    let mut malformed = ports.filter(|port| port.parse::<u16>().is_err() || port.starts_with('+'));
+    if let Some(port) = malformed.next() {
         let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let problem = if is_number { "value out of range" } else { "invalid syntax" };
         let why = format!("cannot convert to []int32: strconv.ParseUint: parsing {port:?}: {problem}");

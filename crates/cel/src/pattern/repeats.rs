@@ -44,7 +44,7 @@ impl Repeats {
             Bound::None => least,
         };
         // Beyond the limit at each step, so that nothing overflows.
-        let times = largest.max(least).max(1).min(MOST + 1) * self.last.max(1);
+        let times = largest.max(least).clamp(1, MOST + 1) * self.last.max(1);
         if times > MOST {
             return Err(refused());
         }

@@ -27,9 +27,8 @@ async fn trickle(connections: Vec<Tls>, text: &'static [u8], seconds: usize) -> 
             }
             let mut answer = [0; 1024];
             let answer = connection.read(&mut answer);
-            match tokio::time::timeout(Duration::from_secs(1), answer).await {
-                Ok(Ok(0) | Err(_)) => return true,
-                Ok(Ok(_)) | Err(_) => {}
+            if let Ok(Ok(0) | Err(_)) = tokio::time::timeout(Duration::from_secs(1), answer).await {
+                return true;
             }
         }
         false

@@ -25,7 +25,7 @@ async fn cut(server: &'static Server, at: usize) {
     let whole = request(&format!("cut-{at:04}"));
     _ = connection.write_all(&whole[..at]).await;
     _ = connection.flush().await;
-    if at % 2 == 0 {
+    if at.is_multiple_of(2) {
         _ = connection.shutdown().await;
         let mut answer = [0; 256];
         let ending = connection.read(&mut answer);

@@ -95,10 +95,7 @@ async fn run_policy(session: &mut Session) {
     }
     let binding =
         json!({"metadata": {"name": "bomb"}, "spec": {"policyName": "bomb", "validationActions": ["Deny"]}});
-    assert_eq!(
-        post(session, &format!("{POLICIES}").replace("policies", "policybindings"), &binding).await,
-        201
-    );
+    assert_eq!(post(session, &POLICIES.replace("policies", "policybindings"), &binding).await, 201);
     let data: Value =
         (0..500).map(|at| (format!("k{at}"), json!("v"))).collect::<serde_json::Map<_, _>>().into();
     let map = json!({"metadata": {"name": "big", "labels": {"bomb": "yes"}}, "data": data});

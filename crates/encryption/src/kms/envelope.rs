@@ -173,7 +173,7 @@ impl EnvelopeTransformer {
 }
 
 impl Transformer for EnvelopeTransformer {
-    fn from_storage<'a>(
+    fn decrypt<'a>(
         &'a self,
         data: &'a [u8],
         context: &'a Context<'a>,
@@ -181,7 +181,7 @@ impl Transformer for EnvelopeTransformer {
         self.read(data, context).boxed()
     }
 
-    fn to_storage(
+    fn encrypt(
         &self,
         data: &[u8],
         context: &Context<'_>,

@@ -100,7 +100,7 @@ async fn writes_end_some_minutes_after_the_plugin_was_last_healthy_and_reads_do_
     // A copy of what is stored already is still made.
     let mut out = Vec::new();
     let place = secret_a();
-    place.transformer(&encryption).to_storage(b"x", &place.context(), Purpose::Copy, &mut out).unwrap();
+    place.transformer(&encryption).encrypt(b"x", &place.context(), Purpose::Copy, &mut out).unwrap();
     assert_eq!(secret_a().open(&encryption, &out).await.unwrap().data, b"x");
 }
 

@@ -77,14 +77,14 @@ impl Place {
     fn seal(&self, encryption: &Encryption, data: &str) -> Result<Vec<u8>, TransformError> {
         let mut out = Vec::new();
         let transformer = self.transformer(encryption);
-        let key = transformer.to_storage(data.as_bytes(), &self.context(), Purpose::Write, &mut out)?;
+        let key = transformer.encrypt(data.as_bytes(), &self.context(), Purpose::Write, &mut out)?;
         assert!(!transformer.is_stale(key.as_ref()), "what has just been written is not stale");
         Ok(out)
     }
 
     async fn open(&self, encryption: &Encryption, stored: &[u8]) -> Result<Opened, TransformError> {
         let transformer = self.transformer(encryption);
-        let opened = transformer.from_storage(stored, &self.context()).await?;
+        let opened = transformer.decrypt(stored, &self.context()).await?;
         assert_eq!(opened.stale, transformer.is_stale(opened.key.as_ref()), "both say the same");
         Ok(opened)
     }

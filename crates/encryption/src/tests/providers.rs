@@ -68,7 +68,7 @@ async fn secretbox_reads_what_nacl_writes() {
     let transformer = SecretboxTransformer::new(&key, KeyTag::new("t")).unwrap();
     let place = secret_a();
     let stored = unhex(&format!("{nonce}{sealed}"));
-    let opened = transformer.from_storage(&stored, &place.context()).await.unwrap();
+    let opened = transformer.decrypt(&stored, &place.context()).await.unwrap();
     assert_eq!(opened.data, unhex(plain));
 }
 

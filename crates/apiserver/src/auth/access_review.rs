@@ -1,6 +1,7 @@
 //! `SubjectAccessReview` as webhooks are sent it, and what they answer.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::authorize::Attributes;
@@ -136,10 +137,20 @@ pub(super) fn review(version: ReviewVersion, spec: &Value) -> Value {
     })
 }
 
+/// A review as a webhook sends it back. It and its status have to be objects: serde would read a list as the fields
+/// of a struct, in their order.
+pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("couldn't get version/kind; json parse error: {why}");
+    let written: Value = serde_json::from_slice(body).map_err(|why| failed(&why))?;
+    if !written.is_object() || !matches!(written.get("status"), None | Some(Value::Null | Value::Object(_))) {
+        return Err(failed(&"expected objects"));
+    }
+    serde_json::from_value(written).map_err(|why| failed(&why))
+}
+
 /// Reads an answer. One of another kind or version counts for nothing.
 pub(super) fn read(version: ReviewVersion, body: &[u8]) -> Result<Reviewed, String> {
-    let written: Written = serde_json::from_slice(body)
-        .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
+    let written: Written = answer(body)?;
     if written.kind != "SubjectAccessReview" || written.api_version != version.api_version() {
         return Err(format!(
             "expected a SubjectAccessReview of {}, got kind {:?} of version {:?}",
@@ -188,6 +199,7 @@ mod tests {
         let target = ResourceTarget {
             resource: "pods".into(),
             field_selector: "metadata.name=a,spec.nodeName!=b".into(),
+            selected_name: Some("a".into()),
             label_selector: "a in (z,b),!c".into(),
             ..ResourceTarget::default()
         };

@@ -10,6 +10,7 @@ use setpoint_webhook::{Client, Endpoint, Settings};
 use std::collections::BTreeMap;
 
 use super::User;
+use super::access_review;
 use super::config_file::ConfigError;
 use super::expiring::Expiring;
 use super::service_account::Known;
@@ -132,8 +133,7 @@ impl TokenWebhook {
     }
 
     fn read(&self, body: &[u8], wanted: &[String], implicit: &[String]) -> Result<Option<Known>, String> {
-        let written: Written = serde_json::from_slice(body)
-            .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
+        let written: Written = access_review::answer(body)?;
         let Written { api_version, kind, status } = written;
         if kind != "TokenReview" || api_version != self.api_version {
             let expected = self.api_version;

@@ -14,8 +14,11 @@ const OBJECT_BYTES: usize = 3 << 19;
 /// that is deeper could be neither shown nor deleted, and a list or a watch event puts three levels around it.
 const OBJECT_DEPTH: usize = 120;
 
-/// An object on its way into the store. Where it is too large only by its managed fields, these are forgotten, unless
-/// this is an apply.
+/// How much deeper than the object its managed fields are: metadata, the list, an entry, and its fields.
+const FIELDS_DEEPER: usize = 4;
+
+/// An object on its way into the store. Where it is too large or too deep only by its managed fields, these are
+/// dropped, unless this is an apply.
 pub(super) fn encode(call: &Call<'_>, object: &Value, fields: &ManagedFields) -> Result<Payload, Status> {
     let depth = json::depth(object);
     if depth > OBJECT_DEPTH {
@@ -23,7 +26,8 @@ pub(super) fn encode(call: &Call<'_>, object: &Value, fields: &ManagedFields) ->
         return Err(Status::bad_request(why));
     }
     let payload = call.served.encode(object, fields);
-    if payload.bytes.len() + fields.length() <= OBJECT_BYTES {
+    let is_deep = depth + FIELDS_DEEPER > OBJECT_DEPTH && !fields.is_empty();
+    if payload.bytes.len() + fields.length() <= OBJECT_BYTES && !is_deep {
         return Ok(payload);
     }
     if !apply::is_apply(call) && !fields.is_empty() && payload.bytes.len() <= OBJECT_BYTES {

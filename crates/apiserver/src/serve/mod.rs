@@ -43,7 +43,10 @@ const TLS_BUFFER: usize = 32 * 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the headers of a request may take, as in v1.34.
 const HEADERS: Duration = Duration::from_secs(32);
-/// How long the headers of a request may be, and of one that HTTP/2 has compressed: Go's default of 1 MiB.
+/// What HTTP/1.1 buffers of a connection, either way: the longest headers, and what a client has not read. Go takes
+/// headers of 1 MiB; here a watcher that does not read would hold as much.
+const BUFFER: usize = 64 * 1024;
+/// How long the headers of a request may be that HTTP/2 has compressed: Go's default of 1 MiB.
 const HEADER_BYTES: u32 = 1 << 20;
 /// How often a silent HTTP/2 client is asked whether it is there, and how long it has to answer.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -149,7 +152,7 @@ async fn close(shared: &Shared) {
 
 fn builder(settings: &ServeSettings) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -39,7 +39,10 @@ impl Retired {
                 all.push(Self { path, until, content });
             }
         }
-        all.sort_by(|one, other| (one.until, &one.path).cmp(&(other.until, &other.path)));
+        // Without the extension, which sorts after the number of a second one on the same day.
+        all.sort_by(|one, other| {
+            (one.until, one.path.file_stem()).cmp(&(other.until, other.path.file_stem()))
+        });
         Ok(all)
     }
 

@@ -22,8 +22,8 @@ pub(crate) async fn never_read(server: &'static Server) {
     let open: Vec<Tls> = opening.filter_map(|opened| async { opened }).collect().await;
     assert!(open.len() >= WATCHES * 9 / 10, "only {} watches were opened", open.len());
     let mut session = server.session().await;
-    let data = "x".repeat(64 << 10);
-    for at in 0..64 {
+    let data = "x".repeat(4 << 10);
+    for at in 0..1024 {
         let map = format!("{{\"metadata\": {{\"name\": \"large-{at}\"}}, \"data\": {{\"a\": \"{data}\"}}}}");
         let (code, text) = session.send(Method::POST, MAPS, POLITE, map.into()).await;
         assert_eq!(code, 201, "{text}");

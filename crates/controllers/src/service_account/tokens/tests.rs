@@ -93,11 +93,11 @@ fn what_is_no_key_is_refused_with_a_reason() {
     );
     check(
         "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----",
-        "\"EC PRIVATE KEY\" is none of \"RSA PRIVATE KEY\" and \"PRIVATE KEY\"",
+        "neither RSA nor P-256 nor P-384: InvalidEncoding",
     );
     check(
         "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----",
-        "neither RSA nor P-256: InvalidEncoding",
+        "neither RSA nor P-256 nor P-384: InvalidEncoding",
     );
 }
 

@@ -1,11 +1,9 @@
 //! Simulated nodes keep their heartbeat, unless they are made to fail.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};
-use setpoint::source::Selection;
 use setpoint::{Key, Kind};
 use setpoint_cluster::Parts;
 use setpoint_sim::World;
@@ -228,50 +226,5 @@ fn a_node_that_is_short_of_memory_says_so_and_sends_pods_away() {
         press(Value::Null).await;
         world.until(&nodes, &Key::cluster("node-0"), shows("False")).await;
         assert!(is("Running")(world.get(&pods, &stays).await.as_ref()), "it was promised memory");
-    });
-}
-
-/// `kubelet status` for each entry: who manages fields of an object, and of which part.
-fn managers(object: &Value) -> Vec<String> {
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
-    let mut all: Vec<_> = entries
-        .map(|entry| format!("{} {}", text(entry, "manager"), text(entry, "subresource")).trim().to_owned())
-        .collect();
-    all.sort();
-    all
-}
-
-#[test]
-fn every_component_is_the_manager_of_what_it_writes() {
-    let controllers = setpoint_controllers::selected(&["deployment", "replicaset", "serviceaccount"]);
-    let parts = Parts {
-        controllers: controllers.expect("known controllers"),
-        scheduler: true,
-        nodes: 1,
-        ..Parts::default()
-    };
-    World::simulate(1, parts, Vec::new(), async |world| {
-        let account = Key::namespaced("default", "default");
-        world.until(&Kind::of::<ServiceAccount>(), &account, |account| account.is_some()).await;
-        let labels = json!({"app": "a"});
-        let template =
-            json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        let spec = json!({"replicas": 1, "selector": {"matchLabels": labels}, "template": template});
-        let (kind, web) = (Kind::of::<Deployment>(), Key::namespaced("default", "web"));
-        world.create(&kind, Some("default"), json!({"metadata": {"name": "web"}, "spec": spec})).await;
-        let available = |one: Option<&Value>| one.is_some_and(|one| one["status"]["availableReplicas"] == 1);
-        world.until(&kind, &web, available).await;
-        let deployment = world.get(&kind, &web).await.expect("it is there");
-        // The controller also writes the revision annotation of the object itself.
-        let expected = ["kube-controller-manager status", "setpoint"];
-        assert_eq!(managers(&deployment), expected);
-        let pods = world.client().list(&Kind::of::<Pod>(), &Selection::default()).await.expect("listed");
-        let pod = world.get(&Kind::of::<Pod>(), pods.objects[0].key()).await.expect("it is there");
-        assert_eq!(
-            managers(&pod),
-            ["kube-controller-manager", "kubelet status"],
-            "a binding is nobody's write"
-        );
     });
 }

@@ -6,13 +6,14 @@
 //!
 //! What always holds:
 //! - a panic costs one response, a log line and a count, never the connection or the process;
-//! - a mutating request runs in its own task. A client that hangs up or a deadline that passes ends the wait
-//!   for the answer, never the work that follows a commit;
+//! - a client that hangs up or a deadline that passes ends the wait for the answer to a mutating request, never
+//!   the work that follows a commit ([`detach`]);
 //! - a request that reaches the audit filter is recorded to its end, whatever becomes of it and its client;
 //! - until a request is authorized and its body is read, hanging up cancels it;
 //! - an undecodable header, path or body rejects the request; it never widens what the request may do.
 
 mod deadline;
+mod detach;
 mod panics;
 mod payload;
 
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
+use self::detach::Detached;
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
 use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
@@ -166,22 +168,12 @@ pub(crate) fn is_mutating(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Carries a request out in its own task: what follows a commit runs, whether or not anyone waits for it.
-async fn detached(
-    server: &Arc<Server>,
-    caller: Caller,
-    request: Request<Payload>,
-    context: Context,
-) -> Response<Body> {
+/// Carries a request out, to its end even if no one waits for it any more.
+fn detached(server: &Arc<Server>, caller: Caller, request: Request<Payload>, context: Context) -> Detached {
     let waiting = CancellationToken::new();
-    let _hang_up = waiting.clone().drop_guard();
-    let server = server.clone();
-    let tasks = server.tasks.clone();
-    let passing = async move { pass(&server, caller, request, context, Some(&waiting)).await };
-    match tasks.spawn(passing.in_current_span()).await {
-        Ok(response) => response,
-        Err(error) => panics::of_task(error),
-    }
+    let (server, hung_up, tasks) = (server.clone(), waiting.clone(), server.tasks.clone());
+    let work = async move { panics::guard(pass(&server, caller, request, context, Some(&hung_up))).await };
+    Detached::new(work.in_current_span(), tasks, waiting)
 }
 
 async fn pass(

@@ -7,7 +7,6 @@ use std::task::Poll;
 
 use futures::FutureExt;
 use http::{Response, StatusCode};
-use tokio::task::JoinError;
 
 use crate::body::Body;
 use crate::health;
@@ -23,15 +22,6 @@ pub(crate) fn count() -> u64 {
 /// The answer of `work`, or the answer to a request that panicked.
 pub(super) async fn guard(work: impl Future<Output = Response<Body>>) -> Response<Body> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| answer(&*panic))
-}
-
-/// The answer to a request whose task ended without one.
-pub(super) fn of_task(error: JoinError) -> Response<Body> {
-    match error.try_into_panic() {
-        Ok(panic) => answer(&*panic),
-        // The runtime is shutting down.
-        Err(_) => health::text(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down\n"),
-    }
 }
 
 /// Polls a piece of a body; after a panic the body ends.

@@ -45,7 +45,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_secs(32);
 /// What HTTP/1.1 buffers of a connection, either way: the longest headers, and what a client has not read. Go takes
 /// headers of 1 MiB; here a watcher that does not read would hold as much.
-const BUFFER: usize = 64 * 1024;
+const BUFFER: usize = 32 * 1024;
 /// How long the headers of a request may be that HTTP/2 has compressed: Go's default of 1 MiB.
 const HEADER_BYTES: u32 = 1 << 20;
 /// How often a silent HTTP/2 client is asked whether it is there, and how long it has to answer.

@@ -27,7 +27,7 @@ pub(super) struct Left<'s> {
 impl<'s> Left<'s> {
     const NOTHING: Left<'static> = Left { ignored: None, server: None };
 
-    /// What is left out below a field; `None` if the field is left out with all that is below it.
+    /// The exclusions below a field; `None` if the whole field is excluded.
     fn below(self, name: &str) -> Option<Self> {
         let (is_ignored, ignored) = step(self.ignored, name);
         let (_, server) = step(self.server, name);

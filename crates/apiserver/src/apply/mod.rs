@@ -211,7 +211,7 @@ fn after(managers: Managers, before: &ManagedFields, who: Option<&Manager>) -> V
     after.collect()
 }
 
-/// The managed fields that a write builds on: those that it sends, or else those that are there.
+/// The managed fields a write starts from: those in the request, or else the stored ones.
 fn before(endpoint: &Endpoint<'_>, live: &ManagedFields, sent: Option<Vec<Value>>) -> ManagedFields {
     // What is sent to a subresource does not count.
     let Some(sent) = sent.filter(|_| endpoint.subresource.is_empty()) else { return live.clone() };

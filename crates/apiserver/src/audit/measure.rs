@@ -30,7 +30,7 @@ impl Measured {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts events that were not recorded, and says so in the log.
+    /// Counts and logs audit events that were lost.
     pub(super) fn failed(&self, plugin: &'static str, events: u64, why: &SendError) {
         if let Some(at) = PLUGINS.iter().position(|known| *known == plugin) {
             self.errors[at].fetch_add(events, Ordering::Relaxed);

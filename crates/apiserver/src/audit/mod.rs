@@ -73,7 +73,7 @@ pub(crate) struct Audit {
     backends: Vec<Backend>,
     pub(crate) measured: Arc<Measured>,
     clock: Clock,
-    /// Deliveries that nobody waits for.
+    /// Background deliveries.
     tasks: TaskTracker,
     unattended: Arc<Semaphore>,
 }
@@ -106,7 +106,7 @@ impl Audit {
         join_all(delivering).await.into_iter().all(|delivered| delivered)
     }
 
-    /// Delivers an event that nobody waits for.
+    /// Delivers an event in the background.
     fn deliver_unattended(self: &Arc<Self>, entries: Vec<Option<Entry>>) {
         let permit = self.unattended.clone().try_acquire_owned();
         let (Ok(permit), Ok(runtime)) = (permit, Handle::try_current()) else {

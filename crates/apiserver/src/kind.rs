@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::custom::Custom;
-use crate::strategy::Strategy;
+use crate::strategy::{Presentation, Semantics, Strategy};
 use crate::table::Column;
 
 /// A served kind. Adding one is adding an entry under [`crate::kinds`].
@@ -29,6 +29,11 @@ pub struct Kind {
     pub conversion: Option<Conversion>,
     /// The name of the schema in the facts and in OpenAPI: `io.k8s.api.core.v1.Pod`.
     pub schema: String,
+    /// What its objects have in common.
+    pub semantics: Semantics,
+    /// How its objects look.
+    pub presentation: Presentation,
+    /// What its objects are checked for and prepared by.
     pub strategy: Arc<dyn Strategy>,
     pub columns: Vec<Column>,
     /// Beside `metadata.name` and, for namespaced kinds, `metadata.namespace`.

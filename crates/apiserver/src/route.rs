@@ -107,7 +107,7 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
 /// Tables are of objects, whole or by their status or scale.
 fn forms(served: &Served, subresource: Option<Subresource>) -> Forms {
     let is_of_object = matches!(subresource, None | Some(Subresource::Status | Subresource::Scale));
-    let is_stored = served.kind.strategy.creation() == Creation::Object;
+    let is_stored = served.kind.semantics.creation == Creation::Object;
     Forms { objects_in_protobuf: served.kind.custom.is_none(), tables: is_of_object && is_stored }
 }
 

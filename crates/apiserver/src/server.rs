@@ -14,7 +14,7 @@ use setpoint_token::TokenSigner;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::{self, Plugin};
+use crate::admission::{self, DynPlugin};
 use crate::apply::Transitions;
 use crate::audit::{Audit, AuditConfig};
 use crate::auth::legacy_tokens::Tracking;
@@ -68,7 +68,7 @@ pub struct Config {
     /// The address they reach it at, if they can: the endpoint of that service.
     pub advertise_address: Option<IpAddr>,
     /// What checks and changes objects before they are stored, in order.
-    pub admission: Vec<Box<dyn Plugin>>,
+    pub admission: Vec<Box<dyn DynPlugin>>,
     /// How long a request may take that is not long-running.
     pub request_timeout: Duration,
     /// What is recorded of requests; nothing without it.
@@ -173,7 +173,7 @@ pub struct Server {
     pub(crate) token_signer: Option<TokenSigner>,
     pub(crate) features: Features,
     pub(crate) authorizer: Arc<dyn Authorizer>,
-    pub(crate) admission: Vec<Box<dyn Plugin>>,
+    pub(crate) admission: Vec<Box<dyn DynPlugin>>,
     /// Kinds whose objects hold something of the server's (addresses, ports).
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
     pub(crate) health_checks: Vec<HealthCheck>,

@@ -111,7 +111,9 @@ pub(crate) fn table(
     now: Timestamp,
 ) -> Value {
     let mut objects = objects;
-    objects.sort_by_key(|object| served.kind.strategy.row_rank(object));
+    if let Some(rank) = served.kind.presentation.row_rank {
+        objects.sort_by_key(rank);
+    }
     let rows: Vec<Value> =
         objects.into_iter().map(|object| row(served, output, options, object, now)).collect();
     table_of(output, options, list, columns(served), rows)
@@ -195,7 +197,7 @@ pub(crate) fn row(
     let custom = served.kind.custom.iter().flat_map(|custom| &custom.columns);
     let cells = served.kind.columns.iter().map(|column| (column.cell)(&object, now));
     let cells: Vec<Value> = cells.chain(custom.map(|column| column.cell(&object, now))).collect();
-    let conditions = served.kind.strategy.row_conditions(&object);
+    let conditions = (served.kind.presentation.row_conditions)(&object);
     row_of(output, options, cells, conditions, object)
 }
 

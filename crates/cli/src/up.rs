@@ -125,7 +125,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
 }
 
 /// NodeRestriction is on unless it is disabled: the nodes here speak as themselves.
-fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::Plugin>>> {
+fn admission_plugins(arguments: &Up) -> anyhow::Result<Vec<Box<dyn admission::DynPlugin>>> {
     let (mut enable, disable) =
         (arguments.enable_admission_plugins.clone(), &arguments.disable_admission_plugins);
     if !disable.iter().any(|name| name == admission::NODE_RESTRICTION) {

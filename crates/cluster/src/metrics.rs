@@ -1,6 +1,6 @@
 //! The metrics API (`metrics.k8s.io/v1beta1`): what simulated nodes and their pods use.
 //!
-//! Nothing is stored or kept up to date: an answer is made up from the pods and nodes there are.
+//! Nothing is stored or kept up to date: answers are computed from the current pods and nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_apiserver::kind::{Kind, Scope, Verb};
-use setpoint_apiserver::strategy::Strategy;
+use setpoint_apiserver::strategy::{Lifecycle, Presentation, Semantics, Strategy, Validation};
 use setpoint_apiserver::table::Column;
 use setpoint_clock::Clock;
 use setpoint_node::{Measured, Usage, measure_node, measure_pod};
@@ -42,6 +42,8 @@ fn kind(kind: &str, plural: &str, scope: Scope, strategy: Arc<dyn Strategy>) -> 
         conversion: None,
         schema: format!("io.k8s.metrics.pkg.apis.metrics.v1beta1.{kind}"),
         strategy,
+        semantics: Semantics::default(),
+        presentation: Presentation::default(),
         columns: Column::defaults(),
         field_selectors: Vec::new(),
         deprecation: None,
@@ -89,15 +91,19 @@ impl Measures {
     }
 }
 
-impl Strategy for OfPods {
-    fn made_up<'a>(&'a self, namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
+impl Validation for OfPods {}
+
+impl Validation for OfNodes {}
+
+impl Lifecycle for OfPods {
+    fn computed<'a>(&'a self, namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let metrics = self.0.pods(namespace).map(|pods| pods.into_iter().map(|pod| pod.metrics).collect());
         Some(metrics.boxed())
     }
 }
 
-impl Strategy for OfNodes {
-    fn made_up<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
+impl Lifecycle for OfNodes {
+    fn computed<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         Some(self.0.nodes().boxed())
     }
 }

@@ -1,7 +1,6 @@
 //! Who may approve and sign requests for certificates, and for whom none is signed.
 
 use base64::Engine;
-use futures::future::BoxFuture;
 use serde_json::Value;
 use x509_parser::prelude::FromDer;
 
@@ -38,20 +37,13 @@ impl Plugin for CertificateApproval {
         is_for_requests(review, Operation::Update, Some(Subresource::Approval))
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        _: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let signer = old.map_or("", |old| old.at("spec").text("signerName"));
-            if may(review, "approve", signer).await {
-                return Ok(());
-            }
-            let why = format!("user not permitted to approve requests with signerName {signer:?}");
-            Err(review.forbidden(old, why).for_lack_of_rights())
-        })
+    async fn check(&self, review: &Review<'_>, _: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+        let signer = old.map_or("", |old| old.at("spec").text("signerName"));
+        if may(review, "approve", signer).await {
+            return Ok(());
+        }
+        let why = format!("user not permitted to approve requests with signerName {signer:?}");
+        Err(review.forbidden(old, why).for_lack_of_rights())
     }
 }
 
@@ -62,22 +54,19 @@ impl Plugin for ClusterTrustBundleAttest {
         kind.group == GROUP && kind.plural == "clustertrustbundles" && writes && review.subresource.is_none()
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        new: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let spec = |bundle: Option<&'a Value>| bundle.map(|bundle| bundle.at("spec"));
-            let signer = spec(new).map_or("", |spec| spec.text("signerName"));
-            let unchanged = old.is_some() && spec(new) == spec(old);
-            if signer.is_empty() || unchanged || may(review, "attest", signer).await {
-                return Ok(());
-            }
-            let why = format!("user not permitted to attest for signerName {signer:?}");
-            Err(review.forbidden(new, why).for_lack_of_rights())
-        })
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        new: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let signer = new.map_or("", |bundle| bundle.at("spec").text("signerName"));
+        let unchanged = old.is_some_and(|old| new.is_some_and(|new| new.at("spec") == old.at("spec")));
+        if signer.is_empty() || unchanged || may(review, "attest", signer).await {
+            return Ok(());
+        }
+        let why = format!("user not permitted to attest for signerName {signer:?}");
+        Err(review.forbidden(new, why).for_lack_of_rights())
     }
 }
 
@@ -86,23 +75,21 @@ impl Plugin for CertificateSigning {
         is_for_requests(review, Operation::Update, Some(Subresource::Status))
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        new: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let (Some(new), Some(old)) = (new, old) else { return Ok(()) };
-            let (now, before) = (new.at("status"), old.at("status"));
-            let is_same = |field: &str| now.at(field) == before.at(field);
-            let signer = old.at("spec").text("signerName");
-            if is_same("certificate") && is_same("conditions") || may(review, "sign", signer).await {
-                return Ok(());
-            }
-            let why = format!("user not permitted to sign requests with signerName {signer:?}");
-            Err(review.forbidden(Some(old), why).for_lack_of_rights())
-        })
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        new: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let (Some(new), Some(old)) = (new, old) else { return Ok(()) };
+        let (now, before) = (new.at("status"), old.at("status"));
+        let is_same = |field: &str| now.at(field) == before.at(field);
+        let signer = old.at("spec").text("signerName");
+        if is_same("certificate") && is_same("conditions") || may(review, "sign", signer).await {
+            return Ok(());
+        }
+        let why = format!("user not permitted to sign requests with signerName {signer:?}");
+        Err(review.forbidden(Some(old), why).for_lack_of_rights())
     }
 }
 
@@ -111,17 +98,16 @@ impl Plugin for CertificateSubjectRestriction {
         is_for_requests(review, Operation::Create, None)
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        request: Option<&'a Value>,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        let verdict = match request {
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        request: Option<&Value>,
+        _: Option<&Value>,
+    ) -> Result<(), Status> {
+        match request {
             Some(request) => check_subject(request).map_err(|why| review.forbidden(Some(request), why)),
             None => Ok(()),
-        };
-        Box::pin(std::future::ready(verdict))
+        }
     }
 }
 

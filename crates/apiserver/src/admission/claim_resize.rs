@@ -1,6 +1,5 @@
 //! Claims grow only where there is a volume, and a class that lets it grow.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -18,26 +17,24 @@ impl Plugin for PersistentVolumeClaimResize {
         review.operation == Operation::Update && review.is_for("", "persistentvolumeclaims")
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        claim: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let (Some(claim), Some(old)) = (claim, old) else { return Ok(()) };
-            if size(claim) <= size(old) {
-                return Ok(());
-            }
-            if old.at("status").text("phase") != "Bound" {
-                let why = "Only bound persistent volume claims can be expanded";
-                return Err(review.forbidden(Some(claim), why));
-            }
-            match is_expandable(review, class(claim), class(old)).await? {
-                true => Ok(()),
-                false => Err(review.forbidden(Some(claim), NOT_RESIZABLE)),
-            }
-        })
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        claim: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let (Some(claim), Some(old)) = (claim, old) else { return Ok(()) };
+        if size(claim) <= size(old) {
+            return Ok(());
+        }
+        if old.at("status").text("phase") != "Bound" {
+            let why = "Only bound persistent volume claims can be expanded";
+            return Err(review.forbidden(Some(claim), why));
+        }
+        match is_expandable(review, class(claim), class(old)).await? {
+            true => Ok(()),
+            false => Err(review.forbidden(Some(claim), NOT_RESIZABLE)),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Claims and ingresses that name no class get the cluster's default one: of several the newest.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -39,15 +38,10 @@ impl Plugin for DefaultStorageClass {
         review.operation == Operation::Create && review.is_for("", "persistentvolumeclaims")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        claim: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn mutate(&self, review: &Review<'_>, claim: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         const ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
         let has_class = claim.at("spec").has("storageClassName") || is_annotated(claim, ANNOTATION);
-        Box::pin(default(review, claim, "storageClassName", has_class, &STORAGE))
+        default(review, claim, "storageClassName", has_class, &STORAGE).await
     }
 }
 
@@ -56,15 +50,15 @@ impl Plugin for DefaultIngressClass {
         review.operation == Operation::Create && review.is_for("networking.k8s.io", "ingresses")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        ingress: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn mutate(
+        &self,
+        review: &Review<'_>,
+        ingress: &mut Value,
+        _: Option<&Value>,
+    ) -> Result<(), Status> {
         const ANNOTATION: &str = "kubernetes.io/ingress.class";
         let has_class = ingress.at("spec").has("ingressClassName") || is_annotated(ingress, ANNOTATION);
-        Box::pin(default(review, ingress, "ingressClassName", has_class, &INGRESS))
+        default(review, ingress, "ingressClassName", has_class, &INGRESS).await
     }
 }
 

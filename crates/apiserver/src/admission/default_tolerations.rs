@@ -1,6 +1,5 @@
 //! Pods stay for five minutes on a node that is not ready or cannot be reached.
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{Operation, Plugin, Review};
@@ -17,12 +16,7 @@ impl Plugin for DefaultTolerationSeconds {
         review.operation != Operation::Delete && review.is_for("", "pods")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        _: &'a Review<'_>,
-        pod: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn mutate(&self, _: &Review<'_>, pod: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         let missing: Vec<Value> = TAINTS
             .into_iter()
             .filter(|taint| {
@@ -37,7 +31,7 @@ impl Plugin for DefaultTolerationSeconds {
                 _ => spec.set("tolerations", missing),
             }
         }
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! Devices that others use are reached only from namespaces that are marked for it.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -22,19 +21,17 @@ impl Plugin for DeviceAdminAccess {
             && matches!(review.served.kind.plural.as_str(), "resourceclaims" | "resourceclaimtemplates")
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let Some(object) = object else { return Ok(()) };
-            match asked_for(review, object, old) {
-                Some(field) if !is_marked(review).await? => Err(refusal(review, object, &field)),
-                _ => Ok(()),
-            }
-        })
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let Some(object) = object else { return Ok(()) };
+        match asked_for(review, object, old) {
+            Some(field) if !is_marked(review).await? => Err(refusal(review, object, &field)),
+            _ => Ok(()),
+        }
     }
 }
 

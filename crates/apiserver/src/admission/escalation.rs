@@ -2,7 +2,6 @@
 //!
 //! Who may `escalate` a role, or `bind` it, may do so all the same.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -40,22 +39,20 @@ impl Plugin for RoleEscalation {
         written(review).is_some() && !review.user.is_in(MASTERS)
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            if old.is_some_and(|old| changes_only_deletion(object, old)) {
-                return Ok(());
-            }
-            match written(review) {
-                Some(Written::Role) => check_role(review, object, old).await,
-                Some(Written::Binding) => check_binding(review, object).await,
-                None => Ok(()),
-            }
-        })
+    async fn mutate(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if old.is_some_and(|old| changes_only_deletion(object, old)) {
+            return Ok(());
+        }
+        match written(review) {
+            Some(Written::Role) => check_role(review, object, old).await,
+            Some(Written::Binding) => check_binding(review, object).await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The limits of a namespace: defaults for pods on the way in, bounds for pods and claims at the end.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -35,37 +34,33 @@ impl Plugin for LimitRanger {
         limited(review).is_some()
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            if let (Some(Limited::Pod), false) = (limited(review), is_leaving(old)) {
-                admission::default_pod(&ranges(review).await?, object);
-            }
-            Ok(())
-        })
+    async fn mutate(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if let (Some(Limited::Pod), false) = (limited(review), is_leaving(old)) {
+            admission::default_pod(&ranges(review).await?, object);
+        }
+        Ok(())
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let (Some(object), Some(limited), false) = (object, limited(review), is_leaving(old)) else {
-                return Ok(());
-            };
-            let ranges = ranges(review).await?;
-            let verdict = match limited {
-                Limited::Pod => admission::check_pod(&ranges, object),
-                Limited::Claim => admission::check_claim(&ranges, object),
-            };
-            verdict.map_err(|why| review.forbidden(Some(object), why))
-        })
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let (Some(object), Some(limited), false) = (object, limited(review), is_leaving(old)) else {
+            return Ok(());
+        };
+        let ranges = ranges(review).await?;
+        let verdict = match limited {
+            Limited::Pod => admission::check_pod(&ranges, object),
+            Limited::Claim => admission::check_claim(&ranges, object),
+        };
+        verdict.map_err(|why| review.forbidden(Some(object), why))
     }
 }
 

@@ -97,29 +97,72 @@ pub struct Review<'a> {
 
 /// One rule of admission. Changes come before validation, checks after it.
 pub trait Plugin: Send + Sync + 'static {
-    /// Whether this plugin has anything to say on a request.
+    /// Whether this plugin applies to a request.
     fn handles(&self, review: &Review<'_>) -> bool;
 
     /// Changes the object, or refuses it.
+    fn mutate(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        let _ = (review, object, old);
+        std::future::ready(Ok(()))
+    }
+
+    /// Refuses the object, or lets it pass. A deletion has no new object.
+    fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        let _ = (review, object, old);
+        std::future::ready(Ok(()))
+    }
+}
+
+/// A [`Plugin`] behind a pointer: the one place where its futures are boxed.
+pub trait DynPlugin: Send + Sync + 'static {
+    fn handles(&self, review: &Review<'_>) -> bool;
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>>;
+
+    fn check<'a>(
+        &'a self,
+        review: &'a Review<'_>,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>>;
+}
+
+impl<P: Plugin> DynPlugin for P {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        Plugin::handles(self, review)
+    }
+
     fn mutate<'a>(
         &'a self,
         review: &'a Review<'_>,
         object: &'a mut Value,
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        let _ = (review, object, old);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(Plugin::mutate(self, review, object, old))
     }
 
-    /// Refuses the object, or lets it pass. A deletion has no new object.
     fn check<'a>(
         &'a self,
         review: &'a Review<'_>,
         object: Option<&'a Value>,
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
-        let _ = (review, object, old);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(Plugin::check(self, review, object, old))
     }
 }
 

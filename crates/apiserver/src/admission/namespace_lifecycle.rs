@@ -1,6 +1,5 @@
 //! Objects live only in namespaces that exist, and none is added to one that is going.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_store::Resource;
 
@@ -24,35 +23,22 @@ impl Plugin for NamespaceLifecycle {
         }
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let Some(namespace) = review.namespace else { return Ok(()) };
-            let is_going = is_going(review, namespace).await?;
-            if is_going && review.operation == Operation::Create {
-                return Err(terminating(review, object, namespace));
-            }
-            Ok(())
-        })
+    async fn mutate(&self, review: &Review<'_>, object: &mut Value, _: Option<&Value>) -> Result<(), Status> {
+        let Some(namespace) = review.namespace else { return Ok(()) };
+        let is_going = is_going(review, namespace).await?;
+        if is_going && review.operation == Operation::Create {
+            return Err(terminating(review, object, namespace));
+        }
+        Ok(())
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        _: Option<&'a Value>,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn check(&self, review: &Review<'_>, _: Option<&Value>, _: Option<&Value>) -> Result<(), Status> {
         let deletes_immortal =
             review.operation == Operation::Delete && IMMORTAL.contains(&review.name.as_str());
-        let verdict = match deletes_immortal {
+        match deletes_immortal {
             true => Err(Status::forbidden(NAMESPACES, &review.name, "this namespace may not be deleted")),
             false => Ok(()),
-        };
-        Box::pin(std::future::ready(verdict))
+        }
     }
 }
 

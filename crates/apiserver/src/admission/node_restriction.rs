@@ -1,6 +1,5 @@
 //! A node changes nothing but itself, its pods' states and its leases, and of itself not everything.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review, node_certificates, node_pods, node_tokens};
@@ -38,25 +37,25 @@ impl Plugin for NodeRestriction {
         node_of(review.user).is_some()
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(judged(review, Some(object), old))
+    async fn mutate(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        judged(review, Some(object), old).await
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
         // What is written was judged on the way in.
         match object {
-            Some(_) => Box::pin(std::future::ready(Ok(()))),
-            None => Box::pin(judged(review, None, old)),
+            Some(_) => Ok(()),
+            None => judged(review, None, old).await,
         }
     }
 }

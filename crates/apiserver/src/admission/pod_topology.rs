@@ -1,6 +1,5 @@
 //! Pods say in which zone and region they are, as their nodes do. Where the feature is on.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -26,28 +25,21 @@ impl Plugin for PodTopologyLabels {
     }
 
     /// The object is a pod that says where it runs, or a binding.
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let target = object.at("target");
-            let node = match review.subresource {
-                Some(_) if target.text("kind") != "Node" => "",
-                Some(_) => target.text("name"),
-                None => object.at("spec").text("nodeName"),
-            };
-            if node.is_empty() {
-                return Ok(());
-            }
-            let Some(node) = review.find("", "nodes", node).await? else { return Ok(()) };
-            let labels = metadata::of(&node).at("labels");
-            for label in COPIED.into_iter().filter(|label| labels.has(label)) {
-                object.object_mut("metadata").object_mut("labels").set(label, labels.text(label));
-            }
-            Ok(())
-        })
+    async fn mutate(&self, review: &Review<'_>, object: &mut Value, _: Option<&Value>) -> Result<(), Status> {
+        let target = object.at("target");
+        let node = match review.subresource {
+            Some(_) if target.text("kind") != "Node" => "",
+            Some(_) => target.text("name"),
+            None => object.at("spec").text("nodeName"),
+        };
+        if node.is_empty() {
+            return Ok(());
+        }
+        let Some(node) = review.find("", "nodes", node).await? else { return Ok(()) };
+        let labels = metadata::of(&node).at("labels");
+        for label in COPIED.into_iter().filter(|label| labels.has(label)) {
+            object.object_mut("metadata").object_mut("labels").set(label, labels.text(label));
+        }
+        Ok(())
     }
 }

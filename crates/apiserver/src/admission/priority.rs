@@ -1,6 +1,5 @@
 //! The name of a pod's priority class becomes a number.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -26,48 +25,39 @@ impl Plugin for Priority {
             && (review.is_for("", "pods") || review.is_for("scheduling.k8s.io", "priorityclasses"))
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        pod: &'a mut Value,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            match old {
-                _ if !review.is_for("", "pods") => {}
-                Some(old) => keep(pod, old),
-                None => {
-                    let class = class_of(review, pod).await?;
-                    apply(review, pod, &class)?;
-                }
+    async fn mutate(&self, review: &Review<'_>, pod: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        match old {
+            _ if !review.is_for("", "pods") => {}
+            Some(old) => keep(pod, old),
+            None => {
+                let class = class_of(review, pod).await?;
+                apply(review, pod, &class)?;
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Only one class is the default.
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        class: Option<&'a Value>,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            if review.is_for("", "pods") || !class.is_some_and(|class| class.flag("globalDefault")) {
-                return Ok(());
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        class: Option<&Value>,
+        _: Option<&Value>,
+    ) -> Result<(), Status> {
+        if review.is_for("", "pods") || !class.is_some_and(|class| class.flag("globalDefault")) {
+            return Ok(());
+        }
+        let name = class.map_or("", |class| class.at("metadata").text("name"));
+        match default_class(review).await? {
+            Some(other) if review.operation == Operation::Create || other.name != name => {
+                let why = format!(
+                    "PriorityClass {} is already marked as default. Only one default can exist",
+                    other.name
+                );
+                Err(review.forbidden(class, why))
             }
-            let name = class.map_or("", |class| class.at("metadata").text("name"));
-            match default_class(review).await? {
-                Some(other) if review.operation == Operation::Create || other.name != name => {
-                    let why = format!(
-                        "PriorityClass {} is already marked as default. Only one default can exist",
-                        other.name
-                    );
-                    Err(review.forbidden(class, why))
-                }
-                _ => Ok(()),
-            }
-        })
+            _ => Ok(()),
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! v1.34 does this as a part of validation; the answer is the same.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -21,14 +20,13 @@ impl Plugin for NoPrivilegedContainers {
         review.operation != Operation::Delete && GROUPS.contains(&review.served.kind.group.as_str())
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        let outcome = object.map_or(Ok(()), |object| refuse(review, object));
-        Box::pin(std::future::ready(outcome))
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        _: Option<&Value>,
+    ) -> Result<(), Status> {
+        object.map_or(Ok(()), |object| refuse(review, object))
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint_quota::{Evaluator, Item, Resources, Scopes, must_specify};
@@ -35,34 +34,32 @@ impl Plugin for ResourceQuota {
             && (review.subresource.is_none() || resizes)
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let Some(object) = object else { return Ok(()) };
-            let (served, quotas) = quotas(review).await?;
-            if quotas.is_empty() {
-                return Ok(());
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let Some(object) = object else { return Ok(()) };
+        let (served, quotas) = quotas(review).await?;
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let kind = &review.served.kind;
+        let Some(evaluator) = Evaluator::of(&kind.group, &kind.plural) else { return Ok(()) };
+        if !counts(review, &evaluator, object, old) {
+            return Ok(());
+        }
+        let demand = Demand::new(review, &evaluator, object, old)?;
+        for record in &quotas {
+            demand.ask(&served.decode_bare(record)?)?;
+        }
+        if !review.dry_run {
+            for record in quotas {
+                demand.charge(&served, record).await?;
             }
-            let kind = &review.served.kind;
-            let Some(evaluator) = Evaluator::of(&kind.group, &kind.plural) else { return Ok(()) };
-            if !counts(review, &evaluator, object, old) {
-                return Ok(());
-            }
-            let demand = Demand::new(review, &evaluator, object, old)?;
-            for record in &quotas {
-                demand.ask(&served.decode_bare(record)?)?;
-            }
-            if !review.dry_run {
-                for record in quotas {
-                    demand.charge(&served, record).await?;
-                }
-            }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! What a runtime class makes of the pods that name it: their overhead, and where they run.
 
-use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use super::{Operation, Plugin, Review};
@@ -18,51 +17,37 @@ impl Plugin for RuntimeClass {
         review.operation == Operation::Create && review.is_for("", "pods")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        pod: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let Some(class) = class(review, pod).await? else { return Ok(()) };
-            let refuse = |pod: &Value, why: String| Err(review.forbidden(Some(pod), why));
-            let overhead = class.at("overhead").at("podFixed");
-            let own = pod.at("spec").at("overhead");
-            if class.has("overhead") {
-                if own.as_object().is_some_and(|own| !own.is_empty()) && own != overhead {
-                    return refuse(pod, OTHER_OVERHEAD.into());
-                }
-                pod.object_mut("spec").set("overhead", overhead.clone());
+    async fn mutate(&self, review: &Review<'_>, pod: &mut Value, _: Option<&Value>) -> Result<(), Status> {
+        let Some(class) = class(review, pod).await? else { return Ok(()) };
+        let refuse = |pod: &Value, why: String| Err(review.forbidden(Some(pod), why));
+        let overhead = class.at("overhead").at("podFixed");
+        let own = pod.at("spec").at("overhead");
+        if class.has("overhead") {
+            if own.as_object().is_some_and(|own| !own.is_empty()) && own != overhead {
+                return refuse(pod, OTHER_OVERHEAD.into());
             }
-            match schedule(pod.object_mut("spec"), class.at("scheduling")) {
-                Ok(()) => Ok(()),
-                Err(why) => refuse(pod, why),
-            }
-        })
+            pod.object_mut("spec").set("overhead", overhead.clone());
+        }
+        match schedule(pod.object_mut("spec"), class.at("scheduling")) {
+            Ok(()) => Ok(()),
+            Err(why) => refuse(pod, why),
+        }
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        pod: Option<&'a Value>,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let Some(pod) = pod else { return Ok(()) };
-            let own = pod.at("spec").at("overhead");
-            if own.is_null() && pod.at("spec").text("runtimeClassName").is_empty() {
-                return Ok(());
-            }
-            let class = class(review, pod).await?;
-            let overhead = class.as_ref().map_or(&Value::Null, |class| class.at("overhead"));
-            let why = match (overhead.is_null(), own.is_null()) {
-                (true, false) => NO_OVERHEAD,
-                (false, _) if overhead.at("podFixed") != own => OTHER_OVERHEAD,
-                _ => return Ok(()),
-            };
-            Err(review.forbidden(Some(pod), why))
-        })
+    async fn check(&self, review: &Review<'_>, pod: Option<&Value>, _: Option<&Value>) -> Result<(), Status> {
+        let Some(pod) = pod else { return Ok(()) };
+        let own = pod.at("spec").at("overhead");
+        if own.is_null() && pod.at("spec").text("runtimeClassName").is_empty() {
+            return Ok(());
+        }
+        let class = class(review, pod).await?;
+        let overhead = class.as_ref().map_or(&Value::Null, |class| class.at("overhead"));
+        let why = match (overhead.is_null(), own.is_null()) {
+            (true, false) => NO_OVERHEAD,
+            (false, _) if overhead.at("podFixed") != own => OTHER_OVERHEAD,
+            _ => return Ok(()),
+        };
+        Err(review.forbidden(Some(pod), why))
     }
 }
 

@@ -5,8 +5,8 @@
 
 use super::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
-    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DeviceAdminAccess, LimitRanger,
-    MutatingAdmissionWebhook, NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize, Plugin,
+    DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DeviceAdminAccess, DynPlugin,
+    LimitRanger, MutatingAdmissionWebhook, NamespaceLifecycle, NodeRestriction, PersistentVolumeClaimResize,
     PodSecurity, PodTopologyLabels, Priority, ResourceQuota, RoleEscalation, RuntimeClass, ServiceAccount,
     StorageObjectInUseProtection, TaintNodesByCondition, ValidatingAdmissionPolicy,
     ValidatingAdmissionWebhook,
@@ -24,7 +24,7 @@ enum Usually {
 /// The name of the plugin that holds nodes to their own objects.
 pub const NODE_RESTRICTION: &str = "NodeRestriction";
 
-type Make = fn() -> Box<dyn Plugin>;
+type Make = fn() -> Box<dyn DynPlugin>;
 
 /// In v1.34's order.
 const PLUGINS: [(&str, Usually, Make); 24] = [
@@ -85,17 +85,17 @@ pub enum SelectionError {
 }
 
 /// The plugins that v1.34 has on by default, in its order.
-pub fn default_plugins() -> Vec<Box<dyn Plugin>> {
+pub fn default_plugins() -> Vec<Box<dyn DynPlugin>> {
     selected(&[], &[])
 }
 
 /// The same and NodeRestriction, which a cluster whose nodes speak as themselves has.
-pub fn default_plugins_and_node_restriction() -> Vec<Box<dyn Plugin>> {
+pub fn default_plugins_and_node_restriction() -> Vec<Box<dyn DynPlugin>> {
     selected(&[NODE_RESTRICTION.to_owned()], &[])
 }
 
 /// Those of the defaults that are not disabled, and those that are enabled.
-pub fn plugins(enable: &[String], disable: &[String]) -> Result<Vec<Box<dyn Plugin>>, SelectionError> {
+pub fn plugins(enable: &[String], disable: &[String]) -> Result<Vec<Box<dyn DynPlugin>>, SelectionError> {
     for name in enable {
         check("enable-admission-plugins", name)?;
         if !is_here(name) {
@@ -112,7 +112,7 @@ pub fn plugins(enable: &[String], disable: &[String]) -> Result<Vec<Box<dyn Plug
     Ok(selected(enable, disable))
 }
 
-fn selected(enable: &[String], disable: &[String]) -> Vec<Box<dyn Plugin>> {
+fn selected(enable: &[String], disable: &[String]) -> Vec<Box<dyn DynPlugin>> {
     let is_on = |name: &str, usually: Usually| match usually {
         Usually::Always => true,
         Usually::On => !disable.iter().any(|disabled| disabled == name),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{Operation, Plugin, Review};
@@ -29,31 +28,24 @@ impl Plugin for ServiceAccount {
         review.operation == Operation::Create && review.is_for("", "pods")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        pod: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            if metadata::of(pod).at("annotations").has(MIRROR) {
-                return check_mirror(review, pod);
-            }
-            let spec = pod.object_mut("spec");
-            spec.or_text("serviceAccountName", DEFAULT);
-            let name = spec.text("serviceAccountName").to_string();
-            // The older name of the same field.
-            spec.set("serviceAccount", name.as_str());
-            let account = look_up(review, pod, &name).await?;
-            if should_mount(&account, pod) {
-                mount_token(review, pod);
-            }
-            take_pull_secrets(&account, pod);
-            if enforces_mountable(&account) {
-                check_secrets(&account, pod).map_err(|why| review.forbidden(Some(pod), why))?;
-            }
-            Ok(())
-        })
+    async fn mutate(&self, review: &Review<'_>, pod: &mut Value, _: Option<&Value>) -> Result<(), Status> {
+        if metadata::of(pod).at("annotations").has(MIRROR) {
+            return check_mirror(review, pod);
+        }
+        let spec = pod.object_mut("spec");
+        spec.or_text("serviceAccountName", DEFAULT);
+        let name = spec.text("serviceAccountName").to_string();
+        // The older name of the same field.
+        spec.set("serviceAccount", name.as_str());
+        let account = look_up(review, pod, &name).await?;
+        if should_mount(&account, pod) {
+            mount_token(review, pod);
+        }
+        take_pull_secrets(&account, pod);
+        if enforces_mountable(&account) {
+            check_secrets(&account, pod).map_err(|why| review.forbidden(Some(pod), why))?;
+        }
+        Ok(())
     }
 }
 

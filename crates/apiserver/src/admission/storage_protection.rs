@@ -1,6 +1,5 @@
 //! A volume, a claim or a class of attributes that is in use is not removed before it is let go.
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{Operation, Plugin, Review};
@@ -26,18 +25,13 @@ impl Plugin for StorageObjectInUseProtection {
         review.operation == Operation::Create && finalizer(review).is_some()
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn mutate(&self, review: &Review<'_>, object: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         let finalizer = finalizer(review).unwrap_or_default();
         if !metadata::finalizers(object).any(|existing| existing == finalizer) {
             let mut finalizers = metadata::of(object).list("finalizers").to_vec();
             finalizers.push(finalizer.into());
             object.object_mut("metadata").set("finalizers", finalizers);
         }
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }

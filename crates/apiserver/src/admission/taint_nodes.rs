@@ -1,6 +1,5 @@
 //! A new node takes no pods before its controller has seen it ready.
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{Operation, Plugin, Review};
@@ -17,12 +16,7 @@ impl Plugin for TaintNodesByCondition {
         review.operation == Operation::Create && review.is_for("", "nodes")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        _: &'a Review<'_>,
-        node: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
+    async fn mutate(&self, _: &Review<'_>, node: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         let is_not_ready =
             |taint: &Value| taint.text("key") == NOT_READY && taint.text("effect") == NO_SCHEDULE;
         if !node.at("spec").list("taints").iter().any(is_not_ready) {
@@ -33,6 +27,6 @@ impl Plugin for TaintNodesByCondition {
                 _ => spec.set("taints", vec![taint]),
             }
         }
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }

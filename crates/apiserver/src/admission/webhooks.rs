@@ -3,7 +3,6 @@
 //! This server does not call out. A webhook whose failure policy is Ignore is skipped as if it could not be
 //! reached, and the client gets a warning; one whose policy is Fail refuses what it is about.
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::policy::{About, Conditions, GROUP, have_a_say, matching};
@@ -25,13 +24,13 @@ impl Plugin for MutatingAdmissionWebhook {
         have_a_say(review)
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: &'a mut Value,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(ask(review, "mutatingwebhookconfigurations", Some(object), old))
+    async fn mutate(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        ask(review, "mutatingwebhookconfigurations", Some(object), old).await
     }
 }
 
@@ -40,13 +39,13 @@ impl Plugin for ValidatingAdmissionWebhook {
         have_a_say(review)
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(ask(review, "validatingwebhookconfigurations", object, old))
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        ask(review, "validatingwebhookconfigurations", object, old).await
     }
 }
 

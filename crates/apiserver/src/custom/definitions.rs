@@ -59,7 +59,7 @@ impl Server {
     async fn try_settle_definitions(&self) -> Result<(), Status> {
         let mut known = self.definitions.0.lock().await;
         let built_in = known.built_in.get_or_insert_with(|| self.registry.snapshot()).clone();
-        let Some(served) = built_in.all().find(|served| served.kind.strategy.defines_kinds()).cloned() else {
+        let Some(served) = built_in.all().find(|served| served.kind.semantics.defines_kinds).cloned() else {
             return Ok(());
         };
         for _ in 0..ROUNDS {

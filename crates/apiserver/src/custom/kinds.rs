@@ -17,6 +17,7 @@ use super::{Custom, Selectable, Versions, shape};
 use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource, Verb};
 use crate::metadata;
+use crate::strategy::{Initial, Kept, Presentation, Semantics, StatusEndpoint};
 use crate::table::Column;
 
 /// In the order in which discovery lists them.
@@ -91,11 +92,12 @@ fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: 
         stored_as: format!("{group}/{}", names.text("plural")),
         conversion: None,
         schema: schema_name,
+        semantics: semantics(&served_subresources),
+        presentation: Presentation::default(),
         strategy: Arc::new(CustomStrategy::new(
             custom.api_version.clone(),
             names.text("kind").into(),
             schema,
-            served_subresources.contains(&Subresource::Status),
             scale,
         )),
         subresources: served_subresources,
@@ -103,6 +105,15 @@ fn kind(definition: &Value, version: &Value, versions: &Arc<Versions>, closing: 
         field_selectors: Vec::new(),
         deprecation: deprecation(spec, version),
         custom: Some(custom),
+    }
+}
+
+fn semantics(subresources: &[Subresource]) -> Semantics {
+    let status = StatusEndpoint { initial: Initial::Absent, kept: Kept::Everything };
+    Semantics {
+        unconditional_update: false,
+        status: subresources.contains(&Subresource::Status).then_some(status),
+        ..Semantics::default()
     }
 }
 

@@ -10,10 +10,10 @@ use super::rules::{self, Rules};
 use super::scale::{self, ScalePaths};
 use super::{defaults, lists, meta, validate};
 use crate::field::{Errors, FieldError, Path, Reason};
-use crate::json::{Json, JsonMut};
+use crate::json::Json;
 use crate::metadata;
 use crate::names;
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Validation};
 
 pub(super) struct CustomStrategy {
     api_version: String,
@@ -21,7 +21,6 @@ pub(super) struct CustomStrategy {
     schema: Arc<Props>,
     /// The schema of the status by itself, which its endpoint checks.
     status: Option<Props>,
-    has_status: bool,
     scale: Option<ScalePaths>,
     rules: Option<Rules>,
 }
@@ -31,12 +30,11 @@ impl CustomStrategy {
         api_version: String,
         kind: String,
         schema: Arc<Props>,
-        has_status: bool,
         scale: Option<ScalePaths>,
     ) -> Self {
         let status = schema.properties.get("status").cloned();
         let rules = Rules::of(&schema, true);
-        Self { api_version, kind, schema, status, has_status, scale, rules }
+        Self { api_version, kind, schema, status, scale, rules }
     }
 
     /// What is wrong with kind and version. Nothing else is looked at where they are.
@@ -90,19 +88,26 @@ fn check_replicas(object: &Value, path: &[String], written: &str, errors: &mut E
     }
 }
 
-impl Strategy for CustomStrategy {
+impl Lifecycle for CustomStrategy {
     fn default(&self, object: &mut Value) {
         if object.text("kind") == self.kind && object.text("apiVersion") == self.api_version {
             defaults::fill(object, &self.schema);
         }
     }
 
-    fn prepare_for_create(&self, object: &mut Value) {
-        if self.has_status {
-            object.unset("status");
-        }
+    /// Everything but metadata counts, also a status that has no endpoint of its own.
+    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
+        let counted = |object: &Value, other: &Value| {
+            let fields = object.as_object().into_iter().flatten();
+            fields
+                .filter(|(field, _)| *field != "metadata")
+                .any(|(field, value)| other.get(field) != Some(value))
+        };
+        counted(new, old) || counted(old, new)
     }
+}
 
+impl Validation for CustomStrategy {
     fn validate(&self, object: &Value) -> Errors {
         let mut errors = self.check_type(object);
         if !errors.is_empty() {
@@ -114,12 +119,6 @@ impl Strategy for CustomStrategy {
         lists::validate(object, &self.schema, "", &mut errors);
         self.check_rules(object, None, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        if self.has_status {
-            new.restore("status", old);
-        }
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -135,15 +134,6 @@ impl Strategy for CustomStrategy {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        let status = new.unset("status");
-        *new = old.clone();
-        match status {
-            Some(status) => new.set("status", status),
-            None => _ = new.unset("status"),
-        }
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = self.check_type(new);
         if !errors.is_empty() {
@@ -156,21 +146,6 @@ impl Strategy for CustomStrategy {
         self.check_lists(new, old, &mut errors);
         self.check_rules(new, Some(old), &mut errors);
         errors
-    }
-
-    /// Everything but metadata counts, also a status that has no endpoint of its own.
-    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
-        let counted = |object: &Value, other: &Value| {
-            let fields = object.as_object().into_iter().flatten();
-            fields
-                .filter(|(field, _)| *field != "metadata")
-                .any(|(field, value)| other.get(field) != Some(value))
-        };
-        counted(new, old) || counted(old, new)
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

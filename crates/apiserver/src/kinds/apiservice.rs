@@ -10,7 +10,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::metadata;
 use crate::names;
-use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, dns_subdomain};
 
@@ -27,6 +27,12 @@ pub fn kind() -> Kind {
             }),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            names: NameRule::PathSegment,
+            ..Semantics::with_strict_status(|| json!({}))
+        },
         ..entry(&API_REGISTRATION, "APIService", "apiservices", ApiService)
     }
 }
@@ -120,15 +126,11 @@ fn availability(service: &Value) -> String {
 
 struct ApiService;
 
-impl Strategy for ApiService {
+impl Lifecycle for ApiService {
     fn default(&self, service: &mut Value) {
         if let Some(reference) = service.at_mut("spec").and_then(|spec| spec.at_mut("service")) {
             reference.or_insert("port", 443);
         }
-    }
-
-    fn prepare_for_create(&self, service: &mut Value) {
-        service.set("status", json!({}));
     }
 
     /// What the server answers for itself is available at once.
@@ -146,24 +148,25 @@ impl Strategy for ApiService {
         service.set("status", json!({"conditions": [available]}));
     }
 
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["spec"], &["metadata"]],
+        })
+    }
+}
+
+impl Validation for ApiService {
     fn validate(&self, service: &Value) -> Errors {
         let mut errors = Errors::default();
         check(service, &mut errors);
         errors
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-    }
-
     fn validate_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = metadata::validate(new, false, NameRule::PathSegment);
         check(new, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        restore_all_but_status(new, old);
     }
 
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
@@ -178,25 +181,6 @@ impl Strategy for ApiService {
             }
         }
         errors
-    }
-
-    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
-        Some(match subresource {
-            None => &[&["status"]],
-            Some(_) => &[&["spec"], &["metadata"]],
-        })
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
     }
 }
 

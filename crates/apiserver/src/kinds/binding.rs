@@ -2,16 +2,18 @@
 
 use super::{CORE, entry};
 use crate::kind::{Kind, Verb};
-use crate::strategy::{Creation, Strategy};
+use crate::strategy::{Creation, Lifecycle, Semantics, Validation};
 
 pub fn kind() -> Kind {
-    Kind { verbs: vec![Verb::Create], ..entry(&CORE, "Binding", "bindings", Binding) }
+    Kind {
+        verbs: vec![Verb::Create],
+        semantics: Semantics { creation: Creation::Binding, ..Semantics::default() },
+        ..entry(&CORE, "Binding", "bindings", Binding)
+    }
 }
 
 struct Binding;
 
-impl Strategy for Binding {
-    fn creation(&self) -> Creation {
-        Creation::Binding
-    }
-}
+impl Lifecycle for Binding {}
+
+impl Validation for Binding {}

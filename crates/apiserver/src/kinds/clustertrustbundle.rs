@@ -10,7 +10,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{FieldSelector, Kind, Scope};
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, or_none};
 use crate::validation::{complain, immutable, too_long};
 
@@ -28,13 +28,21 @@ pub fn kind() -> Kind {
             path: "spec.signerName",
             value: |bundle| bundle.at("spec").text("signerName").to_owned(),
         }],
+        semantics: Semantics {
+            names: NameRule::PathSegment,
+            counts_generations: false,
+            unconditional_update: false,
+            ..Semantics::default()
+        },
         ..entry(&CERTIFICATES_V1BETA1, "ClusterTrustBundle", "clustertrustbundles", ClusterTrustBundle)
     }
 }
 
 struct ClusterTrustBundle;
 
-impl Strategy for ClusterTrustBundle {
+impl Lifecycle for ClusterTrustBundle {}
+
+impl Validation for ClusterTrustBundle {
     fn validate(&self, bundle: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(bundle, &mut errors);
@@ -56,18 +64,6 @@ impl Strategy for ClusterTrustBundle {
         let (signer, before) = (new.at("spec").at("signerName"), old.at("spec").at("signerName"));
         immutable(signer, before, &path.child("signerName"), &mut errors);
         errors
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{CORE, entry};
 use crate::json::Json;
 use crate::kind::{Kind, Scope, Verb};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Validation};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
@@ -47,14 +47,16 @@ fn health(component: &Value) -> &'static str {
 
 struct ComponentStatus;
 
-impl Strategy for ComponentStatus {
+impl Lifecycle for ComponentStatus {
     /// Of the parts of a control plane, the server knows of its store only: it answers, so that is well.
-    fn made_up<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
+    fn computed<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let healthy = json!({"type": "Healthy", "status": "True", "message": "ok"});
         let store = json!({"metadata": {"name": "etcd-0"}, "conditions": [healthy]});
         Some(std::future::ready(vec![store]).boxed())
     }
 }
+
+impl Validation for ComponentStatus {}
 
 #[cfg(test)]
 mod tests {

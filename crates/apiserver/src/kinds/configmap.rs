@@ -6,7 +6,7 @@ use super::{CORE, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, too_long, words};
 
@@ -18,6 +18,7 @@ pub fn kind() -> Kind {
             Column::text("Data", DATA, |object, _| size(object).into()),
             Column::age(),
         ],
+        semantics: Semantics { counts_generations: false, ..Semantics::default() },
         ..entry(&CORE, "ConfigMap", "configmaps", ConfigMap)
     }
 }
@@ -35,7 +36,9 @@ pub(super) const DATA_BYTES: usize = 1 << 20;
 /// Said of each part of an object that was made immutable.
 pub(super) const MADE_IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-impl Strategy for ConfigMap {
+impl Lifecycle for ConfigMap {}
+
+impl Validation for ConfigMap {
     fn validate(&self, map: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(map, &mut errors);
@@ -50,10 +53,6 @@ impl Strategy for ConfigMap {
         metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
         check_data(new, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

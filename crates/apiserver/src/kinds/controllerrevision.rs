@@ -6,7 +6,7 @@ use super::{APPS, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{immutable, nonnegative};
 
@@ -18,6 +18,7 @@ pub fn kind() -> Kind {
             Column::text("Revision", REVISION, |revision, _| revision.count("revision").into()),
             Column::age(),
         ],
+        semantics: Semantics { counts_generations: false, ..Semantics::default() },
         ..entry(&APPS, "ControllerRevision", "controllerrevisions", ControllerRevision)
     }
 }
@@ -37,7 +38,9 @@ fn controller(revision: &Value) -> String {
 
 struct ControllerRevision;
 
-impl Strategy for ControllerRevision {
+impl Lifecycle for ControllerRevision {}
+
+impl Validation for ControllerRevision {
     fn validate(&self, revision: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(revision, &mut errors);
@@ -58,10 +61,6 @@ impl Strategy for ControllerRevision {
         check_revision(new, &mut errors);
         immutable(new.at("data"), old.at("data"), &Path::root("data"), &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

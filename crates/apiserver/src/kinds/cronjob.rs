@@ -7,7 +7,7 @@ use super::{BATCH, entry, job, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::{Column, time_since};
 use crate::validation::{choice, nonnegative_field};
 
@@ -37,6 +37,7 @@ pub fn kind() -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Status],
         columns,
+        semantics: Semantics::with_status(|| json!({})),
         ..entry(&BATCH, "CronJob", "cronjobs", CronJob)
     }
 }
@@ -57,7 +58,7 @@ fn is_suspended(cron: &Value) -> &'static str {
 
 struct CronJob;
 
-impl Strategy for CronJob {
+impl Lifecycle for CronJob {
     fn default(&self, cron: &mut Value) {
         let spec = cron.object_mut("spec");
         spec.or_text("concurrencyPolicy", "Allow");
@@ -70,10 +71,15 @@ impl Strategy for CronJob {
     }
 
     fn prepare_for_create(&self, cron: &mut Value) {
-        cron.set("status", json!({}));
         drop_disabled(cron);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        drop_disabled(new);
+    }
+}
+
+impl Validation for CronJob {
     fn validate(&self, cron: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(cron, &mut errors);
@@ -86,20 +92,11 @@ impl Strategy for CronJob {
         errors
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        drop_disabled(new);
-    }
-
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         check_spec(new.at("spec"), old.at("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::declared;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::{Column, or_none};
 use crate::validation::labels::{self, Values};
 use crate::validation::nonnegative_field;
@@ -35,6 +35,11 @@ pub fn kind() -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Status],
         columns,
+        semantics: Semantics::with_status(|| {
+            json!({
+                "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
+            })
+        }),
         ..entry(&APPS, "DaemonSet", "daemonsets", DaemonSet)
     }
 }
@@ -52,7 +57,7 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 struct DaemonSet;
 
-impl Strategy for DaemonSet {
+impl Lifecycle for DaemonSet {
     fn default(&self, set: &mut Value) {
         let spec = set.object_mut("spec");
         default_rollout(spec.object_mut("updateStrategy"));
@@ -62,24 +67,27 @@ impl Strategy for DaemonSet {
     }
 
     fn prepare_for_create(&self, set: &mut Value) {
-        let status = json!({
-            "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
-        });
-        workload::prepare_new(set, status);
+        workload::drop_disabled(set);
         set_template_generation(set, template_generation(set).max(1));
     }
 
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        workload::drop_disabled(new);
+        let is_new_template = new.at("spec").at("template") != old.at("spec").at("template");
+        set_template_generation(new, template_generation(old).wrapping_add(i64::from(is_new_template)));
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        set_template_generation(new, template_generation(old));
+    }
+}
+
+impl Validation for DaemonSet {
     fn validate(&self, set: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(set, &mut errors);
         check_spec(set, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        workload::prepare_change(new, old);
-        let is_new_template = new.at("spec").at("template") != old.at("spec").at("template");
-        set_template_generation(new, template_generation(old).wrapping_add(i64::from(is_new_template)));
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -88,11 +96,6 @@ impl Strategy for DaemonSet {
         workload::keep_selector(new, old, &mut errors);
         check_spec(new, old, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-        set_template_generation(new, template_generation(old));
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {

@@ -9,7 +9,7 @@ use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{nonnegative, nonnegative_field};
 
@@ -33,6 +33,7 @@ pub fn kind(features: &Features) -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
+        semantics: Semantics::with_status(|| json!({})),
         ..entry(
             &APPS,
             "Deployment",
@@ -57,7 +58,7 @@ impl Deployment {
     const USUAL: Self = Self { counts_terminating: false };
 }
 
-impl Strategy for Deployment {
+impl Lifecycle for Deployment {
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         (subresource == Some(Subresource::Status)).then_some(&[&["spec"], &["metadata", "labels"]])
     }
@@ -72,18 +73,33 @@ impl Strategy for Deployment {
     }
 
     fn prepare_for_create(&self, deployment: &mut Value) {
-        workload::prepare_new(deployment, json!({}));
+        workload::drop_disabled(deployment);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        workload::drop_disabled(new);
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        new.object_mut("metadata").restore("labels", old.at("metadata"));
+        if !self.counts_terminating {
+            workload::drop_terminating_replicas(new, old);
+        }
+    }
+
+    /// Annotations count, because a deployment's replica sets carry copies of them.
+    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
+        let annotations = |deployment: &Value| deployment.at("metadata").at("annotations").clone();
+        new.at("spec") != old.at("spec") || annotations(new) != annotations(old)
+    }
+}
+
+impl Validation for Deployment {
     fn validate(&self, deployment: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(deployment, &mut errors);
         check_spec(deployment, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        workload::prepare_change(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -92,14 +108,6 @@ impl Strategy for Deployment {
         check_spec(new, old, &mut errors);
         workload::keep_selector(new, old, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-        new.object_mut("metadata").restore("labels", old.at("metadata"));
-        if !self.counts_terminating {
-            workload::drop_terminating_replicas(new, old);
-        }
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
@@ -111,12 +119,6 @@ impl Strategy for Deployment {
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         template::warnings(new, old, |old| self.changes_generation(new, old))
-    }
-
-    /// Annotations count, because a deployment's replica sets carry copies of them.
-    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
-        let annotations = |deployment: &Value| deployment.at("metadata").at("annotations").clone();
-        new.at("spec") != old.at("spec") || annotations(new) != annotations(old)
     }
 }
 

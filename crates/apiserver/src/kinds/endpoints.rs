@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::address::{endpoint_ip, ip, warn_of_ip};
 use crate::validation::{choice, complain, dns_label, port_number, qualified_name};
@@ -22,6 +22,7 @@ pub fn kind() -> Kind {
             Column::age(),
         ],
         deprecation: Some(DEPRECATED.into()),
+        semantics: Semantics { counts_generations: false, create_on_update: true, ..Semantics::default() },
         ..entry(&CORE, "Endpoints", "endpoints", Endpoints)
     }
 }
@@ -61,7 +62,7 @@ fn addresses(subset: &Value) -> Vec<String> {
 
 struct Endpoints;
 
-impl Strategy for Endpoints {
+impl Lifecycle for Endpoints {
     fn default(&self, endpoints: &mut Value) {
         for subset in endpoints.list_mut("subsets") {
             for port in subset.list_mut("ports") {
@@ -69,7 +70,9 @@ impl Strategy for Endpoints {
             }
         }
     }
+}
 
+impl Validation for Endpoints {
     fn validate(&self, endpoints: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(endpoints, &mut errors);
@@ -85,14 +88,6 @@ impl Strategy for Endpoints {
             check_subsets(new.list("subsets"), &mut errors);
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 
     /// The controller's own endpoints need no looking at.

@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Validation};
 use crate::table::Column;
 use crate::validation::{
     Seen, address, choice, complain, dns_label, dns_subdomain, immutable, qualified_name, too_many,
@@ -66,7 +66,7 @@ fn first_few(all: Vec<String>) -> String {
 
 struct EndpointSlice;
 
-impl Strategy for EndpointSlice {
+impl Lifecycle for EndpointSlice {
     fn default(&self, slice: &mut Value) {
         for port in slice.list_mut("ports") {
             port.or_insert("name", "");
@@ -78,17 +78,26 @@ impl Strategy for EndpointSlice {
         drop_topology(slice, &Value::Null);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        if new.at("endpoints") != old.at("endpoints") {
+            drop_topology(new, old);
+        }
+    }
+
+    /// Labels count, because they say which service the endpoints are of.
+    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
+        let labels = |slice: &Value| slice.at("metadata").map("labels").cloned().unwrap_or_default();
+        ["addressType", "endpoints", "ports"].iter().any(|field| new.at(field) != old.at(field))
+            || labels(new) != labels(old)
+    }
+}
+
+impl Validation for EndpointSlice {
     fn validate(&self, slice: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(slice, &mut errors);
         check(slice, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        if new.at("endpoints") != old.at("endpoints") {
-            drop_topology(new, old);
-        }
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -98,13 +107,6 @@ impl Strategy for EndpointSlice {
         let field = "addressType";
         immutable(new.at(field), old.at(field), &Path::root(field), &mut errors);
         errors
-    }
-
-    /// Labels count, because they say which service the endpoints are of.
-    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
-        let labels = |slice: &Value| slice.at("metadata").map("labels").cloned().unwrap_or_default();
-        ["addressType", "endpoints", "ports"].iter().any(|field| new.at(field) != old.at(field))
-            || labels(new) != labels(old)
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

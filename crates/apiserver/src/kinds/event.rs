@@ -13,7 +13,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Conversion, FieldSelector, Kind};
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, time_since};
 use crate::validation::{complain, immutable, qualified_name};
 
@@ -40,6 +40,12 @@ pub fn core_kind() -> Kind {
             FieldSelector { path: "source", value: source },
             FieldSelector { path: "type", value: |event| event.text("type").to_owned() },
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            create_on_update: true,
+            names: NameRule::PathSegment,
+            ..Semantics::default()
+        },
         ..entry(&CORE, "Event", "events", Event { form: Form::Core })
     }
 }
@@ -65,6 +71,7 @@ pub fn events_kind() -> Kind {
             FieldSelector { path: "reportingController", value: |event| reporter(event).to_owned() },
             FieldSelector { path: "type", value: |event| event.text("type").to_owned() },
         ],
+        semantics: Semantics { counts_generations: false, create_on_update: true, ..Semantics::default() },
         ..entry(&EVENTS, "Event", "events", Event { form: Form::Events })
     }
 }
@@ -217,7 +224,13 @@ struct Event {
     form: Form,
 }
 
-impl Strategy for Event {
+impl Lifecycle for Event {
+    fn time_to_live(&self, _: &Value, _: Timestamp) -> Option<Duration> {
+        Some(TIME_TO_LIVE)
+    }
+}
+
+impl Validation for Event {
     fn validate(&self, event: &Value) -> Errors {
         let mut errors = Errors::default();
         self.check_always(event, &mut errors);
@@ -234,25 +247,6 @@ impl Strategy for Event {
             check_change(new, old, &mut errors);
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        match self.form {
-            Form::Core => NameRule::PathSegment,
-            Form::Events => NameRule::Subdomain,
-        }
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn time_to_live(&self, _: &Value, _: Timestamp) -> Option<Duration> {
-        Some(TIME_TO_LIVE)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{COORDINATION, entry};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::Kind;
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
@@ -16,6 +16,12 @@ pub fn kind() -> Kind {
             Column::text("Holder", HOLDER, |lease, _| lease.at("spec").text("holderIdentity").into()),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            create_on_update: true,
+            unconditional_update: false,
+            ..Semantics::default()
+        },
         ..entry(&COORDINATION, "Lease", "leases", Lease)
     }
 }
@@ -24,31 +30,21 @@ const HOLDER: &str = "holderIdentity contains the identity of the holder of a cu
 
 struct Lease;
 
-impl Strategy for Lease {
+impl Lifecycle for Lease {
     fn prepare_for_create(&self, lease: &mut Value) {
         drop_coordination(lease, &Value::Null);
-    }
-
-    fn validate(&self, lease: &Value) -> Errors {
-        let mut errors = Errors::default();
-        check_spec(lease.at("spec"), &mut errors);
-        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         drop_coordination(new, old);
     }
+}
 
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+impl Validation for Lease {
+    fn validate(&self, lease: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check_spec(lease.at("spec"), &mut errors);
+        errors
     }
 }
 

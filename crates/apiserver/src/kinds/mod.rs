@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::features::Features;
 use crate::kind::{Kind, Scope, Verb};
-use crate::strategy::Strategy;
+use crate::strategy::{Presentation, Semantics, Strategy};
 use crate::table::Column;
 
 pub mod admissionregistration;
@@ -221,6 +221,8 @@ fn entry(api: &Api, kind: &str, plural: &str, strategy: impl Strategy) -> Kind {
         conversion: None,
         schema: format!("{}.{kind}", api.schemas),
         strategy: Arc::new(strategy),
+        semantics: Semantics::default(),
+        presentation: Presentation::default(),
         columns: Column::defaults(),
         field_selectors: Vec::new(),
         deprecation: None,

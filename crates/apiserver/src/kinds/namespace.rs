@@ -6,7 +6,7 @@ use super::{CORE, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource, Verb};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{finalizer_name, qualified_name};
 
@@ -25,6 +25,12 @@ pub fn kind() -> Kind {
             path: "status.phase",
             value: |object| phase(object).to_owned(),
         }],
+        semantics: Semantics {
+            counts_generations: false,
+            names: NameRule::Label,
+            deletion: Deletion { documents_object: false, returns_object: true, ..Deletion::default() },
+            ..Semantics::with_status(|| json!({"phase": "Active"}))
+        },
         ..entry(&CORE, "Namespace", "namespaces", Namespace)
     }
 }
@@ -40,7 +46,7 @@ fn phase(namespace: &Value) -> &str {
 
 struct Namespace;
 
-impl Strategy for Namespace {
+impl Lifecycle for Namespace {
     fn terminate(&self, namespace: &mut Value) -> bool {
         namespace.object_mut("status").set("phase", "Terminating");
         true
@@ -50,21 +56,12 @@ impl Strategy for Namespace {
         !namespace.at("spec").list("finalizers").is_empty()
     }
 
-    fn says_it_returns_deleted(&self) -> bool {
-        false
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
     fn default(&self, namespace: &mut Value) {
         label_with_name(namespace);
         namespace.object_mut("status").or_text("phase", "Active");
     }
 
     fn prepare_for_create(&self, namespace: &mut Value) {
-        namespace.set("status", json!({"phase": "Active"}));
         let spec = namespace.object_mut("spec");
         match spec.at_mut("finalizers") {
             Some(Value::Array(finalizers)) if finalizers.iter().any(|name| name == KUBERNETES) => {}
@@ -73,28 +70,8 @@ impl Strategy for Namespace {
         }
     }
 
-    fn validate(&self, namespace: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::new(namespace, &mut errors);
-        check_finalizers(namespace, &mut errors);
-        errors
-    }
-
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.object_mut("spec").restore("finalizers", old.at("spec"));
-        new.restore("status", old);
-    }
-
-    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::whole(new, Scope::Cluster, NameRule::Label, &mut errors);
-        check_finalizers(new, &mut errors);
-        metadata::change(new, &mut errors);
-        errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
     }
 
     fn prepare_for_subresource_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
@@ -103,6 +80,27 @@ impl Strategy for Namespace {
             Subresource::Status => self.prepare_for_status_update(new, old),
             _ => self.prepare_for_update(new, old),
         }
+    }
+
+    fn canonicalize(&self, namespace: &mut Value) {
+        label_with_name(namespace);
+    }
+}
+
+impl Validation for Namespace {
+    fn validate(&self, namespace: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(namespace, &mut errors);
+        check_finalizers(namespace, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, _: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::whole(new, Scope::Cluster, NameRule::Label, &mut errors);
+        check_finalizers(new, &mut errors);
+        metadata::change(new, &mut errors);
+        errors
     }
 
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
@@ -118,18 +116,6 @@ impl Strategy for Namespace {
             Subresource::Status => self.validate_status_update(new, old),
             _ => self.validate_update(new, old),
         }
-    }
-
-    fn canonicalize(&self, namespace: &mut Value) {
-        label_with_name(namespace);
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::Label
     }
 }
 
@@ -187,6 +173,7 @@ mod tests {
     fn a_namespace_is_labelled_with_its_name_and_held_by_kubernetes() {
         let mut namespace = json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["x.io/y"]}});
         Namespace.default(&mut namespace);
+        kind().semantics.prepare_for_create(&mut namespace);
         Namespace.prepare_for_create(&mut namespace);
         assert_eq!(
             namespace,

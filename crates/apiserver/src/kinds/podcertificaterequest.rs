@@ -9,7 +9,7 @@ use super::{CERTIFICATES_V1ALPHA1, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{conditions, dns_subdomain, has_condition, immutable};
 
@@ -47,6 +47,11 @@ pub fn kind() -> Kind {
             FieldSelector { path: "spec.podName", value: |one| one.at("spec").text("podName").to_owned() },
             FieldSelector { path: "spec.nodeName", value: |one| one.at("spec").text("nodeName").to_owned() },
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            ..Semantics::with_strict_status(|| json!({}))
+        },
         ..entry(
             &CERTIFICATES_V1ALPHA1,
             "PodCertificateRequest",
@@ -67,24 +72,18 @@ fn ended(status: &Value) -> Option<&'static str> {
 
 struct PodCertificateRequest;
 
-impl Strategy for PodCertificateRequest {
+impl Lifecycle for PodCertificateRequest {
     fn default(&self, request: &mut Value) {
         request.object_mut("spec").or_insert("maxExpirationSeconds", 86_400);
     }
+}
 
-    fn prepare_for_create(&self, request: &mut Value) {
-        request.set("status", json!({}));
-    }
-
+impl Validation for PodCertificateRequest {
     fn validate(&self, request: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(request, &mut errors);
         check(request.at("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -99,14 +98,6 @@ impl Strategy for PodCertificateRequest {
         metadata::change(new, &mut errors);
         check_status(new.at("status"), old.at("status"), &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

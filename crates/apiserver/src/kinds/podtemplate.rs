@@ -7,7 +7,7 @@ use super::{CORE, entry, metadata, selector};
 use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::Kind;
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::{Column, or_none};
 
 pub fn kind() -> Kind {
@@ -16,12 +16,16 @@ pub fn kind() -> Kind {
     columns.push(Column::text("Pod Labels", "The labels for the pod template.", |object, _| {
         or_none(&selector::shown_labels(object.at("template").at("metadata").map("labels")))
     }));
-    Kind { columns, ..entry(&CORE, "PodTemplate", "podtemplates", PodTemplate) }
+    Kind {
+        columns,
+        semantics: Semantics { deletion: Deletion::RETURNS_OBJECT, ..Semantics::default() },
+        ..entry(&CORE, "PodTemplate", "podtemplates", PodTemplate)
+    }
 }
 
 struct PodTemplate;
 
-impl Strategy for PodTemplate {
+impl Lifecycle for PodTemplate {
     fn default(&self, object: &mut Value) {
         template::default(object);
     }
@@ -30,15 +34,17 @@ impl Strategy for PodTemplate {
         template::drop_disabled(object);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        template::drop_disabled(new);
+    }
+}
+
+impl Validation for PodTemplate {
     fn validate(&self, object: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(object, &mut errors);
         template::check(object.at("template"), &Value::Null, &Path::root("template"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
-        template::drop_disabled(new);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -54,10 +60,6 @@ impl Strategy for PodTemplate {
             template::warn(new.at("template"), &Path::root("template"), &mut found);
         }
         found
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 }
 

@@ -6,7 +6,7 @@ use super::{SCHEDULING, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Validation};
 use crate::table::Column;
 use crate::validation::immutable;
 
@@ -57,7 +57,7 @@ pub fn system_classes() -> impl Iterator<Item = Value> {
 
 struct PriorityClass;
 
-impl Strategy for PriorityClass {
+impl Lifecycle for PriorityClass {
     fn refuses_deletion(&self, name: &str) -> Option<&'static str> {
         let is_of_system = SYSTEM_CLASSES.iter().any(|(own, ..)| *own == name);
         is_of_system.then_some("this is a system priority class and cannot be deleted")
@@ -67,6 +67,13 @@ impl Strategy for PriorityClass {
         class.or_insert("preemptionPolicy", "PreemptLowerPriority");
     }
 
+    /// What can change of a class does not count.
+    fn changes_generation(&self, _: &Value, _: &Value) -> bool {
+        false
+    }
+}
+
+impl Validation for PriorityClass {
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(class, &mut errors);
@@ -84,11 +91,6 @@ impl Strategy for PriorityClass {
         let policy = "preemptionPolicy";
         immutable(new.at(policy), old.at(policy), &Path::root(policy), &mut errors);
         errors
-    }
-
-    /// What can change of a class does not count.
-    fn changes_generation(&self, _: &Value, _: &Value) -> bool {
-        false
     }
 }
 

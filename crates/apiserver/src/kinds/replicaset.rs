@@ -8,7 +8,7 @@ use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::nonnegative_field;
 
@@ -26,6 +26,7 @@ pub fn kind(features: &Features) -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
+        semantics: Semantics::with_status(|| json!({"replicas": 0})),
         ..entry(
             &APPS,
             "ReplicaSet",
@@ -50,7 +51,7 @@ impl ReplicaSet {
     const USUAL: Self = Self { counts_terminating: false };
 }
 
-impl Strategy for ReplicaSet {
+impl Lifecycle for ReplicaSet {
     fn default(&self, set: &mut Value) {
         let spec = set.object_mut("spec");
         spec.or_insert("replicas", 1);
@@ -58,18 +59,26 @@ impl Strategy for ReplicaSet {
     }
 
     fn prepare_for_create(&self, set: &mut Value) {
-        workload::prepare_new(set, json!({"replicas": 0}));
+        workload::drop_disabled(set);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        workload::drop_disabled(new);
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        if !self.counts_terminating {
+            workload::drop_terminating_replicas(new, old);
+        }
+    }
+}
+
+impl Validation for ReplicaSet {
     fn validate(&self, set: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(set, &mut errors);
         check_spec(set, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        workload::prepare_change(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -78,13 +87,6 @@ impl Strategy for ReplicaSet {
         check_spec(new, old, &mut errors);
         workload::keep_selector(new, old, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-        if !self.counts_terminating {
-            workload::drop_terminating_replicas(new, old);
-        }
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -7,7 +7,7 @@ use super::{CORE, entry, metadata, selector, workload};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
-use crate::strategy::{DefaultPropagation, NameRule, Strategy};
+use crate::strategy::{DefaultPropagation, Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, or_none};
 use crate::validation::{labels, nonnegative_field};
 
@@ -35,6 +35,10 @@ pub fn kind() -> Kind {
             path: "status.replicas",
             value: |rc| rc.at("status").count("replicas").to_string(),
         }],
+        semantics: Semantics {
+            deletion: Deletion { propagation: DefaultPropagation::Orphan, ..Deletion::default() },
+            ..Semantics::with_status(|| json!({"replicas": 0}))
+        },
         ..entry(&CORE, "ReplicationController", "replicationcontrollers", ReplicationController)
     }
 }
@@ -46,7 +50,7 @@ const SELECTOR: &str = "Selector is a label query over pods that should match th
 
 struct ReplicationController;
 
-impl Strategy for ReplicationController {
+impl Lifecycle for ReplicationController {
     fn default(&self, rc: &mut Value) {
         let spec = rc.object_mut("spec");
         spec.or_insert("replicas", 1);
@@ -65,18 +69,20 @@ impl Strategy for ReplicationController {
     }
 
     fn prepare_for_create(&self, rc: &mut Value) {
-        workload::prepare_new(rc, json!({"replicas": 0}));
+        workload::drop_disabled(rc);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        workload::drop_disabled(new);
+    }
+}
+
+impl Validation for ReplicationController {
     fn validate(&self, rc: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(rc, &mut errors);
         check_spec(rc, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        workload::prepare_change(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -87,10 +93,6 @@ impl Strategy for ReplicationController {
         metadata::change(new, &mut errors);
         check_spec(new, old, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
     }
 
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
@@ -104,10 +106,6 @@ impl Strategy for ReplicationController {
     /// A change is warned of by what it changes from, as in v1.34.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         template::warnings(old.unwrap_or(new), old, |old| self.changes_generation(new, old))
-    }
-
-    fn default_propagation(&self) -> DefaultPropagation {
-        DefaultPropagation::Orphan
     }
 }
 

@@ -9,7 +9,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
 use crate::quantity::Quantity;
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{IMMUTABLE, resources};
 
@@ -23,6 +23,11 @@ pub fn kind() -> Kind {
             Column::text("Limit", LIMIT, |quota, _| usage(quota, is_limit).into()),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_status(|| json!({}))
+        },
         ..entry(&CORE, "ResourceQuota", "resourcequotas", ResourceQuota)
     }
 }
@@ -57,7 +62,7 @@ const EXISTS_ONLY: &str = "must be 'Exists' when scope is any of ResourceQuotaSc
 
 struct ResourceQuota;
 
-impl Strategy for ResourceQuota {
+impl Lifecycle for ResourceQuota {
     fn default(&self, quota: &mut Value) {
         for (part, list) in [("spec", "hard"), ("status", "hard"), ("status", "used")] {
             if let Some(list) = quota.at_mut(part).and_then(|part| part.at_mut(list)) {
@@ -65,20 +70,14 @@ impl Strategy for ResourceQuota {
             }
         }
     }
+}
 
-    fn prepare_for_create(&self, quota: &mut Value) {
-        quota.set("status", json!({}));
-    }
-
+impl Validation for ResourceQuota {
     fn validate(&self, quota: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(quota, &mut errors);
         check_spec(quota.at("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -92,10 +91,6 @@ impl Strategy for ResourceQuota {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
@@ -104,14 +99,6 @@ impl Strategy for ResourceQuota {
             check_amounts(new.at("status").at(list), &path.child(list), &mut errors);
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 }
 

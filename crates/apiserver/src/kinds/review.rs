@@ -2,7 +2,7 @@
 
 use super::{Api, entry};
 use crate::kind::{Kind, Scope, Verb};
-use crate::strategy::{Creation, Question, Strategy};
+use crate::strategy::{Creation, Lifecycle, Question, Semantics, Validation};
 
 const AUTHENTICATION: Api =
     Api { group: "authentication.k8s.io", version: "v1", schemas: "io.k8s.api.authentication.v1" };
@@ -39,13 +39,12 @@ fn of_cluster(api: &Api, kind: &str, plural: &str, question: Question) -> Kind {
 }
 
 fn of_namespace(api: &Api, kind: &str, plural: &str, question: Question) -> Kind {
-    Kind { verbs: vec![Verb::Create], ..entry(api, kind, plural, Asked(question)) }
+    let semantics = Semantics { creation: Creation::Answer(question), ..Semantics::default() };
+    Kind { verbs: vec![Verb::Create], semantics, ..entry(api, kind, plural, Asked) }
 }
 
-struct Asked(Question);
+struct Asked;
 
-impl Strategy for Asked {
-    fn creation(&self) -> Creation {
-        Creation::Answer(self.0)
-    }
-}
+impl Lifecycle for Asked {}
+
+impl Validation for Asked {}

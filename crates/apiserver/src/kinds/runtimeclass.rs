@@ -10,7 +10,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::metadata;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::labels;
 use crate::validation::resources::{Requirements, container_name};
@@ -24,19 +24,27 @@ pub fn kind() -> Kind {
             Column::text("Handler", "", |class, _| class.text("handler").into()),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            create_on_update: true,
+            unconditional_update: false,
+            ..Semantics::default()
+        },
         ..entry(&NODE, "RuntimeClass", "runtimeclasses", RuntimeClass)
     }
 }
 
 struct RuntimeClass;
 
-impl Strategy for RuntimeClass {
+impl Lifecycle for RuntimeClass {
     fn default(&self, class: &mut Value) {
         if let Some(fixed) = class.at_mut("overhead").and_then(|overhead| overhead.at_mut("podFixed")) {
             resources::default_list(fixed);
         }
     }
+}
 
+impl Validation for RuntimeClass {
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
         check(class, &mut errors);
@@ -49,18 +57,6 @@ impl Strategy for RuntimeClass {
         let handler = |class: &Value| Value::from(class.text("handler"));
         immutable(&handler(new), &handler(old), &Path::root("handler"), &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope};
 use crate::schema::{go, syntax};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, immutable, too_long, words};
 
@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
             Column::age(),
         ],
         field_selectors: vec![FieldSelector { path: "type", value: |secret| secret.text("type").to_owned() }],
+        semantics: Semantics { counts_generations: false, ..Semantics::default() },
         ..entry(&CORE, "Secret", "secrets", Secret)
     }
 }
@@ -32,24 +33,26 @@ const DATA: &str = "Data contains the secret data. Each key must consist of alph
 
 struct Secret;
 
-impl Strategy for Secret {
+impl Lifecycle for Secret {
     fn default(&self, secret: &mut Value) {
         secret.or_text("type", "Opaque");
         merge_string_data(secret);
-    }
-
-    fn validate(&self, secret: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::new(secret, &mut errors);
-        check_data(secret, &mut errors);
-        check_type(secret, &mut errors);
-        errors
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         if new.text("type").is_empty() {
             new.restore("type", old);
         }
+    }
+}
+
+impl Validation for Secret {
+    fn validate(&self, secret: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(secret, &mut errors);
+        check_data(secret, &mut errors);
+        check_type(secret, &mut errors);
+        errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -61,10 +64,6 @@ impl Strategy for Secret {
         check_data(new, &mut errors);
         check_type(new, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

@@ -6,7 +6,7 @@ use super::{CORE, entry, metadata};
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
@@ -18,6 +18,11 @@ pub fn kind() -> Kind {
             Column::text("Secrets", SECRETS, |account, _| account.list("secrets").len().into()),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::default()
+        },
         ..entry(&CORE, "ServiceAccount", "serviceaccounts", ServiceAccount)
     }
 }
@@ -27,23 +32,21 @@ const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets
 
 struct ServiceAccount;
 
-impl Strategy for ServiceAccount {
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
+impl Lifecycle for ServiceAccount {
     fn prepare_for_create(&self, account: &mut Value) {
         keep_only_names(account);
     }
 
+    fn prepare_for_update(&self, account: &mut Value, _: &Value) {
+        keep_only_names(account);
+    }
+}
+
+impl Validation for ServiceAccount {
     fn validate(&self, account: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(account, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, account: &mut Value, _: &Value) {
-        keep_only_names(account);
     }
 
     fn validate_update(&self, new: &Value, _: &Value) -> Errors {
@@ -51,10 +54,6 @@ impl Strategy for ServiceAccount {
         metadata::change(new, &mut errors);
         metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{dns_label, nonnegative_field};
 
@@ -26,6 +26,10 @@ pub fn kind(features: &Features) -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Scale, Subresource::Status],
         columns,
+        semantics: Semantics {
+            names: NameRule::Label,
+            ..Semantics::with_status(|| json!({"replicas": 0, "availableReplicas": 0}))
+        },
         ..entry(
             &APPS,
             "StatefulSet",
@@ -58,7 +62,7 @@ impl StatefulSet {
     const USUAL: Self = Self { max_unavailable: false };
 }
 
-impl Strategy for StatefulSet {
+impl Lifecycle for StatefulSet {
     fn default(&self, set: &mut Value) {
         let spec = set.object_mut("spec");
         spec.or_text("podManagementPolicy", "OrderedReady");
@@ -80,10 +84,17 @@ impl Strategy for StatefulSet {
     }
 
     fn prepare_for_create(&self, set: &mut Value) {
-        workload::prepare_new(set, json!({"replicas": 0, "availableReplicas": 0}));
+        workload::drop_disabled(set);
         self.drop_unavailable(set, &Value::Null);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        workload::drop_disabled(new);
+        self.drop_unavailable(new, old);
+    }
+}
+
+impl Validation for StatefulSet {
     fn validate(&self, set: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(set, &mut errors);
@@ -97,11 +108,6 @@ impl Strategy for StatefulSet {
         }
         check_pods(set.at("spec"), &Value::Null, TemplateCheck::Whole, &path, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        workload::prepare_change(new, old);
-        self.drop_unavailable(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -120,10 +126,6 @@ impl Strategy for StatefulSet {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         let status = new.at("status");
@@ -136,10 +138,6 @@ impl Strategy for StatefulSet {
         metadata::change(new, &mut errors);
         workload::check_collisions(status, old.at("status"), &mut errors);
         errors
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::Label
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

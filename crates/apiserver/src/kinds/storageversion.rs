@@ -4,36 +4,36 @@ use serde_json::{Value, json};
 
 use super::{API_SERVER_INTERNAL, entry, metadata};
 use crate::field::{Errors, Path};
-use crate::json::{Json, JsonMut};
+use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource};
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::validation::{Seen, complain};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::Status],
+        semantics: Semantics {
+            names: NameRule::PathSegment,
+            counts_generations: false,
+            unconditional_update: false,
+            ..Semantics::with_strict_status(|| json!({}))
+        },
         ..entry(&API_SERVER_INTERNAL, "StorageVersion", "storageversions", StorageVersion)
     }
 }
 
 struct StorageVersion;
 
-impl Strategy for StorageVersion {
-    fn prepare_for_create(&self, version: &mut Value) {
-        version.set("status", json!({}));
-    }
+impl Lifecycle for StorageVersion {}
 
+impl Validation for StorageVersion {
     fn validate(&self, version: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(version, &mut errors);
         check_name(version.at("metadata").text("name"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, _: &Value, _: &Value) -> Errors {
@@ -44,18 +44,6 @@ impl Strategy for StorageVersion {
         let mut errors = Errors::default();
         check_status(new.at("status"), &mut errors);
         errors
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{STORAGE_MIGRATION, entry, metadata};
 use crate::field::{Errors, Path};
-use crate::json::{Json, JsonMut};
+use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::has_condition;
 
@@ -22,6 +22,11 @@ pub fn kind() -> Kind {
                 parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".").into()
             }),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            ..Semantics::with_strict_status(|| json!({}))
+        },
         ..entry(
             &STORAGE_MIGRATION,
             "StorageVersionMigration",
@@ -33,20 +38,14 @@ pub fn kind() -> Kind {
 
 struct StorageVersionMigration;
 
-impl Strategy for StorageVersionMigration {
-    fn prepare_for_create(&self, migration: &mut Value) {
-        migration.set("status", json!({}));
-    }
+impl Lifecycle for StorageVersionMigration {}
 
+impl Validation for StorageVersionMigration {
     fn validate(&self, migration: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(migration, &mut errors);
         check(migration, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -67,14 +66,6 @@ impl Strategy for StorageVersionMigration {
         metadata::change(new, &mut errors);
         check_status(new.at("status"), old.at("status"), &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

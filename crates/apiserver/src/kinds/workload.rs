@@ -7,16 +7,9 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::validation::{immutable, nonnegative, nonnegative_field, words};
 
-/// Before a workload is created: its status is the server's to begin.
-pub(super) fn prepare_new(workload: &mut Value, status: Value) {
-    workload.set("status", status);
+/// Before a workload is written: its template loses the fields of features that are off.
+pub(super) fn drop_disabled(workload: &mut Value) {
     template::drop_disabled(workload.object_mut("spec"));
-}
-
-/// Before a workload is changed: its status has an endpoint of its own.
-pub(super) fn prepare_change(new: &mut Value, old: &Value) {
-    new.restore("status", old);
-    template::drop_disabled(new.object_mut("spec"));
 }
 
 /// How many replicas are ready, of how many there should be.

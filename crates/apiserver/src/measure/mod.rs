@@ -220,7 +220,7 @@ fn stored(server: &Server, kinds: &[&Arc<Served>], text: &mut Text) {
         let kind = &served.kind;
         let is_new =
             counts.iter().all(|(group, resource, _)| (*group, *resource) != (&kind.group, &kind.plural));
-        if is_new && kind.strategy.made_up(None).is_none() {
+        if is_new && kind.strategy.computed(None).is_none() {
             counts.push((&kind.group, &kind.plural, count));
         }
     }

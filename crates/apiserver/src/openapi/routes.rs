@@ -310,7 +310,7 @@ impl Resource<'_> {
         operation.parameters.extend(parameters::deleting());
         operation.body = Some(Body { schema: format!("{META}.DeleteOptions"), required: false });
         operation.codes = &[200, 202];
-        if !self.kind.strategy.says_it_returns_deleted() || self.is_custom() {
+        if !self.kind.semantics.deletion.documents_object || self.is_custom() {
             operation.answer = Content::Object(format!("{META}.Status"));
         }
         operation

@@ -66,7 +66,7 @@ pub(crate) async fn insert(
 ) -> Result<Outcome, Status> {
     let meta = metadata::of(&object);
     let names = (meta.text("name"), meta.text("generateName"));
-    if names == ("", "") && call.served.kind.strategy.names_itself() {
+    if names == ("", "") && call.served.kind.semantics.generates_names {
         object.object_mut("metadata").set("name", call.server.rng.uid().to_string());
         return insert_named(call, object, fields, options, false).await;
     }
@@ -108,12 +108,13 @@ async fn insert_named(
     options: &WriteOptions,
     is_generated: bool,
 ) -> Result<Outcome, Status> {
-    let strategy = &*call.served.kind.strategy;
+    let (strategy, semantics) = (&*call.served.kind.strategy, &call.served.kind.semantics);
     metadata::fill_system_fields(&mut object, call.server.rng.uid(), call.now);
     let reservation = reserve(call, &mut object)?;
+    semantics.prepare_for_create(&mut object);
     strategy.prepare_for_create(&mut object);
     strategy.stamp(&mut object, None, call.user, call.now);
-    if strategy.counts_generations() {
+    if semantics.counts_generations {
         object.object_mut("metadata").set("generation", 1);
     }
     validate(call, &object)?;
@@ -175,7 +176,7 @@ fn refuse_version(object: &Value) -> Result<(), Status> {
 
 fn validate(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     let kind = &call.served.kind;
-    let mut errors = metadata::validate(object, kind.is_namespaced(), kind.strategy.names());
+    let mut errors = metadata::validate(object, kind.is_namespaced(), kind.semantics.names);
     errors.extend(kind.strategy.validate(object));
     if errors.is_empty() {
         return Ok(());

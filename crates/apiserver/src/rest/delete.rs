@@ -40,7 +40,7 @@ pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     let options = DeleteOptions::parse(body, call.query)?;
     if options.propagation.is_none()
         && options.orphan_dependents.is_none()
-        && let Some(warning) = call.served.kind.strategy.warning_of_default_propagation()
+        && let Some(warning) = call.served.kind.semantics.deletion.default_warning
     {
         call.context.warnings.add(warning);
     }
@@ -67,7 +67,7 @@ fn answer(
             let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
             respond::outcome(call, code, outcome)
         }
-        Deleted::Gone(outcome) if call.served.kind.strategy.returns_deleted() => {
+        Deleted::Gone(outcome) if call.served.kind.semantics.deletion.returns_object => {
             respond::outcome(call, StatusCode::OK, outcome)
         }
         Deleted::Gone(outcome) => {
@@ -227,7 +227,7 @@ fn plan(served: &Served, object: &mut Value, options: &DeleteOptions, now: Times
     if grace == Grace::Pending {
         return Plan::Leave;
     }
-    let orphans_by_default = strategy.default_propagation() == DefaultPropagation::Orphan;
+    let orphans_by_default = served.kind.semantics.deletion.propagation == DefaultPropagation::Orphan;
     settle_finalizers(object, options, orphans_by_default);
     let has_finalizers = metadata::finalizers(object).next().is_some();
     match grace {

@@ -120,17 +120,17 @@ fn table_options(call: &Call<'_>) -> Result<TableOptions, Status> {
 
 /// Records in the order that a table has them.
 async fn ranked(call: &Call<'_>, records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
-    let strategy = &call.served.kind.strategy;
-    if call.output.shape != Shape::Table || !strategy.ranks_rows() {
-        return records;
-    }
+    let rank = match call.served.kind.presentation.row_rank {
+        Some(rank) if call.output.shape == Shape::Table => rank,
+        _ => return records,
+    };
     let mut ranked = Vec::with_capacity(records.len());
     for (at, record) in records.into_iter().enumerate() {
         if at > 0 && at.is_multiple_of(PIECE_ITEMS) {
             tokio::task::yield_now().await;
         }
         let object = call.served.decode_bare(&record).unwrap_or_default();
-        ranked.push((strategy.row_rank(&object), record));
+        ranked.push((rank(&object), record));
     }
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.into_iter().map(|(_, record)| record).collect()

@@ -166,7 +166,7 @@ pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>,
 /// Whether a write may change which kinds there are, or let go of one.
 fn concerns_definitions(call: &Call<'_>) -> bool {
     let kind = &call.served.kind;
-    kind.strategy.defines_kinds() || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
+    kind.semantics.defines_kinds || kind.custom.as_ref().is_some_and(|custom| custom.is_terminating)
 }
 
 /// Webhooks that convert objects are not called.
@@ -186,7 +186,7 @@ fn refuse_conversion(call: &Call<'_>) -> Result<(), Status> {
 
 async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
     refuse_conversion(call)?;
-    if let Some(objects) = call.served.kind.strategy.made_up(call.namespace) {
+    if let Some(objects) = call.served.kind.strategy.computed(call.namespace) {
         return made_up::answer(call, verb, objects.await);
     }
     match (call.subresource, verb) {
@@ -200,7 +200,7 @@ async fn carry_out(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status
         (_, Verb::Get) => get::get(call).await,
         (_, Verb::List) => list::list(call).await,
         (_, Verb::Watch) => watch::watch(call).await,
-        (_, Verb::Create) => match call.served.kind.strategy.creation() {
+        (_, Verb::Create) => match call.served.kind.semantics.creation {
             Creation::Object => create::create(call).await,
             Creation::Binding => binding::create_by_itself(call).await,
             Creation::Answer(question) => review::create(call, question).await,

@@ -134,7 +134,7 @@ async fn create_absent(
     options: &WriteOptions,
     maker: &mut impl Maker,
 ) -> Result<Outcome, Status> {
-    let creates = maker.is_apply() || call.served.kind.strategy.create_on_update();
+    let creates = maker.is_apply() || call.served.kind.semantics.create_on_update;
     if call.subresource.is_some() || !creates {
         return Err(call.not_found(name));
     }
@@ -240,7 +240,7 @@ fn settle_version(call: &Call<'_>, name: &str, new: &mut Value, record: &Record)
     let version = metadata::of(new).text("resourceVersion").to_string();
     let current = record.modified.to_string();
     if matches!(version.as_str(), "" | "0") {
-        if !call.served.kind.strategy.unconditional_update() {
+        if !call.served.kind.semantics.unconditional_update {
             let mut errors = Errors::default();
             let path = Path::root("metadata");
             errors.invalid(&path.child("resourceVersion"), 0, "must be specified for an update");
@@ -261,9 +261,10 @@ fn reserve(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<Reservation,
 }
 
 fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
-    let strategy = &*call.served.kind.strategy;
+    let (strategy, semantics) = (&*call.served.kind.strategy, &call.served.kind.semantics);
     let generation = metadata::of(old).at("generation").clone();
     new.object_mut("metadata").restore("generation", metadata::of(old));
+    semantics.prepare_for_update(call.subresource, new, old);
     match call.subresource {
         None | Some(Subresource::Scale) => strategy.prepare_for_update(new, old),
         Some(subresource) => strategy.prepare_for_subresource_update(subresource, new, old),
@@ -272,7 +273,7 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
     // A status tells of a generation and makes none, even where it writes metadata.
     let is_untouched =
         call.subresource != Some(Subresource::Status) && metadata::of(new).at("generation") == &generation;
-    if strategy.counts_generations() && is_untouched && strategy.changes_generation(new, old) {
+    if semantics.counts_generations && is_untouched && strategy.changes_generation(new, old) {
         let next = generation.as_i64().unwrap_or(0).wrapping_add(1);
         new.object_mut("metadata").set("generation", next);
     }

@@ -146,7 +146,7 @@ impl Field {
                 None if is_plain(kind) => Err(format!(
                     "{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )),
-                None => Err(kind.strategy.refuses_field(name)),
+                None => Err((kind.presentation.unknown_field)(name)),
             },
         }
     }

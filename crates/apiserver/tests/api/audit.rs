@@ -283,18 +283,10 @@ impl Plugin for Peculiar {
         matches!(review.name.as_str(), "slow" | "panic")
     }
 
-    fn mutate<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        _: &'a mut Value,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        async move {
-            assert_ne!(review.name, "panic", "a peculiar object");
-            tokio::time::sleep(Duration::from_secs(3600)).await;
-            Ok(())
-        }
-        .boxed()
+    async fn mutate(&self, review: &Review<'_>, _: &mut Value, _: Option<&Value>) -> Result<(), Status> {
+        assert_ne!(review.name, "panic", "a peculiar object");
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        Ok(())
     }
 }
 

@@ -63,17 +63,9 @@ impl Plugin for Ponderous {
         review.is_for("", "configmaps")
     }
 
-    fn check<'a>(
-        &'a self,
-        _: &'a Review<'_>,
-        _: Option<&'a Value>,
-        _: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        async {
-            self.0.sleep(Duration::from_secs(90)).await;
-            Ok(())
-        }
-        .boxed()
+    async fn check(&self, _: &Review<'_>, _: Option<&Value>, _: Option<&Value>) -> Result<(), Status> {
+        self.0.sleep(Duration::from_secs(90)).await;
+        Ok(())
     }
 }
 

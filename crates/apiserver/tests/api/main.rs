@@ -13,6 +13,7 @@ mod deletion;
 mod discovery;
 mod evictions;
 mod extension;
+mod field_names;
 mod flow;
 mod forms;
 mod fuzz;

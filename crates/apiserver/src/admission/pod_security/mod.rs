@@ -6,7 +6,6 @@
 mod checks;
 mod policy;
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_store::ListOptions;
 
@@ -56,31 +55,29 @@ impl Plugin for PodSecurity {
         review.operation != Operation::Delete && concern(review).is_some()
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let (Some(object), Some(concern)) = (object, concern(review)) else { return Ok(()) };
-            match concern {
-                Concern::Namespace => check_namespace(review, object, old).await,
-                Concern::Pod => check_pod(review, object, old).await,
-                Concern::Maker(path) => {
-                    let (policy, errors) = policy_of(review).await?;
-                    let template = path.iter().fold(object, |object, field| object.at(field));
-                    let says_nothing = policy.warn.level == Level::Privileged
-                        && policy.audit.level == Level::Privileged
-                        && errors.is_empty();
-                    if !template.is_null() && !says_nothing {
-                        note(review, template, policy.audit, &errors);
-                        warn(review, template, policy.warn);
-                    }
-                    Ok(())
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let (Some(object), Some(concern)) = (object, concern(review)) else { return Ok(()) };
+        match concern {
+            Concern::Namespace => check_namespace(review, object, old).await,
+            Concern::Pod => check_pod(review, object, old).await,
+            Concern::Maker(path) => {
+                let (policy, errors) = policy_of(review).await?;
+                let template = path.iter().fold(object, |object, field| object.at(field));
+                let says_nothing = policy.warn.level == Level::Privileged
+                    && policy.audit.level == Level::Privileged
+                    && errors.is_empty();
+                if !template.is_null() && !says_nothing {
+                    note(review, template, policy.audit, &errors);
+                    warn(review, template, policy.warn);
                 }
+                Ok(())
             }
-        })
+        }
     }
 }
 

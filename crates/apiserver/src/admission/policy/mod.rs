@@ -10,7 +10,6 @@ pub(super) mod matching;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_store::{ListOptions, Record};
@@ -61,36 +60,34 @@ impl Plugin for ValidatingAdmissionPolicy {
         have_a_say(review) || review.served.kind.plural.ends_with("webhookconfigurations")
     }
 
-    fn check<'a>(
-        &'a self,
-        review: &'a Review<'_>,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Status>> {
-        Box::pin(async move {
-            let policies = records(review, POLICIES).await?;
-            if policies.is_empty() {
-                return Ok(());
-            }
-            let about = About::new(review, object, old).await?;
-            let bindings = review.list(GROUP, BINDINGS, None).await?;
-            let mut denials = Vec::new();
-            for record in &policies {
-                let policy = self.policy(record);
-                match matching::matched(&policy.constraints, &about) {
-                    Some(Matched::Exactly) => self.enforce(&policy, &bindings, &about, &mut denials).await?,
-                    Some(Matched::As(other)) => {
-                        self.enforce(&policy, &bindings, &about.shown_as(&other), &mut denials).await?;
-                    }
-                    None => {}
+    async fn check(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let policies = records(review, POLICIES).await?;
+        if policies.is_empty() {
+            return Ok(());
+        }
+        let about = About::new(review, object, old).await?;
+        let bindings = review.list(GROUP, BINDINGS, None).await?;
+        let mut denials = Vec::new();
+        for record in &policies {
+            let policy = self.policy(record);
+            match matching::matched(&policy.constraints, &about) {
+                Some(Matched::Exactly) => self.enforce(&policy, &bindings, &about, &mut denials).await?,
+                Some(Matched::As(other)) => {
+                    self.enforce(&policy, &bindings, &about.shown_as(&other), &mut denials).await?;
                 }
+                None => {}
             }
-            self.forget(&policies);
-            match denials.into_iter().next() {
-                Some(denial) => Err(denial.status(review, object.or(old))),
-                None => Ok(()),
-            }
-        })
+        }
+        self.forget(&policies);
+        match denials.into_iter().next() {
+            Some(denial) => Err(denial.status(review, object.or(old))),
+            None => Ok(()),
+        }
     }
 }
 

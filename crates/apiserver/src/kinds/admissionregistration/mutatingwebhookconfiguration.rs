@@ -7,13 +7,14 @@ use crate::field::Errors;
 use crate::json::JsonMut;
 use crate::kind::{Kind, Scope};
 use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         categories: vec!["api-extensions".into()],
         columns: hooks::columns(),
+        semantics: Semantics { unconditional_update: false, ..Semantics::default() },
         ..entry(
             &ADMISSION_REGISTRATION,
             "MutatingWebhookConfiguration",
@@ -25,23 +26,21 @@ pub fn kind() -> Kind {
 
 struct MutatingWebhookConfiguration;
 
-impl Strategy for MutatingWebhookConfiguration {
+impl Lifecycle for MutatingWebhookConfiguration {
     fn default(&self, configuration: &mut Value) {
         for webhook in configuration.list_mut("webhooks") {
             hooks::default(webhook);
             webhook.or_insert("reinvocationPolicy", "Never");
         }
     }
+}
 
+impl Validation for MutatingWebhookConfiguration {
     fn validate(&self, configuration: &Value) -> Errors {
         hooks::check_new(configuration)
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         hooks::check_change(new, old)
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }

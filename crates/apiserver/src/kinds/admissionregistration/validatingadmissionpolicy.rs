@@ -13,7 +13,7 @@ use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::entry;
 use crate::metadata;
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{Seen, conditions, optional_choice, qualified_name};
 
@@ -30,6 +30,7 @@ pub fn kind() -> Kind {
             Column::text("ParamKind", PARAM_KIND, |policy, _| shown_kind(policy.at("spec").at("paramKind"))),
             Column::age(),
         ],
+        semantics: Semantics { unconditional_update: false, ..Semantics::with_status(|| json!({})) },
         ..entry(
             &ADMISSION_REGISTRATION,
             "ValidatingAdmissionPolicy",
@@ -55,7 +56,7 @@ fn shown_kind(kind: &Value) -> Value {
 
 struct ValidatingAdmissionPolicy;
 
-impl Strategy for ValidatingAdmissionPolicy {
+impl Lifecycle for ValidatingAdmissionPolicy {
     fn default(&self, policy: &mut Value) {
         let Some(spec) = policy.at_mut("spec") else {
             return policy.object_mut("spec").or_insert("failurePolicy", "Fail");
@@ -66,18 +67,19 @@ impl Strategy for ValidatingAdmissionPolicy {
         }
     }
 
-    fn prepare_for_create(&self, policy: &mut Value) {
-        policy.set("status", json!({}));
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["spec"], &["metadata"]],
+        })
     }
+}
 
+impl Validation for ValidatingAdmissionPolicy {
     fn validate(&self, policy: &Value) -> Errors {
         let mut errors = Errors::default();
         check_spec(policy, None, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -86,25 +88,10 @@ impl Strategy for ValidatingAdmissionPolicy {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         check_status(new.at("status"), &mut errors);
         errors
-    }
-
-    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
-        Some(match subresource {
-            None => &[&["status"]],
-            Some(_) => &[&["spec"], &["metadata"]],
-        })
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

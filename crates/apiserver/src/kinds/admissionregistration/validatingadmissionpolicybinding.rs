@@ -9,7 +9,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::entry;
 use crate::metadata;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::labels::{self, Values};
 use crate::validation::{Seen, dns_subdomain, path_segment};
@@ -28,6 +28,7 @@ pub fn kind() -> Kind {
             }),
             Column::age(),
         ],
+        semantics: Semantics { unconditional_update: false, ..Semantics::default() },
         ..entry(
             &ADMISSION_REGISTRATION,
             "ValidatingAdmissionPolicyBinding",
@@ -69,13 +70,15 @@ fn printed_selector(selector: &Value) -> String {
 
 struct ValidatingAdmissionPolicyBinding;
 
-impl Strategy for ValidatingAdmissionPolicyBinding {
+impl Lifecycle for ValidatingAdmissionPolicyBinding {
     fn default(&self, binding: &mut Value) {
         if let Some(resources) = binding.at_mut("spec").and_then(|spec| spec.at_mut("matchResources")) {
             default_resources(resources);
         }
     }
+}
 
+impl Validation for ValidatingAdmissionPolicyBinding {
     fn validate(&self, binding: &Value) -> Errors {
         let mut errors = Errors::default();
         check_spec(binding.at("spec"), &mut errors);
@@ -86,10 +89,6 @@ impl Strategy for ValidatingAdmissionPolicyBinding {
         let mut errors = metadata::validate(new, false, NameRule::Subdomain);
         check_spec(new.at("spec"), &mut errors);
         errors
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

@@ -7,13 +7,14 @@ use crate::field::Errors;
 use crate::json::JsonMut;
 use crate::kind::{Kind, Scope};
 use crate::kinds::entry;
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         categories: vec!["api-extensions".into()],
         columns: hooks::columns(),
+        semantics: Semantics { unconditional_update: false, ..Semantics::default() },
         ..entry(
             &ADMISSION_REGISTRATION,
             "ValidatingWebhookConfiguration",
@@ -25,22 +26,20 @@ pub fn kind() -> Kind {
 
 struct ValidatingWebhookConfiguration;
 
-impl Strategy for ValidatingWebhookConfiguration {
+impl Lifecycle for ValidatingWebhookConfiguration {
     fn default(&self, configuration: &mut Value) {
         for webhook in configuration.list_mut("webhooks") {
             hooks::default(webhook);
         }
     }
+}
 
+impl Validation for ValidatingWebhookConfiguration {
     fn validate(&self, configuration: &Value) -> Errors {
         hooks::check_new(configuration)
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         hooks::check_change(new, old)
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }

@@ -13,7 +13,7 @@ use crate::auth::User;
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{self, Column, or_none};
 
 mod pem;
@@ -52,6 +52,11 @@ pub fn kind() -> Kind {
             path: "spec.signerName",
             value: |request| request.at("spec").text("signerName").to_owned(),
         }],
+        semantics: Semantics {
+            counts_generations: false,
+            names: NameRule::PathSegment,
+            ..Semantics::with_status(|| json!({}))
+        },
         ..entry(&CERTIFICATES, "CertificateSigningRequest", "certificatesigningrequests", SigningRequest)
     }
 }
@@ -98,11 +103,7 @@ fn bytes(object: &Value, field: &str) -> Vec<u8> {
 
 struct SigningRequest;
 
-impl Strategy for SigningRequest {
-    fn prepare_for_create(&self, request: &mut Value) {
-        request.set("status", json!({}));
-    }
-
+impl Lifecycle for SigningRequest {
     /// Who asks is not for them to say, and conditions are of when they are first seen.
     fn stamp(&self, request: &mut Value, old: Option<&Value>, user: &User, now: Timestamp) {
         match old {
@@ -111,19 +112,8 @@ impl Strategy for SigningRequest {
         }
     }
 
-    fn validate(&self, request: &Value) -> Errors {
-        let mut errors = Errors::default();
-        check(request, &Value::Null, &mut errors);
-        errors
-    }
-
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         new.restore("spec", old);
-        new.restore("status", old);
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
-        check_change(new, old, Allowed::Nothing)
     }
 
     fn prepare_for_subresource_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
@@ -138,14 +128,6 @@ impl Strategy for SigningRequest {
         }
     }
 
-    fn validate_subresource_update(&self, subresource: Subresource, new: &Value, old: &Value) -> Errors {
-        let allowed = match subresource {
-            Subresource::Approval => Allowed::Approval,
-            _ => Allowed::Certificate,
-        };
-        check_change(new, old, allowed)
-    }
-
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         Some(match subresource {
             None => &[&["spec"], &["status"]],
@@ -153,13 +135,25 @@ impl Strategy for SigningRequest {
             Some(_) => &[&["spec"], &["status", "conditions"]],
         })
     }
+}
 
-    fn counts_generations(&self) -> bool {
-        false
+impl Validation for SigningRequest {
+    fn validate(&self, request: &Value) -> Errors {
+        let mut errors = Errors::default();
+        check(request, &Value::Null, &mut errors);
+        errors
     }
 
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        check_change(new, old, Allowed::Nothing)
+    }
+
+    fn validate_subresource_update(&self, subresource: Subresource, new: &Value, old: &Value) -> Errors {
+        let allowed = match subresource {
+            Subresource::Approval => Allowed::Approval,
+            _ => Allowed::Certificate,
+        };
+        check_change(new, old, allowed)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::kind::{Kind, Scope, Subresource};
 use crate::metadata;
 use crate::schema::decode::normalize;
 use crate::schema::{FieldValidation, Schema};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 
 pub fn kind() -> Kind {
     Kind {
@@ -26,13 +26,20 @@ pub fn kind() -> Kind {
         categories: vec!["api-extensions".into()],
         scope: Scope::Cluster,
         subresources: vec![Subresource::Status],
+        semantics: Semantics {
+            unconditional_update: false,
+            defines_kinds: true,
+            ..Semantics::with_status(
+                || json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": null}),
+            )
+        },
         ..entry(&APIEXTENSIONS, "CustomResourceDefinition", "customresourcedefinitions", Definition)
     }
 }
 
 struct Definition;
 
-impl Strategy for Definition {
+impl Lifecycle for Definition {
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         (subresource == Some(Subresource::Status)).then_some(&[&["spec"], &["metadata"]])
     }
@@ -54,36 +61,11 @@ impl Strategy for Definition {
     }
 
     fn prepare_for_create(&self, definition: &mut Value) {
-        let status =
-            json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": null});
-        definition.set("status", status);
         note_stored_version(definition);
     }
 
-    fn validate(&self, definition: &Value) -> Errors {
-        validation::create(definition)
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
         note_stored_version(new);
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
-        validation::update(new, old)
-    }
-
-    /// Unlike everywhere else, metadata may change here as well.
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
-    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
-        validation::status(new)
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 
     fn terminate(&self, definition: &mut Value) -> bool {
@@ -102,9 +84,19 @@ impl Strategy for Definition {
         set_condition(definition, &condition, now);
         true
     }
+}
 
-    fn defines_kinds(&self) -> bool {
-        true
+impl Validation for Definition {
+    fn validate(&self, definition: &Value) -> Errors {
+        validation::create(definition)
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        validation::update(new, old)
+    }
+
+    fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
+        validation::status(new)
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -9,7 +9,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::{entry, metadata};
 use crate::names;
-use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::strategy::{Lifecycle, NameRule, Presentation, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, dns_label, dns_subdomain, required};
 
@@ -29,6 +29,11 @@ pub fn kind() -> Kind {
             Column::age(),
             Column::text("MissingPL", MISSING, |schema, _| missing_level(schema).into()),
         ],
+        semantics: Semantics::with_strict_status(|| json!({})),
+        presentation: Presentation {
+            row_rank: Some(|schema| schema.at("spec").count("matchingPrecedence")),
+            ..Presentation::default()
+        },
         ..entry(&FLOW_CONTROL, "FlowSchema", "flowschemas", FlowSchema)
     }
 }
@@ -57,32 +62,25 @@ fn missing_level(schema: &Value) -> &str {
 
 struct FlowSchema;
 
-impl Strategy for FlowSchema {
-    fn ranks_rows(&self) -> bool {
-        true
-    }
-
-    fn row_rank(&self, schema: &Value) -> i64 {
-        schema.at("spec").count("matchingPrecedence")
-    }
-
+impl Lifecycle for FlowSchema {
     fn default(&self, schema: &mut Value) {
         schema.object_mut("spec").or_int("matchingPrecedence", 1000);
     }
 
-    fn prepare_for_create(&self, schema: &mut Value) {
-        schema.set("status", json!({}));
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["metadata"], &["spec"]],
+        })
     }
+}
 
+impl Validation for FlowSchema {
     fn validate(&self, schema: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(schema, &mut errors);
         check(schema, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, _: &Value) -> Errors {
@@ -92,21 +90,10 @@ impl Strategy for FlowSchema {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        restore_all_but_status(new, old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         check_status(new, &mut errors);
         errors
-    }
-
-    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
-        Some(match subresource {
-            None => &[&["status"]],
-            Some(_) => &[&["metadata"], &["spec"]],
-        })
     }
 }
 

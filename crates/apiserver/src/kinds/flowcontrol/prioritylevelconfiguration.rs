@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::in_range;
 
@@ -30,6 +30,7 @@ pub fn kind() -> Kind {
             }),
             Column::age(),
         ],
+        semantics: Semantics::with_strict_status(|| json!({})),
         ..entry(&FLOW_CONTROL, "PriorityLevelConfiguration", "prioritylevelconfigurations", PriorityLevel)
     }
 }
@@ -54,7 +55,7 @@ fn queuing(level: &Value, field: &str) -> Value {
 
 struct PriorityLevel;
 
-impl Strategy for PriorityLevel {
+impl Lifecycle for PriorityLevel {
     fn default(&self, level: &mut Value) {
         let Some(spec) = level.at_mut("spec") else { return };
         for (field, shares) in [("limited", 30), ("exempt", 0)] {
@@ -71,19 +72,20 @@ impl Strategy for PriorityLevel {
         }
     }
 
-    fn prepare_for_create(&self, level: &mut Value) {
-        level.set("status", json!({}));
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["metadata"], &["spec"]],
+        })
     }
+}
 
+impl Validation for PriorityLevel {
     fn validate(&self, level: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(level, &mut errors);
         check(level, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, _: &Value) -> Errors {
@@ -93,21 +95,10 @@ impl Strategy for PriorityLevel {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        restore_all_but_status(new, old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         check_status(new, &mut errors);
         errors
-    }
-
-    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
-        Some(match subresource {
-            None => &[&["status"]],
-            Some(_) => &[&["metadata"], &["spec"]],
-        })
     }
 }
 

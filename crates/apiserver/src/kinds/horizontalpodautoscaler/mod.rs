@@ -7,7 +7,7 @@ use crate::features::Features;
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 
 mod columns;
 mod convert;
@@ -20,6 +20,7 @@ pub fn kind(features: &Features) -> Kind {
         categories: vec!["all".into()],
         subresources: vec![Subresource::Status],
         columns: columns::all(),
+        semantics: semantics(),
         ..entry(
             &AUTOSCALING_V2,
             "HorizontalPodAutoscaler",
@@ -27,6 +28,12 @@ pub fn kind(features: &Features) -> Kind {
             HorizontalPodAutoscaler::of(features),
         )
     }
+}
+
+/// Both versions have these; [`v1`] applies them to the stored form.
+fn semantics() -> Semantics {
+    let initial = || json!({"desiredReplicas": 0, "currentMetrics": null});
+    Semantics { counts_generations: false, ..Semantics::with_status(initial) }
 }
 
 /// How busy pods are meant to be where nobody says.
@@ -62,7 +69,7 @@ impl HorizontalPodAutoscaler {
     }
 }
 
-impl Strategy for HorizontalPodAutoscaler {
+impl Lifecycle for HorizontalPodAutoscaler {
     fn default(&self, autoscaler: &mut Value) {
         // What the other version carries in annotations has fields here.
         convert::drop_carried(autoscaler);
@@ -78,20 +85,20 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 
     fn prepare_for_create(&self, autoscaler: &mut Value) {
-        autoscaler.set("status", json!({"desiredReplicas": 0, "currentMetrics": null}));
         self.drop_tolerance(autoscaler, &Value::Null);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        self.drop_tolerance(new, old);
+    }
+}
+
+impl Validation for HorizontalPodAutoscaler {
     fn validate(&self, autoscaler: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(autoscaler, &mut errors);
         validation::check_spec(autoscaler.at("spec"), &Value::Null, self.to_zero, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        self.drop_tolerance(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -101,19 +108,11 @@ impl Strategy for HorizontalPodAutoscaler {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         validation::check_status(new.at("status"), &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

@@ -8,9 +8,9 @@ use super::convert::{to_v1, to_v2};
 use crate::features::Features;
 use crate::field::Errors;
 use crate::json::JsonMut;
-use crate::kind::{Conversion, Kind};
+use crate::kind::{Conversion, Kind, Subresource};
 use crate::kinds::{AUTOSCALING_V1, entry};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Validation};
 
 pub fn kind(features: &Features) -> Kind {
     let stored = super::kind(features);
@@ -21,6 +21,7 @@ pub fn kind(features: &Features) -> Kind {
         columns: stored.columns,
         stored_as: stored.stored_as,
         conversion: Some(Conversion { to_stored: to_v2, from_stored: to_v1 }),
+        semantics: super::semantics(),
         ..entry(
             &AUTOSCALING_V1,
             "HorizontalPodAutoscaler",
@@ -45,7 +46,7 @@ fn change(autoscaler: &mut Value, change: impl FnOnce(&mut Value)) {
     to_v1(autoscaler);
 }
 
-impl Strategy for V1 {
+impl Lifecycle for V1 {
     fn default(&self, autoscaler: &mut Value) {
         autoscaler.object_mut("spec").or_insert("minReplicas", 1);
         // Says what is implied: the metric of those that name none.
@@ -53,30 +54,36 @@ impl Strategy for V1 {
     }
 
     fn prepare_for_create(&self, autoscaler: &mut Value) {
-        change(autoscaler, |autoscaler| self.0.prepare_for_create(autoscaler));
-    }
-
-    fn validate(&self, autoscaler: &Value) -> Errors {
-        self.0.validate(&stored(autoscaler))
+        change(autoscaler, |autoscaler| {
+            super::semantics().prepare_for_create(autoscaler);
+            self.0.prepare_for_create(autoscaler);
+        });
     }
 
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        change(new, |new| self.0.prepare_for_update(new, &stored(old)));
+        let old = stored(old);
+        change(new, |new| {
+            super::semantics().prepare_for_update(None, new, &old);
+            self.0.prepare_for_update(new, &old);
+        });
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        let old = stored(old);
+        change(new, |new| super::semantics().prepare_for_update(Some(Subresource::Status), new, &old));
+    }
+}
+
+impl Validation for V1 {
+    fn validate(&self, autoscaler: &Value) -> Errors {
+        self.0.validate(&stored(autoscaler))
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         self.0.validate_update(&stored(new), &stored(old))
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        change(new, |new| self.0.prepare_for_status_update(new, &stored(old)));
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         self.0.validate_status_update(&stored(new), &stored(old))
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }

@@ -10,7 +10,9 @@ use super::{BATCH, entry, metadata, workload};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
-use crate::strategy::{DefaultPropagation, NameRule, Strategy};
+use crate::strategy::{
+    DefaultPropagation, Deletion, Lifecycle, NameRule, Presentation, Semantics, Validation,
+};
 use crate::table::{Column, time_since};
 use crate::validation::has_condition;
 use crate::validation::labels::is_filled;
@@ -37,6 +39,18 @@ pub fn kind() -> Kind {
             path: "status.successful",
             value: |job| job.at("status").count("succeeded").to_string(),
         }],
+        semantics: Semantics {
+            deletion: Deletion {
+                propagation: DefaultPropagation::Orphan,
+                default_warning: Some(PODS_STAY),
+                ..Deletion::default()
+            },
+            ..Semantics::with_status(|| json!({}))
+        },
+        presentation: Presentation {
+            unknown_field: |field| format!("field label {field:?} not supported for Job"),
+            ..Presentation::default()
+        },
         ..entry(&BATCH, "Job", "jobs", Job)
     }
 }
@@ -76,7 +90,7 @@ fn duration(job: &Value, now: Timestamp) -> String {
 
 struct Job;
 
-impl Strategy for Job {
+impl Lifecycle for Job {
     fn default(&self, job: &mut Value) {
         default_spec(job.object_mut("spec"));
     }
@@ -89,19 +103,25 @@ impl Strategy for Job {
         if pods_have_labels {
             label_as_pods(job);
         }
-        workload::prepare_new(job, json!({}));
+        workload::drop_disabled(job);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        label_as_pods(new);
+        workload::drop_disabled(new);
+    }
+
+    fn canonicalize(&self, job: &mut Value) {
+        label_as_pods(job);
+    }
+}
+
+impl Validation for Job {
     fn validate(&self, job: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(job, &mut errors);
         validation::check(job, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        label_as_pods(new);
-        workload::prepare_change(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -111,10 +131,6 @@ impl Strategy for Job {
         metadata::change(new, &mut errors);
         validation::check_change(new, old, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
@@ -133,22 +149,6 @@ impl Strategy for Job {
             warn_of_spec(new.at("spec"), &Path::root("spec"), &mut found);
         }
         found
-    }
-
-    fn canonicalize(&self, job: &mut Value) {
-        label_as_pods(job);
-    }
-
-    fn refuses_field(&self, field: &str) -> String {
-        format!("field label {field:?} not supported for Job")
-    }
-
-    fn default_propagation(&self) -> DefaultPropagation {
-        DefaultPropagation::Orphan
-    }
-
-    fn warning_of_default_propagation(&self) -> Option<&'static str> {
-        Some(PODS_STAY)
     }
 }
 

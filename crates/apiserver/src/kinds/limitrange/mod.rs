@@ -6,25 +6,36 @@ use super::{CORE, entry, metadata, resources};
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 
 pub mod admission;
 mod validation;
 
 pub fn kind() -> Kind {
-    Kind { short_names: vec!["limits".into()], ..entry(&CORE, "LimitRange", "limitranges", LimitRange) }
+    Kind {
+        short_names: vec!["limits".into()],
+        semantics: Semantics {
+            counts_generations: false,
+            generates_names: true,
+            create_on_update: true,
+            ..Semantics::default()
+        },
+        ..entry(&CORE, "LimitRange", "limitranges", LimitRange)
+    }
 }
 
 struct LimitRange;
 
-impl Strategy for LimitRange {
+impl Lifecycle for LimitRange {
     fn default(&self, range: &mut Value) {
         let Some(spec) = range.at_mut("spec") else { return };
         for limit in spec.list_mut("limits") {
             default_limit(limit);
         }
     }
+}
 
+impl Validation for LimitRange {
     fn validate(&self, range: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(range, &mut errors);
@@ -37,18 +48,6 @@ impl Strategy for LimitRange {
         metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
         validation::check(new, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names_itself(&self) -> bool {
-        true
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 }
 

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{NETWORKING, check_object_reference};
 use crate::field::{Errors, Path};
-use crate::json::{Json, JsonMut};
+use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::{entry, metadata};
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::{Column, or_none};
 use crate::validation::{address, complain, dns_subdomain, port_number, words};
 
@@ -26,6 +26,7 @@ pub fn kind() -> Kind {
             Column::text("Ports", "Ports of TLS configurations that open", |ingress, _| ports(ingress)),
             Column::age(),
         ],
+        semantics: Semantics::with_status(|| json!({"loadBalancer": {}})),
         ..entry(&NETWORKING, "Ingress", "ingresses", Ingress)
     }
 }
@@ -70,11 +71,9 @@ fn ports(ingress: &Value) -> Value {
 
 struct Ingress;
 
-impl Strategy for Ingress {
-    fn prepare_for_create(&self, ingress: &mut Value) {
-        ingress.set("status", json!({"loadBalancer": {}}));
-    }
+impl Lifecycle for Ingress {}
 
+impl Validation for Ingress {
     fn validate(&self, ingress: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(ingress, &mut errors);
@@ -83,20 +82,12 @@ impl Strategy for Ingress {
         errors
     }
 
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-    }
-
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
         check_spec(new.at("spec"), Leniency::towards(old.at("spec")), &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {

@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Validation};
 use crate::table::Column;
 use crate::validation::{dns_label, domain_prefixed_path, immutable, too_long};
 
@@ -43,13 +43,15 @@ fn shown(parameters: &Value) -> String {
 
 struct IngressClass;
 
-impl Strategy for IngressClass {
+impl Lifecycle for IngressClass {
     fn default(&self, class: &mut Value) {
         if let Some(parameters) = class.at_mut("spec").and_then(|spec| spec.at_mut("parameters")) {
             parameters.or_insert("scope", "Cluster");
         }
     }
+}
 
+impl Validation for IngressClass {
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(class, &mut errors);

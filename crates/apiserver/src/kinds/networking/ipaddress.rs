@@ -8,7 +8,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{dns_subdomain, immutable, path_segment};
 
@@ -21,6 +21,7 @@ pub fn kind() -> Kind {
             Column::text("ParentRef", PARENT, |address, _| shown(address.at("spec").at("parentRef")).into()),
             Column::age().unannounced(),
         ],
+        semantics: Semantics { counts_generations: false, names: NameRule::Address, ..Semantics::default() },
         ..entry(&NETWORKING, "IPAddress", "ipaddresses", IPAddress)
     }
 }
@@ -39,7 +40,9 @@ fn shown(parent: &Value) -> String {
 
 struct IPAddress;
 
-impl Strategy for IPAddress {
+impl Lifecycle for IPAddress {}
+
+impl Validation for IPAddress {
     fn validate(&self, address: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(address, &mut errors);
@@ -59,14 +62,6 @@ impl Strategy for IPAddress {
         let path = Path::root("spec");
         immutable(&parent(new), &parent(old), &path.child("parentRef"), &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::Address
     }
 }
 

@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata, selector};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Validation};
 use crate::table::Column;
 use crate::validation::labels::{self, Values};
 use crate::validation::{address, complain, optional_choice, port_number, words};
@@ -35,7 +35,7 @@ fn shown_selector(policy: &Value) -> String {
 
 struct NetworkPolicy;
 
-impl Strategy for NetworkPolicy {
+impl Lifecycle for NetworkPolicy {
     fn default(&self, policy: &mut Value) {
         let spec = policy.object_mut("spec");
         for (direction, _) in DIRECTIONS {
@@ -51,7 +51,9 @@ impl Strategy for NetworkPolicy {
             );
         }
     }
+}
 
+impl Validation for NetworkPolicy {
     fn validate(&self, policy: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(policy, &mut errors);

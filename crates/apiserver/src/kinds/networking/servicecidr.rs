@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::{entry, metadata};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{IMMUTABLE, address};
 
@@ -20,6 +20,7 @@ pub fn kind() -> Kind {
             Column::text("CIDRs", CIDRS, |range, _| cidrs(range).collect::<Vec<_>>().join(",").into()),
             Column::age(),
         ],
+        semantics: Semantics { counts_generations: false, ..Semantics::default() },
         ..entry(&NETWORKING, "ServiceCIDR", "servicecidrs", ServiceCIDR)
     }
 }
@@ -33,7 +34,9 @@ pub fn cidrs(range: &Value) -> impl Iterator<Item = &str> {
 
 struct ServiceCIDR;
 
-impl Strategy for ServiceCIDR {
+impl Lifecycle for ServiceCIDR {}
+
+impl Validation for ServiceCIDR {
     fn validate(&self, range: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(range, &mut errors);
@@ -52,10 +55,6 @@ impl Strategy for ServiceCIDR {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

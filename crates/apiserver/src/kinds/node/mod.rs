@@ -8,7 +8,7 @@ use super::{CORE, entry, metadata, resources};
 use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Initial, Kept, Lifecycle, NameRule, Semantics, StatusEndpoint, Validation};
 use crate::table::Column;
 
 mod validation;
@@ -23,6 +23,12 @@ pub fn kind() -> Kind {
             path: "spec.unschedulable",
             value: |node| node.at("spec").flag("unschedulable").to_string(),
         }],
+        semantics: Semantics {
+            counts_generations: false,
+            // A kubelet registers its node with a status.
+            status: Some(StatusEndpoint { initial: Initial::AsSent, kept: Kept::Spec }),
+            ..Semantics::default()
+        },
         ..entry(&CORE, "Node", "nodes", Node)
     }
 }
@@ -98,7 +104,7 @@ fn address<'a>(node: &'a Value, of: &str) -> &'a str {
 
 struct Node;
 
-impl Strategy for Node {
+impl Lifecycle for Node {
     fn default(&self, node: &mut Value) {
         if let Some(spec) = node.at_mut("spec") {
             default_pod_cidrs(spec);
@@ -120,18 +126,25 @@ impl Strategy for Node {
         node.object_mut("status").unset("config");
     }
 
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        if !old.at("spec").has("configSource") {
+            new.object_mut("spec").unset("configSource");
+        }
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        if !old.at("status").has("config") {
+            new.object_mut("status").unset("config");
+        }
+    }
+}
+
+impl Validation for Node {
     fn validate(&self, node: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(node, &mut errors);
         validation::check(node, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        if !old.at("spec").has("configSource") {
-            new.object_mut("spec").unset("configSource");
-        }
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -142,22 +155,11 @@ impl Strategy for Node {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-        if !old.at("status").has("config") {
-            new.object_mut("status").unset("config");
-        }
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         validation::check_change(new, old, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {

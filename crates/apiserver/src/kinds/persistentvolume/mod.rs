@@ -13,7 +13,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::metadata::seconds;
 use crate::quantity::Quantity;
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::Column;
 
 mod validation;
@@ -24,6 +24,11 @@ pub fn kind() -> Kind {
         scope: Scope::Cluster,
         subresources: vec![Subresource::Status],
         columns: columns(),
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_status(|| json!({"phase": "Pending"}))
+        },
         ..entry(&CORE, "PersistentVolume", "persistentvolumes", PersistentVolume)
     }
 }
@@ -78,7 +83,7 @@ fn claim(volume: &Value) -> String {
 
 struct PersistentVolume;
 
-impl Strategy for PersistentVolume {
+impl Lifecycle for PersistentVolume {
     fn default(&self, volume: &mut Value) {
         volume.object_mut("status").or_text("phase", "Pending");
         let spec = volume.object_mut("spec");
@@ -96,33 +101,7 @@ impl Strategy for PersistentVolume {
 
     fn prepare_for_create(&self, volume: &mut Value) {
         let now = volume.at("metadata").at("creationTimestamp").clone();
-        volume.set("status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
-    }
-
-    fn validate(&self, volume: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::new(volume, &mut errors);
-        validation::check(volume, &Value::Null, &mut errors);
-        validation::check_mount_options(volume, &mut errors);
-        errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-    }
-
-    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
-        let mut errors = Errors::default();
-        // Twice, as v1.34 does.
-        validation::check_again(new, old, &mut errors);
-        validation::check_mount_options(new, &mut errors);
-        validation::check_again(new, old, &mut errors);
-        validation::check_change(new, old, &mut errors);
-        errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
+        volume.object_mut("status").set("lastPhaseTransitionTime", now);
     }
 
     /// A phase says since when it is.
@@ -137,19 +116,31 @@ impl Strategy for PersistentVolume {
             status.set(SINCE, seconds(now));
         }
     }
+}
+
+impl Validation for PersistentVolume {
+    fn validate(&self, volume: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(volume, &mut errors);
+        validation::check(volume, &Value::Null, &mut errors);
+        validation::check_mount_options(volume, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        // Twice, as v1.34 does.
+        validation::check_again(new, old, &mut errors);
+        validation::check_mount_options(new, &mut errors);
+        validation::check_again(new, old, &mut errors);
+        validation::check_change(new, old, &mut errors);
+        errors
+    }
 
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {

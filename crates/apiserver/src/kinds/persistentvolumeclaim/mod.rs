@@ -6,7 +6,7 @@ use super::{CORE, entry, metadata, resources};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 
 pub(super) mod validation;
@@ -18,6 +18,11 @@ pub fn kind() -> Kind {
         short_names: vec!["pvc".into()],
         subresources: vec![Subresource::Status],
         columns: columns(),
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_status(|| json!({"phase": "Pending"}))
+        },
         ..entry(&CORE, "PersistentVolumeClaim", "persistentvolumeclaims", PersistentVolumeClaim)
     }
 }
@@ -112,30 +117,26 @@ pub(super) fn default(claim: &mut Value) {
 
 struct PersistentVolumeClaim;
 
-impl Strategy for PersistentVolumeClaim {
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
+impl Lifecycle for PersistentVolumeClaim {
     fn default(&self, claim: &mut Value) {
         default(claim);
     }
 
     fn prepare_for_create(&self, claim: &mut Value) {
-        claim.set("status", json!({"phase": "Pending"}));
         prepare_data_sources(claim.object_mut("spec"), &Value::Null);
     }
 
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        prepare_data_sources(new.object_mut("spec"), old.at("spec"));
+    }
+}
+
+impl Validation for PersistentVolumeClaim {
     fn validate(&self, claim: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(claim, &mut errors);
         validation::check_spec(claim.at("spec"), Leniency::NONE, &Path::root("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        prepare_data_sources(new.object_mut("spec"), old.at("spec"));
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -149,19 +150,11 @@ impl Strategy for PersistentVolumeClaim {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         validation::check_status(new, &mut errors);
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {

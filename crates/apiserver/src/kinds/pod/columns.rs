@@ -1,7 +1,7 @@
 //! What `kubectl get pods` prints.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::is_sidecar;
 use crate::json::Json;
@@ -197,6 +197,16 @@ fn readiness_gates(pod: &Value) -> Value {
     let open =
         gates.iter().filter(|gate| has_condition(pod.at("status"), gate.text("conditionType"))).count();
     format!("{open}/{}", gates.len()).into()
+}
+
+/// A pod that has ended says so beside its row.
+pub(super) fn row_conditions(pod: &Value) -> Vec<Value> {
+    let (reason, message) = match pod.at("status").text("phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return Vec::new(),
+    };
+    vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
 }
 
 #[cfg(test)]

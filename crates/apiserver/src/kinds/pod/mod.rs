@@ -6,11 +6,12 @@
 //!
 //! [`template`] is what every kind with a pod template uses; the other modules are one concept each.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{CORE, entry};
 use crate::json::Json;
 use crate::kind::{FieldSelector, Kind, Subresource};
+use crate::strategy::{Deletion, Presentation, Semantics};
 
 mod apparmor;
 mod columns;
@@ -47,6 +48,11 @@ pub fn kind() -> Kind {
         ],
         columns: columns::all(),
         field_selectors: field_selectors(),
+        semantics: Semantics {
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_status(|| json!({"phase": "Pending"}))
+        },
+        presentation: Presentation { row_conditions: columns::row_conditions, ..Presentation::default() },
         ..entry(&CORE, "Pod", "pods", strategy::Pod)
     }
 }

@@ -10,11 +10,11 @@ use crate::field::Errors;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Scope, Subresource};
 use crate::kinds::metadata;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Validation};
 
 pub(super) struct Pod;
 
-impl Strategy for Pod {
+impl Lifecycle for Pod {
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         (subresource == Some(Subresource::Status)).then_some(&[
             &["spec"],
@@ -23,46 +23,24 @@ impl Strategy for Pod {
         ])
     }
 
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
     fn default(&self, pod: &mut Value) {
         defaults::default_pod(pod);
     }
 
     fn prepare_for_create(&self, pod: &mut Value) {
         let class = qos::class(pod.at("spec"));
-        pod.set("status", json!({"phase": "Pending", "qosClass": class}));
+        pod.object_mut("status").set("qosClass", class);
         disabled::drop_fields(pod.object_mut("spec"));
         gate(pod);
         merge_label_keys(pod);
         apparmor::fill_in(pod);
     }
 
-    fn validate(&self, pod: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::new(pod, &mut errors);
-        validation::check_pod(pod, &Rules::POD, &mut errors);
-        validation::check_new_pod(pod, &mut errors);
-        errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
         disabled::drop_fields(new.object_mut("spec"));
     }
 
-    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::change(new, &mut errors);
-        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
-        update::check_change(new, old, &mut errors);
-        errors
-    }
-
     fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
         let metadata = new.object_mut("metadata");
         metadata.restore("deletionTimestamp", old.at("metadata"));
         metadata.restore("ownerReferences", old.at("metadata"));
@@ -74,13 +52,6 @@ impl Strategy for Pod {
         drop_disabled_status(status);
     }
 
-    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::change(new, &mut errors);
-        status::check_change(new, old, &mut errors);
-        errors
-    }
-
     fn prepare_for_subresource_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
         match subresource {
             Subresource::Status => self.prepare_for_status_update(new, old),
@@ -88,6 +59,46 @@ impl Strategy for Pod {
             Subresource::Resize => keep_resources(new, old),
             _ => self.prepare_for_update(new, old),
         }
+    }
+
+    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
+        new.at("spec") != old.at("spec")
+    }
+
+    fn grace_period(&self, pod: &Value, requested: Option<i64>) -> Option<i64> {
+        let (spec, status) = (pod.at("spec"), pod.at("status"));
+        let scheduled = !spec.text("nodeName").is_empty();
+        let ended = matches!(status.text("phase"), "Failed" | "Succeeded");
+        if !scheduled || ended {
+            return Some(0);
+        }
+        let seconds = requested.or(spec.int("terminationGracePeriodSeconds")).unwrap_or(0);
+        Some(if seconds < 0 { 1 } else { seconds })
+    }
+}
+
+impl Validation for Pod {
+    fn validate(&self, pod: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(pod, &mut errors);
+        validation::check_pod(pod, &Rules::POD, &mut errors);
+        validation::check_new_pod(pod, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        metadata::whole(new, Scope::Namespaced, NameRule::Subdomain, &mut errors);
+        update::check_change(new, old, &mut errors);
+        errors
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::change(new, &mut errors);
+        status::check_change(new, old, &mut errors);
+        errors
     }
 
     fn validate_subresource_update(&self, subresource: Subresource, new: &Value, old: &Value) -> Errors {
@@ -107,30 +118,6 @@ impl Strategy for Pod {
             warnings::of_spec(new, None, &mut found);
         }
         found
-    }
-
-    fn changes_generation(&self, new: &Value, old: &Value) -> bool {
-        new.at("spec") != old.at("spec")
-    }
-
-    fn grace_period(&self, pod: &Value, requested: Option<i64>) -> Option<i64> {
-        let (spec, status) = (pod.at("spec"), pod.at("status"));
-        let scheduled = !spec.text("nodeName").is_empty();
-        let ended = matches!(status.text("phase"), "Failed" | "Succeeded");
-        if !scheduled || ended {
-            return Some(0);
-        }
-        let seconds = requested.or(spec.int("terminationGracePeriodSeconds")).unwrap_or(0);
-        Some(if seconds < 0 { 1 } else { seconds })
-    }
-
-    fn row_conditions(&self, pod: &Value) -> Vec<Value> {
-        let (reason, message) = match pod.at("status").text("phase") {
-            "Succeeded" => ("Succeeded", "The pod has completed successfully."),
-            "Failed" => ("Failed", "The pod failed."),
-            _ => return Vec::new(),
-        };
-        vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
     }
 }
 
@@ -280,11 +267,13 @@ fn restore_all(new: &mut Value, old: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::pod;
 
     #[test]
     fn a_new_pod_is_pending_whatever_status_it_claims() {
         let mut pod = json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"},
             "spec": {"containers": [{"name": "c"}], "schedulingGates": [{"name": "g"}]}, "status": {"phase": "Running"}});
+        pod::kind().semantics.prepare_for_create(&mut pod);
         Pod.prepare_for_create(&mut pod);
         assert_eq!(pod["status"]["phase"], "Pending");
         assert_eq!(pod["status"]["qosClass"], "BestEffort");
@@ -336,6 +325,7 @@ mod tests {
         let old = json!({"spec": {}, "status": {"observedGeneration": 3, "qosClass": "Burstable",
             "conditions": [{"type": "Ready", "observedGeneration": 2}]}});
         let mut new = json!({"spec": {"x": 1}, "status": {"conditions": [{"type": "Ready"}]}});
+        pod::kind().semantics.prepare_for_update(Some(Subresource::Status), &mut new, &old);
         Pod.prepare_for_status_update(&mut new, &old);
         assert_eq!(new["status"], old["status"]);
         assert_eq!(new["spec"], json!({}));

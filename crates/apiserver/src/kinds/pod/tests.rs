@@ -6,7 +6,7 @@ use super::strategy::Pod;
 use crate::json::JsonMut;
 use crate::kind::Subresource;
 use crate::kinds::check::{self, shown};
-use crate::strategy::Strategy;
+use crate::strategy::{Lifecycle, Validation};
 
 /// A pod that is fine, with some fields of its spec replaced.
 fn pod(change: &Value) -> Value {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::{POLICY, entry, workload};
 use crate::declared;
 use crate::field::{Errors, Path};
-use crate::json::{Json, JsonMut};
+use crate::json::Json;
 use crate::kind::{Kind, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::labels::{self, Values};
 use crate::validation::{conditions, optional_choice};
@@ -37,6 +37,13 @@ pub fn kind() -> Kind {
             ),
             Column::age(),
         ],
+        semantics: Semantics {
+            names: NameRule::PathSegment,
+            unconditional_update: false,
+            ..Semantics::with_status(
+                || json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+            )
+        },
         ..entry(&POLICY, "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
     }
 }
@@ -51,19 +58,11 @@ fn bound(budget: &Value, field: &str) -> String {
 
 struct PodDisruptionBudget;
 
-impl Strategy for PodDisruptionBudget {
-    fn prepare_for_create(&self, budget: &mut Value) {
-        let status =
-            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
-        budget.set("status", status);
-    }
+impl Lifecycle for PodDisruptionBudget {}
 
+impl Validation for PodDisruptionBudget {
     fn validate(&self, budget: &Value) -> Errors {
         check_spec(budget.at("spec"), Values::Checked)
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -73,10 +72,6 @@ impl Strategy for PodDisruptionBudget {
         check_spec(new.at("spec"), values)
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
-    }
-
     fn validate_status_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         let status = new.at("status");
@@ -84,14 +79,6 @@ impl Strategy for PodDisruptionBudget {
         let counts = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
         workload::check_counts(status, &counts, &mut errors);
         errors
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

@@ -8,7 +8,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::metadata;
 use crate::names;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, dns_subdomain};
 
@@ -19,6 +19,12 @@ pub fn role_binding() -> Kind {
         ["Users in the roleBinding", "Groups in the roleBinding", "ServiceAccounts in the roleBinding"];
     Kind {
         columns: columns(column, subjects),
+        semantics: Semantics {
+            counts_generations: false,
+            names: NameRule::PathSegment,
+            create_on_update: true,
+            ..Semantics::default()
+        },
         ..entry(&RBAC, "RoleBinding", "rolebindings", Binding(Scope::Namespaced))
     }
 }
@@ -34,6 +40,12 @@ pub fn cluster_role_binding() -> Kind {
     Kind {
         scope: Scope::Cluster,
         columns: columns(column, subjects),
+        semantics: Semantics {
+            counts_generations: false,
+            names: NameRule::PathSegment,
+            create_on_update: true,
+            ..Semantics::default()
+        },
         ..entry(&RBAC, "ClusterRoleBinding", "clusterrolebindings", Binding(Scope::Cluster))
     }
 }
@@ -68,7 +80,7 @@ fn subjects(binding: &Value, kind: &str) -> Value {
 
 struct Binding(Scope);
 
-impl Strategy for Binding {
+impl Lifecycle for Binding {
     fn default(&self, binding: &mut Value) {
         binding.object_mut("roleRef").or_text("apiGroup", GROUP);
         for subject in binding.list_mut("subjects") {
@@ -77,7 +89,9 @@ impl Strategy for Binding {
             }
         }
     }
+}
 
+impl Validation for Binding {
     fn validate(&self, binding: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(binding, &mut errors);
@@ -96,18 +110,6 @@ impl Strategy for Binding {
             errors.invalid(&Path::root("roleRef"), new.at("roleRef").clone(), "cannot change roleRef");
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 }
 

@@ -7,22 +7,41 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
 use crate::kinds::metadata;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::validation::labels::{self, Values};
 
 /// A role in a namespace.
 pub fn role() -> Kind {
-    entry(&RBAC, "Role", "roles", Role(Scope::Namespaced))
+    Kind {
+        semantics: Semantics {
+            counts_generations: false,
+            names: NameRule::PathSegment,
+            create_on_update: true,
+            ..Semantics::default()
+        },
+        ..entry(&RBAC, "Role", "roles", Role(Scope::Namespaced))
+    }
 }
 
 /// A role in the cluster, or in any namespace it is bound in.
 pub fn cluster_role() -> Kind {
-    Kind { scope: Scope::Cluster, ..entry(&RBAC, "ClusterRole", "clusterroles", Role(Scope::Cluster)) }
+    Kind {
+        scope: Scope::Cluster,
+        semantics: Semantics {
+            counts_generations: false,
+            names: NameRule::PathSegment,
+            create_on_update: true,
+            ..Semantics::default()
+        },
+        ..entry(&RBAC, "ClusterRole", "clusterroles", Role(Scope::Cluster))
+    }
 }
 
 struct Role(Scope);
 
-impl Strategy for Role {
+impl Lifecycle for Role {}
+
+impl Validation for Role {
     fn validate(&self, role: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(role, &mut errors);
@@ -41,18 +60,6 @@ impl Strategy for Role {
             self.check(new, values, &mut errors);
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        NameRule::PathSegment
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 }
 

@@ -9,24 +9,31 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
         columns: vec![Column::name(), Column::age()],
+        semantics: Semantics { deletion: Deletion::RETURNS_OBJECT, ..Semantics::default() },
         ..entry(&RESOURCE, "DeviceClass", "deviceclasses", DeviceClass)
     }
 }
 
 struct DeviceClass;
 
-impl Strategy for DeviceClass {
+impl Lifecycle for DeviceClass {
     fn prepare_for_create(&self, class: &mut Value) {
         class.object_mut("spec").unset("extendedResourceName");
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        new.object_mut("spec").unset("extendedResourceName");
+    }
+}
+
+impl Validation for DeviceClass {
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(class, &mut errors);
@@ -34,19 +41,11 @@ impl Strategy for DeviceClass {
         errors
     }
 
-    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
-        new.object_mut("spec").unset("extendedResourceName");
-    }
-
     fn validate_update(&self, new: &Value, _: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         check(new.at("spec"), &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 }
 

@@ -12,7 +12,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
 use crate::names;
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, csi_driver_name, dns_label, dns_subdomain, qualified_name};
 
@@ -32,18 +32,21 @@ pub fn kind() -> Kind {
             Column::text("TimeAdded", ADDED, |rule, _| rule.at("spec").at("taint").text("timeAdded").into()),
             Column::age(),
         ],
+        semantics: Semantics { deletion: Deletion::RETURNS_OBJECT, ..Semantics::default() },
         ..entry(&RESOURCE_V1ALPHA3, "DeviceTaintRule", "devicetaintrules", DeviceTaintRule)
     }
 }
 
 struct DeviceTaintRule;
 
-impl Strategy for DeviceTaintRule {
+impl Lifecycle for DeviceTaintRule {
     fn stamp(&self, rule: &mut Value, _: Option<&Value>, _: &User, now: Timestamp) {
         let taint = rule.object_mut("spec").object_mut("taint");
         taint.or_insert("timeAdded", crate::metadata::seconds(now));
     }
+}
 
+impl Validation for DeviceTaintRule {
     fn validate(&self, rule: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(rule, &mut errors);
@@ -56,10 +59,6 @@ impl Strategy for DeviceTaintRule {
         metadata::change(new, &mut errors);
         check(new.at("spec"), &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 }
 

@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::immutable;
 
@@ -19,6 +19,11 @@ pub fn kind() -> Kind {
             Column::text("State", STATE, |claim, _| state(claim).into()),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_strict_status(|| serde_json::json!({}))
+        },
         ..entry(&RESOURCE, "ResourceClaim", "resourceclaims", ResourceClaim)
     }
 }
@@ -39,7 +44,7 @@ fn state(claim: &Value) -> String {
 
 struct ResourceClaim;
 
-impl Strategy for ResourceClaim {
+impl Lifecycle for ResourceClaim {
     fn default(&self, claim: &mut Value) {
         if let Some(spec) = claim.at_mut("spec") {
             claim::default(spec);
@@ -47,20 +52,31 @@ impl Strategy for ResourceClaim {
     }
 
     fn prepare_for_create(&self, claim: &mut Value) {
-        claim.set("status", serde_json::json!({}));
         claim::drop_disabled(claim.object_mut("spec"));
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        claim::drop_disabled(new.object_mut("spec"));
+    }
+
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        status::prepare(new, old);
+    }
+
+    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
+        Some(match subresource {
+            None => &[&["status"]],
+            Some(_) => &[&["spec"]],
+        })
+    }
+}
+
+impl Validation for ResourceClaim {
     fn validate(&self, claim: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(claim, &mut errors);
         claim::check(claim.at("spec"), &Path::root("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        claim::drop_disabled(new.object_mut("spec"));
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -75,31 +91,11 @@ impl Strategy for ResourceClaim {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        restore_all_but_status(new, old);
-        status::prepare(new, old);
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         status::check_change(new, old, &mut errors);
         errors
-    }
-
-    fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
-        Some(match subresource {
-            None => &[&["status"]],
-            Some(_) => &[&["spec"]],
-        })
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

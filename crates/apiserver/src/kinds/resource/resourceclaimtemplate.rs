@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::immutable;
 use crate::validation::labels::template_metadata;
@@ -15,13 +15,18 @@ use crate::validation::labels::template_metadata;
 pub fn kind() -> Kind {
     Kind {
         columns: vec![Column::name(), Column::age()],
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::default()
+        },
         ..entry(&RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", ResourceClaimTemplate)
     }
 }
 
 struct ResourceClaimTemplate;
 
-impl Strategy for ResourceClaimTemplate {
+impl Lifecycle for ResourceClaimTemplate {
     fn default(&self, template: &mut Value) {
         if let Some(spec) = template.at_mut("spec").and_then(|spec| spec.at_mut("spec")) {
             claim::default(spec);
@@ -32,15 +37,17 @@ impl Strategy for ResourceClaimTemplate {
         claim::drop_disabled(template.object_mut("spec").object_mut("spec"));
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        claim::drop_disabled(new.object_mut("spec").object_mut("spec"));
+    }
+}
+
+impl Validation for ResourceClaimTemplate {
     fn validate(&self, template: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(template, &mut errors);
         check(template.at("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
-        claim::drop_disabled(new.object_mut("spec").object_mut("spec"));
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -52,14 +59,6 @@ impl Strategy for ResourceClaimTemplate {
         immutable(new.at("spec"), old.at("spec"), &Path::root("spec"), &mut errors);
         check(new.at("spec"), &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

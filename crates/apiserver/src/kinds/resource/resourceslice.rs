@@ -13,7 +13,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::labels::{Values, node_selector};
 use crate::validation::{csi_driver_name, dns_label, dns_subdomain, immutable, too_long};
@@ -39,6 +39,7 @@ pub fn kind(features: &Features) -> Kind {
                 value: |slice| slice.at("spec").text("nodeName").to_owned(),
             },
         ],
+        semantics: Semantics { deletion: Deletion::RETURNS_OBJECT, ..Semantics::default() },
         ..entry(
             &RESOURCE,
             "ResourceSlice",
@@ -70,7 +71,7 @@ struct ResourceSlice {
     taints: bool,
 }
 
-impl Strategy for ResourceSlice {
+impl Lifecycle for ResourceSlice {
     fn prepare_for_create(&self, slice: &mut Value) {
         drop_disabled(slice.object_mut("spec"), self.taints);
     }
@@ -83,6 +84,12 @@ impl Strategy for ResourceSlice {
         }
     }
 
+    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
+        drop_disabled(new.object_mut("spec"), self.taints);
+    }
+}
+
+impl Validation for ResourceSlice {
     fn validate(&self, slice: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(slice, &mut errors);
@@ -90,19 +97,11 @@ impl Strategy for ResourceSlice {
         errors
     }
 
-    fn prepare_for_update(&self, new: &mut Value, _: &Value) {
-        drop_disabled(new.object_mut("spec"), self.taints);
-    }
-
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::change(new, &mut errors);
         check(new.at("spec"), Some(old.at("spec")), &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 }
 

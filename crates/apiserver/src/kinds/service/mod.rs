@@ -7,7 +7,7 @@ use crate::features::Features;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{FieldSelector, Kind, Subresource};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::validation::address::{warn_of_cidr, warn_of_ip};
 
 mod columns;
@@ -16,6 +16,7 @@ mod transition;
 mod validation;
 
 pub fn kind(features: &Features) -> Kind {
+    let any_label = features.has("RelaxedServiceNameValidation");
     Kind {
         short_names: vec!["svc".into()],
         categories: vec!["all".into()],
@@ -28,25 +29,20 @@ pub fn kind(features: &Features) -> Kind {
             },
             FieldSelector { path: "spec.type", value: |service| service.at("spec").text("type").to_owned() },
         ],
-        ..entry(
-            &CORE,
-            "Service",
-            "services",
-            Service { any_label: features.has("RelaxedServiceNameValidation") },
-        )
+        semantics: Semantics {
+            counts_generations: false,
+            create_on_update: true,
+            names: if any_label { NameRule::Label } else { NameRule::Label1035 },
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_status(|| json!({"loadBalancer": {}}))
+        },
+        ..entry(&CORE, "Service", "services", Service)
     }
 }
 
-struct Service {
-    /// Whether names may begin with a digit.
-    any_label: bool,
-}
+struct Service;
 
-impl Strategy for Service {
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
+impl Lifecycle for Service {
     fn default(&self, service: &mut Value) {
         let spec = service.object_mut("spec");
         default_affinity(spec);
@@ -68,20 +64,17 @@ impl Strategy for Service {
         service.object_mut("status").object_mut("loadBalancer");
     }
 
-    fn prepare_for_create(&self, service: &mut Value) {
-        service.set("status", json!({"loadBalancer": {}}));
+    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
+        transition::drop_what_no_longer_applies(new, old);
     }
+}
 
+impl Validation for Service {
     fn validate(&self, service: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(service, &mut errors);
         validation::check(service, &Value::Null, &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
-        transition::drop_what_no_longer_applies(new, old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -90,10 +83,6 @@ impl Strategy for Service {
         validation::check_change(new, old, &mut errors);
         validation::check(new, old, &mut errors);
         errors
-    }
-
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        new.restore("spec", old);
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
@@ -105,18 +94,6 @@ impl Strategy for Service {
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {
         warnings(new)
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn names(&self) -> NameRule {
-        if self.any_label { NameRule::Label } else { NameRule::Label1035 }
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 }
 
@@ -229,11 +206,9 @@ fn shown_selector(service: &Value) -> Value {
 mod tests {
     use super::*;
 
-    const PLAIN: Service = Service { any_label: false };
-
     fn check(spec: Value, expected: Value) {
         let mut service = json!({"spec": spec});
-        PLAIN.default(&mut service);
+        Service.default(&mut service);
         assert_eq!(service["spec"], expected);
     }
 
@@ -308,7 +283,7 @@ mod tests {
             (json!({"trafficDistribution": "X"}), &["NotSupported spec.trafficDistribution"]),
         ];
         for (spec, expected) in rows {
-            check::create(&PLAIN, service(spec), expected);
+            check::create(&Service, service(spec), expected);
         }
     }
 
@@ -337,7 +312,7 @@ mod tests {
             ),
         ];
         for (spec, expected) in rows {
-            check::create(&PLAIN, service(spec), expected);
+            check::create(&Service, service(spec), expected);
         }
     }
 
@@ -345,18 +320,18 @@ mod tests {
     fn the_first_address_stays() {
         use crate::kinds::check;
         let at = |ip: &str| service(json!({"clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"]}));
-        check::update(&PLAIN, at("10.0.0.2"), &at("10.0.0.1"), &["Invalid spec.clusterIPs[0]"]);
+        check::update(&Service, at("10.0.0.2"), &at("10.0.0.1"), &["Invalid spec.clusterIPs[0]"]);
         check::update(
-            &PLAIN,
+            &Service,
             service(json!({})),
             &at("10.0.0.1"),
             &["Invalid spec.clusterIPs[0]", "Invalid spec.ipFamilies[0]"],
         );
         let dual = service(json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"],
             "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}));
-        check::update(&PLAIN, dual.clone(), &at("10.0.0.1"), &[]);
+        check::update(&Service, dual.clone(), &at("10.0.0.1"), &[]);
         check::update(
-            &PLAIN,
+            &Service,
             at("10.0.0.1"),
             &dual,
             &["Invalid spec.ipFamilyPolicy", "Invalid spec.ipFamilyPolicy"],
@@ -368,7 +343,7 @@ mod tests {
         use crate::kinds::check;
         let status = |of: &str, ingress: Value| {
             let service = json!({"spec": {"type": of}, "status": {"loadBalancer": {"ingress": ingress}}});
-            check::shown(&PLAIN.validate_status_update(&service, &json!({})))
+            check::shown(&Service.validate_status_update(&service, &json!({})))
         };
         let path = "status.loadBalancer.ingress";
         assert_eq!(status("ClusterIP", json!([{"ip": "1.2.3.4"}])), [format!("Forbidden {path}")]);

@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::Strategy;
+use crate::strategy::{Deletion, Lifecycle, Semantics, Validation};
 use crate::table::{Cell, Column, or_none};
 use crate::validation::{Seen, immutable, optional_choice};
 
@@ -27,6 +27,12 @@ pub fn kind() -> Kind {
             }),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::default()
+        },
         ..entry(&STORAGE, "CSIDriver", "csidrivers", CSIDriver)
     }
 }
@@ -48,7 +54,7 @@ fn audiences(spec: &Value) -> Value {
 
 struct CSIDriver;
 
-impl Strategy for CSIDriver {
+impl Lifecycle for CSIDriver {
     fn default(&self, driver: &mut Value) {
         let spec = driver.object_mut("spec");
         spec.or_insert("attachRequired", true);
@@ -66,13 +72,6 @@ impl Strategy for CSIDriver {
         drop_update_period(driver, &Value::Null);
     }
 
-    fn validate(&self, driver: &Value) -> Errors {
-        let mut errors = Errors::default();
-        metadata::new(driver, &mut errors);
-        check_spec(driver.at("spec"), &mut errors);
-        errors
-    }
-
     /// A generation is counted from the first change on, as in v1.34.
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         drop_update_period(new, old);
@@ -80,6 +79,15 @@ impl Strategy for CSIDriver {
             let generation = old.at("metadata").count("generation");
             new.object_mut("metadata").set("generation", generation.wrapping_add(1));
         }
+    }
+}
+
+impl Validation for CSIDriver {
+    fn validate(&self, driver: &Value) -> Errors {
+        let mut errors = Errors::default();
+        metadata::new(driver, &mut errors);
+        check_spec(driver.at("spec"), &mut errors);
+        errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -97,18 +105,6 @@ impl Strategy for CSIDriver {
         let modes = "volumeLifecycleModes";
         immutable(spec.at(modes), old_spec.at(modes), &path.child(modes), &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

@@ -8,7 +8,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{Seen, csi_driver_name, immutable, nonnegative, qualified_name};
 
@@ -20,6 +20,12 @@ pub fn kind() -> Kind {
             Column::integer("Drivers", DRIVERS, |node, _| node.at("spec").list("drivers").len().into()),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::default()
+        },
         ..entry(&STORAGE, "CSINode", "csinodes", CSINode)
     }
 }
@@ -29,7 +35,9 @@ const NODE_ID_LENGTH: usize = 256;
 
 struct CSINode;
 
-impl Strategy for CSINode {
+impl Lifecycle for CSINode {}
+
+impl Validation for CSINode {
     fn validate(&self, node: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(node, &mut errors);
@@ -53,18 +61,6 @@ impl Strategy for CSINode {
             }
         }
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

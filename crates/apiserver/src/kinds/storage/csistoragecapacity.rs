@@ -9,17 +9,26 @@ use crate::kind::{Kind, Scope};
 use crate::kinds::pod::warnings::old_node_label;
 use crate::kinds::{entry, metadata};
 use crate::quantity::Quantity;
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::validation::labels::{self, Values};
 use crate::validation::{IMMUTABLE, NEGATIVE, dns_subdomain};
 
 pub fn kind() -> Kind {
-    entry(&STORAGE, "CSIStorageCapacity", "csistoragecapacities", CSIStorageCapacity)
+    Kind {
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            ..Semantics::default()
+        },
+        ..entry(&STORAGE, "CSIStorageCapacity", "csistoragecapacities", CSIStorageCapacity)
+    }
 }
 
 struct CSIStorageCapacity;
 
-impl Strategy for CSIStorageCapacity {
+impl Lifecycle for CSIStorageCapacity {}
+
+impl Validation for CSIStorageCapacity {
     fn validate(&self, capacity: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(capacity, &mut errors);
@@ -38,14 +47,6 @@ impl Strategy for CSIStorageCapacity {
             }
         }
         errors
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope};
 use crate::kinds::pod::warnings::old_node_label;
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{Seen, immutable, qualified_name};
 
@@ -26,6 +26,11 @@ pub fn kind() -> Kind {
             }),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::default()
+        },
         ..entry(&STORAGE, "StorageClass", "storageclasses", StorageClass)
     }
 }
@@ -50,12 +55,14 @@ fn shown_name(class: &Value) -> String {
 
 struct StorageClass;
 
-impl Strategy for StorageClass {
+impl Lifecycle for StorageClass {
     fn default(&self, class: &mut Value) {
         class.or_insert("reclaimPolicy", "Delete");
         class.or_insert("volumeBindingMode", "Immediate");
     }
+}
 
+impl Validation for StorageClass {
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(class, &mut errors);
@@ -77,14 +84,6 @@ impl Strategy for StorageClass {
         let mode = "volumeBindingMode";
         immutable(new.at(mode), old.at(mode), &Path::root(mode), &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 
     fn warnings(&self, new: &Value, _: Option<&Value>) -> Vec<String> {

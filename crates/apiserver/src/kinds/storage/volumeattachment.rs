@@ -8,7 +8,7 @@ use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Scope, Subresource};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy, restore_all_but_status};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{csi_driver_name, dns_subdomain, immutable, too_long};
 
@@ -36,6 +36,12 @@ pub fn kind() -> Kind {
             },
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            unconditional_update: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::with_strict_status(|| json!({"attached": false}))
+        },
         ..entry(&STORAGE, "VolumeAttachment", "volumeattachments", VolumeAttachment)
     }
 }
@@ -50,25 +56,23 @@ const ERRORS: [&str; 2] = ["attachError", "detachError"];
 
 struct VolumeAttachment;
 
-impl Strategy for VolumeAttachment {
+impl Lifecycle for VolumeAttachment {
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         (subresource == Some(Subresource::Status)).then_some(&[&["spec"], &["metadata"]])
     }
 
-    fn prepare_for_create(&self, attachment: &mut Value) {
-        attachment.set("status", json!({"attached": false}));
+    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
+        drop_error_codes(new, old);
     }
+}
 
+impl Validation for VolumeAttachment {
     fn validate(&self, attachment: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(attachment, &mut errors);
         check(attachment, &mut errors);
         check_new(attachment.at("spec"), &mut errors);
         errors
-    }
-
-    fn prepare_for_update(&self, new: &mut Value, old: &Value) {
-        new.restore("status", old);
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
@@ -83,25 +87,8 @@ impl Strategy for VolumeAttachment {
         errors
     }
 
-    fn prepare_for_status_update(&self, new: &mut Value, old: &Value) {
-        restore_all_but_status(new, old);
-        drop_error_codes(new, old);
-    }
-
     fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
         self.validate_update(new, old)
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 }
 

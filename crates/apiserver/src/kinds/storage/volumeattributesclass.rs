@@ -7,7 +7,7 @@ use crate::field::{Errors, Path};
 use crate::json::Json;
 use crate::kind::{Kind, Scope};
 use crate::kinds::{entry, metadata};
-use crate::strategy::{NameRule, Strategy};
+use crate::strategy::{Deletion, Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 
 pub fn kind() -> Kind {
@@ -21,13 +21,20 @@ pub fn kind() -> Kind {
             }),
             Column::age(),
         ],
+        semantics: Semantics {
+            counts_generations: false,
+            deletion: Deletion::RETURNS_OBJECT,
+            ..Semantics::default()
+        },
         ..entry(&STORAGE, "VolumeAttributesClass", "volumeattributesclasses", VolumeAttributesClass)
     }
 }
 
 struct VolumeAttributesClass;
 
-impl Strategy for VolumeAttributesClass {
+impl Lifecycle for VolumeAttributesClass {}
+
+impl Validation for VolumeAttributesClass {
     fn validate(&self, class: &Value) -> Errors {
         let mut errors = Errors::default();
         metadata::new(class, &mut errors);
@@ -48,14 +55,6 @@ impl Strategy for VolumeAttributesClass {
         metadata::whole(new, Scope::Cluster, NameRule::Subdomain, &mut errors);
         check(new, &mut errors);
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn counts_generations(&self) -> bool {
-        false
     }
 }
 

@@ -1,0 +1,24 @@
+//! How objects of a kind look in tables and messages.
+
+use serde_json::Value;
+
+/// The presentation of a kind; the default is what most kinds have.
+#[derive(Clone, Copy)]
+pub struct Presentation {
+    /// Sorts the rows of a table, lowest first; rows of equal rank, and all rows without this, are sorted by name.
+    pub row_rank: Option<fn(&Value) -> i64>,
+    /// What a table says about an object beside its cells (`conditions` of the row).
+    pub row_conditions: fn(&Value) -> Vec<Value>,
+    /// The message for a field that lists and watches cannot select by.
+    pub unknown_field: fn(&str) -> String,
+}
+
+impl Default for Presentation {
+    fn default() -> Self {
+        Self {
+            row_rank: None,
+            row_conditions: |_| Vec::new(),
+            unknown_field: |field| format!("field label not supported: {field}"),
+        }
+    }
+}

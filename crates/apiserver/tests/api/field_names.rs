@@ -1,0 +1,66 @@
+//! Objects are JSON values, so the compiler does not see a misspelt field. This does: every field that a kind,
+//! an admission plugin or an endpoint names in an accessor is a field of some type of the API.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use setpoint_apiserver::schema::Table;
+
+/// Keys of maps and query parameters, which no type declares.
+const NOT_FIELDS: [&str; 11] = [
+    "cpu",
+    "endpoints.kubernetes.io/managed-by",
+    "export",
+    "force",
+    "memory",
+    "ssh-privatekey",
+    "volume.beta.kubernetes.io/storage-class",
+    // The content of an annotation of nodes.
+    "podController",
+    "podSignature",
+    "preferAvoidPods",
+    "watch",
+];
+
+#[test]
+fn every_field_that_the_code_names_exists_in_the_api() {
+    let known: BTreeSet<&str> = Table::built_in()
+        .structs()
+        .flat_map(|(_, fields)| fields.fields.iter().map(|field| &*field.name))
+        .chain(NOT_FIELDS)
+        .collect();
+    let accessor = Regex::new(
+        r#"\.(?:at|text|list|map|int|boolean|flag|count|at_mut|list_mut|object_mut|or_insert|or_text|or_int|set|unset|restore)\(\s*"([^"]*)""#,
+    )
+    .unwrap();
+    let mut unknown = Vec::new();
+    for file in ["admission", "custom", "kinds", "rest"].iter().flat_map(|room| sources(room)) {
+        let source = fs::read_to_string(&file).unwrap();
+        let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let names = accessor.captures_iter(code).map(|found| found.get(1).unwrap().as_str());
+        unknown.extend(
+            names.filter(|name| !known.contains(name)).map(|name| format!("{}: {name:?}", file.display())),
+        );
+    }
+    assert!(unknown.is_empty(), "no type of the API has these fields:\n{}", unknown.join("\n"));
+}
+
+/// The source files below a folder of the crate, tests aside.
+fn sources(room: &str) -> Vec<PathBuf> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(room)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            match path.is_dir() {
+                true if name != "tests" => folders.push(path),
+                false if name.ends_with(".rs") && name != "tests.rs" => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files
+}

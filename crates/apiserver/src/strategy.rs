@@ -79,6 +79,22 @@ pub trait Strategy: Send + Sync + 'static {
         }
     }
 
+    /// What is wrong with a change at an endpoint. What was wrong already and stays so is let be, and told of in
+    /// `warnings`.
+    fn validate_change(
+        &self,
+        subresource: Option<Subresource>,
+        new: &Value,
+        old: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Errors {
+        let _ = warnings;
+        match subresource {
+            None | Some(Subresource::Scale) => self.validate_update(new, old),
+            Some(subresource) => self.validate_subresource_update(subresource, new, old),
+        }
+    }
+
     /// The fields that an endpoint restores after every write, where they are not those that it restores for
     /// most kinds: nobody gets to own them there.
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {

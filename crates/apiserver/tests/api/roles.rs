@@ -312,6 +312,26 @@ async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
     }
 }
 
+/// What is not held is a product, too: the refusal must not be larger than the request by orders of magnitude.
+#[tokio::test(start_paused = true)]
+async fn of_many_rights_that_are_not_held_some_are_named() {
+    let world = World::start().await;
+    let writes_roles =
+        json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]);
+    world.grant("ann", writes_roles).await;
+    let words = |prefix: &str| -> Vec<String> { (0..60).map(|at| format!("{prefix}{at}")).collect() };
+    let broad = json!([{"apiGroups": ["apps"], "resources": words("r"), "verbs": words("v"), "resourceNames": words("n")}]);
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    let refused = world.ask("ann", Method::POST, &roles, role("broad", broad)).await;
+    let message = refused.refusal().2;
+    assert_eq!(refused.code, 403);
+    assert!(
+        message.contains(r#"{APIGroups:["apps"], Resources:["r0"], ResourceNames:["n0"], Verbs:["v0" "v1""#)
+    );
+    assert!(message.ends_with("\nand more"), "{} bytes", message.len());
+    assert!(message.len() < 200_000, "{} bytes", message.len());
+}
+
 /// A rule is a product: a body of a few kilobytes may stand for billions of rights.
 #[tokio::test(start_paused = true)]
 async fn a_role_too_broad_to_compare_is_refused() {

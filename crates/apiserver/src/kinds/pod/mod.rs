@@ -17,6 +17,7 @@ mod columns;
 mod defaults;
 mod disabled;
 mod overlaps;
+mod ports;
 pub mod qos;
 pub(crate) mod references;
 mod strategy;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::props::{Props, Rule};
 use super::{correlate, declared, field_path};
 use crate::cel::{CALL_LIMIT, Declared, Environment, EvalError, Program, Type, Val, Variables};
-use crate::field::{Errors, FieldError, Reason};
+use crate::field::{Errors, FieldError, Reason, shown_path};
 use crate::server::MOST_WARNINGS;
 
 /// All rules of one object may cost this much together, as in v1.34.
@@ -154,6 +154,7 @@ impl Checking {
         if value.is_null() {
             return Ok(());
         }
+        let at = shown_path(at);
         let old = old.filter(|old| !old.is_null());
         self.rules(rules, at, value, old, ratchet)?;
         match value {

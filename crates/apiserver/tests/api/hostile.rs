@@ -220,6 +220,31 @@ async fn a_patch_does_not_nest_without_end() {
     }
 }
 
+/// Everything below a field has its name in its path.
+#[tokio::test(start_paused = true)]
+async fn a_long_name_is_not_repeated_for_all_that_is_below_it() {
+    let api = Api::start().await;
+    let map = |of: Value| json!({"type": "object", "additionalProperties": of});
+    let known = json!({"type": "object", "properties": {"known": {"type": "integer"}}});
+    let spec = json!({"type": "object", "properties": {"numbers": map(map(json!({"type": "integer"}))), "things": map(known)}});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(schema)).await.created();
+    let fields: serde_json::Map<String, Value> = (0..100_000).map(|at| (at.to_string(), json!(1))).collect();
+    let name = "n".repeat(1_000_000);
+    for field in ["numbers", "things"] {
+        let spec = json!({ field: { name.as_str(): fields } });
+        let foo = json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": field}, "spec": spec});
+        for validation in ["Strict", "Warn"] {
+            let path =
+                format!("/apis/e.com/v1/namespaces/default/foos?dryRun=All&fieldValidation={validation}");
+            let answer = api.post(&path, foo.clone()).await;
+            let is_unknown = field == "things" && validation == "Strict";
+            assert_eq!(answer.code, if is_unknown { 400 } else { 201 }, "{field} {validation}");
+            assert!(answer.text.len() < 5_000_000, "{field} {validation}: {} bytes", answer.text.len());
+        }
+    }
+}
+
 /// Every definition of a port is said to clash with all those before it.
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_many_ports_does_not_take_all_memory_for_warnings() {

@@ -310,18 +310,22 @@ fn template_with_identity(spec: &Value) -> Value {
     if claims.is_empty() {
         return template;
     }
-    let name = |claim: &'_ Value| claim.at("metadata").text("name");
     // Of claims of one name the last counts.
     let last: BTreeMap<&str, usize> =
-        claims.iter().enumerate().map(|(at, claim)| (name(claim), at)).collect();
-    let counting = claims.iter().enumerate().filter(|(at, claim)| last.get(name(claim)) == Some(at));
+        claims.iter().enumerate().map(|(at, claim)| (claim_name(claim), at)).collect();
+    let counting = claims.iter().enumerate().filter(|(at, claim)| last.get(claim_name(claim)) == Some(at));
     let mut volumes: Vec<Value> = counting
-        .map(|(_, claim)| json!({"name": name(claim), "persistentVolumeClaim": {"claimName": name(claim)}}))
+        .map(|(_, claim)| json!({"name": claim_name(claim), "persistentVolumeClaim": {"claimName": claim_name(claim)}}))
         .collect();
     volumes
         .extend(pod.list("volumes").iter().filter(|volume| !last.contains_key(volume.text("name"))).cloned());
     pod.set("volumes", volumes);
     template
+}
+
+/// The name of a claim that pods get.
+fn claim_name(claim: &Value) -> &str {
+    claim.at("metadata").text("name")
 }
 
 #[cfg(test)]

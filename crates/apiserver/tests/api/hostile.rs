@@ -232,7 +232,7 @@ async fn a_long_name_is_not_repeated_for_all_that_is_below_it() {
     let fields: serde_json::Map<String, Value> = (0..100_000).map(|at| (at.to_string(), json!(1))).collect();
     let name = "n".repeat(1_000_000);
     for field in ["numbers", "things"] {
-        let spec = json!({ field: { name.as_str(): fields } });
+        let spec = json!({(field): {(name.as_str()): fields}});
         let foo = json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": field}, "spec": spec});
         for validation in ["Strict", "Warn"] {
             let path =
@@ -240,7 +240,7 @@ async fn a_long_name_is_not_repeated_for_all_that_is_below_it() {
             let answer = api.post(&path, foo.clone()).await;
             let is_unknown = field == "things" && validation == "Strict";
             assert_eq!(answer.code, if is_unknown { 400 } else { 201 }, "{field} {validation}");
-            assert!(answer.text.len() < 5_000_000, "{field} {validation}: {} bytes", answer.text.len());
+            assert!(answer.text.len() < 10_000_000, "{field} {validation}: {} bytes", answer.text.len());
         }
     }
 }

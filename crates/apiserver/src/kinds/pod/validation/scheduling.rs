@@ -184,15 +184,19 @@ pub(super) fn check_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// What tells one constraint of a pod from another.
+fn spread(constraint: &Value) -> (&str, &str) {
+    (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))
+}
+
 pub(super) fn check_spread(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut Errors) {
     let constraints = spec.list("topologySpreadConstraints");
-    let pair = |constraint: &'_ Value| (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
     let last: BTreeMap<_, usize> =
-        constraints.iter().enumerate().map(|(index, constraint)| (pair(constraint), index)).collect();
+        constraints.iter().enumerate().map(|(index, constraint)| (spread(constraint), index)).collect();
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.index(index);
         positive(constraint.count("maxSkew"), &path.child("maxSkew"), errors);
-        let (key, action) = pair(constraint);
+        let (key, action) = spread(constraint);
         if key.is_empty() {
             errors.required(&path.child("topologyKey"), "can not be empty");
         }

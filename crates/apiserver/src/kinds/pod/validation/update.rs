@@ -78,11 +78,14 @@ fn check_deadline(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Error
     errors.0.len() == before
 }
 
+/// A toleration but for how long it lasts.
+fn but_seconds(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|field| toleration.text(field))
+}
+
 /// Tolerations are added, and kept but for how long they last.
 fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let tolerations = spec.list("tolerations");
-    let but_seconds =
-        |toleration: &'_ Value| ["key", "operator", "value", "effect"].map(|field| toleration.text(field));
     let new: BTreeSet<[&str; 4]> = tolerations.iter().map(but_seconds).collect();
     if !old.list("tolerations").iter().all(|old| new.contains(&but_seconds(old))) {
         return errors

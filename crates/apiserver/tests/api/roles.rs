@@ -284,6 +284,28 @@ async fn an_escaped_selector_selects_no_more_than_the_rights_allow() {
     assert_eq!(deleted.code, 403, "a collection has no name");
 }
 
+/// Rights in a namespace are none to other namespaces, however they are asked for.
+#[tokio::test(start_paused = true)]
+async fn no_namespace_is_found_in_another() {
+    let world = World::start().await;
+    world.grant("ann", json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])).await;
+    assert_eq!(world.get("ann", "/api/v1/namespaces/default").await, 200);
+    let (inside, name) = ("/api/v1/namespaces/default/namespaces", "kube-system");
+    let system = json!({"metadata": {"name": name, "labels": {"mine": "now"}}, "spec": {"finalizers": []}});
+    for path in [inside.to_owned(), format!("{inside}/{name}"), format!("{inside}/{name}/finalize")] {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let answer = world.ask("ann", method.clone(), &path, system.clone()).await;
+            assert_eq!(answer.code, 404, "{method} {path}: {}", answer.text);
+        }
+    }
+    let made = world.ask("ann", Method::POST, inside, json!({"metadata": {"name": "new"}})).await;
+    assert_eq!(made.code, 404, "{}", made.text);
+    let found = world.0.get("/api/v1/namespaces/kube-system").await.ok();
+    assert!(
+        found["metadata"]["labels"]["mine"].is_null() && found["metadata"]["deletionTimestamp"].is_null()
+    );
+}
+
 /// A rule for one name is no rule for others, whatever a selector says.
 #[tokio::test(start_paused = true)]
 async fn a_right_to_one_object_is_not_stretched_by_a_selector() {

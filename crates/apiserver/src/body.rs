@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::Stream;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
 
 use crate::chain;
@@ -57,6 +57,16 @@ impl Body {
         }
     }
 
+    /// The same in pieces that are no longer than this.
+    pub(crate) fn into_pieces(self, longest: usize) -> BoxStream<'static, Bytes> {
+        let cut = move |mut piece: Bytes| {
+            futures::stream::iter(std::iter::from_fn(move || {
+                (!piece.is_empty()).then(|| piece.split_to(piece.len().min(longest)))
+            }))
+        };
+        self.into_stream().flat_map(cut).boxed()
+    }
+
     /// Keeps something as long as the body goes on; one in a piece is over already.
     pub(crate) fn hold(&mut self, held: impl Send + 'static) {
         if let Content::Stream { pieces, .. } = &mut self.0 {
@@ -67,7 +77,6 @@ impl Body {
 
     /// Reads to the end.
     pub async fn collect(self) -> Bytes {
-        use futures::StreamExt;
         match self.0 {
             Content::Full(bytes) => bytes,
             Content::Stream { mut pieces, length } => {

@@ -20,7 +20,7 @@ const METADATA: &[u8] = b"\"metadata\":{";
 impl Served {
     /// The object of a record, in this kind's version, with its managed fields.
     pub fn decode(&self, record: &Record) -> Result<Value, Status> {
-        self.decode_bare(record).map(|object| match record.inset.is_empty() {
+        self.decode_value(record).map(|object| match record.inset.is_empty() {
             true => object,
             false => ManagedFields::of(record).inside(object),
         })
@@ -28,6 +28,15 @@ impl Served {
 
     /// The object of a record, in this kind's version, without its managed fields, which are a good third of the work.
     pub fn decode_bare(&self, record: &Record) -> Result<Value, Status> {
+        let mut object = self.decode_value(record)?;
+        if record.inset.is_empty() {
+            ManagedFields::discard(&mut object);
+        }
+        Ok(object)
+    }
+
+    /// What is in the value of a record: managed fields only if an earlier version wrote it.
+    fn decode_value(&self, record: &Record) -> Result<Value, Status> {
         let mut object: Value = serde_json::from_slice(&record.value)
             .map_err(|why| Status::internal(format_args!("cannot decode {}: {why}", record.key)))?;
         if let Some(conversion) = &self.kind.conversion {

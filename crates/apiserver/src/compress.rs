@@ -31,23 +31,13 @@ pub(crate) fn answer(headers: &HeaderMap, response: Response<Body>) -> Response<
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Response::from_parts(parts, Body::stream(compressed(portions(body)), None))
+    Response::from_parts(parts, Body::stream(compressed(body.into_pieces(AT_ONCE)), None))
 }
 
 /// Whether the word stands in the header, by itself: weights are not looked at.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let header = header::text(headers, &ACCEPT_ENCODING);
     header.split(',').any(|word| word.trim() == "gzip")
-}
-
-/// A body in pieces that are not too long.
-fn portions(body: Body) -> BoxStream<'static, Bytes> {
-    let cut = |mut piece: Bytes| {
-        futures::stream::iter(std::iter::from_fn(move || {
-            (!piece.is_empty()).then(|| piece.split_to(piece.len().min(AT_ONCE)))
-        }))
-    };
-    body.into_stream().flat_map(cut).boxed()
 }
 
 fn compressed(pieces: BoxStream<'static, Bytes>) -> impl futures::Stream<Item = Bytes> + Send {

@@ -85,6 +85,19 @@ pub struct FieldError {
     pub detail: String,
 }
 
+/// As much of a path as is shown, and carried on to what is below it.
+const SHOWN_PATH: usize = 1 << 10;
+
+/// The path of something, as far as it is shown. Clients choose the names in it, and everything below has a path of its
+/// own: a name of a megabyte would be written down for each of a hundred thousand fields.
+pub(crate) fn shown_path(path: &str) -> &str {
+    let mut end = path.len().min(SHOWN_PATH);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    &path[..end]
+}
+
 /// As many errors are reported of one object. Each costs some 300 bytes, twice in the answer: 600 KB.
 pub(crate) const MOST_ERRORS: usize = 1_000;
 /// As many bytes of offending values and details are kept for them: an error may show a whole list, and a body

@@ -150,6 +150,8 @@ async fn items(
 /// As many encoded objects of a kind are remembered: what watchers who keep pace ask for one after the other.
 /// At some 1 KB each that is 64 KB for each kind that somebody watches in protobuf.
 const REMEMBERED: usize = 64;
+/// Longer ones are not remembered: of a kind whose objects all are this long, 4 MB.
+const LONGEST_REMEMBERED: usize = 64 << 10;
 
 /// The newest objects of a kind in protobuf, so that a change is encoded once for all its watchers.
 #[derive(Default)]
@@ -166,6 +168,9 @@ pub(crate) fn record(served: &Served, record: &Record) -> Result<Bytes, Status> 
     let (api_version, kind) = (served.kind.api_version(), &served.kind.kind);
     let bytes = write::document(&served.target.schema, &api_version, kind, &object)
         .map_err(|NoForm| no_form(kind))?;
+    if bytes.len() > LONGEST_REMEMBERED {
+        return Ok(bytes);
+    }
     let mut recent = served.recent.0.lock();
     if recent.len() == REMEMBERED {
         recent.pop_front();

@@ -120,7 +120,8 @@ fn find<'a>(registry: &'a Registry, target: &ResourceTarget) -> Option<&'a Arc<S
     let fits = match (served.kind.is_namespaced(), &target.namespace) {
         (true, None) if target.has_empty_namespace => lists || served.kind.custom.is_none(),
         (true, None) => target.name.is_none() && (lists || served.kind.custom.is_none()),
-        (false, Some(_)) => is_namespace_itself,
+        // A namespace is in itself. Others are not found in it: the request was authorized by rights in this one.
+        (false, Some(namespace)) => is_namespace_itself && target.name.as_ref() == Some(namespace),
         _ => true,
     };
     fits.then_some(served)

@@ -480,7 +480,7 @@ pub struct Warnings(parking_lot::Mutex<Vec<String>>);
 /// As many bytes of warnings as a response carries, as in v1.34.
 const WARNING_BYTES: usize = 4 << 10;
 /// As many different warnings are gathered: more than a response has room for, each being some 20 bytes at least.
-const MOST_WARNINGS: usize = 256;
+pub(crate) const MOST_WARNINGS: usize = 256;
 
 impl Warnings {
     pub fn add(&self, text: impl Into<String>) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::ast::{Expr, Fold, Kind, Literal};
 use super::libraries;
 use super::value::{Key, Val};
+use super::work::Work;
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +28,7 @@ pub type Variables = BTreeMap<&'static str, Val>;
 
 /// The value of an expression, and what it cost.
 pub(super) fn evaluate(expr: &Expr, variables: &Variables, limit: u64) -> (Result<Val, EvalError>, u64) {
-    let mut run = Run { variables, locals: Vec::new(), cost: 0, limit };
+    let mut run = Run { variables, locals: Vec::new(), cost: 0, limit, work: Work::default() };
     let value = run.eval(expr);
     (value, run.cost)
 }
@@ -37,6 +38,7 @@ struct Run<'v> {
     locals: Vec<(Arc<str>, Val)>,
     cost: u64,
     limit: u64,
+    work: Work,
 }
 
 type Evaluated = Result<Val, EvalError>;
@@ -142,6 +144,7 @@ impl Run<'_> {
         for arg in target.into_iter().chain(args) {
             values.push(self.eval(arg)?);
         }
+        self.work.note(function, &values)?;
         let result = libraries::call(function, target.is_some(), &values)?;
         self.pay(super::cost::of_call(function, &values, &result))?;
         Ok(result)
@@ -181,10 +184,22 @@ impl Run<'_> {
     fn fold(&mut self, fold: &Fold) -> Evaluated {
         let range = self.eval(&fold.range)?;
         let init = self.eval(&fold.init)?;
-        let pairs = elements(&range, fold.var2.is_some())?;
         let outer = self.locals.len();
         self.locals.push((fold.accu.as_str().into(), init));
-        let result = self.steps(fold, pairs, outer);
+        // One after the other: a fold that is settled by the first element must not take as long as all of them.
+        let result = match &range {
+            Val::List(list) if fold.var2.is_some() => {
+                let pairs = (0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone()));
+                self.steps(fold, pairs, outer)
+            }
+            Val::List(list) => {
+                self.steps(fold, list.items.iter().map(|item| (item.clone(), Val::Null)), outer)
+            }
+            Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
+                self.steps(fold, entries.iter().map(|(key, value)| (key.val(), value.clone())), outer)
+            }
+            _ => Err(EvalError::no_overload()),
+        };
         let result = result.and_then(|()| {
             self.locals.truncate(outer + 1);
             self.eval(&fold.result)
@@ -193,7 +208,12 @@ impl Run<'_> {
         result
     }
 
-    fn steps(&mut self, fold: &Fold, pairs: Vec<(Val, Val)>, accu: usize) -> Result<(), EvalError> {
+    fn steps(
+        &mut self,
+        fold: &Fold,
+        pairs: impl Iterator<Item = (Val, Val)>,
+        accu: usize,
+    ) -> Result<(), EvalError> {
         let (var, var2): (Arc<str>, Option<Arc<str>>) =
             (fold.var.as_str().into(), fold.var2.as_deref().map(Into::into));
         let mut failure = None;
@@ -227,18 +247,22 @@ impl Run<'_> {
         }
     }
 
-    /// Gathers an element in place, where the step is `result + [element]` with or without a condition.
+    /// Gathers an element in place, where the step is `result + [element]`, or puts an entry into the result, with or
+    /// without a condition. A result that is made anew with every element takes the square of their number.
     fn appends(&mut self, step: &Expr, accu: usize) -> Result<bool, EvalError> {
         let Kind::Call { function, args, .. } = &step.kind else { return Ok(false) };
-        let (condition, sum) = match (function.as_str(), args.as_slice()) {
-            ("_?_:_", [condition, sum, otherwise]) if is_accu(otherwise) => (Some(condition), sum),
-            ("_+_", _) => (None, step),
-            _ => return Ok(false),
+        let (condition, more) = match (function.as_str(), args.as_slice()) {
+            ("_?_:_", [condition, more, otherwise]) if is_accu(otherwise) => (Some(condition), more),
+            _ => (None, step),
         };
-        let Kind::Call { function, args, .. } = &sum.kind else { return Ok(false) };
-        let ("_+_", [left, right]) = (function.as_str(), args.as_slice()) else { return Ok(false) };
-        let Kind::List(elements) = &right.kind else { return Ok(false) };
-        if !is_accu(left) || !matches!(self.locals[accu].1, Val::List(_)) {
+        let Kind::Call { function, args, .. } = &more.kind else { return Ok(false) };
+        let (function, [result, added @ ..]) = (function.as_str(), args.as_slice()) else { return Ok(false) };
+        let is_gathered = match (function, added, &self.locals[accu].1) {
+            ("_+_", [added], Val::List(_)) => matches!(added.kind, Kind::List(_)),
+            ("cel.@mapInsert", _, Val::Map(_)) => true,
+            _ => false,
+        };
+        if !is_gathered || !is_accu(result) {
             return Ok(false);
         }
         if let Some(condition) = condition {
@@ -251,10 +275,15 @@ impl Run<'_> {
                 _ => return Err(EvalError::no_overload()),
             }
         }
-        let added = self.list(elements)?;
+        let added = added.iter().map(|added| self.eval(added)).collect::<Result<Vec<_>, _>>()?;
+        // The result, and the call.
         self.pay(1 + 1)?;
-        if let (Val::List(all), Val::List(added)) = (&mut self.locals[accu].1, added) {
-            Arc::make_mut(all).items.extend(added.items.iter().cloned());
+        match (&mut self.locals[accu].1, added.as_slice()) {
+            (Val::List(all), [Val::List(added)]) => {
+                Arc::make_mut(all).items.extend(added.items.iter().cloned());
+            }
+            (Val::Map(all), added) => libraries::insert(Arc::make_mut(all), added)?,
+            _ => return Err(EvalError::no_overload()),
         }
         Ok(true)
     }
@@ -319,17 +348,4 @@ pub(super) fn get(value: &Val, field: &str) -> Evaluated {
 /// What is at a key, if anything is.
 pub(super) fn found(value: &Val, key: &Key) -> Val {
     value.at_key(key).map_or(Val::NONE, Val::some)
-}
-
-fn elements(range: &Val, has_two: bool) -> Result<Vec<(Val, Val)>, EvalError> {
-    match range {
-        Val::List(list) if has_two => {
-            Ok((0i64..).zip(&list.items).map(|(index, item)| (Val::Int(index), item.clone())).collect())
-        }
-        Val::List(list) => Ok(list.items.iter().map(|item| (item.clone(), Val::Null)).collect()),
-        Val::Map(entries) | Val::Domains(entries) | Val::Escaped(entries) => {
-            Ok(entries.iter().map(|(key, value)| (key.val(), value.clone())).collect())
-        }
-        _ => Err(EvalError::no_overload()),
-    }
 }

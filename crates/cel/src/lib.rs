@@ -36,6 +36,7 @@ pub mod percent;
 mod tests;
 mod types;
 mod value;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -200,3 +200,31 @@ fn a_replacement_does_not_take_all_memory() {
     let text = format!("{}.replace('a', {}) == ''", long("a"), long("b"));
     assert_eq!(value(&text), Err(EvalError::TooExpensive));
 }
+
+/// Joining lists costs 1, however long they are, and what holds a value twice shares it.
+#[test]
+fn values_that_double_with_each_step_take_neither_all_memory_nor_all_time() {
+    let doubled = |first: &str, step: &str| format!("optional.of({first}){}", step.repeat(25));
+    let joined = doubled("lists.range(1000)", ".optMap(a, a + a)");
+    assert_eq!(value(&format!("{joined}.value().size() == 0")), Err(EvalError::TooExpensive));
+    let nested = doubled("[1]", ".optMap(a, [a, a])");
+    assert_eq!(value(&format!("{nested} == {nested}")), Err(EvalError::TooExpensive));
+    assert_eq!(value(&format!("{nested}.value().flatten(50).size() == 0")), Err(EvalError::TooExpensive));
+    let made = "lists.range(100000).all(x, lists.range(100000).reverse().size() > 0)";
+    assert_eq!(value(made), Err(EvalError::TooExpensive));
+}
+
+/// What is gathered costs the same whether or not it is gathered in place.
+#[test]
+fn maps_are_gathered_entry_by_entry() {
+    let squares = "lists.range(20000).transformMap(i, v, v * v)";
+    assert_eq!(value(&format!("{squares}[19999] == 399960001")), Ok(Val::Bool(true)));
+    let even = "lists.range(10).transformMap(i, v, v % 2 == 0, v)";
+    assert_eq!(value(&format!("{even} == {{0: 0, 2: 2, 4: 4, 6: 6, 8: 8}}")), Ok(Val::Bool(true)));
+    let entries = "['a', 'b'].transformMapEntry(i, v, {v: i})";
+    assert_eq!(value(&format!("{entries} == {{'a': 0, 'b': 1}}")), Ok(Val::Bool(true)));
+    let twice = value("['a', 'a'].transformMapEntry(i, v, {v: i}).size() == 1");
+    assert_eq!(twice, Err(EvalError::Failed("insert failed: key a already exists".into())));
+    let program = environment().compile("{'a': 1, 'b': 2}.transformMap(k, v, v + 1).size() == 2").unwrap();
+    assert_eq!(program.evaluate(&variables(), CALL_LIMIT).1, 30 + 30 + 2 * 5 + 3);
+}

@@ -24,7 +24,7 @@ pub(crate) struct Sealing(Option<Arc<dyn Transformers>>);
 /// A value in the form in which it is made durable.
 pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) key: Option<KeyTag>,
+    pub(crate) key: KeyTag,
 }
 
 /// Why a value that has not been transformed yet cannot be read.
@@ -65,7 +65,9 @@ impl Sealing {
         let mut bytes = Vec::new();
         let value = pack(&payload.bytes, &payload.inset);
         let key = transformer.encrypt(&value, &context, purpose, &mut bytes)?;
-        Ok(Some(Stored { bytes, key }))
+        // Written by the identity, before which others may only read: the value is stored as without a configuration,
+        // with its inset beside it. In one piece they would be taken for the value.
+        Ok(key.map(|key| Stored { bytes, key }))
     }
 
     /// The stored form of a record that is stored already, encrypted with the current key if it can be read; `None`:

@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use setpoint_clock::{Clock, Rng};
 
+use crate::client::AT_ONCE;
 use crate::{Answer, CallError, Client, Dial, Dialed, Endpoint, Settings, TlsSettings};
 
 /// What the other side does with the next call; the last one is repeated.
@@ -235,4 +236,18 @@ fn a_status_code_is_told_in_v1_34_words() {
     assert_eq!(of(403).message, "said");
     let expected = "the server responded with the status code 302 but did not return more information";
     assert_eq!(of(302).message, expected);
+}
+
+/// Each call to a server that speaks HTTP/1.1 has a connection of its own.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_calls_does_not_take_all_connections() {
+    let fake = Fake::new(&[Reply::Hang]);
+    let client = client(&fake, settings());
+    let calls = (0..2 * AT_ONCE).map(|_| client.post(Bytes::from_static(b"{}")));
+    let calls = futures::future::join_all(calls);
+    let early = tokio::time::timeout(Duration::from_secs(1), calls);
+    assert!(early.await.is_err(), "no one answers");
+    assert_eq!(fake.calls(), AT_ONCE);
+    *fake.replies.lock() = vec![Reply::Answer(200, &[], Bytes::new())];
+    client.post(Bytes::from_static(b"{}")).await.expect("those that gave up have left their turns");
 }

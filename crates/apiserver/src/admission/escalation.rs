@@ -82,7 +82,7 @@ async fn check_role(review: &Review<'_>, role: &Value, old: Option<&Value>) -> R
         // It can gather anything.
         let why = "must have cluster-admin privileges to use the aggregationRule";
         let held = review.server.authorizer.held_roles(review.user, review.namespace).await;
-        if !missing(&held.rules, &Rule::full_authority()).is_ok_and(|missing| missing.is_empty()) {
+        if !missing(&held.rules, &Rule::full_authority()).is_ok_and(|missing| missing.rules.is_empty()) {
             return Err(review.forbidden(Some(role), why).for_lack_of_rights());
         }
     }
@@ -127,12 +127,15 @@ async fn confirm(review: &Review<'_>, object: &Value, wanted: &[Rule]) -> Result
     let name = metadata::of(object).text("name");
     let missing = missing(&held.rules, wanted)
         .map_err(|too_broad| Status::forbidden(review.served.named(), name, too_broad))?;
-    if missing.is_empty() {
+    if missing.rules.is_empty() {
         return Ok(());
     }
-    let mut shown: Vec<String> = compact(missing).iter().map(Rule::to_string).collect();
+    let mut shown: Vec<String> = compact(missing.rules).iter().map(Rule::to_string).collect();
     shown.sort();
     shown.dedup();
+    if missing.is_cut {
+        shown.push("and more".into());
+    }
     let mut why = format!(
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         user.name,

@@ -15,8 +15,19 @@ use super::managers::{Manager, Managers, Operation, Owned, decode, metadata_of, 
 pub struct ManagedFields(Inset);
 
 impl ManagedFields {
+    /// Those of a record. Earlier versions kept them inside of its value.
     pub fn of(record: &Record) -> Self {
-        Self(record.inset.clone())
+        let is_inside = || record.value.windows(WRITTEN.len()).any(|window| window == WRITTEN);
+        if !record.inset.is_empty() || !is_inside() {
+            return Self(record.inset.clone());
+        }
+        serde_json::from_slice(&record.value)
+            .map_or_else(|_| Self::default(), |mut object| Self::take_from(&mut object))
+    }
+
+    /// Takes them out of an object, for nothing.
+    pub(crate) fn discard(object: &mut Value) {
+        drop(take_entries(object));
     }
 
     /// Takes them out of an object.
@@ -91,6 +102,8 @@ impl ManagedFields {
 }
 
 const MANAGED_FIELDS: &str = "managedFields";
+/// How they begin in an encoded object.
+const WRITTEN: &[u8] = b"\"managedFields\":[";
 const TIME: &str = "time";
 
 /// What is remembered of a text: an entry without its time.

@@ -4,23 +4,35 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{List, ListKind, Scalar, Shape};
-
 use super::element;
 use super::place::Place;
+use crate::field::{MOST_ERRORS, shown_path};
+use crate::schema::{List, ListKind, Scalar, Shape};
 
 /// All that is wrong, as one text.
 pub(super) fn validate(place: Place<'_>, value: &Value) -> Result<(), String> {
-    let mut errors = Vec::new();
+    let mut errors = Found::default();
     check(place, "", value, &mut errors);
-    match errors.as_slice() {
+    match errors.0.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => Err(format!("errors:\n  {}", many.join("\n  "))),
     }
 }
 
-fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Vec<String>) {
+/// What is wrong, up to a bound: more is refused all the same.
+#[derive(Default)]
+struct Found(Vec<String>);
+
+impl Found {
+    fn push(&mut self, why: String) {
+        if self.0.len() < MOST_ERRORS {
+            self.0.push(why);
+        }
+    }
+}
+
+fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Found) {
     let Some(shape) = place.shape() else { return };
     match (shape, value) {
         (_, Value::Null) => {}
@@ -43,8 +55,9 @@ fn check(place: Place<'_>, path: &str, value: &Value, errors: &mut Vec<String>) 
 }
 
 /// Stops at the first field that is not declared, as v1.34 does.
-fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, errors: &mut Vec<String>) {
+fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, errors: &mut Found) {
     let is_struct = matches!(place.shape(), Some(Shape::Struct(of)) if !of.fields.is_empty() && !of.open);
+    let path = shown_path(path);
     for (name, value) in fields {
         let path = format!("{path}.{name}");
         if is_struct && !place.declares(name) {
@@ -55,8 +68,9 @@ fn check_fields(place: Place<'_>, path: &str, fields: &Map<String, Value>, error
     }
 }
 
-fn check_items(place: Place<'_>, path: &str, list: &List, items: &[Value], errors: &mut Vec<String>) {
+fn check_items(place: Place<'_>, path: &str, list: &List, items: &[Value], errors: &mut Found) {
     let mut seen = BTreeSet::new();
+    let path = shown_path(path);
     for (index, item) in items.iter().enumerate() {
         let element = match list.kind {
             ListKind::Atomic => format!("i:{index}"),

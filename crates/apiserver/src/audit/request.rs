@@ -48,7 +48,7 @@ impl Received<'_> {
             namespace: target.namespace.as_deref().unwrap_or_default(),
             name: target.named().unwrap_or_default(),
         });
-        Attributes { user: self.user, verb, path: self.uri.path(), object }
+        Attributes { user: self.user, verb, path: &self.target.path, object }
     }
 
     /// Writes what is known of the request into its event.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use setpoint_store::{Error, EventKind, ListOptions, Record, Resource, Store, Watch, WatchError};
 
 /// What is kept of some resources.
@@ -32,23 +32,28 @@ impl<V: View> Followed<V> {
 
     /// Runs `look` on the view as of now.
     pub(super) async fn with<T>(&self, look: impl FnOnce(&V) -> T) -> Result<T, Error> {
-        // What is loaded may be older than what another request has put here meanwhile: it catches up, too, so that
-        // nothing that was taken away comes back.
-        while !self.catch_up() {
+        loop {
+            if let Some(fed) = self.current() {
+                return Ok(look(&fed.view));
+            }
             let loaded = Fed::load(&*self.store).await?;
             *self.fed.write() = Some(loaded);
         }
-        let fed = self.fed.read();
-        Ok(look(fed.as_ref().map_or(&V::default(), |fed| &fed.view)))
     }
 
-    /// Whether the view is there and shows the newest revision now.
-    fn catch_up(&self) -> bool {
-        if self.fed.read().as_ref().is_some_and(Fed::is_current) {
-            return true;
+    /// The view, if it is there, as of now.
+    ///
+    /// It is locked from when it is found current until it has been looked at. Another request may put one here that
+    /// was loaded a while ago: in between, it would bring back rights that have been taken away.
+    fn current(&self) -> Option<MappedRwLockReadGuard<'_, Fed<V>>> {
+        let fed = self.fed.read();
+        if fed.as_ref().is_some_and(Fed::is_current) {
+            return RwLockReadGuard::try_map(fed, Option::as_ref).ok();
         }
+        drop(fed);
         let mut slot = self.fed.write();
-        slot.as_mut().is_some_and(|fed| fed.catch_up().is_ok())
+        slot.as_mut()?.catch_up().ok()?;
+        RwLockReadGuard::try_map(RwLockWriteGuard::downgrade(slot), Option::as_ref).ok()
     }
 }
 

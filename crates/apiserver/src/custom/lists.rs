@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::props::Props;
-use crate::field::{Errors, Path};
+use crate::field::{Errors, Path, shown_path};
 
 /// What occurs twice in an object, or in what it consists of.
 pub(super) fn validate(value: &Value, schema: &Props, path: &str, errors: &mut Errors) {
+    let path = shown_path(path);
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::props::Props;
-use crate::field::{Errors, Path};
+use crate::field::{Errors, MOST_ERRORS, Path, shown_path};
 use crate::json::Json;
 use crate::metadata;
 use crate::names;
@@ -98,6 +98,7 @@ fn embedded(
     is_resource: bool,
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
+    let path = shown_path(path);
     match value {
         Value::Object(_) => {
             if is_resource {
@@ -144,7 +145,8 @@ fn embedded_meta(
     let before = value.get("metadata").cloned().unwrap_or_default();
     let found = settle(value, malformed)
         .map_err(|why| format!("{}: Invalid value: {before}: {why}", child(path, "metadata")))?;
-    unknown.extend(found.iter().map(|found| child(path, found)));
+    let room = MOST_ERRORS.saturating_sub(unknown.len());
+    unknown.extend(found.iter().take(room).map(|found| child(path, found)));
     Ok(())
 }
 
@@ -160,6 +162,7 @@ pub(crate) fn validate_embedded(
     is_resource: bool,
     errors: &mut Errors,
 ) {
+    let path = shown_path(path);
     match value {
         Value::Object(fields) => {
             if is_resource {

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::props::{Props, is_meta_field};
+use crate::field::{MOST_ERRORS, shown_path};
 
-/// Drops the fields that the schema does not name and returns their paths, sorted. A resource's own
+/// Drops the fields that the schema does not name and returns the paths of the first ones, sorted. A resource's own
 /// kind, version and metadata stay.
 pub(crate) fn prune(object: &mut Value, schema: &Props, is_resource: bool) -> Vec<String> {
     let mut pruning = Pruning { path: String::new(), dropped: Vec::new() };
@@ -60,11 +61,13 @@ impl Pruning {
         if is_meta_field(name) && self.path.is_empty() {
             return;
         }
-        let path = match self.path.as_str() {
+        if self.dropped.len() >= MOST_ERRORS {
+            return;
+        }
+        self.dropped.push(match shown_path(&self.path) {
             "" => name.to_owned(),
             path => format!("{path}.{name}"),
-        };
-        self.dropped.push(path);
+        });
     }
 
     fn at_key(&mut self, name: &str, look: impl FnOnce(&mut Self)) {

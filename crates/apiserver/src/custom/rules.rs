@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::props::{Props, Rule};
 use super::{correlate, declared, field_path};
 use crate::cel::{CALL_LIMIT, Declared, Environment, EvalError, Program, Type, Val, Variables};
-use crate::field::{Errors, FieldError, Reason};
+use crate::field::{Errors, FieldError, Reason, shown_path};
+use crate::server::MOST_WARNINGS;
 
 /// All rules of one object may cost this much together, as in v1.34.
 const BUDGET: u64 = 10_000_000;
@@ -153,6 +154,7 @@ impl Checking {
         if value.is_null() {
             return Ok(());
         }
+        let at = shown_path(at);
         let old = old.filter(|old| !old.is_null());
         self.rules(rules, at, value, old, ratchet)?;
         match value {
@@ -306,6 +308,8 @@ impl Checking {
         let detail = if reason == Reason::Duplicate { String::new() } else { detail };
         let error = error(reason, &at, &rules.ty, detail);
         match !compiled.uses_old && ratchet.is_unchanged() {
+            // More would not be sent.
+            true if self.warnings.len() >= MOST_WARNINGS => {}
             true => self.warnings.push(format!("{}: {}", error.field, error.body())),
             false if self.errors.is_full() => {}
             false => self.errors.0.push(error),

@@ -11,6 +11,7 @@ use super::scale::{self, ScalePaths};
 use super::{defaults, lists, meta, validate};
 use crate::field::{Errors, FieldError, Path, Reason};
 use crate::json::Json;
+use crate::kind::Subresource;
 use crate::metadata;
 use crate::names;
 use crate::strategy::{Lifecycle, Validation};
@@ -50,10 +51,18 @@ impl CustomStrategy {
     }
 
     /// The rules of the schema, unless there is something worse already.
-    fn check_rules(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    fn check_rules(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        errors: &mut Errors,
+        warnings: &mut Vec<String>,
+    ) {
         let Some(rules) = &self.rules else { return };
         if !rules::blocks(errors) {
-            return errors.extend(rules.check("", object, old).0);
+            let (broken, tolerated) = rules.check("", object, old);
+            warnings.extend(tolerated);
+            return errors.extend(broken);
         }
         let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         let (reason, field) = (Reason::Invalid, "<nil>".into());
@@ -117,11 +126,40 @@ impl Validation for CustomStrategy {
         self.check_scale(object, true, &mut errors);
         meta::validate_embedded(object, &self.schema, "", false, &mut errors);
         lists::validate(object, &self.schema, "", &mut errors);
-        self.check_rules(object, None, &mut errors);
+        self.check_rules(object, None, &mut errors, &mut Vec::new());
         errors
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Errors {
+        self.check_update(new, old, &mut Vec::new())
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+        self.check_status_update(new, old, &mut Vec::new())
+    }
+
+    fn validate_change(
+        &self,
+        subresource: Option<Subresource>,
+        new: &Value,
+        old: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Errors {
+        match subresource {
+            Some(Subresource::Status) => self.check_status_update(new, old, warnings),
+            _ => self.check_update(new, old, warnings),
+        }
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let before: BTreeSet<&str> = old.into_iter().flat_map(metadata::finalizers).collect();
+        let added: BTreeSet<&str> = metadata::finalizers(new).filter(|name| !before.contains(name)).collect();
+        added.into_iter().flat_map(finalizer_warnings).collect()
+    }
+}
+
+impl CustomStrategy {
+    fn check_update(&self, new: &Value, old: &Value, warnings: &mut Vec<String>) -> Errors {
         let mut errors = self.check_type(new);
         if !errors.is_empty() {
             return errors;
@@ -130,11 +168,11 @@ impl Validation for CustomStrategy {
         self.check_scale(new, true, &mut errors);
         meta::validate_embedded(new, &self.schema, "", false, &mut errors);
         self.check_lists(new, old, &mut errors);
-        self.check_rules(new, Some(old), &mut errors);
+        self.check_rules(new, Some(old), &mut errors, warnings);
         errors
     }
 
-    fn validate_status_update(&self, new: &Value, old: &Value) -> Errors {
+    fn check_status_update(&self, new: &Value, old: &Value, warnings: &mut Vec<String>) -> Errors {
         let mut errors = self.check_type(new);
         if !errors.is_empty() {
             return errors;
@@ -144,23 +182,10 @@ impl Validation for CustomStrategy {
         }
         self.check_scale(new, false, &mut errors);
         self.check_lists(new, old, &mut errors);
-        self.check_rules(new, Some(old), &mut errors);
+        self.check_rules(new, Some(old), &mut errors, warnings);
         errors
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
-        let before: BTreeSet<&str> = old.into_iter().flat_map(metadata::finalizers).collect();
-        let added: BTreeSet<&str> = metadata::finalizers(new).filter(|name| !before.contains(name)).collect();
-        let mut warnings: Vec<String> = added.into_iter().flat_map(finalizer_warnings).collect();
-        if let (Some(rules), Some(old)) = (&self.rules, old) {
-            // What was wrong already and stays so.
-            warnings.extend(rules.check("", new, Some(old)).1);
-        }
-        warnings
-    }
-}
-
-impl CustomStrategy {
     /// Lists that had something twice may keep it.
     fn check_lists(&self, new: &Value, old: &Value, errors: &mut Errors) {
         let mut before = Errors::default();

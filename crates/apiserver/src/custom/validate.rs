@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::props::{Items, OrBool, Props};
 use super::{correlate, formats};
-use crate::field::{Errors, FieldError, MOST_ERRORS, Reason};
+use crate::field::{Errors, FieldError, MOST_ERRORS, Reason, shown_path};
 use crate::pattern;
 
 /// What is wrong with a new value. `at` is where it stands: empty for a whole object.
@@ -56,6 +56,7 @@ struct Validation<'a> {
 
 impl Validation<'_> {
     fn value(&self, path: &str, value: &Value, old: Option<&Value>, schema: &Props) -> Found {
+        let path = shown_path(path);
         let mut found = Found::default();
         if value.is_null() {
             found.merge(self.ty(path, value, schema));

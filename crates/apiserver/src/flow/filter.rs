@@ -97,7 +97,7 @@ async fn fairly<'s>(
 ) -> Result<Pass<'s>, Refusal> {
     let config = fair.config().await.map_err(|error| server.refusal(error))?;
     let resource = asked.target.resource.as_ref();
-    let digest = Digest { user: asked.user, verb: asked.verb, path: asked.uri.path(), resource };
+    let digest = Digest { user: asked.user, verb: asked.verb, path: &asked.target.path, resource };
     let schema =
         config.schema_of(&digest).ok_or_else(|| Status::internal("there is no catch-all FlowSchema"))?;
     let classified = Classified { schema: schema.uid.clone(), level: schema.level.uid.clone() };

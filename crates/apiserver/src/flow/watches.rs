@@ -128,14 +128,21 @@ impl Counts {
 
     fn forget(&mut self, target: &ResourceTarget) {
         self.change(target, -1);
+        // Only where the watch was: there may be thousands of others.
         let Some(groups) = self.by_interest.get_mut(&*target.resource) else { return };
-        groups.retain(|_, group| {
-            group.by_namespace.retain(|_, namespace| {
-                namespace.by_name.retain(|_, count| *count > 0);
-                namespace.all > 0 || !namespace.by_name.is_empty()
-            });
-            group.all > 0 || !group.by_namespace.is_empty()
-        });
+        let Some(group) = groups.get_mut(&*target.group) else { return };
+        let place = target.namespace.as_deref().unwrap_or("");
+        if let Some(namespace) = group.by_namespace.get_mut(place) {
+            if let Some(name) = target.named().filter(|name| namespace.by_name.get(*name) == Some(&0)) {
+                namespace.by_name.remove(name);
+            }
+            if namespace.all == 0 && namespace.by_name.is_empty() {
+                group.by_namespace.remove(place);
+            }
+        }
+        if group.all == 0 && group.by_namespace.is_empty() {
+            groups.remove(&*target.group);
+        }
         if groups.is_empty() {
             self.by_interest.remove(&*target.resource);
         }
@@ -197,6 +204,22 @@ mod tests {
         drop(open);
         assert_eq!(watches.interested(&target(Some("a"), Some("p"))), 0);
         assert!(watches.0.counts.lock().by_interest.is_empty() && watches.0.counts.lock().by_user.is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_ends_takes_no_other_along() {
+        let watches = Watches::default();
+        let user = User::anonymous();
+        let open = |namespace, name| watches.open(&user, &target(Some(namespace), name)).unwrap();
+        let (one, other, again) = (open("a", Some("p")), open("a", Some("q")), open("a", Some("p")));
+        let (all, elsewhere) = (open("a", None), open("b", Some("p")));
+        let interested = |namespace, name| watches.interested(&target(Some(namespace), Some(name)));
+        drop(one);
+        assert_eq!([interested("a", "p"), interested("a", "q"), interested("b", "p")], [2, 2, 1]);
+        drop((all, elsewhere));
+        assert_eq!([interested("a", "p"), interested("a", "q"), interested("b", "p")], [1, 1, 0]);
+        drop((other, again));
+        assert!(watches.0.counts.lock().by_interest.is_empty());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! StatefulSets.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::persistentvolumeclaim::validation::{Leniency, check_spec as check_claim};
@@ -306,16 +308,22 @@ fn template_with_identity(spec: &Value) -> Value {
     if claims.is_empty() {
         return template;
     }
-    let name = |claim: &Value| claim.at("metadata").text("name").to_owned();
-    let mut volumes: Vec<Value> = Vec::with_capacity(claims.len());
-    for claim in claims {
-        volumes.retain(|volume| volume.text("name") != name(claim));
-        volumes.push(json!({"name": name(claim), "persistentVolumeClaim": {"claimName": name(claim)}}));
-    }
-    let is_claimed = |volume: &Value| claims.iter().any(|claim| name(claim) == volume.text("name"));
-    volumes.extend(pod.list("volumes").iter().filter(|volume| !is_claimed(volume)).cloned());
+    // Of claims of one name the last counts.
+    let last: BTreeMap<&str, usize> =
+        claims.iter().enumerate().map(|(at, claim)| (claim_name(claim), at)).collect();
+    let counting = claims.iter().enumerate().filter(|(at, claim)| last.get(claim_name(claim)) == Some(at));
+    let mut volumes: Vec<Value> = counting
+        .map(|(_, claim)| json!({"name": claim_name(claim), "persistentVolumeClaim": {"claimName": claim_name(claim)}}))
+        .collect();
+    volumes
+        .extend(pod.list("volumes").iter().filter(|volume| !last.contains_key(volume.text("name"))).cloned());
     pod.set("volumes", volumes);
     template
+}
+
+/// The name of a claim that pods get.
+fn claim_name(claim: &Value) -> &str {
+    claim.at("metadata").text("name")
 }
 
 #[cfg(test)]

@@ -179,6 +179,7 @@ impl Operation {
         let mut place = Place::find(document, path).ok_or_else(|| {
             format!("replace operation does not apply: doc is missing path: {path}: missing value")
         })?;
+        check_depth(path, &self.value)?;
         place.set(self.value.clone()).map_err(|_| {
             format!("replace operation does not apply: doc is missing key: {path}: missing value")
         })

@@ -212,9 +212,9 @@ async fn change(
     settle_version(call, name, &mut new, record)?;
     let reservation = reserve(call, &mut new, &old)?;
     prepare(call, &mut new, &old);
-    validate(call, &new, &old)?;
+    let tolerated = validate(call, &new, &old)?;
     let strategy = &*call.served.kind.strategy;
-    for warning in strategy.warnings(&new, Some(&old)) {
+    for warning in strategy.warnings(&new, Some(&old)).into_iter().chain(tolerated) {
         call.context.warnings.add(warning);
     }
     strategy.canonicalize(&mut new);
@@ -280,7 +280,8 @@ fn prepare(call: &Call<'_>, new: &mut Value, old: &Value) {
     metadata::carry_over(new, old);
 }
 
-fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Status> {
+/// Refuses a change to something wrong. Returns warnings of what was wrong already.
+fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<Vec<String>, Status> {
     let kind = &call.served.kind;
     let mut errors = metadata::validate(new, kind.is_namespaced(), NameRule::PathSegment);
     errors.extend(metadata::validate_update(new, old));
@@ -288,12 +289,10 @@ fn validate(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Status> {
         // Kinds check the change of metadata once more, and clients see both.
         errors.extend(metadata::validate_update(new, old));
     }
-    errors.extend(match call.subresource {
-        None | Some(Subresource::Scale) => kind.strategy.validate_update(new, old),
-        Some(subresource) => kind.strategy.validate_subresource_update(subresource, new, old),
-    });
+    let mut warnings = Vec::new();
+    errors.extend(kind.strategy.validate_change(call.subresource, new, old, &mut warnings));
     if errors.is_empty() {
-        return Ok(());
+        return Ok(warnings);
     }
     let of = Named { resource: new.text("kind"), ..Named::kind(kind) };
     Err(Status::invalid(of, metadata::of(new).text("name"), &errors))

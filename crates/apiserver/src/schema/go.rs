@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Scalar, Shape, Table, TypeId};
+use crate::field::shown_path;
 
 /// A type as a decoding error names it: `[]v1.Container`, `map[string]string`, `int32`.
 pub(super) struct TypeName<'a>(pub &'a Table, pub TypeId);
@@ -85,6 +86,7 @@ impl<'a> Position<'a> {
     /// `spec.containers[0].imag`.
     pub(super) fn path_to(&self, key: &str) -> String {
         let mut path = self.path();
+        path.truncate(shown_path(&path).len());
         if !path.is_empty() {
             path.push('.');
         }

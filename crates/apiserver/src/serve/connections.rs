@@ -22,7 +22,7 @@ const HANDSHAKES: usize = 1_000;
 /// A connection without requests is closed after this long, as in v1.34.
 const IDLE: Duration = Duration::from_secs(90);
 /// A client that has not taken what was written for it for this long is dropped.
-const STALLED: Duration = Duration::from_secs(120);
+pub(super) const STALLED: Duration = Duration::from_secs(120);
 
 /// All connections of a server.
 pub(super) struct Connections {

@@ -13,6 +13,7 @@ use futures::stream::BoxStream;
 use setpoint_clock::Rng;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::SEND_BUFFER;
 use super::connections::{Busy, Handed, Slot};
 use super::drain::Draining;
 use crate::body::Body;
@@ -36,7 +37,10 @@ enum End {
     Soon(BoxFuture<'static, ()>),
 }
 
-/// Follows a response. One in a piece is as good as sent; a stream is followed to its end.
+/// Follows a response to its end; a short one in a piece is as good as sent.
+///
+/// A long one is handed out piece by piece. In HTTP/2 a client decides how much of it is sent, and so for how long it
+/// is held here: a hundred long responses on each connection, for ever, if none was missed.
 pub(super) fn monitored(
     body: Body,
     slot: &Arc<Slot>,
@@ -45,13 +49,16 @@ pub(super) fn monitored(
     busy: Busy,
 ) -> Body {
     let length = body.length();
-    if body.as_full().is_some() {
+    if body.as_full().is_some_and(|bytes| bytes.len() <= SEND_BUFFER) {
         return body;
     }
+    let handed = slot.bodies.follow();
+    // Until the first piece is asked for, it waits for its client, too.
+    handed.handed_out(slot.now());
     let started = Box::pin(draining.watches_end.clone().cancelled_owned());
     let monitored = Monitored {
-        pieces: body.into_stream(),
-        handed: slot.bodies.follow(),
+        pieces: if body.as_full().is_some() { body.into_pieces(SEND_BUFFER) } else { body.into_stream() },
+        handed,
         slot: slot.clone(),
         draining: draining.clone(),
         rng: rng.clone(),
@@ -103,4 +110,61 @@ const WATCHES_PER_SECOND: f64 = 200.0;
 /// Over how long so many watches end within a grace period.
 pub(super) fn spread(watches: usize, grace: Duration) -> Duration {
     Duration::from_secs_f64(watches as f64 / WATCHES_PER_SECOND).min(grace)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use futures::StreamExt;
+    use setpoint_clock::Clock;
+
+    use super::super::connections::{Connections, STALLED};
+    use super::super::settings::ServeSettings;
+    use super::*;
+
+    fn followed(body: Body) -> (Arc<Connections>, Arc<Slot>, Body) {
+        let connections = Connections::new(Clock::system(), &ServeSettings::default());
+        let slot = connections.open(IpAddr::from([192, 0, 2, 1])).expect("there is room");
+        slot.established();
+        let busy = slot.begin();
+        let body = monitored(body, &slot, &Arc::default(), &Rng::seeded(1), busy);
+        (connections, slot, body)
+    }
+
+    async fn wait(connections: &Connections) {
+        tokio::time::advance(STALLED).await;
+        connections.sweep();
+    }
+
+    /// A client of HTTP/2 need not open its window at all: then nothing is ever asked for.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_of_a_long_response_is_dropped() {
+        for body in [Body::full(vec![0; SEND_BUFFER + 1]), Body::stream(futures::stream::pending(), None)] {
+            let (connections, slot, body) = followed(body);
+            wait(&connections).await;
+            assert!(slot.close.is_cancelled(), "{body:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_a_part_of_a_long_response_is_dropped() {
+        let (connections, slot, body) = followed(Body::full(vec![7; 3 * SEND_BUFFER]));
+        let mut pieces = body.into_stream();
+        assert_eq!(pieces.next().await.map(|piece| piece.len()), Some(SEND_BUFFER));
+        connections.sweep();
+        assert!(!slot.close.is_cancelled());
+        wait(&connections).await;
+        assert!(slot.close.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_response_that_is_taken_is_whole() {
+        let long: Vec<u8> = (0..3 * SEND_BUFFER + 5).map(|at| at as u8).collect();
+        let (connections, slot, body) = followed(Body::full(long.clone()));
+        assert_eq!(body.length(), Some(long.len() as u64));
+        assert_eq!(body.collect().await, long);
+        wait(&connections).await;
+        assert!(!slot.close.is_cancelled());
+    }
 }

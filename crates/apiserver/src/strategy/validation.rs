@@ -33,6 +33,21 @@ pub trait Validation: Send + Sync + 'static {
         }
     }
 
+    /// Checks a change made at an endpoint. What was wrong before and stays so is tolerated, with a warning.
+    fn validate_change(
+        &self,
+        subresource: Option<Subresource>,
+        new: &Value,
+        old: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Errors {
+        let _ = warnings;
+        match subresource {
+            None | Some(Subresource::Scale) => self.validate_update(new, old),
+            Some(subresource) => self.validate_subresource_update(subresource, new, old),
+        }
+    }
+
     /// Warnings for the client about a valid object.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let _ = (new, old);

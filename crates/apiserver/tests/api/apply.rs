@@ -1,8 +1,12 @@
 //! Server-side apply, as clients see it.
 
+use std::sync::Arc;
+
 use http::Method;
 use serde_json::{Value, json};
 use setpoint_apiserver::User;
+use setpoint_clock::Clock;
+use setpoint_store::{Change, Expect, Inset, MemoryStore, Payload, Resource, Store, Write};
 
 use crate::client::{Answer, Api};
 
@@ -257,4 +261,47 @@ async fn what_the_server_charges_to_a_quota_is_its_own() {
         entries.iter().find(|entry| entry["manager"] == "kube-apiserver").expect("the server is a manager");
     assert_eq!(own["subresource"], "status");
     assert_eq!(own["fieldsV1"], json!({"f:status": {"f:used": {"f:count/configmaps": {}}}}));
+}
+
+/// Earlier versions stored managed fields inside of the objects. Writes that say nothing of them must not lose them.
+#[tokio::test(start_paused = true)]
+async fn managed_fields_of_an_earlier_version_are_kept() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    let api = Api::start_on(store.clone(), clock).await;
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    let deployment =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec});
+    apply(&api, DEPLOYMENT, "fieldManager=m1", &deployment).await.created();
+    let key = Resource::new("apps/deployments").key("default/a");
+    for write in ["status", "whole", "patch"] {
+        let record = store.get(&key, None).await.unwrap().unwrap();
+        let Payload { bytes, stamp_at, inset, facts } = record.payload();
+        let (before, after) = bytes.split_at(stamp_at.unwrap());
+        let mut inside = before.to_vec();
+        inset.write(&mut inside);
+        inside.extend_from_slice(after);
+        let payload = Payload { bytes: inside.into(), stamp_at, inset: Inset::default(), facts };
+        let (expect, change) = (Expect::Revision(record.modified), Change::Put { payload, ttl: None });
+        store.commit(Write { key: key.clone(), expect, change }).await.unwrap();
+        let shown = api.get(DEPLOYMENT).await.ok();
+        assert!(owners(&shown).contains(&"m1"), "{write}: {:?}", owners(&shown));
+        let mut sent = shown.clone();
+        sent["metadata"].as_object_mut().unwrap().remove("managedFields");
+        sent["status"] = json!({"replicas": 1, "observedGeneration": write.len()});
+        sent["spec"]["replicas"] = json!(write.len());
+        let written = match write {
+            "status" => api.put(&format!("{DEPLOYMENT}/status"), sent).await,
+            "whole" => api.put(DEPLOYMENT, sent).await,
+            _ => api.merge(DEPLOYMENT, json!({"spec": {"replicas": 7}})).await,
+        };
+        let written = written.ok();
+        assert!(owners(&written).contains(&"m1"), "{write}: {:?}", owners(&written));
+        let record = store.get(&key, None).await.unwrap().unwrap();
+        assert!(
+            !record.inset.is_empty() && !String::from_utf8_lossy(&record.value).contains("managedFields")
+        );
+    }
 }

@@ -424,3 +424,11 @@ async fn the_server_and_components_of_its_process_are_recorded_too() {
     assert_eq!((&event["verb"], &event["sourceIPs"]), (&json!("watch"), &json!(["127.0.0.1"])));
     assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 200}));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_path_is_recorded_by_what_it_means_and_not_by_how_it_is_written() {
+    let rules = "- {level: Metadata, nonResourceURLs: [/version]}\n- {level: None}";
+    let Audited { api, log } = start(rules).await;
+    api.get("/%76ersion").await.ok();
+    assert_eq!(log.last()["requestURI"], "/%76ersion");
+}

@@ -8,6 +8,8 @@ use crate::client::Api;
 use crate::custom::definition;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// What is checked like a pod, by itself.
+const TEMPLATES: &str = "/api/v1/namespaces/default/podtemplates?dryRun=All";
 
 /// Ten levels of ten aliases each: ten billion nodes, if somebody wrote them out.
 fn alias_bomb() -> String {
@@ -202,6 +204,85 @@ async fn an_object_is_never_stored_deeper_than_it_can_be_read() {
         api.get_as("application/json;as=Table;g=meta.k8s.io;v=v1", &path).await.ok();
     }
     api.delete(&format!("{revisions}/a")).await.ok();
+}
+
+/// Each operation puts something deep at the end of what the one before it put there. The stack ends before the depth.
+#[tokio::test(start_paused = true)]
+async fn a_patch_does_not_nest_without_end() {
+    let api = Api::start().await;
+    api.config_map("a", json!({})).await;
+    let deep = (0..100).fold(json!({}), |inner, _| json!({ "a": inner }));
+    for op in ["add", "replace"] {
+        let at =
+            |step: usize| json!({"op": op, "path": format!("/x{}", "/a".repeat(100 * step)), "value": deep});
+        let refused = api.patch("json", &format!("{MAPS}/a"), (0..100).map(at).collect()).await;
+        assert_eq!(refused.code, 422, "{op}: {}", refused.text);
+    }
+}
+
+/// Everything below a field has its name in its path.
+#[tokio::test(start_paused = true)]
+async fn a_long_name_is_not_repeated_for_all_that_is_below_it() {
+    let api = Api::start().await;
+    let map = |of: Value| json!({"type": "object", "additionalProperties": of});
+    let known = json!({"type": "object", "properties": {"known": {"type": "integer"}}});
+    let spec = json!({"type": "object", "properties": {"numbers": map(map(json!({"type": "integer"}))), "things": map(known)}});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(schema)).await.created();
+    let fields: serde_json::Map<String, Value> = (0..100_000).map(|at| (at.to_string(), json!(1))).collect();
+    let name = "n".repeat(1_000_000);
+    for field in ["numbers", "things"] {
+        let spec = json!({(field): {(name.as_str()): fields}});
+        let foo = json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": field}, "spec": spec});
+        for validation in ["Strict", "Warn"] {
+            let path =
+                format!("/apis/e.com/v1/namespaces/default/foos?dryRun=All&fieldValidation={validation}");
+            let answer = api.post(&path, foo.clone()).await;
+            let is_unknown = field == "things" && validation == "Strict";
+            assert_eq!(answer.code, if is_unknown { 400 } else { 201 }, "{field} {validation}");
+            assert!(answer.text.len() < 10_000_000, "{field} {validation}: {} bytes", answer.text.len());
+        }
+    }
+}
+
+/// Every definition of a port is said to clash with all those before it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_many_ports_does_not_take_all_memory_for_warnings() {
+    let api = Api::start().await;
+    let ports = |port: fn(usize) -> Value| -> Vec<Value> { (0..40_000).map(port).collect() };
+    let template = |ports: Vec<Value>| {
+        let container = json!({"name": "c", "image": "i", "ports": ports});
+        json!({"metadata": {"name": "a"}, "template": {"spec": {"containers": [container]}}})
+    };
+    let same = api.post(TEMPLATES, template(ports(|_| json!({"containerPort": 1})))).await;
+    assert_eq!(same.code, 201);
+    assert!((1..256).contains(&same.warnings.len()), "{} warnings", same.warnings.len());
+    let hosts =
+        api.post(TEMPLATES, template(ports(|at| json!({"containerPort": 1, "hostPort": at + 1})))).await;
+    assert_eq!((hosts.code, hosts.warnings), (201, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_lists_are_checked_in_reasonable_time() {
+    let api = Api::start().await;
+    let words = |prefix: &str| -> Vec<String> { (0..40_000).map(|at| format!("{prefix}{at}")).collect() };
+    let expressions = |prefix: &str| -> Vec<Value> {
+        words(prefix).iter().map(|key| json!({"key": key, "operator": "Exists"})).collect()
+    };
+    let selector = |prefix: &str| json!({"matchExpressions": expressions(prefix)});
+    let constraint = |key: &str, keys: Value, selector: Value| {
+        json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": keys,
+               "labelSelector": selector})
+    };
+    let template = |constraints: Vec<Value>| {
+        let spec =
+            json!({"containers": [{"name": "c", "image": "i"}], "topologySpreadConstraints": constraints});
+        json!({"metadata": {"name": "a"}, "template": {"spec": spec}})
+    };
+    let keys = template(vec![constraint("k", json!(words("a")), selector("b"))]);
+    api.post(TEMPLATES, keys).await.created();
+    let many = words("k").iter().map(|key| constraint(key, json!(null), json!({}))).collect();
+    api.post(TEMPLATES, template(many)).await.created();
 }
 
 #[tokio::test(start_paused = true)]

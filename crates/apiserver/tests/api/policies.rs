@@ -236,3 +236,20 @@ async fn a_policy_asks_about_what_the_request_is_about() {
     api.post(MAPS, map("b")).await.created();
     assert!(api.post(MAPS, map("bad")).await.refusal().2.contains("failed expression"));
 }
+
+/// What a binding does about what does not hold says nothing of parameters that are not there.
+#[tokio::test(start_paused = true)]
+async fn a_binding_without_its_parameters_refuses_even_if_it_only_warns() {
+    let param_kind = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let policy = json!({"paramKind": param_kind, "validations": [{"expression": "true"}]});
+    let reference = json!({"name": "none", "namespace": "default", "parameterNotFoundAction": "Deny"});
+    for actions in [json!(["Warn"]), json!(["Audit"]), json!(["Deny"])] {
+        let api =
+            with_policy(policy.clone(), json!({"validationActions": actions, "paramRef": reference})).await;
+        let refused = api.post(MAPS, map("a")).await;
+        let message = "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: \
+                       failed to configure binding: no params found for policy binding with `Deny` \
+                       parameterNotFoundAction";
+        assert_eq!(refused.refusal(), (422, "Invalid", message), "{actions}");
+    }
+}

@@ -284,6 +284,28 @@ async fn an_escaped_selector_selects_no_more_than_the_rights_allow() {
     assert_eq!(deleted.code, 403, "a collection has no name");
 }
 
+/// Rights in a namespace are none to other namespaces, however they are asked for.
+#[tokio::test(start_paused = true)]
+async fn no_namespace_is_found_in_another() {
+    let world = World::start().await;
+    world.grant("ann", json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])).await;
+    assert_eq!(world.get("ann", "/api/v1/namespaces/default").await, 200);
+    let (inside, name) = ("/api/v1/namespaces/default/namespaces", "kube-system");
+    let system = json!({"metadata": {"name": name, "labels": {"mine": "now"}}, "spec": {"finalizers": []}});
+    for path in [inside.to_owned(), format!("{inside}/{name}"), format!("{inside}/{name}/finalize")] {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let answer = world.ask("ann", method.clone(), &path, system.clone()).await;
+            assert_eq!(answer.code, 404, "{method} {path}: {}", answer.text);
+        }
+    }
+    let made = world.ask("ann", Method::POST, inside, json!({"metadata": {"name": "new"}})).await;
+    assert_eq!(made.code, 404, "{}", made.text);
+    let found = world.0.get("/api/v1/namespaces/kube-system").await.ok();
+    assert!(
+        found["metadata"]["labels"]["mine"].is_null() && found["metadata"]["deletionTimestamp"].is_null()
+    );
+}
+
 /// A rule for one name is no rule for others, whatever a selector says.
 #[tokio::test(start_paused = true)]
 async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
@@ -310,6 +332,26 @@ async fn a_right_to_one_object_is_not_stretched_by_a_selector() {
         let answer = world.ask("ann", Method::DELETE, &format!("{MAPS}{query}"), Value::Null).await;
         assert_eq!(answer.code, 403, "{query}: {}", answer.text);
     }
+}
+
+/// What is not held is a product, too: the refusal must not be larger than the request by orders of magnitude.
+#[tokio::test(start_paused = true)]
+async fn of_many_rights_that_are_not_held_some_are_named() {
+    let world = World::start().await;
+    let writes_roles =
+        json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]);
+    world.grant("ann", writes_roles).await;
+    let words = |prefix: &str| -> Vec<String> { (0..60).map(|at| format!("{prefix}{at}")).collect() };
+    let broad = json!([{"apiGroups": ["apps"], "resources": words("r"), "verbs": words("v"), "resourceNames": words("n")}]);
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    let refused = world.ask("ann", Method::POST, &roles, role("broad", broad)).await;
+    let message = refused.refusal().2;
+    assert_eq!(refused.code, 403);
+    assert!(
+        message.contains(r#"{APIGroups:["apps"], Resources:["r0"], ResourceNames:["n0"], Verbs:["v0" "v1""#)
+    );
+    assert!(message.ends_with("\nand more"), "{} bytes", message.len());
+    assert!(message.len() < 200_000, "{} bytes", message.len());
 }
 
 /// A rule is a product: a body of a few kilobytes may stand for billions of rights.

@@ -1,10 +1,11 @@
 //! Lists and sets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Outcome, failed};
 use crate::eval::EvalError;
-use crate::value::{Members, Val, compare};
+use crate::value::{Key, Members, Val, compare};
 
 pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
     Some(match (function, args) {
@@ -56,23 +57,28 @@ pub(super) fn call(function: &str, args: &[Val]) -> Option<Outcome> {
             let members = Members::of(&b.items);
             Ok(Val::Bool(a.items.iter().any(|item| members.has(item))))
         }
-        ("cel.@mapInsert", [Val::Map(map), Val::Map(more)]) => {
+        ("cel.@mapInsert", [Val::Map(map), more @ ..]) => {
             let mut all = map.clone();
-            for (key, value) in &**more {
-                if Arc::make_mut(&mut all).insert(key.clone(), value.clone()).is_some() {
-                    return Some(Err(failed(format!("insert failed: key {key} already exists"))));
-                }
-            }
-            Ok(Val::Map(all))
-        }
-        ("cel.@mapInsert", [Val::Map(map), key, value]) => {
-            let Some(key) = key.key() else { return Some(Err(EvalError::no_overload())) };
-            let mut all = map.clone();
-            Arc::make_mut(&mut all).insert(key, value.clone());
-            Ok(Val::Map(all))
+            insert(Arc::make_mut(&mut all), more).map(|()| Val::Map(all))
         }
         _ => return None,
     })
+}
+
+/// Puts the entries of a map, or a key and its value, into another map.
+pub(in super::super) fn insert(all: &mut BTreeMap<Key, Val>, more: &[Val]) -> Result<(), EvalError> {
+    match more {
+        [Val::Map(more)] => {
+            for (key, value) in &**more {
+                if all.insert(key.clone(), value.clone()).is_some() {
+                    return Err(failed(format!("insert failed: key {key} already exists")));
+                }
+            }
+        }
+        [key, value] => _ = all.insert(key.key().ok_or_else(EvalError::no_overload)?, value.clone()),
+        _ => return Err(EvalError::no_overload()),
+    }
+    Ok(())
 }
 
 /// No list that an expression makes up is longer.

@@ -16,6 +16,8 @@ pub(super) mod url;
 use super::eval::EvalError;
 use super::value::Val;
 
+pub(super) use lists::insert;
+
 type Outcome = Result<Val, EvalError>;
 /// What some functions do; nothing for those that are another library's.
 type Library = fn(&str, &[Val]) -> Option<Outcome>;

@@ -8,6 +8,7 @@ use setpoint::Clock;
 use setpoint_apiserver::tls::Authority;
 
 use super::signing::read;
+use crate::pki::write_private;
 
 /// What files of a certificate that nobody else signs are called, as kube-controller-manager calls them.
 const PAIR: &str = "kube-controller-manager";
@@ -25,16 +26,19 @@ pub(super) fn own(
     }
     let made = Authority::generate(clock.now())?.server_certificate(&[address], clock.now())?;
     if let (Some(directory), Some((certificate, key))) = (directory, files) {
-        let written = std::fs::create_dir_all(directory)
-            .and_then(|()| std::fs::write(certificate, &made.certificate))
-            .and_then(|()| std::fs::write(key, &made.key));
-        written.with_context(|| format!("--cert-dir: cannot write to {}", directory.display()))?;
+        let failed = || format!("--cert-dir: cannot write to {}", directory.display());
+        std::fs::create_dir_all(directory).with_context(failed)?;
+        // The key is for its owner alone, the certificate for everyone.
+        write_private(&key, &made.key).context("--cert-dir")?;
+        std::fs::write(certificate, &made.certificate).with_context(failed)?;
     }
     Ok((made.certificate, made.key))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -46,5 +50,8 @@ mod tests {
         assert_eq!(own(Some(directory.path()), address, &clock).unwrap(), first);
         assert_ne!(own(None, address, &clock).unwrap(), first);
         setpoint_apiserver::tls::certified(&first.0, &first.1).unwrap();
+        let key = directory.path().join(format!("{PAIR}.key"));
+        let mode = std::fs::metadata(key).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "others must not read the key");
     }
 }

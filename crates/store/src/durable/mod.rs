@@ -220,7 +220,7 @@ impl DurableStore {
         let length = payload.map_or(0, |payload| payload.bytes.len() + payload.inset.length());
         let room = self.queue.room_for(length).await?;
         let sealed = payload.map(|payload| self.sealing.seal(&write.key, payload)).transpose()?.flatten();
-        let (stored, tag) = sealed.map_or((None, None), |sealed| (Some(sealed.bytes), sealed.key));
+        let (stored, tag) = sealed.map(|sealed| (sealed.bytes, sealed.key)).unzip();
         let key = write.key.clone();
         let decide = |current: Option<&Arc<Record>>, revision| {
             let mut event = decide(write, current, revision, || self.clock.now())?;

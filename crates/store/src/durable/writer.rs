@@ -273,3 +273,77 @@ fn as_store_error(error: &Arc<io::Error>) -> Error {
         _ => Error::Io(error.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+    use std::thread;
+
+    use futures::executor::block_on;
+
+    use super::super::disk::Directory;
+    use super::super::recovery::{Recovered, recover};
+    use super::*;
+    use crate::{Limits, Resource};
+
+    fn writer(directory: &std::path::Path) -> Writer {
+        let disk: Arc<dyn Disk> = Arc::new(Directory::open(directory).unwrap());
+        let sealing = Sealing::default();
+        let Recovered { state, log, growth } = recover(&disk, Limits::default(), 1 << 20, &sealing).unwrap();
+        let core = Arc::new(Core::new(state));
+        Writer {
+            clock: Clock::system(),
+            disk,
+            queue: Arc::new(Queue::new(core.revision())),
+            core,
+            log,
+            is_log_sound: true,
+            spare: None,
+            checkpoint: None,
+            checkpoint_slice: 1 << 20,
+            sealing,
+            log_at_slice: 0,
+            growth,
+            patience: Patience::default(),
+            last_sync: Duration::ZERO,
+        }
+    }
+
+    /// The order of locks is the queue's, then the state's. A writer that waited for the queue with the state locked
+    /// would wait for a commit that has the queue, which waits for a change of the state, which waits for the writer.
+    #[test]
+    fn giving_up_does_not_lock_the_state_while_it_waits_for_the_queue() {
+        // What is not done by then hangs.
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = writer(directory.path());
+        let (core, queue) = (writer.core.clone(), writer.queue.clone());
+        let (deciding, is_deciding) = sync_channel(1);
+        let (decide, may_decide) = sync_channel::<()>(1);
+        let commit = thread::spawn(move || {
+            let room = block_on(queue.room_for(0)).unwrap();
+            let decide = |_: Option<&_>, _| {
+                deciding.send(()).unwrap();
+                let _ = may_decide.recv();
+                Err(Error::Closed)
+            };
+            queue.submit(&core, &Resource::new("pods").key("a"), room, None, decide).map(drop)
+        });
+        is_deciding.recv_timeout(PATIENCE).expect("the commit has the queue");
+        let core = writer.core.clone();
+        let failure = thread::spawn(move || writer.fail(Vec::new(), io::Error::other("the disk is gone")));
+        // Time to get as far as the queue's lock; a test that is quicker notices less.
+        thread::sleep(Duration::from_millis(100));
+        let (changed, is_changed) = sync_channel(1);
+        let change = thread::spawn(move || {
+            core.change(|_, _| ());
+            changed.send(()).unwrap();
+        });
+        let outcome = is_changed.recv_timeout(PATIENCE);
+        drop(decide);
+        outcome.expect("the state can be changed");
+        assert!(matches!(commit.join().unwrap(), Err(Error::Closed)));
+        failure.join().unwrap();
+        change.join().unwrap();
+    }
+}

@@ -325,3 +325,48 @@ async fn a_log_of_the_format_before_encryption_is_read_and_another_one_begun() {
         assert_eq!(fs::read(&log).unwrap(), content, "an older version could still read it");
     }
 }
+
+/// Encryption is taken away as it is rotated: the identity comes first, and the keys behind it still read.
+#[tokio::test]
+async fn encryption_can_be_taken_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let (a, b) = (secrets().key("default/a"), secrets().key("default/b"));
+    let text = Text::shared(b"{\"manager\":\"m\",\"time\":\"\"}", 23).unwrap();
+    let inset = Inset::new([Part { text, own: Own::new("2025-01-02T03:04:05Z").unwrap() }]);
+    let write = |key: &Key, expect: Expect| {
+        let bytes = format!("{{\"plain\":\"{PASSWORD}\"}}").into();
+        let payload = Payload { bytes, stamp_at: Some(1), inset: inset.clone(), facts: None };
+        Write { key: key.clone(), expect, change: Change::Put { payload, ttl: None } }
+    };
+    let store = open(directory.path(), &encryption(&[&provider("aescbc", 'a')]).await).await;
+    let encrypted = store.commit(write(&a, Expect::Absent)).await.unwrap();
+    drop(store);
+    let transformers = encryption(&["identity: {}", &provider("aescbc", 'a')]).await;
+    let store = open(directory.path(), &transformers).await;
+    let found = store.get(&a, None).await.unwrap().unwrap();
+    assert!(store.is_stale(&found), "it is still encrypted");
+    let plain = store.commit(write(&b, Expect::Absent)).await.unwrap();
+    drop(store);
+    for _ in 0..2 {
+        let store = open(directory.path(), &transformers).await;
+        for (key, written) in [(&a, &encrypted), (&b, &plain)] {
+            let found = store.get(key, None).await.unwrap().unwrap();
+            assert_eq!(found.whole(), written.whole());
+        }
+        // So much that there is a checkpoint: it copies what was not written again.
+        work(&store).await;
+        for record in store.list(&secrets().all(), ListOptions::default()).await.unwrap().records {
+            if record.key != a && record.key != b {
+                let expect = Expect::Revision(record.modified);
+                let change = Change::Delete;
+                store.commit(Write { key: record.key.clone(), expect, change }).await.unwrap();
+            }
+        }
+        drop(store);
+        assert!(has_checkpoint(directory.path()));
+    }
+    // And at last there is no configuration any more.
+    let store = DurableStore::open_with(directory.path(), clock(), OPTIONS).unwrap();
+    assert_eq!(store.get(&b, None).await.unwrap().unwrap().whole(), plain.whole());
+    assert_eq!(store.get(&a, None).await.unwrap().unwrap().whole(), encrypted.whole());
+}

@@ -99,6 +99,11 @@ impl Compiled {
         }
     }
 
+    /// What follows from a binding whose parameters are not to be had.
+    pub(super) fn misconfigured(&self, why: &str) -> Vec<Decision> {
+        self.failed(why).into_iter().map(|failed| Decision { always_denies: true, ..failed }).collect()
+    }
+
     /// What does not hold of a request, and what is to be noted of it.
     pub(super) fn evaluate(&self, variables: &Variables) -> Evaluated {
         let rules = match &self.rules {
@@ -130,8 +135,7 @@ impl Compiled {
                 Ok(Some(value)) => annotations.push((key.clone(), value)),
                 Ok(None) => {}
                 Err(Unnoted::Failed(why)) => {
-                    let failed = self.failed(&why).into_iter();
-                    decisions.extend(failed.map(|failed| Decision { always_denies: true, ..failed }));
+                    decisions.extend(self.misconfigured(&why));
                 }
                 Err(Unnoted::NoText(message)) => {
                     decisions.push(Decision {

@@ -141,7 +141,8 @@ impl ValidatingAdmissionPolicy {
                     let evaluated = parameters.iter().map(|params| policy.evaluate(&about.variables(params)));
                     evaluated.flat_map(|evaluated| noted.take(evaluated)).collect()
                 }
-                Err(why) => policy.failed(&format!("failed to configure binding: {why}")),
+                // This refuses whatever the binding does about what does not hold.
+                Err(why) => policy.misconfigured(&format!("failed to configure binding: {why}")),
             };
             carry_out(policy, binding, decisions, about.review, denials);
         }

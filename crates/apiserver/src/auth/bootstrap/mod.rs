@@ -129,7 +129,7 @@ fn rules(role: &Value) -> Vec<Rule> {
 fn add_rules(role: &mut Value, wanted: &Value) {
     // A role that has been given more than can be compared stays as it is.
     let missing = missing(&rules(role), &rules(wanted)).unwrap_or_default();
-    append(role, "rules", missing.into_iter().map(|rule| json!(rule)).collect());
+    append(role, "rules", missing.rules.into_iter().map(|rule| json!(rule)).collect());
 }
 
 fn add_selectors(role: &mut Value, wanted: &Value) {

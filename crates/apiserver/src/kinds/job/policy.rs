@@ -1,5 +1,7 @@
 //! When the pods of a job have failed or succeeded enough.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::indexes;
@@ -23,12 +25,15 @@ pub(super) fn check_failure(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
     if rules.len() > MOST_RULES {
         too_many(rules.len(), MOST_RULES, &path, errors);
     }
+    let pod = spec.at("template").at("spec");
+    let containers = ["containers", "initContainers"].into_iter().flat_map(|list| pod.list(list));
+    let containers: BTreeSet<&str> = containers.map(|container| container.text("name")).collect();
     for (index, rule) in rules.iter().enumerate() {
-        check_rule(spec, rule, &path.index(index), errors);
+        check_rule(spec, &containers, rule, &path.index(index), errors);
     }
 }
 
-fn check_rule(spec: &Value, rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_rule(spec: &Value, containers: &BTreeSet<&str>, rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let action = rule.text("action");
     if action == "FailIndex" {
         if !spec.has("backoffLimitPerIndex") {
@@ -39,7 +44,7 @@ fn check_rule(spec: &Value, rule: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
     let (codes, conditions) = (rule.at("onExitCodes"), rule.list("onPodConditions"));
     if !codes.is_null() {
-        check_exit_codes(spec, codes, &path.child("onExitCodes"), errors);
+        check_exit_codes(containers, codes, &path.child("onExitCodes"), errors);
     }
     if !conditions.is_empty() {
         check_conditions(conditions, &path.child("onPodConditions"), errors);
@@ -62,15 +67,9 @@ fn one_of(word: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-fn check_exit_codes(spec: &Value, codes: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_exit_codes(containers: &BTreeSet<&str>, codes: &Value, path: &Path<'_>, errors: &mut Errors) {
     one_of(codes.text("operator"), &OPERATORS, &path.child("operator"), errors);
-    let pod = spec.at("template").at("spec");
-    let is_known = |name: &str| {
-        ["containers", "initContainers"]
-            .iter()
-            .any(|list| pod.list(list).iter().any(|container| container.text("name") == name))
-    };
-    if let Some(name) = codes.at("containerName").as_str().filter(|name| !is_known(name)) {
+    if let Some(name) = codes.at("containerName").as_str().filter(|name| !containers.contains(name)) {
         let detail = "must be one of the container or initContainer names in the pod template";
         errors.invalid(&path.child("containerName"), name, detail);
     }

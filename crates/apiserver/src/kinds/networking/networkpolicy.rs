@@ -1,5 +1,7 @@
 //! NetworkPolicies: who may talk to the pods they select, and whom those may talk to.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::NETWORKING;
@@ -110,6 +112,7 @@ fn leniency(old: &Value) -> Values {
 fn check_spec(spec: &Value, values: Values, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     labels::selector(spec.at("podSelector"), values, &path.child("podSelector"), errors);
+    let old = networks(old);
     for (direction, peers) in DIRECTIONS {
         let rules_path = path.child(direction);
         for (index, rule) in spec.list(direction).iter().enumerate() {
@@ -120,7 +123,7 @@ fn check_spec(spec: &Value, values: Values, old: &Value, errors: &mut Errors) {
             }
             let peers_path = rule_path.child(peers);
             for (index, peer) in rule.list(peers).iter().enumerate() {
-                check_peer(peer, values, old, &peers_path.index(index), errors);
+                check_peer(peer, values, &old, &peers_path.index(index), errors);
             }
         }
     }
@@ -166,7 +169,7 @@ fn check_port(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn check_peer(peer: &Value, values: Values, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_peer(peer: &Value, values: Values, old: &BTreeSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     let mut kinds = 0;
     for field in ["podSelector", "namespaceSelector"] {
         if peer.has(field) {
@@ -186,21 +189,24 @@ fn check_peer(peer: &Value, values: Values, old: &Value, path: &Path<'_>, errors
     }
 }
 
-/// Every network that the old policy names, wherever.
-fn has_network(spec: &Value, network: &str) -> bool {
-    let rules = DIRECTIONS
+/// Every network that a policy names, wherever.
+fn networks(spec: &Value) -> BTreeSet<&str> {
+    let peers = DIRECTIONS
         .iter()
         .flat_map(|(direction, peers)| spec.list(direction).iter().flat_map(move |rule| rule.list(peers)));
-    let mut blocks = rules.map(|peer| peer.at("ipBlock"));
-    blocks.any(|block| block.text("cidr") == network || block.list("except").iter().any(|e| e == network))
+    let blocks = peers.map(|peer| peer.at("ipBlock"));
+    let networks = blocks.flat_map(|block| {
+        std::iter::once(block.text("cidr")).chain(block.list("except").iter().filter_map(Value::as_str))
+    });
+    networks.collect()
 }
 
-fn check_block(block: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_block(block: &Value, old: &BTreeSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     let cidr = block.text("cidr");
     if cidr.is_empty() {
         return errors.required(&path.child("cidr"), "");
     }
-    let is_old = |network: &str| has_network(old, network);
+    let is_old = |network: &str| old.contains(network);
     address::cidr(cidr, is_old, &path.child("cidr"), errors);
     let Some(network) = address::parse_cidr(cidr) else { return };
     let path = path.child("except");

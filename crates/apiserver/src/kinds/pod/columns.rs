@@ -1,5 +1,7 @@
 //! What `kubectl get pods` prints.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -65,12 +67,13 @@ impl<'a> Summary<'a> {
 
     /// Whether every init container is through.
     fn read_init_containers(&mut self, spec: &Value, status: &'a Value) -> bool {
-        let specs = spec.list("initContainers");
+        let sidecars = spec.list("initContainers").iter().filter(|spec| is_sidecar(spec));
+        let sidecars: BTreeSet<&str> = sidecars.map(|spec| spec.text("name")).collect();
         let (mut sidecar_restarts, mut sidecar_last) = (0, "");
         for (index, container) in status.list("initContainerStatuses").iter().enumerate() {
             self.count_restarts(container);
             let name = container.text("name");
-            let sidecar = specs.iter().any(|spec| spec.text("name") == name && is_sidecar(spec));
+            let sidecar = sidecars.contains(name);
             if sidecar {
                 sidecar_restarts += container.count("restartCount");
                 sidecar_last = sidecar_last.max(last_end(container));

@@ -1,5 +1,7 @@
 //! Fields of features that v1.34 has off: they are dropped on the way in.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::CONTAINER_LISTS;
@@ -51,11 +53,11 @@ fn drop_image_volumes(spec: &mut Value) {
     let Some(Value::Array(volumes)) = spec.at_mut("volumes") else { return };
     let (dropped, kept): (Vec<Value>, Vec<Value>) = volumes.drain(..).partition(is_image);
     *volumes = kept;
-    let gone = |mount: &Value| dropped.iter().any(|volume| volume.text("name") == mount.text("name"));
+    let dropped: BTreeSet<&str> = dropped.iter().map(|volume| volume.text("name")).collect();
     for list in CONTAINER_LISTS {
         for container in spec.list_mut(list) {
             if let Some(Value::Array(mounts)) = container.at_mut("volumeMounts") {
-                mounts.retain(|mount| !gone(mount));
+                mounts.retain(|mount| !dropped.contains(mount.text("name")));
             }
         }
     }

@@ -18,6 +18,7 @@ mod columns;
 mod defaults;
 mod disabled;
 mod overlaps;
+mod ports;
 pub mod qos;
 pub(crate) mod references;
 mod strategy;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::ports::Definitions;
 use super::validation::annotations::{APPARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::{CONTAINER_LISTS, apparmor, overlaps};
 use crate::field::Path;
@@ -11,6 +12,7 @@ use crate::json::Json;
 use crate::kinds::persistentvolumeclaim::warn_of_fractions;
 use crate::kinds::resources::amount;
 use crate::names;
+use crate::server::MOST_WARNINGS;
 use crate::validation::Seen;
 use crate::validation::address::warn_of_ip;
 
@@ -115,7 +117,14 @@ struct Warnings<'a, 'p> {
 
 impl Warnings<'_, '_> {
     fn say(&mut self, path: &Path<'_>, message: impl std::fmt::Display) {
-        self.warnings.push(format!("{path}: {message}"));
+        if !self.is_full() {
+            self.warnings.push(format!("{path}: {message}"));
+        }
+    }
+
+    /// More warnings would not be sent.
+    fn is_full(&self) -> bool {
+        self.warnings.len() >= MOST_WARNINGS
     }
 
     fn node_labels(&mut self) {
@@ -305,19 +314,20 @@ impl Warnings<'_, '_> {
 
     fn ports(&mut self) {
         let (spec, root) = (self.spec, self.path);
-        let mut known: BTreeMap<(i64, &str), Vec<(String, &Value)>> = BTreeMap::new();
+        let mut known: BTreeMap<(i64, &str), Definitions<'_>> = BTreeMap::new();
         each_port(spec, root, |port, path| {
-            let (host_ip, host_port) = (port.text("hostIP"), port.count("hostPort"));
+            if self.is_full() {
+                return;
+            }
+            let host @ (host_ip, host_port) = (port.text("hostIP"), port.count("hostPort"));
             if !host_ip.is_empty() && host_port == 0 {
                 self.say(path, format_args!("hostIP set without hostPort: {port}"));
             }
             let others = known.entry((port.count("containerPort"), port.text("protocol"))).or_default();
-            for (other_path, other) in others.iter() {
-                if let Some(clash) = clash(port, other) {
-                    self.say(path, format_args!("{clash} port definition with {other_path}"));
-                }
+            for (clash, other_path) in others.clashes(host) {
+                self.say(path, format_args!("{clash} port definition with {other_path}"));
             }
-            others.push((path.to_string(), port));
+            others.add(path.to_string(), host);
         });
     }
 
@@ -385,21 +395,6 @@ fn each_port<'a>(spec: &'a Value, path: &Path<'_>, mut visit: impl FnMut(&'a Val
                 visit(port, &path.index(index));
             }
         }
-    }
-}
-
-/// How two definitions of one container port get in each other's way.
-fn clash(port: &Value, other: &Value) -> Option<&'static str> {
-    let host = |port: &'_ Value| (port.text("hostIP").to_owned(), port.count("hostPort"));
-    let ((ip, number), (other_ip, other_number)) = (host(port), host(other));
-    if ip == other_ip && number == other_number {
-        Some("duplicate")
-    } else if number == 0 || other_number == 0 {
-        Some("overlapping")
-    } else if number == other_number && ip.is_empty() != other_ip.is_empty() {
-        Some("dangerously ambiguous")
-    } else {
-        None
     }
 }
 

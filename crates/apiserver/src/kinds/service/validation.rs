@@ -1,5 +1,7 @@
 //! What is wrong with services and their changes.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::ips::{self, is_headless};
@@ -141,11 +143,12 @@ fn check_affinity_timeout(config: &Value, path: &Path<'_>, errors: &mut Errors) 
 }
 
 fn check_external_ips(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let old: BTreeSet<&str> = old.list("externalIPs").iter().filter_map(Value::as_str).collect();
     for (index, ip) in spec.list("externalIPs").iter().enumerate() {
         let path = path.index(index);
         let text = ip.as_str().unwrap_or_default();
         let before = errors.0.len();
-        address::ip(text, |_| old.list("externalIPs").contains(ip), &path, errors);
+        address::ip(text, |text| old.contains(text), &path, errors);
         if errors.0.len() == before {
             address::endpoint_ip(text, &path, errors);
         }

@@ -1,5 +1,7 @@
 //! Where a pod may run: affinity, tolerations, spread, gates.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::Rules;
@@ -85,6 +87,9 @@ pub(super) fn check_label_keys(term: &Value, path: &Path<'_>, errors: &mut Error
         }
     }
     let match_keys: Vec<&str> = term.list("matchLabelKeys").iter().filter_map(Value::as_str).collect();
+    // Of a key that is there twice the last place.
+    let places: BTreeMap<&str, usize> =
+        match_keys.iter().enumerate().map(|(index, key)| (*key, index)).collect();
     // The requirement made of a key is there already; a second one is the client's.
     let mut seen = Seen::new();
     for key in selector.map("matchLabels").into_iter().flat_map(|labels| labels.keys()) {
@@ -93,13 +98,15 @@ pub(super) fn check_label_keys(term: &Value, path: &Path<'_>, errors: &mut Error
     for expression in selector.list("matchExpressions") {
         let key = expression.text("key");
         let again = seen.again(key);
-        if let Some(index) = match_keys.iter().rposition(|match_key| *match_key == key).filter(|_| again) {
-            errors.invalid(&path.index(index), key, "exists in both matchLabelKeys and labelSelector");
+        if let Some(index) = places.get(key).filter(|_| again) {
+            errors.invalid(&path.index(*index), key, "exists in both matchLabelKeys and labelSelector");
         }
     }
     let path = path.child("matchLabelKeys");
+    let mismatch_keys = term.list("mismatchLabelKeys").iter().filter_map(Value::as_str);
+    let mismatch_keys: BTreeSet<&str> = mismatch_keys.collect();
     for (index, key) in match_keys.iter().enumerate() {
-        if term.list("mismatchLabelKeys").iter().any(|other| other == key) {
+        if mismatch_keys.contains(key) {
             errors.invalid(&path.index(index), *key, "exists in both matchLabelKeys and mismatchLabelKeys");
         }
     }
@@ -115,11 +122,11 @@ fn check_label_keys_once(constraint: &Value, path: &Path<'_>, errors: &mut Error
     if selector.is_null() {
         errors.forbidden(path, "must not be specified when labelSelector is not set");
     }
+    let expressed = selector.list("matchExpressions").iter().map(|expression| expression.text("key"));
+    let expressed: BTreeSet<&str> = expressed.collect();
     for (index, key) in keys.iter().filter_map(Value::as_str).enumerate() {
         qualified_name(key, &path.index(index), errors);
-        let expressed =
-            selector.list("matchExpressions").iter().any(|expression| expression.text("key") == key);
-        if expressed || selector.at("matchLabels").has(key) {
+        if expressed.contains(key) || selector.at("matchLabels").has(key) {
             errors.invalid(&path.index(index), key, "exists in both matchLabelKeys and labelSelector");
         }
     }
@@ -177,12 +184,19 @@ pub(super) fn check_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// What tells one constraint of a pod from another.
+fn spread(constraint: &Value) -> (&str, &str) {
+    (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))
+}
+
 pub(super) fn check_spread(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut Errors) {
     let constraints = spec.list("topologySpreadConstraints");
+    let last: BTreeMap<_, usize> =
+        constraints.iter().enumerate().map(|(index, constraint)| (spread(constraint), index)).collect();
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.index(index);
         positive(constraint.count("maxSkew"), &path.child("maxSkew"), errors);
-        let (key, action) = (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"));
+        let (key, action) = spread(constraint);
         if key.is_empty() {
             errors.required(&path.child("topologyKey"), "can not be empty");
         }
@@ -190,9 +204,8 @@ pub(super) fn check_spread(spec: &Value, rules: &Rules, path: &Path<'_>, errors:
             let supported = ["DoNotSchedule", "ScheduleAnyway"];
             errors.not_supported(&path.child("whenUnsatisfiable"), action, &supported);
         }
-        let same =
-            |other: &Value| other.text("topologyKey") == key && other.text("whenUnsatisfiable") == action;
-        if constraints[index + 1..].iter().any(same) {
+        // The last of equal ones is not the one too many.
+        if last.get(&(key, action)) != Some(&index) {
             let pair = format!("{{{key}, {action}}}");
             errors.duplicate(&path.child("{topologyKey, whenUnsatisfiable}"), pair);
         }

@@ -1,5 +1,7 @@
 //! What a status may say, and what it may not take back.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Rules, annotations};
@@ -83,11 +85,13 @@ fn check_transitions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
 
 fn check_claims(pod: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut names = Seen::new();
+    let claims = pod.at("spec").list("resourceClaims").iter();
+    let claims: BTreeSet<&str> = claims.map(|claim| claim.text("name")).collect();
     for (index, status) in pod.at("status").list("resourceClaimStatuses").iter().enumerate() {
         let path = path.index(index);
         let path = path.child("name");
         let name = status.text("name");
-        if !pod.at("spec").list("resourceClaims").iter().any(|claim| claim.text("name") == name) {
+        if !claims.contains(name) {
             errors.invalid(&path, name, "must match the name of an entry in `spec.resourceClaims`");
         }
         if names.again(name) {
@@ -110,7 +114,8 @@ fn check_first_host_ip(status: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn check_ips(status: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let ips = status.list(field);
     let path = path.child(field);
-    let known = |text: &str| old.list(field).iter().any(|ip| ip.text("ip") == text);
+    let old: BTreeSet<&str> = old.list(field).iter().map(|ip| ip.text("ip")).collect();
+    let known = |text: &str| old.contains(text);
     for (index, ip) in ips.iter().enumerate() {
         address::ip(ip.text("ip"), known, &path.index(index), errors);
     }

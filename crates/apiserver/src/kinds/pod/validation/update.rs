@@ -1,6 +1,8 @@
 //! What may change of a pod: images, the deadline, more tolerations, fewer gates; through endpoints of their
 //! own ephemeral containers and resources.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::annotations::{self, MIRROR};
@@ -76,13 +78,16 @@ fn check_deadline(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Error
     errors.0.len() == before
 }
 
+/// A toleration but for how long it lasts.
+fn but_seconds(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|field| toleration.text(field))
+}
+
 /// Tolerations are added, and kept but for how long they last.
 fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let tolerations = spec.list("tolerations");
-    let fields = ["key", "operator", "value", "effect"];
-    let same = |a: &Value, b: &Value| fields.iter().all(|field| a.text(field) == b.text(field));
-    let kept = |old: &Value| tolerations.iter().any(|new| new == old || same(new, old));
-    if !old.list("tolerations").iter().all(kept) {
+    let new: BTreeSet<[&str; 4]> = tolerations.iter().map(but_seconds).collect();
+    if !old.list("tolerations").iter().all(|old| new.contains(&but_seconds(old))) {
         return errors
             .forbidden(path, "existing toleration can not be modified except its tolerationSeconds");
     }
@@ -91,9 +96,10 @@ fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Er
 
 /// Gates only open.
 fn check_gates(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let old: BTreeSet<&str> = old.list("schedulingGates").iter().map(|gate| gate.text("name")).collect();
     for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
         let name = gate.text("name");
-        if !old.list("schedulingGates").iter().any(|old| old.text("name") == name) {
+        if !old.contains(name) {
             let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(index).child("name"), detail);
         }

@@ -86,7 +86,7 @@ impl<'a> Summary<'a> {
                     return false;
                 }
                 Progress::Pending => {
-                    self.reason = format!("Init:{index}/{}", specs.len());
+                    self.reason = format!("Init:{index}/{}", spec.list("initContainers").len());
                     return false;
                 }
             }

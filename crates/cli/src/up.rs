@@ -32,6 +32,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
+    arguments.proxying.check(&arguments.controllers.feature_gates)?;
     let admission = admission_plugins(&arguments)?;
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };

@@ -1,7 +1,6 @@
 //! Flags of authentication.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,6 +10,8 @@ use setpoint_apiserver::auth::{
 };
 use setpoint_apiserver::{Authenticator, PublicKey, TokenSigner};
 use setpoint_controllers::flags::duration;
+
+use super::read;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
@@ -128,10 +129,6 @@ struct ServiceAccountFlags {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (claim, value) = text.split_once('=').ok_or("expected CLAIM=VALUE")?;
     Ok((claim.trim().to_owned(), value.trim().to_owned()))
-}
-
-fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("--{flag} {}: cannot read the file", path.display()))
 }
 
 impl AuthenticationFlags {

@@ -13,6 +13,7 @@
 
 mod aes_cbc;
 mod aes_gcm;
+mod cipher;
 pub mod config;
 mod extended_nonce;
 mod identity;

@@ -24,6 +24,8 @@ mod metrics;
 mod prefix;
 mod random;
 mod secretbox;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_plugin;
 #[cfg(test)]
 mod tests;
 

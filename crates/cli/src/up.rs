@@ -63,7 +63,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         authorizer: Arc::new(authorizers),
         auth_metrics: outbound.metrics.clone(),
         admission,
-        audit: arguments.audit.config(&runtime.clock, &runtime.rng)?,
+        audit: arguments.audit.config(&outbound)?,
         health_checks: health_checks(encryption.as_ref()),
         metrics: Some(figures_of(&figures, encryption.clone())),
         token_signer: Some(credentials.token_signer.clone()),

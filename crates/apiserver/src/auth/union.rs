@@ -38,7 +38,7 @@ impl Outbound {
         Self { dial: Arc::new(Tcp), clock, rng, metrics: Arc::default() }
     }
 
-    pub(super) fn client(&self, endpoint: Endpoint, settings: Settings) -> Result<Client, ConfigError> {
+    pub(crate) fn client(&self, endpoint: Endpoint, settings: Settings) -> Result<Client, ConfigError> {
         let (dial, clock, rng) = (self.dial.clone(), self.clock.clone(), self.rng.fork());
         Client::new(endpoint, settings, dial, clock, rng).map_err(|why| ConfigError(why.to_string()))
     }

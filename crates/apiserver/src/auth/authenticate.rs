@@ -43,6 +43,8 @@ pub struct Authenticator {
     front_proxy: Option<FrontProxy>,
     jwt: Option<JwtAuthenticator>,
     webhook: Option<TokenWebhook>,
+    /// Whether bootstrap tokens count.
+    bootstraps: bool,
     cache: TokenCache,
 }
 
@@ -84,6 +86,12 @@ impl Authenticator {
     #[must_use]
     pub fn with_front_proxy(self, front_proxy: FrontProxy) -> Self {
         Self { front_proxy: Some(front_proxy), ..self }
+    }
+
+    /// Bootstrap tokens of secrets in `kube-system` count.
+    #[must_use]
+    pub fn with_bootstrap_tokens(self) -> Self {
+        Self { bootstraps: true, ..self }
     }
 
     #[must_use]
@@ -212,7 +220,7 @@ impl Server {
     }
 
     async fn look_up_token(&self, token: &str, audiences: &[String]) -> Lookup {
-        let Authenticator { tokens, jwt, webhook, .. } = &self.authenticator;
+        let Authenticator { tokens, jwt, webhook, bootstraps, .. } = &self.authenticator;
         let implicit = &self.service_accounts.audiences;
         // Tokens that say nothing about audiences are meant for this server.
         let own: Vec<String> = implicit.iter().filter(|one| audiences.contains(one)).cloned().collect();
@@ -230,6 +238,12 @@ impl Server {
             Ok(Some(known)) => return Ok(known),
             Ok(None) => {}
             Err(why) => errors.push(why),
+        }
+        if *bootstraps
+            && !own.is_empty()
+            && let Some(user) = self.bootstrap_user(token).await
+        {
+            return Ok(of_server(user));
         }
         if let Some(jwt) = jwt.as_ref().filter(|_| !own.is_empty()) {
             match Box::pin(jwt.authenticate(token)).await {

@@ -78,6 +78,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let parts = Parts {
         controllers,
         controller_options: options(&arguments, &credentials)?,
+        controller_accounts: true,
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
         zones: arguments.zones.get(),

@@ -38,10 +38,25 @@ pub struct Kind {
     pub columns: Vec<Column>,
     /// Beside `metadata.name` and, for namespaced kinds, `metadata.namespace`.
     pub field_selectors: Vec<FieldSelector>,
-    /// What everyone is told who uses a kind that is on its way out.
-    pub deprecation: Option<String>,
+    /// Of a kind that is on its way out.
+    pub deprecation: Option<Deprecation>,
     /// What a definition says of a custom kind; nothing for built-in ones.
     pub custom: Option<Arc<Custom>>,
+}
+
+/// That a kind is on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deprecation {
+    /// What clients are told that use it.
+    pub warning: String,
+    /// The release that does not serve it any more, such as `1.36`; empty if that is not known.
+    pub removed_release: &'static str,
+}
+
+impl Deprecation {
+    pub fn new(warning: impl Into<String>) -> Self {
+        Self { warning: warning.into(), removed_release: "" }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::flowcontrol::bootstrap;
 use crate::kinds::{apiservice, priorityclass};
+use crate::own_requests;
 use crate::registry::Gvr;
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -21,6 +22,10 @@ pub(crate) struct Place {
     pub(crate) port: u16,
 }
 
+/// Who manages the fields of FlowSchemas and PriorityLevelConfigurations, and who their conditions.
+pub(crate) const FLOW_PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
+pub(crate) const FLOW_CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
+
 /// What becomes of one of the server's own objects that somebody deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Return {
@@ -34,8 +39,10 @@ pub(crate) enum Return {
 pub(crate) struct Own {
     pub(crate) resource: Gvr,
     pub(crate) object: Value,
-    /// What is written to its status once it is created.
-    pub(crate) status: Option<Value>,
+    /// Who manages its fields.
+    pub(crate) manager: &'static str,
+    /// What is written to its status once it is created, and who manages that.
+    pub(crate) status: Option<(&'static str, Value)>,
     /// Whether one that is there already is brought in line.
     pub(crate) follows: bool,
     pub(crate) returns: Return,
@@ -46,6 +53,7 @@ impl Own {
         Self {
             resource: Gvr::new(group, "v1", resource),
             object,
+            manager: own_requests::NAME,
             status: None,
             follows: false,
             returns: Return::NextStart,
@@ -68,12 +76,15 @@ pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
     all.extend(services.map(|object| Own::new("apiregistration.k8s.io", "apiservices", object)));
     let flow_control = "flowcontrol.apiserver.k8s.io";
     let levels = bootstrap::priority_levels().into_iter();
-    all.extend(
-        levels.map(|object| Own { returns, ..Own::new(flow_control, "prioritylevelconfigurations", object) }),
-    );
+    all.extend(levels.map(|object| Own {
+        manager: FLOW_PRODUCER,
+        returns,
+        ..Own::new(flow_control, "prioritylevelconfigurations", object)
+    }));
     let schemas = bootstrap::flow_schemas().into_iter();
     all.extend(schemas.map(|object| Own {
-        status: Some(json!({"conditions": [found_level(&object, now)]})),
+        manager: FLOW_PRODUCER,
+        status: Some((FLOW_CONSUMER, json!({"conditions": [found_level(&object, now)]}))),
         returns,
         ..Own::new(flow_control, "flowschemas", object)
     }));
@@ -90,7 +101,7 @@ fn own_range(place: &Place, now: &str) -> Own {
         "message": "Kubernetes default Service CIDR is ready",
         "lastTransitionTime": now,
     });
-    let status = Some(json!({"conditions": [ready]}));
+    let status = Some(("kubernetes-service-cidr-controller", json!({"conditions": [ready]})));
     Own { status, returns: Return::Soon, ..Own::new("networking.k8s.io", "servicecidrs", object) }
 }
 

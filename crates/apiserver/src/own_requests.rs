@@ -22,6 +22,12 @@ use crate::status::Status;
 /// The server as a manager of fields.
 pub(crate) const NAME: &str = "kube-apiserver";
 
+/// The path with the name of another manager of the fields that are written: one of the controllers that v1.34's server
+/// has inside.
+pub(crate) fn managed_by(manager: &str, path: &str) -> String {
+    format!("{path}?fieldManager={manager}")
+}
+
 impl Server {
     /// Sends a request in the name of the server, and returns whether that changed anything: codes that are
     /// fine too say that it did not. A patch is a merge patch; no body is null.

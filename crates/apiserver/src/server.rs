@@ -32,6 +32,7 @@ use crate::json::Json;
 use crate::kind::Kind;
 use crate::measure::Measured;
 use crate::own_objects::{self, Own, Place, Return};
+use crate::own_requests::managed_by;
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::request::ResourceTarget;
 use crate::rest::watch::RecordWatch;
@@ -303,14 +304,15 @@ impl ApiServer {
         }
         let metadata = own.object.at("metadata");
         let (namespace, name) = (metadata.text("namespace"), metadata.text("name"));
-        let path = own_objects::path(&own.resource, namespace, "");
+        let path = managed_by(own.manager, &own_objects::path(&own.resource, namespace, ""));
         let this = own_objects::path(&own.resource, namespace, name);
         // Also what is invalid because it is there already: a service whose address it holds itself.
         let created = self.0.own_request(Method::POST, &path, &own.object, &[409, 422]).await?;
         match (&own.status, created) {
-            (Some(status), true) => {
+            (Some((manager, status)), true) => {
                 let status = json!({ "status": status });
-                self.0.own_request(Method::PATCH, &format!("{this}/status"), &status, &[]).await?;
+                let path = managed_by(manager, &format!("{this}/status"));
+                self.0.own_request(Method::PATCH, &path, &status, &[]).await?;
             }
             (_, false) if own.follows => _ = self.0.own_request(Method::PUT, &this, &own.object, &[]).await?,
             _ => {}

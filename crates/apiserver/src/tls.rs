@@ -30,8 +30,8 @@ use rustls::sign::CertifiedKey;
 
 use crate::auth::MASTERS;
 
+pub use client::{AnyClient, ClientTrust, user_of};
 pub(crate) use client::{ClientCertificate, Peer, organizations};
-pub use client::{ClientTrust, user_of};
 pub use inspect::Inspected;
 pub use names::{ByName, NamedCertificate};
 pub use serving::{Presence, ServerTls};

@@ -13,6 +13,7 @@ use crate::apiserver_flags::authentication::AuthenticationFlags;
 use crate::apiserver_flags::authorization::AuthorizationFlags;
 use crate::apiserver_flags::encryption::EncryptionFlags;
 use crate::apiserver_flags::limits::LimitFlags;
+use crate::apiserver_flags::proxying::ProxyingFlags;
 use crate::apiserver_flags::serving::ServingFlags;
 use crate::certs::Certs;
 use crate::controller_manager::connection::Connection;
@@ -100,6 +101,8 @@ pub(crate) struct Up {
     pub(crate) audit: AuditFlags,
     #[command(flatten)]
     pub(crate) serving: ServingFlags,
+    #[command(flatten)]
+    pub(crate) proxying: ProxyingFlags,
     #[command(flatten)]
     pub(crate) network: Network,
     #[command(flatten)]

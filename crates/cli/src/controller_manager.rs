@@ -172,7 +172,7 @@ async fn serve(
         metrics: manager.context().metrics.clone(),
         disabled_metrics: arguments.serving.disabled_metrics.clone(),
         configuration: configuration.to_string(),
-        delegated: arguments.serving.delegated().await?,
+        delegated: arguments.serving.delegated(clock).await?,
     };
     let protocol = arguments.serving.protocol();
     tokio::spawn(secure::serve(listener, acceptor, protocol, Arc::new(served), stop.clone()));

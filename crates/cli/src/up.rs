@@ -32,6 +32,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
+    arguments.proxying.check(&arguments.controllers.feature_gates)?;
     let admission = admission_plugins(&arguments)?;
     let mut service_accounts = arguments.authentication.service_accounts()?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
@@ -62,7 +63,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         authorizer: Arc::new(authorizers),
         auth_metrics: outbound.metrics.clone(),
         admission,
-        audit: arguments.audit.config(&runtime.clock, &runtime.rng)?,
+        audit: arguments.audit.config(&outbound)?,
         health_checks: health_checks(encryption.as_ref()),
         metrics: Some(figures_of(&figures, encryption.clone())),
         token_signer: Some(credentials.token_signer.clone()),
@@ -77,6 +78,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let parts = Parts {
         controllers,
         controller_options: options(&arguments, &credentials)?,
+        controller_accounts: true,
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
         zones: arguments.zones.get(),

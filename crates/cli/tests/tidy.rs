@@ -40,7 +40,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "apiserver",
-            "cel",
             "clock",
             "cluster",
             "controllers",

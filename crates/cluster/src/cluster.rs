@@ -11,6 +11,7 @@ use setpoint_controllers::{Entry, FeatureGates, Options};
 use setpoint_node::FleetOptions;
 use setpoint_store::Store;
 
+use crate::accounts::Accounts;
 use crate::readers::ReaderCheck;
 use crate::{Connect, Denials, InProcess, identity, in_process_client};
 
@@ -32,6 +33,8 @@ pub type Build = Arc<dyn Fn(&Context) -> Vec<Box<dyn Runnable>> + Send + Sync>;
 pub struct Parts {
     pub controllers: Vec<&'static Entry>,
     pub controller_options: Options,
+    /// Whether the service accounts of the controllers exist as objects.
+    pub controller_accounts: bool,
     pub scheduler: bool,
     /// Simulated nodes; 0 for none.
     pub nodes: usize,
@@ -181,6 +184,11 @@ impl<'a> Assembly<'a> {
                 .or_insert_with(|| self.speaking_as(&identity::controller(entry), CONTROLLER_MANAGER))
                 .clone();
             self.runnables.extend(entry.parts(&context, &parts.controller_options));
+        }
+        if parts.controller_accounts {
+            let names = contexts.into_keys().flatten().collect();
+            let (client, clock) = (self.context.client.clone(), self.context.runtime.clock.clone());
+            self.runnables.push(Box::new(Accounts { client, clock, names }));
         }
     }
 

@@ -5,7 +5,7 @@ use setpoint_apiserver::auth::{User, service_account_groups, service_account_nam
 use setpoint_controllers::Entry;
 
 /// Where the service accounts of controllers are.
-const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 
 /// What the shared informers read as, and the controllers that have no account of their own.
 pub fn manager() -> User {

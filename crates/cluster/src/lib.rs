@@ -7,12 +7,13 @@
 //!                            Manager: controllers, scheduler, simulated nodes
 //!
 //!  identity.rs  who each of them speaks as     readers.rs  whether those who share a cache may read it
-//!  denials.rs   what they were refused
+//!  denials.rs   what they were refused       accounts.rs  the controllers' service accounts
 //! ```
 //!
 //! The one room that sees both sides of the API. `setpoint up`, the simulation and test clusters all stand
 //! on it, so that what is tested is what runs.
 
+mod accounts;
 mod cluster;
 mod denials;
 pub mod identity;

@@ -3,10 +3,9 @@
 use aes::{Aes128, Aes192, Aes256};
 use cbc::cipher::block_padding::{NoPadding, Pkcs7};
 use cbc::cipher::{BlockDecryptMut, BlockEncryptMut, InnerIvInit, KeyInit};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
-use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer, random};
+use crate::cipher::Cipher;
+use crate::{TransformError, random};
 
 const BLOCK: usize = 16;
 
@@ -54,8 +53,10 @@ impl Block {
         };
         decrypted.map(|_| ()).map_err(|_| TransformError::new(NOT_BLOCKS))
     }
+}
 
-    pub(crate) fn seal(&self, data: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
+impl Cipher for Block {
+    fn seal(&self, data: &[u8], _: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
         let iv = random::array::<BLOCK>()?;
         out.extend_from_slice(&iv);
         let start = out.len();
@@ -64,7 +65,7 @@ impl Block {
         self.encrypt(&iv, &mut out[start..], data.len())
     }
 
-    pub(crate) fn open(&self, data: &[u8]) -> Result<Vec<u8>, TransformError> {
+    fn open(&self, data: &[u8], _: &[u8]) -> Result<Vec<u8>, TransformError> {
         let Some((iv, sealed)) = data.split_first_chunk::<BLOCK>() else {
             return Err(TransformError::new("the stored data was shorter than the required size"));
         };
@@ -89,38 +90,5 @@ fn unpadded_length(padded: &[u8]) -> Result<usize, TransformError> {
     match padded[length..].iter().all(|byte| *byte == padding) {
         true => Ok(length),
         false => Err(TransformError::new("invalid padding on input")),
-    }
-}
-
-/// AES-CBC with a key from the configuration.
-pub(crate) struct CbcTransformer {
-    pub(crate) cipher: Block,
-    pub(crate) tag: KeyTag,
-}
-
-impl Transformer for CbcTransformer {
-    fn decrypt<'a>(
-        &'a self,
-        data: &'a [u8],
-        _: &'a Context<'a>,
-    ) -> BoxFuture<'a, Result<Opened, TransformError>> {
-        let opened = self.cipher.open(data);
-        let opened = opened.map(|data| Opened { data, stale: false, key: Some(self.tag.clone()) });
-        async move { opened }.boxed()
-    }
-
-    fn encrypt(
-        &self,
-        data: &[u8],
-        _: &Context<'_>,
-        _: Purpose,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<KeyTag>, TransformError> {
-        self.cipher.seal(data, out)?;
-        Ok(Some(self.tag.clone()))
-    }
-
-    fn is_stale(&self, key: Option<&KeyTag>) -> bool {
-        key != Some(&self.tag)
     }
 }

@@ -5,10 +5,9 @@
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::generic_array::GenericArray;
 use aes_gcm::{AeadInPlace, Aes128Gcm, Aes256Gcm, AesGcm, KeyInit};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
-use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer, random};
+use crate::cipher::Cipher;
+use crate::{TransformError, random};
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
@@ -29,14 +28,10 @@ impl Gcm {
             _ => Aes256Gcm::new_from_slice(key).map(Box::new).map(Self::Aes256).map_err(invalid),
         }
     }
+}
 
-    /// Appends nonce, ciphertext and tag to `out`.
-    pub(crate) fn seal(
-        &self,
-        data: &[u8],
-        authenticated: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), TransformError> {
+impl Cipher for Gcm {
+    fn seal(&self, data: &[u8], authenticated: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
         let nonce = random::array::<NONCE>()?;
         out.extend_from_slice(&nonce);
         let start = out.len();
@@ -54,7 +49,7 @@ impl Gcm {
         Ok(())
     }
 
-    pub(crate) fn open(&self, data: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, TransformError> {
+    fn open(&self, data: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, TransformError> {
         let Some((nonce, sealed)) = data.split_at_checked(NONCE) else {
             return Err(TransformError::new("the stored data was shorter than the required size"));
         };
@@ -70,38 +65,5 @@ impl Gcm {
         };
         opened.map_err(|_| failed())?;
         Ok(buffer)
-    }
-}
-
-/// AES-GCM with a key from the configuration.
-pub(crate) struct GcmTransformer {
-    pub(crate) cipher: Gcm,
-    pub(crate) tag: KeyTag,
-}
-
-impl Transformer for GcmTransformer {
-    fn decrypt<'a>(
-        &'a self,
-        data: &'a [u8],
-        context: &'a Context<'a>,
-    ) -> BoxFuture<'a, Result<Opened, TransformError>> {
-        let opened = self.cipher.open(data, context.path.as_bytes());
-        let opened = opened.map(|data| Opened { data, stale: false, key: Some(self.tag.clone()) });
-        async move { opened }.boxed()
-    }
-
-    fn encrypt(
-        &self,
-        data: &[u8],
-        context: &Context<'_>,
-        _: Purpose,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<KeyTag>, TransformError> {
-        self.cipher.seal(data, context.path.as_bytes(), out)?;
-        Ok(Some(self.tag.clone()))
-    }
-
-    fn is_stale(&self, key: Option<&KeyTag>) -> bool {
-        key != Some(&self.tag)
     }
 }

@@ -8,6 +8,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use crate::aes_gcm::Gcm;
+use crate::cipher::Cipher;
 use crate::{TransformError, random};
 
 const INFO: usize = 32;
@@ -33,19 +34,16 @@ impl Seed {
         kdf.expand(info, &mut *key).map_err(|error| failed(&error.to_string()))?;
         Gcm::new(&*key)
     }
+}
 
-    pub(crate) fn seal(
-        &self,
-        data: &[u8],
-        authenticated: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), TransformError> {
+impl Cipher for Seed {
+    fn seal(&self, data: &[u8], authenticated: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
         let info = random::array::<INFO>()?;
         out.extend_from_slice(&info);
         self.derived(&info)?.seal(data, authenticated, out)
     }
 
-    pub(crate) fn open(&self, data: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, TransformError> {
+    fn open(&self, data: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, TransformError> {
         let Some((info, sealed)) = data.split_at_checked(INFO) else {
             return Err(TransformError::new("the stored data was shorter than the required size"));
         };

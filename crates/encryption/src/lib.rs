@@ -13,6 +13,7 @@
 
 mod aes_cbc;
 mod aes_gcm;
+mod cipher;
 pub mod config;
 mod extended_nonce;
 mod identity;
@@ -23,6 +24,8 @@ mod metrics;
 mod prefix;
 mod random;
 mod secretbox;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_plugin;
 #[cfg(test)]
 mod tests;
 

@@ -11,8 +11,9 @@ use parking_lot::RwLock;
 use setpoint_clock::{Clock, Rng};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::aes_cbc::{Block, CbcTransformer};
-use crate::aes_gcm::{Gcm, GcmTransformer};
+use crate::aes_cbc::Block;
+use crate::aes_gcm::Gcm;
+use crate::cipher::{Cipher, Keyed};
 use crate::config::{self, EncryptionConfiguration, Key, KmsConfiguration, ProviderConfiguration};
 use crate::kms::envelope::EnvelopeTransformer;
 use crate::kms::grpc::Plugin;
@@ -20,7 +21,7 @@ use crate::kms::hash;
 use crate::kms::probe::Probe;
 use crate::metrics::Metrics;
 use crate::prefix::{PrefixTransformers, Prefixed};
-use crate::secretbox::SecretboxTransformer;
+use crate::secretbox::Secretbox;
 use crate::{GroupResource, Identity, KeyTag, TransformError, Transformer, Transformers};
 
 /// How often the file is looked at.
@@ -293,17 +294,11 @@ impl Loader<'_> {
         const NO_AES_KEY: &str = "no matching key was found for the provided AES transformer";
         const NO_SECRETBOX_KEY: &str = "no matching key was found for the provided Secretbox transformer";
         if let Some(keys) = &provider.aesgcm {
-            self.keys("k8s:enc:aesgcm:v1:", keys, NO_AES_KEY, |secret, tag| {
-                Ok(Arc::new(GcmTransformer { cipher: Gcm::new(secret)?, tag }))
-            })
+            self.keys("k8s:enc:aesgcm:v1:", keys, NO_AES_KEY, Gcm::new)
         } else if let Some(keys) = &provider.aescbc {
-            self.keys("k8s:enc:aescbc:v1:", keys, NO_AES_KEY, |secret, tag| {
-                Ok(Arc::new(CbcTransformer { cipher: Block::new(secret)?, tag }))
-            })
+            self.keys("k8s:enc:aescbc:v1:", keys, NO_AES_KEY, Block::new)
         } else if let Some(keys) = &provider.secretbox {
-            self.keys("k8s:enc:secretbox:v1:", keys, NO_SECRETBOX_KEY, |secret, tag| {
-                Ok(Arc::new(SecretboxTransformer::new(secret, tag)?))
-            })
+            self.keys("k8s:enc:secretbox:v1:", keys, NO_SECRETBOX_KEY, Secretbox::new)
         } else if let Some(kms) = &provider.kms {
             self.kms(kms, built).await
         } else if provider.identity {
@@ -313,12 +308,12 @@ impl Loader<'_> {
         }
     }
 
-    fn keys(
+    fn keys<C: Cipher>(
         &self,
         prefix: &str,
         keys: &[Key],
         unmatched: &'static str,
-        make: impl Fn(&[u8], KeyTag) -> Result<Arc<dyn Transformer>, TransformError>,
+        make: impl Fn(&[u8]) -> Result<C, TransformError>,
     ) -> Result<NamedTransformer, String> {
         let mut among = Vec::new();
         for key in keys {
@@ -326,8 +321,9 @@ impl Loader<'_> {
             let secret =
                 key.bytes().ok_or_else(|| format!("could not obtain secret for named key {name}"))?;
             let tag = KeyTag::of_secret(&format!("{prefix}{name}:"), &secret);
-            let transformer = make(&secret, tag)
+            let cipher = make(&secret)
                 .map_err(|error| format!("error while creating transformer for named key {name}: {error}"))?;
+            let transformer = Arc::new(Keyed { cipher, tag });
             among.push(Prefixed { prefix: format!("{name}:"), transformer });
         }
         let choice = self.choice(among, unmatched).ok_or("the provider has no valid keys")?;

@@ -3,41 +3,40 @@
 
 use crypto_secretbox::aead::generic_array::GenericArray;
 use crypto_secretbox::{AeadInPlace, KeyInit, XSalsa20Poly1305};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 
-use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer, random};
+use crate::cipher::Cipher;
+use crate::{TransformError, random};
 
 const NONCE: usize = 24;
 const TAG: usize = 16;
 
-/// Secretbox with a key from the configuration.
-pub(crate) struct SecretboxTransformer {
-    cipher: XSalsa20Poly1305,
-    tag: KeyTag,
-}
+/// Secretbox with a key of 32 bytes.
+pub(crate) struct Secretbox(XSalsa20Poly1305);
 
-impl SecretboxTransformer {
-    pub(crate) fn new(key: &[u8], tag: KeyTag) -> Result<Self, TransformError> {
+impl Secretbox {
+    pub(crate) fn new(key: &[u8]) -> Result<Self, TransformError> {
         let cipher = XSalsa20Poly1305::new_from_slice(key).map_err(|_| {
             TransformError::new(format!("expected key size 32 for secretbox provider, got {}", key.len()))
         })?;
-        Ok(Self { cipher, tag })
+        Ok(Self(cipher))
     }
+}
 
-    fn seal(&self, data: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), TransformError> {
+impl Cipher for Secretbox {
+    fn seal(&self, data: &[u8], _: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
+        let nonce = random::array::<NONCE>()?;
         out.extend_from_slice(&nonce);
         let tag_at = out.len();
         out.resize(tag_at + TAG, 0);
         out.extend_from_slice(data);
         let (head, buffer) = out.split_at_mut(tag_at + TAG);
-        let sealed = self.cipher.encrypt_in_place_detached(GenericArray::from_slice(&nonce), b"", buffer);
+        let sealed = self.0.encrypt_in_place_detached(GenericArray::from_slice(&nonce), b"", buffer);
         let tag = sealed.map_err(|_| TransformError::new("the value is too large for secretbox"))?;
         head[tag_at..].copy_from_slice(&tag);
         Ok(())
     }
 
-    fn open(&self, data: &[u8]) -> Result<Vec<u8>, TransformError> {
+    fn open(&self, data: &[u8], _: &[u8]) -> Result<Vec<u8>, TransformError> {
         let parts = data.split_at_checked(NONCE).and_then(|(nonce, sealed)| {
             let (tag, sealed) = sealed.split_at_checked(TAG)?;
             Some((nonce, tag, sealed))
@@ -49,34 +48,7 @@ impl SecretboxTransformer {
         let (nonce, tag) = (GenericArray::from_slice(nonce), GenericArray::from_slice(tag));
         // v1.34's words for a value that another key has encrypted.
         let failed = |_| TransformError::new("output array was not large enough for encryption");
-        self.cipher.decrypt_in_place_detached(nonce, b"", &mut buffer, tag).map_err(failed)?;
+        self.0.decrypt_in_place_detached(nonce, b"", &mut buffer, tag).map_err(failed)?;
         Ok(buffer)
-    }
-}
-
-impl Transformer for SecretboxTransformer {
-    fn decrypt<'a>(
-        &'a self,
-        data: &'a [u8],
-        _: &'a Context<'a>,
-    ) -> BoxFuture<'a, Result<Opened, TransformError>> {
-        let opened = self.open(data);
-        let opened = opened.map(|data| Opened { data, stale: false, key: Some(self.tag.clone()) });
-        async move { opened }.boxed()
-    }
-
-    fn encrypt(
-        &self,
-        data: &[u8],
-        _: &Context<'_>,
-        _: Purpose,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<KeyTag>, TransformError> {
-        self.seal(data, random::array()?, out)?;
-        Ok(Some(self.tag.clone()))
-    }
-
-    fn is_stale(&self, key: Option<&KeyTag>) -> bool {
-        key != Some(&self.tag)
     }
 }

@@ -1,9 +1,10 @@
-//! Tokens that say who somebody is, signed with the cluster's key.
+//! Tokens that say who somebody is: signed with the cluster's key, or kept in secrets to bootstrap machines.
 //!
 //! A key is read from PEM: RSA (as `RSA PRIVATE KEY` or `PRIVATE KEY`) signs with RS256, a P-256 key
 //! (as `EC PRIVATE KEY` or `PRIVATE KEY`) with ES256, a P-384 key with ES384. Its id is derived from its public
 //! half, as verifiers expect. What a token says is the business of those who sign and read it.
 
+mod bootstrap;
 mod parts;
 mod pem;
 mod public;
@@ -22,6 +23,7 @@ use ring::signature::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use bootstrap::{BOOTSTRAP_TYPE, BootstrapSecret, BootstrapToken, Left, is_same};
 pub use parts::Parts;
 pub use pem::der;
 pub use public::{Algorithm, PublicKey, SetKey, key_set};

@@ -13,7 +13,6 @@ use serde::Serialize;
 use setpoint_clock::{Clock, Instant, Rng};
 use tokio::sync::Semaphore;
 
-use crate::backoff::Backoff;
 use crate::dial::{Connector, Dial};
 use crate::error::{CallError, StatusError, retry_after};
 use crate::kubeconfig::{Credential, Endpoint};
@@ -37,7 +36,6 @@ struct Inner {
     endpoint: Endpoint,
     http: legacy::Client<Connector, Full<Bytes>>,
     settings: Settings,
-    backoff: Backoff,
     clock: Clock,
     rng: Rng,
     turns: Semaphore,
@@ -80,30 +78,37 @@ impl Client {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .build(connector);
-        let (backoff, turns) = (Backoff::default(), Semaphore::new(AT_ONCE));
-        Ok(Self(Arc::new(Inner { endpoint, http, settings, backoff, clock, rng, turns })))
+        Ok(Self(Arc::new(Inner { endpoint, http, settings, clock, rng, turns: Semaphore::new(AT_ONCE) })))
     }
 
     pub fn endpoint(&self) -> &Endpoint {
         &self.0.endpoint
     }
 
-    /// Posts JSON and retries as v1.34 does; `note` sees every attempt.
+    /// Posts JSON and retries by the settings; `note` sees every attempt.
     pub async fn post_with_backoff(
         &self,
         body: &impl Serialize,
-        mut note: impl FnMut(Call<'_>),
+        note: impl FnMut(Call<'_>),
     ) -> Result<Answer, CallError> {
         let body = serde_json::to_vec(body).map_err(|why| CallError::Request(why.to_string()))?;
-        let body = Bytes::from(body);
-        let clock = &self.0.clock;
-        let mut pauses = self.0.backoff.pauses(&self.0.rng);
+        self.post_encoded_with_backoff(body.into(), note).await
+    }
+
+    /// The same with JSON that is encoded already.
+    pub async fn post_encoded_with_backoff(
+        &self,
+        body: Bytes,
+        mut note: impl FnMut(Call<'_>),
+    ) -> Result<Answer, CallError> {
+        let Inner { clock, settings, rng, .. } = &*self.0;
+        let mut pauses = settings.backoff.pauses(rng);
         loop {
             let start = clock.instant();
             let outcome = self.post(body.clone()).await;
             note(Call { outcome: &outcome, duration: clock.instant().duration_since(start) });
             match (outcome, pauses.next()) {
-                (Err(error), Some(pause)) if error.is_transient() => clock.sleep(pause).await,
+                (Err(error), Some(pause)) if settings.retries.includes(&error) => clock.sleep(pause).await,
                 (outcome, _) => return outcome,
             }
         }

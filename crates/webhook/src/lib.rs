@@ -1,4 +1,5 @@
-//! Calls out of the API server: to webhooks that authenticate, authorize and admit, and to issuers of tokens.
+//! Calls out of the API server: to webhooks that authenticate, authorize, admit and record, and to issuers of
+//! tokens.
 //!
 //! ```text
 //!  kubeconfig ─► Endpoint ─► Client ─► attempt (time-out, size limit) ─► retries with backoff ─► Answer
@@ -17,6 +18,7 @@ mod dial;
 mod error;
 mod kubeconfig;
 mod settings;
+mod signatures;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -26,5 +28,6 @@ pub use client::{Answer, Call, Client};
 pub use dial::{Dial, Dialed, Stream, Tcp};
 pub use error::{CallError, StatusError};
 pub use kubeconfig::{Endpoint, KubeconfigError};
-pub use settings::{Settings, go_duration};
+pub use settings::{Retries, Settings, go_duration};
+pub use signatures::Signatures;
 pub use tls::{ClientIdentity, TlsError, TlsSettings};

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-/// How long a call may take and how large its answer may be.
+use crate::backoff::Backoff;
+use crate::error::CallError;
+
+/// How long a call may take, how large its answer may be, and when it is tried again.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// From the first byte sent to the last byte of the answer.
@@ -12,6 +15,24 @@ pub struct Settings {
     pub user_agent: &'static str,
     /// Whether the time-out is also sent as the query parameter `timeout`, as clients of Kubernetes APIs do.
     pub sends_timeout: bool,
+    pub backoff: Backoff,
+    pub retries: Retries,
+}
+
+/// Which failures are tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retries {
+    /// Those that may pass, by what the other side says about them.
+    #[default]
+    Transient,
+    /// All of them: what is sent must not be lost.
+    All,
+}
+
+impl Retries {
+    pub(crate) fn includes(self, error: &CallError) -> bool {
+        self == Self::All || error.is_transient()
+    }
 }
 
 /// Longer answers than the largest request that this server reads itself are of no use to it.
@@ -27,6 +48,8 @@ impl Default for Settings {
             // What v1.34 sends to token and authorization webhooks.
             user_agent: "Go-http-client/1.1",
             sends_timeout: false,
+            backoff: Backoff::default(),
+            retries: Retries::default(),
         }
     }
 }

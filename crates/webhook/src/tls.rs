@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::signatures::Signatures;
 
 /// How the other side is verified.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +51,9 @@ impl TlsSettings {
         let builder =
             ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let builder = match self.is_insecure {
-            true => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider))),
+            true => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Anyone { signatures: Signatures::new(provider) })),
             false => builder.with_root_certificates(self.roots()?),
         };
         let mut config = match &self.identity {
@@ -99,7 +102,9 @@ impl ClientIdentity {
 
 /// Takes any certificate; its holder must still have the key.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct Anyone {
+    signatures: Signatures,
+}
 
 impl ServerCertVerifier for Anyone {
     fn verify_server_cert(
@@ -119,8 +124,7 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        self.signatures.verify_tls12(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -129,11 +133,10 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+        self.signatures.verify_tls13(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.signatures.schemes()
     }
 }

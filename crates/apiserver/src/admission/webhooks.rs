@@ -82,8 +82,14 @@ fn is_about(webhook: &Value, about: &About<'_>) -> bool {
 async fn call(webhook: &Value, about: &About<'_>) -> Result<(), Status> {
     let (name, review) = (webhook.text("name"), about.review);
     let must_answer = webhook.text("failurePolicy") != "Ignore";
-    let conditions = Conditions::new(webhook.list("matchConditions"));
-    match conditions.and_then(|conditions| conditions.hold(&about.variables(&Value::Null))) {
+    let holds = match Conditions::new(webhook.list("matchConditions")) {
+        Ok(conditions) => {
+            let variables = about.variables(&Value::Null);
+            about.settle(|| conditions.hold(&variables)).await
+        }
+        Err(why) => Err(why),
+    };
+    match holds {
         Ok(true) => {}
         Ok(false) => return Ok(()),
         Err(why) if must_answer => return Err(review.forbidden(Some(&about.object), why)),

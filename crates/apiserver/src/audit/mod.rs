@@ -32,7 +32,6 @@ mod record;
 mod request;
 mod rotate;
 mod webhook;
-mod webhook_client;
 
 use std::sync::Arc;
 
@@ -54,8 +53,7 @@ pub use self::read::{Read, Reader};
 pub(crate) use self::record::Record;
 pub(crate) use self::request::{AUDIT_ID, Received, id};
 pub use self::rotate::Rotation;
-pub use self::webhook::{Post, WebhookSink};
-pub use self::webhook_client::{WebhookClient, WebhookConfigError};
+pub use self::webhook::{WebhookSink, WebhookSinkError};
 
 /// What is recorded, and where it goes.
 pub struct AuditConfig {

@@ -131,11 +131,18 @@ impl Record {
         }
     }
 
-    /// What the authorizer decided, and why.
+    /// What the authorizer decided, and why. One that failed has not decided, unless it allows the request all the
+    /// same.
     pub(crate) fn authorized(&self, decision: &auth::Decision) {
-        let word = if decision.is_allowed() { "allow" } else { "forbid" };
-        self.annotate("authorization.k8s.io/decision", word);
-        self.annotate("authorization.k8s.io/reason", decision.reason());
+        let (word, reason) = match decision.is_allowed() {
+            true => (Some("allow"), decision.reason()),
+            false if decision.error.is_some() => (None, "internal error"),
+            false => (Some("forbid"), decision.reason()),
+        };
+        if let Some(word) = word {
+            self.annotate("authorization.k8s.io/decision", word);
+        }
+        self.annotate("authorization.k8s.io/reason", reason);
     }
 
     /// Adds an annotation. The first value of a key stays.

@@ -1,53 +1,69 @@
-//! The webhook backend: batches of events as `audit.k8s.io/v1 EventList`, posted to a server.
+//! The webhook backend: batches of events as `audit.k8s.io/v1 EventList`, posted to the server of a kubeconfig file.
 //!
 //! Every failure is tried again, as in v1.34: five attempts, the first pause as configured, each half as long
 //! again. A batch that is being posted goes on although its request has given up.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use setpoint_clock::{Clock, Rng};
+use setpoint_webhook::{Backoff, Client, Endpoint, KubeconfigError, Retries, Settings};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::backend::{Entry, SendError, Sink};
 use super::event::{API_VERSION, HEAD};
+use crate::auth::{ConfigError, Outbound};
 
-/// One post to the webhook's server, without retries.
-pub trait Post: Send + Sync + 'static {
-    fn post(&self, body: Bytes) -> BoxFuture<'_, Result<(), SendError>>;
-}
-
-const ATTEMPTS: u32 = 5;
-const FACTOR: f64 = 1.5;
-const JITTER: f64 = 0.2;
 /// Batches that are being posted or wait for another attempt. In the blocking modes there is one for each
 /// event: 10,000, as many as the buffer of batch mode holds. Beyond, events are refused and counted.
 const UNDER_WAY: usize = 10_000;
 
 /// Posts events to a server.
 pub struct WebhookSink {
-    client: Arc<dyn Post>,
-    pause: Duration,
-    clock: Clock,
-    rng: Rng,
+    client: Client,
     tasks: TaskTracker,
     room: Arc<Semaphore>,
 }
 
+/// Why there is no webhook to post to.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookSinkError {
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Client(#[from] ConfigError),
+}
+
 impl WebhookSink {
-    pub fn new(client: impl Post, initial_backoff: Duration, clock: Clock, rng: Rng) -> Self {
-        Self {
-            client: Arc::new(client),
-            pause: initial_backoff,
-            clock,
-            rng,
+    /// Posts to the server of a kubeconfig file's current context.
+    pub fn from_kubeconfig(
+        file: &Path,
+        initial_backoff: Duration,
+        outbound: &Outbound,
+    ) -> Result<Self, WebhookSinkError> {
+        Self::new(Endpoint::from_kubeconfig(file)?, initial_backoff, outbound)
+    }
+
+    fn new(
+        endpoint: Endpoint,
+        initial_backoff: Duration,
+        outbound: &Outbound,
+    ) -> Result<Self, WebhookSinkError> {
+        let settings = Settings {
+            sends_timeout: true,
+            backoff: Backoff { pause: initial_backoff, ..Backoff::default() },
+            retries: Retries::All,
+            ..Settings::default()
+        };
+        Ok(Self {
+            client: outbound.client(endpoint, settings)?,
             tasks: TaskTracker::new(),
             room: Arc::new(Semaphore::new(UNDER_WAY)),
-        }
+        })
     }
 }
 
@@ -61,12 +77,17 @@ impl Sink for WebhookSink {
             let why = SendError::new("too many batches wait for the audit webhook");
             return std::future::ready(Err(why)).boxed();
         };
-        let (client, clock, rng) = (self.client.clone(), self.clock.clone(), self.rng.clone());
-        let posting = post(client, list(&batch), self.pause, clock, rng);
+        let (client, body) = (self.client.clone(), list(&batch));
         let posting = self.tasks.spawn(async move {
-            let outcome = posting.await;
+            let outcome = client
+                .post_encoded_with_backoff(body, |call| {
+                    if let Err(error) = call.outcome {
+                        tracing::debug!(%error, "the audit webhook failed");
+                    }
+                })
+                .await;
             drop(permit);
-            outcome
+            outcome.map(drop).map_err(|why| SendError::new(why.to_string()))
         });
         async move { posting.await.unwrap_or_else(|_| Err(SendError::new("the server is shutting down"))) }
             .boxed()
@@ -79,25 +100,6 @@ impl Sink for WebhookSink {
             tasks.wait().await;
         }
         .boxed()
-    }
-}
-
-async fn post(
-    client: Arc<dyn Post>,
-    body: Bytes,
-    mut pause: Duration,
-    clock: Clock,
-    rng: Rng,
-) -> Result<(), SendError> {
-    let mut left = ATTEMPTS;
-    loop {
-        left -= 1;
-        match client.post(body.clone()).await {
-            Err(error) if left > 0 => tracing::debug!(%error, left, "the audit webhook failed"),
-            outcome => return outcome,
-        }
-        clock.sleep(pause.mul_f64(1.0 + JITTER * rng.fraction())).await;
-        pause = pause.mul_f64(FACTOR);
     }
 }
 
@@ -117,43 +119,74 @@ fn list(batch: &[Entry]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use http_body_util::{BodyExt, Full};
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
     use parking_lot::Mutex;
     use serde_json::{Value, json};
+    use setpoint_clock::{Clock, Rng};
+    use setpoint_webhook::{Dial, Dialed, TlsSettings};
 
     use super::*;
 
-    /// When, and with what, it was posted.
-    type Posts = Arc<Mutex<Vec<(Duration, Value)>>>;
+    /// When, where to and with what it was posted.
+    type Posts = Arc<Mutex<Vec<(Duration, String, Value)>>>;
 
-    /// Fails so often, then succeeds.
+    /// A server that fails so often, then succeeds.
+    #[derive(Clone)]
     struct Flaky {
-        failures: Mutex<u32>,
+        failures: Arc<Mutex<u32>>,
         posts: Posts,
         clock: Clock,
         began: setpoint_clock::Instant,
     }
 
-    impl Post for Flaky {
-        fn post(&self, body: Bytes) -> BoxFuture<'_, Result<(), SendError>> {
+    impl Flaky {
+        async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+            let path = request.uri().to_string();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
             let list = serde_json::from_slice(&body).unwrap();
-            self.posts.lock().push((self.clock.instant() - self.began, list));
+            self.posts.lock().push((self.clock.instant() - self.began, path, list));
             let mut failures = self.failures.lock();
-            let outcome = if *failures > 0 { Err(SendError::new("no")) } else { Ok(()) };
+            let mut response = Response::new(Full::default());
+            // Clients of Kubernetes do not try this one again otherwise.
+            if *failures > 0 {
+                *response.status_mut() = StatusCode::FORBIDDEN;
+            }
             *failures = failures.saturating_sub(1);
-            std::future::ready(outcome).boxed()
+            Ok(response)
+        }
+    }
+
+    impl Dial for Flaky {
+        fn dial(&self, _: String, _: u16) -> BoxFuture<'static, std::io::Result<Dialed>> {
+            let server = self.clone();
+            let (ours, theirs) = tokio::io::duplex(64 << 10);
+            tokio::spawn(async move {
+                let service = service_fn(move |request| server.clone().answer(request));
+                let connection = hyper::server::conn::http1::Builder::new();
+                let _ = connection.serve_connection(TokioIo::new(theirs), service).await;
+            });
+            std::future::ready(Ok(Box::new(ours) as Dialed)).boxed()
         }
     }
 
     fn sink(failures: u32) -> (WebhookSink, Posts) {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
         let posts = Posts::default();
-        let client = Flaky {
-            failures: Mutex::new(failures),
+        let server = Flaky {
+            failures: Arc::new(Mutex::new(failures)),
             posts: Arc::clone(&posts),
             clock: clock.clone(),
             began: clock.instant(),
         };
-        (WebhookSink::new(client, Duration::from_secs(10), clock, Rng::seeded(1)), posts)
+        let outbound = Outbound { dial: Arc::new(server), ..Outbound::new(clock, Rng::seeded(1)) };
+        let endpoint = Endpoint::new("http://audit.example/x".parse().unwrap(), TlsSettings::default());
+        (WebhookSink::new(endpoint, Duration::from_secs(10), &outbound).unwrap(), posts)
     }
 
     fn entry(id: &str) -> Entry {
@@ -174,15 +207,15 @@ mod tests {
             "metadata": {},
             "items": [{"auditID": "a"}, {"auditID": "b"}],
         });
-        assert_eq!(posts[2].1, expected);
+        assert_eq!((posts[2].1.as_str(), &posts[2].2), ("/x?timeout=30s", &expected));
         let second = posts[1].0.as_secs_f64();
-        assert!((10.0..12.0).contains(&second), "{second}");
+        assert!((10.0..12.1).contains(&second), "{second}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_five_attempts_the_events_are_lost() {
         let (sink, posts) = sink(100);
-        assert_eq!(sink.send(vec![entry("a")]).await.unwrap_err().to_string(), "no");
+        assert!(sink.send(vec![entry("a")]).await.is_err());
         assert_eq!(posts.lock().len(), 5);
     }
 

@@ -40,14 +40,15 @@ pub(super) struct Reviewed {
     pub(super) reason: String,
 }
 
+/// A review as a webhook sends it back, with a status of its own.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct Written<S> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
-    status: Option<WrittenStatus>,
+    status: Option<S>,
 }
 
 #[derive(Default, Deserialize)]
@@ -137,29 +138,29 @@ pub(super) fn review(version: ReviewVersion, spec: &Value) -> Value {
     })
 }
 
-/// A review as a webhook sends it back. It and its status have to be objects: serde would read a list as the fields
-/// of a struct, in their order.
-pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+/// The status of a review that a webhook sent back. One of another kind or version counts for nothing. It and its
+/// status have to be objects: serde would read a list as the fields of a struct, in their order.
+pub(super) fn answered<S: DeserializeOwned + Default>(
+    body: &[u8],
+    kind: &str,
+    api_version: &str,
+) -> Result<S, String> {
     let failed = |why: &dyn std::fmt::Display| format!("couldn't get version/kind; json parse error: {why}");
     let written: Value = serde_json::from_slice(body).map_err(|why| failed(&why))?;
     if !written.is_object() || !matches!(written.get("status"), None | Some(Value::Null | Value::Object(_))) {
         return Err(failed(&"expected objects"));
     }
-    serde_json::from_value(written).map_err(|why| failed(&why))
+    let written: Written<S> = serde_json::from_value(written).map_err(|why| failed(&why))?;
+    if written.kind != kind || written.api_version != api_version {
+        let Written { kind: other, api_version: version, .. } = written;
+        return Err(format!("expected a {kind} of {api_version}, got kind {other:?} of version {version:?}"));
+    }
+    Ok(written.status.unwrap_or_default())
 }
 
-/// Reads an answer. One of another kind or version counts for nothing.
+/// Reads an answer.
 pub(super) fn read(version: ReviewVersion, body: &[u8]) -> Result<Reviewed, String> {
-    let written: Written = answer(body)?;
-    if written.kind != "SubjectAccessReview" || written.api_version != version.api_version() {
-        return Err(format!(
-            "expected a SubjectAccessReview of {}, got kind {:?} of version {:?}",
-            version.api_version(),
-            written.kind,
-            written.api_version
-        ));
-    }
-    let status = written.status.unwrap_or_default();
+    let status: WrittenStatus = answered(body, "SubjectAccessReview", version.api_version())?;
     Ok(Reviewed {
         allowed: status.allowed.unwrap_or_default(),
         denied: status.denied.unwrap_or_default(),

@@ -81,7 +81,7 @@ impl AccessWebhook {
 
     async fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let spec = access_review::spec(attributes);
-        match self.conditions.matches(&spec) {
+        match self.matches(&spec) {
             Matched::Yes => {}
             Matched::No => {
                 self.metrics.condition_excluded(&self.name);
@@ -106,6 +106,16 @@ impl AccessWebhook {
             self.answers.set(key, reviewed.clone(), self.clock.instant(), ttl);
         }
         conclude(reviewed)
+    }
+
+    fn matches(&self, spec: &serde_json::Value) -> Matched {
+        if self.conditions.is_empty() {
+            return Matched::Yes;
+        }
+        let start = self.clock.instant();
+        let matched = self.conditions.matches(spec);
+        self.metrics.conditions_evaluated(&self.name, self.clock.instant().duration_since(start));
+        matched
     }
 
     async fn ask(&self, spec: &serde_json::Value) -> Result<Reviewed, String> {

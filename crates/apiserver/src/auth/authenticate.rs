@@ -15,7 +15,7 @@ use super::config_file::ConfigError;
 use super::front_proxy::FrontProxy;
 use super::jwt::{JwtAuthenticator, JwtConfig};
 use super::metrics::Attempt;
-use super::service_account::Known;
+use super::service_account::{Known, Refused};
 use super::token_cache::{Lookup, TokenCache};
 use super::token_file::{TokenFile, TokenFileError};
 use super::token_webhook::TokenWebhook;
@@ -43,6 +43,8 @@ pub struct Authenticator {
     front_proxy: Option<FrontProxy>,
     jwt: Option<JwtAuthenticator>,
     webhook: Option<TokenWebhook>,
+    /// Whether bootstrap tokens count.
+    bootstraps: bool,
     cache: TokenCache,
 }
 
@@ -84,6 +86,12 @@ impl Authenticator {
     #[must_use]
     pub fn with_front_proxy(self, front_proxy: FrontProxy) -> Self {
         Self { front_proxy: Some(front_proxy), ..self }
+    }
+
+    /// Bootstrap tokens of secrets in `kube-system` count.
+    #[must_use]
+    pub fn with_bootstrap_tokens(self) -> Self {
+        Self { bootstraps: true, ..self }
     }
 
     #[must_use]
@@ -163,15 +171,13 @@ impl Server {
     ) -> Result<User, AuthenticationError> {
         let in_protocols = websocket::take_token(headers);
         let mut errors: Vec<String> = Vec::new();
-        match self.front_proxy_user(peer, headers) {
+        if let Some(end) = peer.client_end() {
+            self.auth_metrics.certificate_shown(end, self.now());
+        }
+        match peer.authenticate(self.authenticator.front_proxy.as_ref(), headers) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
-            Err(why) => errors.push(why),
-        }
-        match &peer.user {
-            Ok(Some(user)) => return Ok((**user).clone()),
-            Ok(None) => {}
-            Err(why) => errors.push(why.clone()),
+            Err(why) => errors.extend(why),
         }
         let bearer = bearer_token(headers, &context.warnings);
         let in_protocols = in_protocols.unwrap_or_else(|why| {
@@ -187,21 +193,20 @@ impl Server {
                     }
                     return Ok(known.user);
                 }
-                Err(why) => errors.extend(why),
+                Err(refusals) => {
+                    for refused in refusals {
+                        errors.push(refused.why);
+                        for (key, value) in refused.annotations {
+                            context.audit.annotate(key, value);
+                        }
+                    }
+                }
             }
         }
         match errors.is_empty() {
             false => Err(AuthenticationError::Invalid(errors)),
             true if self.authenticator.lets_in_anonymous(path) => Ok(User::anonymous()),
             true => Err(AuthenticationError::Missing),
-        }
-    }
-
-    fn front_proxy_user(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<User>, String> {
-        match (&self.authenticator.front_proxy, &peer.front_proxy) {
-            (Some(front_proxy), Some(Ok(common_name))) => front_proxy.user(common_name, headers),
-            (Some(_), Some(Err(why))) => Err(why.clone()),
-            _ => Ok(None),
         }
     }
 
@@ -215,7 +220,7 @@ impl Server {
     }
 
     async fn look_up_token(&self, token: &str, audiences: &[String]) -> Lookup {
-        let Authenticator { tokens, jwt, webhook, .. } = &self.authenticator;
+        let Authenticator { tokens, jwt, webhook, bootstraps, .. } = &self.authenticator;
         let implicit = &self.service_accounts.audiences;
         // Tokens that say nothing about audiences are meant for this server.
         let own: Vec<String> = implicit.iter().filter(|one| audiences.contains(one)).cloned().collect();
@@ -228,31 +233,37 @@ impl Server {
         if let Some(user) = tokens.user(token).filter(|_| !own.is_empty()) {
             return Ok(of_server(user.clone()));
         }
-        let mut errors = Vec::new();
+        let mut errors: Vec<Refused> = Vec::new();
         match Box::pin(self.service_account(token, audiences)).await {
             Ok(Some(known)) => return Ok(known),
             Ok(None) => {}
             Err(why) => errors.push(why),
         }
+        if *bootstraps
+            && !own.is_empty()
+            && let Some(user) = self.bootstrap_user(token).await
+        {
+            return Ok(of_server(user));
+        }
         if let Some(jwt) = jwt.as_ref().filter(|_| !own.is_empty()) {
             match Box::pin(jwt.authenticate(token)).await {
                 Ok(Some(user)) => return Ok(of_server(user)),
                 Ok(None) => {}
-                Err(why) => errors.push(why),
+                Err(why) => errors.push(why.into()),
             }
         }
         if let Some(webhook) = webhook {
             match Box::pin(webhook.authenticate(token, audiences, implicit)).await {
                 Ok(Some(known)) => return Ok(known),
                 Ok(None) => {}
-                Err(why) => errors.push(why),
+                Err(why) => errors.push(why.into()),
             }
         }
         Err(errors)
     }
 
     /// The answer to the question whose token it is. v1.34 asks as a request with that token would.
-    pub(crate) async fn review_token(&self, token: &str, audiences: &[String]) -> Result<Known, String> {
+    pub(crate) async fn review_token(&self, token: &str, audiences: &[String]) -> Result<Known, Refused> {
         let header = format!("Bearer {token}");
         let Some(token) = split_bearer(header.trim()).filter(|token| !token.is_empty()) else {
             return match self.authenticator.anonymous {
@@ -262,13 +273,18 @@ impl Server {
                     warning: None,
                     annotations: Vec::new(),
                 }),
-                _ => Err(String::new()),
+                _ => Err(Refused::default()),
             };
         };
-        Box::pin(self.user_of_token(token, audiences)).await.map_err(|errors| {
+        Box::pin(self.user_of_token(token, audiences)).await.map_err(|refusals| {
             // The server's own token is asked about first.
-            let all: Vec<String> = std::iter::once(INVALID.to_owned()).chain(errors).collect();
-            aggregate(&all).unwrap_or_default()
+            let mut all = vec![INVALID.to_owned()];
+            let mut annotations = Vec::new();
+            for refused in refusals {
+                all.push(refused.why);
+                annotations.extend(refused.annotations);
+            }
+            Refused { why: aggregate(&all).unwrap_or_default(), annotations }
         })
     }
 }

@@ -167,7 +167,7 @@ impl AuthorizationConfig {
         for mode in modes {
             match mode.as_str() {
                 "ABAC" => {
-                    problems.push("authorization-mode ABAC is not supported: use RBAC or Webhook".into())
+                    problems.push("--authorization-mode: ABAC is not supported, use RBAC or Webhook".into())
                 }
                 "Webhook" if webhook.is_none() => {
                     problems.push("authorization-mode Webhook's authorization config file not passed".into())

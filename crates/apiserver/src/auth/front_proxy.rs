@@ -30,7 +30,7 @@ impl FrontProxy {
     }
 
     /// The user that a request's headers name, if it comes from a proxy whose certificate was verified.
-    pub(super) fn user(&self, common_name: &str, headers: &HeaderMap) -> Result<Option<User>, String> {
+    pub(crate) fn user(&self, common_name: &str, headers: &HeaderMap) -> Result<Option<User>, String> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| name == common_name) {
             return Err(format!("x509: subject with cn={common_name} is not in the allowed list"));
         }

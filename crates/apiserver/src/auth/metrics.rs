@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
+use setpoint_flow::Histogram;
+use sha2::{Digest, Sha256};
 
 use super::authorize::{Decision, Verdict};
 use crate::measure::Text;
@@ -21,6 +24,39 @@ pub struct AuthMetrics {
     authorizations: [Durations; AUTHORIZATIONS.len()],
     series: Mutex<BTreeMap<(Metric, Vec<String>), Series>>,
     fetching: AtomicI64,
+    certificates: Lifetimes,
+}
+
+/// There is one server per store, so its name says enough.
+const SERVER: &str = "setpoint";
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+/// 0, 30 min, 1 h, 2 h, 6 h, 12 h, 1 d, 2 d, 4 d, a week, 30, 90, 180 and 360 d
+static LIFETIMES: [u64; 14] = [
+    0,
+    HOUR / 2,
+    HOUR,
+    2 * HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+    2 * DAY,
+    4 * DAY,
+    7 * DAY,
+    30 * DAY,
+    90 * DAY,
+    180 * DAY,
+    360 * DAY,
+];
+
+/// Seconds that certificates of clients had left.
+struct Lifetimes(Histogram<14>);
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self(Histogram::new(&LIFETIMES))
+    }
 }
 
 const ATTEMPTS: [&str; 3] = ["success", "failure", "error"];
@@ -57,8 +93,12 @@ impl Durations {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Metric {
+    ConfigReloadTime(Config),
     ConfigReloads(Config),
+    ConfigInfo(Config),
+    JwtDuration,
     Decisions,
+    ConditionDuration,
     ConditionExclusions,
     ConditionFailures,
     WebhookDuration,
@@ -102,7 +142,25 @@ struct Described {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    bounds: &'static [f64],
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    /// Its value is the sum.
+    Gauge,
+    Histogram(&'static [f64]),
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) => "histogram",
+        }
+    }
 }
 
 const fn counter(
@@ -111,105 +169,170 @@ const fn counter(
     help: &'static str,
     labels: &'static [&'static str],
 ) -> Described {
-    Described { metric, name, help, labels, bounds: &[] }
+    Described { metric, name, help, labels, kind: Kind::Counter }
 }
 
-const DESCRIBED: [Described; 16] = [
+const fn histogram(
+    metric: Metric,
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    bounds: &'static [f64],
+) -> Described {
+    Described { metric, name, help, labels, kind: Kind::Histogram(bounds) }
+}
+
+const fn gauge(
+    metric: Metric,
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+) -> Described {
+    Described { metric, name, help, labels, kind: Kind::Gauge }
+}
+
+const RELOAD: &[&str] = &["status", "apiserver_id_hash"];
+const INFO: &[&str] = &["apiserver_id_hash", "hash"];
+
+const DESCRIBED: [Described; 22] = [
+    gauge(
+        Metric::ConfigReloadTime(Config::Authentication),
+        "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
+        "[BETA] When the authentication configuration was last reloaded, by outcome.",
+        RELOAD,
+    ),
     counter(
         Metric::ConfigReloads(Config::Authentication),
         "apiserver_authentication_config_controller_automatic_reloads_total",
-        "Total number of automatic reloads of authentication configuration split by status and apiserver identity.",
-        &["status"],
+        "[BETA] Reloads of the authentication configuration, by outcome.",
+        RELOAD,
+    ),
+    gauge(
+        Metric::ConfigInfo(Config::Authentication),
+        "apiserver_authentication_config_controller_last_config_info",
+        "[ALPHA] 1, with the hash of the authentication configuration in force.",
+        INFO,
+    ),
+    histogram(
+        Metric::JwtDuration,
+        "apiserver_authentication_jwt_authenticator_latency_seconds",
+        "[ALPHA] Seconds to authenticate a JWT that is not cached, by outcome and issuer.",
+        &["result", "jwt_issuer_hash"],
+        &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
+    ),
+    gauge(
+        Metric::ConfigReloadTime(Config::Authorization),
+        "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
+        "[BETA] When the authorization configuration was last reloaded, by outcome.",
+        RELOAD,
     ),
     counter(
         Metric::ConfigReloads(Config::Authorization),
         "apiserver_authorization_config_controller_automatic_reloads_total",
-        "Total number of automatic reloads of authorization configuration split by status and apiserver identity.",
-        &["status"],
+        "[BETA] Reloads of the authorization configuration, by outcome.",
+        RELOAD,
+    ),
+    gauge(
+        Metric::ConfigInfo(Config::Authorization),
+        "apiserver_authorization_config_controller_last_config_info",
+        "[ALPHA] 1, with the hash of the authorization configuration in force.",
+        INFO,
     ),
     counter(
         Metric::Decisions,
         "apiserver_authorization_decisions_total",
-        "Total number of terminal decisions made by an authorizer split by authorizer type, name, and decision.",
+        "[ALPHA] Requests that an authorizer allowed or denied.",
         &["type", "name", "decision"],
-    ),
-    counter(
-        Metric::ConditionExclusions,
-        "apiserver_authorization_match_condition_exclusions_total",
-        "Total number of exclusions when an authorization webhook is skipped because match conditions exclude it.",
-        &["type", "name"],
     ),
     counter(
         Metric::ConditionFailures,
         "apiserver_authorization_match_condition_evaluation_errors_total",
-        "Total number of errors when an authorization webhook encounters a match condition error split by authorizer type and name.",
+        "[ALPHA] Requests for which a match condition of an authorizer failed.",
         &["type", "name"],
     ),
-    Described {
-        metric: Metric::WebhookDuration,
-        name: "apiserver_authorization_webhook_duration_seconds",
-        help: "Request latency in seconds.",
-        labels: &["name", "result"],
-        bounds: &DEFAULT_BOUNDS,
-    },
+    histogram(
+        Metric::ConditionDuration,
+        "apiserver_authorization_match_condition_evaluation_seconds",
+        "[ALPHA] Seconds to evaluate all match conditions of an authorizer.",
+        &["type", "name"],
+        &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25],
+    ),
+    counter(
+        Metric::ConditionExclusions,
+        "apiserver_authorization_match_condition_exclusions_total",
+        "[ALPHA] Requests that the match conditions of an authorizer exclude.",
+        &["type", "name"],
+    ),
+    histogram(
+        Metric::WebhookDuration,
+        "apiserver_authorization_webhook_duration_seconds",
+        "[ALPHA] Seconds that calls of authorization webhooks took.",
+        &["name", "result"],
+        &DEFAULT_BOUNDS,
+    ),
     counter(
         Metric::WebhookFailOpen,
         "apiserver_authorization_webhook_evaluations_fail_open_total",
-        "NoOpinion results due to webhook timeout or error.",
+        "[ALPHA] Failed calls of authorization webhooks after which other authorizers decided.",
         &["name", "result"],
     ),
     counter(
         Metric::Webhooks,
         "apiserver_authorization_webhook_evaluations_total",
-        "Round-trips to authorization webhooks.",
+        "[ALPHA] Calls of authorization webhooks.",
         &["name", "result"],
     ),
     counter(
         Metric::UserRequests,
         "authenticated_user_requests",
-        "Counter of authenticated requests broken out by username.",
+        "[ALPHA] Authenticated requests by well-known user.",
         &["username"],
     ),
-    counter(Metric::Attempts, "authentication_attempts", "Counter of authenticated attempts.", &["result"]),
-    Described {
-        metric: Metric::AttemptDuration,
-        name: "authentication_duration_seconds",
-        help: "Authentication duration in seconds broken out by result.",
-        labels: &["result"],
-        bounds: &BOUNDS,
-    },
+    counter(
+        Metric::Attempts,
+        "authentication_attempts",
+        "[ALPHA] Requests by the outcome of authentication.",
+        &["result"],
+    ),
+    histogram(
+        Metric::AttemptDuration,
+        "authentication_duration_seconds",
+        "[ALPHA] Seconds to authenticate a request, by outcome.",
+        &["result"],
+        &BOUNDS,
+    ),
     counter(
         Metric::CacheFetches,
         "authentication_token_cache_fetch_total",
-        "Fetches of the token cache.",
+        "[ALPHA] Token lookups that were not answered from the cache.",
         &["status"],
     ),
-    Described {
-        metric: Metric::CacheDuration,
-        name: "authentication_token_cache_request_duration_seconds",
-        help: "Durations of requests to the token cache.",
-        labels: &["status"],
-        bounds: &DEFAULT_BOUNDS,
-    },
+    histogram(
+        Metric::CacheDuration,
+        "authentication_token_cache_request_duration_seconds",
+        "[ALPHA] Seconds of token lookups, cached ones included.",
+        &["status"],
+        &DEFAULT_BOUNDS,
+    ),
     counter(
         Metric::CacheRequests,
         "authentication_token_cache_request_total",
-        "Requests to the token cache.",
+        "[ALPHA] Token lookups, cached ones included.",
         &["status"],
     ),
     counter(
         Metric::AuthorizationAttempts,
         "authorization_attempts_total",
-        "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
+        "[ALPHA] Requests by the outcome of authorization.",
         &["result"],
     ),
-    Described {
-        metric: Metric::AuthorizationDuration,
-        name: "authorization_duration_seconds",
-        help: "Authorization duration in seconds broken out by result.",
-        labels: &["result"],
-        bounds: &BOUNDS,
-    },
+    histogram(
+        Metric::AuthorizationDuration,
+        "authorization_duration_seconds",
+        "[ALPHA] Seconds to authorize a request, by outcome.",
+        &["result"],
+        &BOUNDS,
+    ),
 ];
 
 /// The outcome of an attempt to authenticate.
@@ -227,8 +350,8 @@ impl AuthMetrics {
     }
 
     fn observe(&self, metric: Metric, labels: &[&str], duration: Duration) {
-        let bounds =
-            DESCRIBED.iter().find(|described| described.metric == metric).map_or(&[][..], |d| d.bounds);
+        let described = DESCRIBED.iter().find(|described| described.metric == metric);
+        let Some(Kind::Histogram(bounds)) = described.map(|described| described.kind) else { return };
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         let mut all = self.series.lock();
         let series = all.entry((metric, labels)).or_default();
@@ -284,9 +407,41 @@ impl AuthMetrics {
         self.count(Metric::ConditionFailures, &["Webhook", name]);
     }
 
-    pub(super) fn reloaded(&self, config: Config, is_success: bool) {
-        let status = if is_success { "success" } else { "failure" };
-        self.count(Metric::ConfigReloads(config), &[status]);
+    pub(super) fn conditions_evaluated(&self, name: &str, duration: Duration) {
+        self.observe(Metric::ConditionDuration, &["Webhook", name], duration);
+    }
+
+    pub(super) fn jwt_verified(&self, issuer: &str, is_success: bool, duration: Duration) {
+        let result = if is_success { "success" } else { "failure" };
+        self.observe(Metric::JwtDuration, &[result, &hash(issuer)], duration);
+    }
+
+    /// A client certificate that ends then was shown with a request.
+    pub(crate) fn certificate_shown(&self, end: Timestamp, now: Timestamp) {
+        // One that has ended has nothing left.
+        self.certificates.0.observe(end.as_second().saturating_sub(now.as_second()).try_into().unwrap_or(0));
+    }
+
+    /// A configuration was put in force, or could not be.
+    pub(super) fn reloaded(&self, config: Config, in_force: Option<&str>, now: Timestamp) {
+        let status = if in_force.is_some() { "success" } else { "failure" };
+        let labels = [status, &hash(SERVER)];
+        self.count(Metric::ConfigReloads(config), &labels);
+        self.set(Metric::ConfigReloadTime(config), &labels, now.as_second() as f64);
+        if let Some(text) = in_force {
+            self.configured(config, text);
+        }
+    }
+
+    /// The text of the configuration in force; it replaces the one before.
+    pub(super) fn configured(&self, config: Config, text: &str) {
+        self.series.lock().retain(|(metric, _), _| *metric != Metric::ConfigInfo(config));
+        self.set(Metric::ConfigInfo(config), &[&hash(SERVER), &hash(text)], 1.0);
+    }
+
+    fn set(&self, metric: Metric, labels: &[&str], value: f64) {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        self.series.lock().entry((metric, labels)).or_default().sum = value;
     }
 
     pub(super) fn cache_asked(&self, is_hit: bool, duration: Duration) {
@@ -331,8 +486,7 @@ impl AuthMetrics {
             if series.peek().is_none() {
                 continue;
             }
-            let kind = if described.bounds.is_empty() { "counter" } else { "histogram" };
-            text.head(described.name, kind, &format!("[ALPHA] {}", described.help));
+            text.head(described.name, described.kind.name(), described.help);
             for ((_, values), series) in series {
                 described.write(values, series, text);
             }
@@ -340,25 +494,35 @@ impl AuthMetrics {
         let name = "authentication_token_cache_active_fetch_count";
         text.head(name, "gauge", "[ALPHA] Token lookups that are under way.");
         text.sample(name, &[("status", "in_flight")], self.fetching.load(Ordering::Relaxed));
+        let name = "apiserver_client_certificate_expiration_seconds";
+        text.head(
+            name,
+            "histogram",
+            "[ALPHA] Seconds that client certificates were still valid for when they were used.",
+        );
+        let lifetimes = &self.certificates.0;
+        let buckets = lifetimes.cumulative().into_iter().map(|(bound, count)| (bound as f64, count));
+        text.histogram(name, &[], buckets, lifetimes.count(), lifetimes.sum() as f64);
     }
+}
+
+/// The hash of a name or a text; empty for nothing.
+fn hash(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("sha256:{:x}", Sha256::digest(text)) }
 }
 
 impl Described {
     fn write(&self, values: &[String], series: &Series, text: &mut Text) {
         let labels: Vec<(&str, &str)> =
             self.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
-        if self.bounds.is_empty() {
-            text.sample(self.name, &labels, series.count);
-            return;
+        match self.kind {
+            Kind::Counter => text.sample(self.name, &labels, series.count),
+            Kind::Gauge => text.sample(self.name, &labels, series.sum),
+            Kind::Histogram(bounds) => {
+                let buckets = bounds.iter().copied().zip(series.buckets.iter().copied());
+                text.histogram(self.name, &labels, buckets, series.count, series.sum);
+            }
         }
-        let bucket = format!("{}_bucket", self.name);
-        for (bound, count) in self.bounds.iter().zip(&series.buckets) {
-            let bound = bound.to_string();
-            text.sample(&bucket, &[labels.as_slice(), &[("le", bound.as_str())]].concat(), count);
-        }
-        text.sample(&bucket, &[labels.as_slice(), &[("le", "+Inf")]].concat(), series.count);
-        text.sample(&format!("{}_sum", self.name), &labels, series.sum);
-        text.sample(&format!("{}_count", self.name), &labels, series.count);
     }
 }
 
@@ -390,10 +554,27 @@ mod tests {
         let metrics = AuthMetrics::default();
         metrics.authenticated(Attempt::Success { user: "ann@example.com" }, Duration::from_millis(3));
         metrics.authenticated(Attempt::Failure, Duration::ZERO);
+        metrics.jwt_verified("https://issuer.example", true, Duration::from_millis(3));
+        let now = Timestamp::from_second(10 * DAY as i64).unwrap();
+        metrics.certificate_shown(Timestamp::from_second(11 * DAY as i64).unwrap(), now);
+        metrics.certificate_shown(Timestamp::from_second(9 * DAY as i64).unwrap(), now);
+        metrics.reloaded(Config::Authentication, Some("one"), now);
+        metrics.reloaded(Config::Authentication, Some("other"), now);
+        let (server, other) = (hash(SERVER), hash("other"));
+        let info = format!(
+            "apiserver_authentication_config_controller_last_config_info{{apiserver_id_hash=\"{server}\",hash=\"{other}\"}} 1"
+        );
         let mut text = Text::default();
         metrics.write(&mut text);
         let text = text.finish();
+        let infos = text.lines().filter(|line| line.contains("last_config_info{"));
+        assert_eq!(infos.collect::<Vec<_>>(), [info], "the one in force");
+        assert!(text.contains(
+            "apiserver_authentication_jwt_authenticator_latency_seconds_bucket{result=\"success\""
+        ));
         for line in [
+            "apiserver_client_certificate_expiration_seconds_bucket{le=\"0\"} 1",
+            "apiserver_client_certificate_expiration_seconds_bucket{le=\"86400\"} 2",
             "authenticated_user_requests{username=\"email_id\"} 1",
             "authentication_attempts{result=\"failure\"} 1",
             "authentication_duration_seconds_bucket{result=\"success\",le=\"0.002\"} 0",

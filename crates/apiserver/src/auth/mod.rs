@@ -3,7 +3,7 @@
 //! ```text
 //!  request ─► front proxy │ client certificate │ bearer token ─► user ─► impersonation ─► authorizers
 //!                                   │                                                      │
-//!                token file, service accounts, JWT issuers, webhook        Node, RBAC, webhooks, always
+//!       token file, service accounts, bootstrap tokens, JWT issuers, webhook   Node, RBAC, webhooks, always
 //! ```
 //!
 //! What always holds:
@@ -19,6 +19,7 @@ mod authenticate;
 mod authorization_config;
 mod authorize;
 pub(crate) mod bootstrap;
+mod bootstrap_tokens;
 mod config_file;
 mod expiring;
 mod follow;

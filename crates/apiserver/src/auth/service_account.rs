@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::legacy_tokens::LegacyClaims;
 use super::{User, service_account_groups, service_account_name};
 use crate::facts::Facts;
+use crate::measure::TokenUse;
 use crate::registry::Served;
 use crate::server::Server;
 
@@ -103,6 +104,9 @@ pub(crate) struct Bound {
     pub(crate) secret: Option<Reference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<Reference>,
+    /// When the client should have read a new token: those that pods mount go on for longer, but are stale then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warnafter: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -145,6 +149,33 @@ pub(crate) struct Known {
 /// The key and value of an audit annotation.
 pub(crate) type Annotation = (&'static str, String);
 
+/// Why a token does not count, and what the audit log says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) why: String,
+    pub(crate) annotations: Vec<Annotation>,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { why, annotations: Vec::new() }
+    }
+}
+
+impl From<&str> for Refused {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
+}
+
+/// Why an object that a token speaks of is not there any more.
+pub(super) enum Gone {
+    Missing,
+    /// Another object has its name; this is its uid.
+    Replaced(String),
+    Deleted,
+}
+
 impl Server {
     /// Whose token this is: nobody's if it is no token of a service account, an error if it was one but
     /// does not count.
@@ -152,56 +183,96 @@ impl Server {
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Result<Option<Known>, String> {
-        let ServiceAccounts { keys, issuers, audiences: own, .. } = &self.service_accounts;
-        if keys.is_empty() {
+    ) -> Result<Option<Known>, Refused> {
+        if self.service_accounts.keys.is_empty() {
             return Ok(None);
         }
         let Some(Issued { iss }) = setpoint_token::unverified(token) else { return Ok(None) };
-        let invalid = || "invalid signature".to_owned();
+        let mut annotations = Vec::new();
         let known = match iss.as_str() {
-            LEGACY_ISSUER => {
-                let claims: LegacyClaims = setpoint_token::verify(keys, token).ok_or_else(invalid)?;
-                let audiences = meant_for(own, audiences)?;
-                let legacy = self.legacy_user(token, &claims).await?;
-                let subject = ("authentication.k8s.io/legacy-token", legacy.user.name.clone());
-                let annotations = [subject].into_iter().chain(legacy.annotation).collect();
-                Known { user: legacy.user, audiences, warning: legacy.warning, annotations }
-            }
-            issuer if issuers.iter().any(|own| own == issuer) => {
-                let claims: Claims = setpoint_token::verify(keys, token).ok_or_else(invalid)?;
-                // Older tokens name no audience: they are meant for this server.
-                let meant = if claims.aud.is_empty() { own } else { &claims.aud };
-                let audiences = meant_for(meant, audiences)?;
-                check_times(&claims, self.now().as_second())?;
-                Known {
-                    user: self.bound_user(&claims).await?,
-                    audiences,
-                    warning: None,
-                    annotations: Vec::new(),
-                }
+            LEGACY_ISSUER => self.legacy_account(token, audiences, &mut annotations).await,
+            issuer if self.service_accounts.issuers.iter().any(|own| own == issuer) => {
+                self.bound_account(token, audiences, &mut annotations).await
             }
             _ => return Ok(None),
         };
-        Ok(Some(known))
+        match known {
+            Ok(known) => Ok(Some(Known { annotations, ..known })),
+            Err(why) => Err(Refused { why, annotations }),
+        }
+    }
+
+    /// Whose token it is that names no audience: it is meant for this server.
+    fn note_legacy(&self, subject: &str, annotations: &mut Vec<Annotation>) -> &[String] {
+        annotations.push(("authentication.k8s.io/legacy-token", subject.to_owned()));
+        self.measured.tokens.count(TokenUse::Legacy);
+        &self.service_accounts.audiences
+    }
+
+    async fn legacy_account(
+        &self,
+        token: &str,
+        audiences: &[String],
+        annotations: &mut Vec<Annotation>,
+    ) -> Result<Known, String> {
+        let claims: LegacyClaims =
+            setpoint_token::verify(&self.service_accounts.keys, token).ok_or("invalid signature")?;
+        let audiences = meant_for(self.note_legacy(&claims.sub, annotations), audiences)?;
+        let (user, warning) = self.legacy_user(token, &claims, annotations).await?;
+        Ok(Known { user, audiences, warning, annotations: Vec::new() })
+    }
+
+    async fn bound_account(
+        &self,
+        token: &str,
+        audiences: &[String],
+        annotations: &mut Vec<Annotation>,
+    ) -> Result<Known, String> {
+        let claims: Claims =
+            setpoint_token::verify(&self.service_accounts.keys, token).ok_or("invalid signature")?;
+        let meant = match claims.aud.is_empty() {
+            true => self.note_legacy(&claims.sub, annotations),
+            false => claims.aud.as_slice(),
+        };
+        let audiences = meant_for(meant, audiences)?;
+        check_times(&claims, self.now().as_second())?;
+        let user = self.bound_user(&claims).await?;
+        annotations.extend(self.staleness(&claims));
+        Ok(Known { user, audiences, warning: None, annotations: Vec::new() })
+    }
+
+    /// What the audit log says of a token that its client should have read again.
+    fn staleness(&self, claims: &Claims) -> Option<Annotation> {
+        let warn_after = claims.bound.warnafter.filter(|seconds| *seconds != 0)?;
+        let now = self.now();
+        let is_stale = jiff::Timestamp::from_second(warn_after).is_ok_and(|warn_after| now > warn_after);
+        self.measured.tokens.count(if is_stale { TokenUse::Stale } else { TokenUse::Valid });
+        let seconds = now.as_second().saturating_sub(warn_after);
+        let text = format!("subject: {}, seconds after warning threshold: {seconds}", claims.sub);
+        is_stale.then_some(("authentication.k8s.io/stale-token", text))
     }
 
     async fn bound_user(&self, claims: &Claims) -> Result<User, String> {
-        let Bound { namespace, serviceaccount: account, pod, secret, node } = &claims.bound;
-        let invalidated = |_| "service account token has been invalidated".to_owned();
-        self.check(("serviceaccounts", Some(namespace)), &account.name, &account.uid, LEEWAY).await?;
+        let Bound { namespace, serviceaccount: account, pod, secret, node, .. } = &claims.bound;
+        let own = Some(namespace.as_str());
+        let found = self.check(("serviceaccounts", own), &account.name, &account.uid, LEEWAY).await;
+        found.map_err(|gone| match gone {
+            Gone::Missing => format!("serviceaccounts {:?} not found", account.name),
+            Gone::Replaced(uid) => {
+                format!("service account UID ({uid}) does not match claim ({})", account.uid)
+            }
+            Gone::Deleted => format!("service account {namespace}/{} has been deleted", account.name),
+        })?;
         let mut user = user(namespace, &account.name, &account.uid);
         if let Some(secret) = secret {
-            let of = ("secrets", Some(namespace.as_str()));
-            self.check(of, &secret.name, &secret.uid, LEEWAY).await.map_err(invalidated)?;
+            self.check_bound(("secrets", own), "secret", secret).await?;
         }
         if let Some(pod) = pod {
-            let of = ("pods", Some(namespace.as_str()));
-            self.check(of, &pod.name, &pod.uid, LEEWAY).await.map_err(invalidated)?;
+            self.check_bound(("pods", own), "pod", pod).await?;
             tell(&mut user, "pod-name", &pod.name);
             tell(&mut user, "pod-uid", &pod.uid);
         } else if let Some(node) = node {
-            self.check(("nodes", None), &node.name, &node.uid, LEEWAY).await.map_err(invalidated)?;
+            self.check_bound(("nodes", None), "node", node).await?;
         }
         if let Some(node) = node {
             tell(&mut user, "node-name", &node.name);
@@ -213,6 +284,22 @@ impl Server {
         Ok(user)
     }
 
+    /// Checks an object that a token is bound to.
+    async fn check_bound(
+        &self,
+        of: (&str, Option<&str>),
+        kind: &str,
+        bound: &Reference,
+    ) -> Result<(), String> {
+        let found = self.check(of, &bound.name, &bound.uid, LEEWAY).await;
+        found.map(drop).map_err(|gone| match gone {
+            Gone::Missing | Gone::Deleted => "service account token has been invalidated".to_owned(),
+            Gone::Replaced(uid) => {
+                format!("{kind} UID ({uid}) does not match service account {kind} ref claim ({})", bound.uid)
+            }
+        })
+    }
+
     /// An object that is there under this uid, and not deleted for longer than `leeway` seconds.
     pub(super) async fn check(
         &self,
@@ -220,16 +307,15 @@ impl Server {
         name: &str,
         uid: &str,
         leeway: i64,
-    ) -> Result<Found, String> {
-        let found = self.look_up(plural, namespace, name).await;
-        let (served, record) = found.ok_or_else(|| format!("{plural} {name:?} not found"))?;
+    ) -> Result<Found, Gone> {
+        let (served, record) = self.look_up(plural, namespace, name).await.ok_or(Gone::Missing)?;
         let facts = Facts::of(&record, &served);
         if *facts.uid != *uid {
-            return Err(format!("the UID of {plural} {name:?} ({}) does not match claim ({uid})", facts.uid));
+            return Err(Gone::Replaced(facts.uid.to_string()));
         }
         let deleted = facts.deletion_timestamp.map(jiff::Timestamp::as_second);
         match deleted.is_some_and(|deleted| deleted < self.now().as_second() - leeway) {
-            true => Err(format!("{plural} {name:?} has been deleted")),
+            true => Err(Gone::Deleted),
             false => Ok((served, record)),
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::expiring::{Digest, Expiring};
 use super::metrics::AuthMetrics;
-use super::service_account::Known;
+use super::service_account::{Known, Refused};
 
 /// How long a token stays known, as in v1.34.
 const TTL: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const TOKENS: usize = 32 * 1024;
 const LOOKUP: Duration = Duration::from_secs(30);
 
 /// What a lookup comes to: a user, or why there is none.
-pub(super) type Lookup = Result<Known, Vec<String>>;
+pub(super) type Lookup = Result<Known, Vec<Refused>>;
 
 pub(super) struct TokenCache {
     digests: TokenDigest,
@@ -198,7 +198,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_at_the_same_time_share_a_lookup() {
         let world = World::new();
-        let failed = || Err(vec!["no".to_owned()]);
+        let failed = || Err(vec!["no".into()]);
         let both = tokio::join!(world.get("t", failed()), world.get("t", Ok(known())));
         assert_eq!((both.0, both.1), (failed(), failed()));
         assert_eq!(world.lookups(), 1);

@@ -30,16 +30,6 @@ pub struct TokenWebhook {
     answers: Expiring<Option<Known>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Written {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    status: Option<Status>,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -133,15 +123,7 @@ impl TokenWebhook {
     }
 
     fn read(&self, body: &[u8], wanted: &[String], implicit: &[String]) -> Result<Option<Known>, String> {
-        let written: Written = access_review::answer(body)?;
-        let Written { api_version, kind, status } = written;
-        if kind != "TokenReview" || api_version != self.api_version {
-            let expected = self.api_version;
-            return Err(format!(
-                "expected a TokenReview of {expected}, got kind {kind:?} of version {api_version:?}"
-            ));
-        }
-        let status = status.unwrap_or_default();
+        let status: Status = access_review::answered(body, "TokenReview", self.api_version)?;
         let named = status.audiences.filter(|audiences| !audiences.is_empty());
         let meant = named.as_deref().unwrap_or(implicit);
         let audiences: Vec<String> = wanted.iter().filter(|one| meant.contains(one)).cloned().collect();

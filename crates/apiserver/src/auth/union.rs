@@ -38,7 +38,7 @@ impl Outbound {
         Self { dial: Arc::new(Tcp), clock, rng, metrics: Arc::default() }
     }
 
-    pub(super) fn client(&self, endpoint: Endpoint, settings: Settings) -> Result<Client, ConfigError> {
+    pub(crate) fn client(&self, endpoint: Endpoint, settings: Settings) -> Result<Client, ConfigError> {
         let (dial, clock, rng) = (self.dial.clone(), self.clock.clone(), self.rng.fork());
         Client::new(endpoint, settings, dial, clock, rng).map_err(|why| ConfigError(why.to_string()))
     }
@@ -104,17 +104,18 @@ impl Authorizers {
     /// With a file whose changes are followed, and its text, which is in force.
     #[must_use]
     pub fn following(self, file: &Path, text: &str) -> Self {
+        self.outbound.metrics.configured(Config::Authorization, text);
         Self { file: Some(Watched::new(file, text).into()), ..self }
     }
 
-    /// Puts the file's text in force when it has changed.
-    fn look(&self, file: &Mutex<Watched>) -> Result<bool, String> {
+    /// Puts the file's text in force when it has changed; returns it then.
+    fn look(&self, file: &Mutex<Watched>) -> Result<Option<String>, String> {
         let changed = file.lock().changed().map_err(|why| why.to_string())?;
-        let Some(text) = changed else { return Ok(false) };
+        let Some(text) = changed else { return Ok(None) };
         file.lock().settle(text.clone());
         let config = AuthorizationConfig::parse(&text).map_err(|why| why.to_string())?;
         self.replace(&config).map_err(|why| why.to_string())?;
-        Ok(true)
+        Ok(Some(text))
     }
 
     pub fn metrics(&self) -> Arc<AuthMetrics> {
@@ -204,12 +205,16 @@ impl Authorizer for Authorizers {
                     () = stop.cancelled() => return,
                     () = self.outbound.clock.sleep(LOOK_EVERY) => {}
                 }
+                let reloaded = |text: Option<&str>| {
+                    let now = self.outbound.clock.now();
+                    self.outbound.metrics.reloaded(Config::Authorization, text, now);
+                };
                 match self.look(file) {
-                    Ok(false) => {}
-                    Ok(true) => self.outbound.metrics.reloaded(Config::Authorization, true),
+                    Ok(None) => {}
+                    Ok(Some(text)) => reloaded(Some(&text)),
                     Err(why) => {
                         tracing::error!(why, "cannot reload the authorization configuration");
-                        self.outbound.metrics.reloaded(Config::Authorization, false);
+                        reloaded(None);
                     }
                 }
             }

@@ -15,7 +15,7 @@ use super::scale::ScalePaths;
 use super::strategy::CustomStrategy;
 use super::{Custom, Selectable, Versions, shape};
 use crate::json::Json;
-use crate::kind::{Kind, Scope, Subresource, Verb};
+use crate::kind::{Deprecation, Kind, Scope, Subresource, Verb};
 use crate::metadata;
 use crate::strategy::{Initial, Kept, Presentation, Semantics, StatusEndpoint};
 use crate::table::Column;
@@ -129,12 +129,12 @@ fn selectable(field: &Value) -> Option<Selectable> {
     Some(Selectable { path, found: JsonPath::parse(written)? })
 }
 
-fn deprecation(spec: &Value, version: &Value) -> Option<String> {
+fn deprecation(spec: &Value, version: &Value) -> Option<Deprecation> {
     if !version.flag("deprecated") {
         return None;
     }
     if let Some(own) = version.at("deprecationWarning").as_str() {
-        return Some(own.into());
+        return Some(Deprecation::new(own));
     }
     let (group, kind, name) = (spec.text("group"), spec.at("names").text("kind"), version.text("name"));
     let is_better = |other: &&Value| {
@@ -147,7 +147,7 @@ fn deprecation(spec: &Value, version: &Value) -> Option<String> {
     if let Some(best) = better.max_by(|a, b| compare_versions(a, b)) {
         warning.push_str(&format!("; use {group}/{best} {kind}"));
     }
-    Some(warning)
+    Some(Deprecation::new(warning))
 }
 
 /// Compares versions by how much they promise: v2 before v1 before v1beta2 before v1alpha1 before others,

@@ -11,6 +11,7 @@ use setpoint_flow::{
     nominal_limits,
 };
 
+use super::in_flight::Limits;
 use super::objects::{CATCH_ALL, Distinguisher, EXEMPT, Fed, Priority, Schema};
 use super::rules::{Digest, Rule};
 
@@ -35,6 +36,8 @@ pub(crate) struct Label {
 #[derive(Default)]
 pub(super) struct Config {
     schemas: Vec<ActiveSchema>,
+    /// What all levels together let in.
+    pub(super) limits: Limits,
 }
 
 /// A schema whose level is there.
@@ -216,7 +219,16 @@ impl Levels {
         schemas.splice(0..0, exempt);
         schemas.extend(catch_all);
         self.forget_stats(&schemas);
-        Config { schemas }
+        Config { schemas, limits: self.limits() }
+    }
+
+    fn limits(&self) -> Limits {
+        let waiting = |state: &LevelState| match state.priority.queuing {
+            Queuing::Queue { queues, length_limit, .. } => queues.saturating_mul(length_limit) as u64,
+            Queuing::Exempt | Queuing::Reject => 0,
+        };
+        let executing = self.all.values().map(|state| state.limits.nominal).sum();
+        Limits { executing, waiting: self.all.values().map(waiting).sum() }
     }
 
     fn forget_stats(&mut self, schemas: &[ActiveSchema]) {

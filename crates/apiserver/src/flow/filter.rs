@@ -96,6 +96,7 @@ async fn fairly<'s>(
     is_watch: bool,
 ) -> Result<Pass<'s>, Refusal> {
     let config = fair.config().await.map_err(|error| server.refusal(error))?;
+    flow.in_flight.limit(config.limits);
     let resource = asked.target.resource.as_ref();
     let digest = Digest { user: asked.user, verb: asked.verb, path: &asked.target.path, resource };
     let schema =

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
+use setpoint_flow::TimingRatio;
 
 /// A metric shows the most there were in such a period.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,14 +28,26 @@ pub(crate) struct InFlight {
     clock: Clock,
     executing: [Mutex<Watermark>; 2],
     waiting: [Mutex<Watermark>; 2],
+    limits: Mutex<Limits>,
 }
 
-/// A count, and the most of it in this period and the last.
+/// The shares of the limit that time is counted by.
+const SHARES: &[f64] = &[0.0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
+
+/// How many requests may be under way, and how many may wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) executing: u64,
+    pub(super) waiting: u64,
+}
+
+/// A count, the most of it in this period and the last, and its share of the limit over time.
 struct Watermark {
     now: u64,
     most: u64,
     most_before: u64,
     period: Instant,
+    ratio: TimingRatio,
 }
 
 impl Watermark {
@@ -42,6 +55,7 @@ impl Watermark {
         self.turn(at);
         self.now = self.now.saturating_add_signed(change);
         self.most = self.most.max(self.now);
+        self.ratio.set(at, self.now as f64);
     }
 
     /// Begins another period if this one is over. All that lies between was as it is now.
@@ -65,9 +79,37 @@ impl InFlight {
         let period = clock.instant();
         let watermarks = || {
             [Sort::ReadOnly, Sort::Mutating]
-                .map(|_| Mutex::new(Watermark { now: 0, most: 0, most_before: 0, period }))
+                .map(|_| TimingRatio::new(period, SHARES))
+                .map(|ratio| Mutex::new(Watermark { now: 0, most: 0, most_before: 0, period, ratio }))
         };
-        Self { executing: watermarks(), waiting: watermarks(), clock }
+        Self { executing: watermarks(), waiting: watermarks(), clock, limits: Mutex::default() }
+    }
+
+    /// Reads and writes share these limits.
+    pub(super) fn limit(&self, limits: Limits) {
+        if std::mem::replace(&mut *self.limits.lock(), limits) == limits {
+            return;
+        }
+        for sort in [Sort::ReadOnly, Sort::Mutating] {
+            self.limit_executing(sort, limits.executing);
+            self.waiting[sort as usize]
+                .lock()
+                .ratio
+                .set_denominator(self.clock.instant(), limits.waiting as f64);
+        }
+    }
+
+    pub(super) fn limit_executing(&self, sort: Sort, limit: u64) {
+        self.executing[sort as usize].lock().ratio.set_denominator(self.clock.instant(), limit as f64);
+    }
+
+    /// How much of the limits was used over time, by phase and kind of request.
+    pub(crate) fn ratios(&self) -> impl Iterator<Item = (&'static str, &'static str, TimingRatio)> {
+        let sorts = [("mutating", Sort::Mutating), ("readOnly", Sort::ReadOnly)];
+        let phases = [("executing", &self.executing), ("waiting", &self.waiting)];
+        phases.into_iter().flat_map(move |(phase, watermarks)| {
+            sorts.map(|(kind, sort)| (phase, kind, watermarks[sort as usize].lock().ratio.clone()))
+        })
     }
 
     pub(super) fn executing(&self, sort: Sort) -> Counted<'_> {
@@ -127,5 +169,21 @@ mod tests {
         assert_eq!(counts.most(Sort::ReadOnly), (0, 0));
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(counts.most(Sort::Mutating), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_share_of_the_limit_is_counted_over_time() {
+        let clock = Clock::system();
+        let counts = InFlight::new(clock.clone());
+        counts.limit(Limits { executing: 10, waiting: 100 });
+        let request = counts.executing(Sort::ReadOnly);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        drop(request);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let ratio = counts.ratios().find(|(phase, kind, _)| (*phase, *kind) == ("executing", "readOnly"));
+        let (buckets, total, _) = ratio.unwrap().2.cumulative(clock.instant());
+        let second = 1_000_000_000;
+        assert_eq!((buckets[0], total), ((0.0, second), 3 * second));
+        assert!(buckets.contains(&(0.1, 3 * second)), "{buckets:?}");
     }
 }

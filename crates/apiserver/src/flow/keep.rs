@@ -14,7 +14,8 @@ use super::objects::{self, Schema};
 use crate::json::{Json, JsonMut};
 use crate::kinds::flowcontrol::{GROUP, bootstrap, is_same};
 use crate::metadata;
-use crate::own_objects;
+use crate::own_objects::{self, FLOW_CONSUMER, FLOW_PRODUCER};
+use crate::own_requests::managed_by;
 use crate::registry::Gvr;
 use crate::server::Server;
 use crate::status::Status;
@@ -102,7 +103,7 @@ impl Keeper {
             if self.written.iter().filter(|(_, written)| *written == name).count() >= WRITES_PER_MINUTE {
                 continue;
             }
-            let path = format!("{}/status", path("flowschemas", &name));
+            let path = managed_by(FLOW_CONSUMER, &format!("{}/status", path("flowschemas", &name)));
             let status = json!({"status": {"conditions": conditions}});
             self.written.push_back((now, name));
             // One that is gone needs no condition.
@@ -208,12 +209,14 @@ async fn ensure_one(
     let name = wanted.at("metadata").text("name");
     let Some(current) = current.get(name) else {
         // Someone else may have created it meanwhile.
-        server.own_request(Method::POST, &path(resource, ""), wanted, &[409]).await?;
+        let path = managed_by(FLOW_PRODUCER, &path(resource, ""));
+        server.own_request(Method::POST, &path, wanted, &[409]).await?;
         return Ok(());
     };
     if let Some(revised) = revised(current, wanted, is_mandatory) {
         // Someone else may have changed it meanwhile: it is looked at again.
-        server.own_request(Method::PUT, &path(resource, name), &revised, &[404, 409]).await?;
+        let path = managed_by(FLOW_PRODUCER, &path(resource, name));
+        server.own_request(Method::PUT, &path, &revised, &[404, 409]).await?;
     }
     Ok(())
 }

@@ -94,7 +94,12 @@ impl Flow {
             state: RwLock::new(None),
             sizes: Mutex::default(),
         });
-        Self { settings, in_flight: InFlight::new(clock), fair }
+        let in_flight = InFlight::new(clock);
+        if fair.is_none() {
+            in_flight.limit_executing(Sort::ReadOnly, settings.max_requests.into());
+            in_flight.limit_executing(Sort::Mutating, settings.max_mutating_requests.into());
+        }
+        Self { settings, in_flight, fair }
     }
 
     pub(crate) fn fair(&self) -> Option<&Fair> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{CORE, entry};
 use crate::json::Json;
-use crate::kind::{Kind, Scope, Verb};
+use crate::kind::{Deprecation, Kind, Scope, Verb};
 use crate::strategy::{Lifecycle, Validation};
 use crate::table::Column;
 
@@ -27,7 +27,7 @@ pub fn kind() -> Kind {
                 healthy(component).text("error").into()
             }),
         ],
-        deprecation: Some("v1 ComponentStatus is deprecated in v1.19+".into()),
+        deprecation: Some(Deprecation::new("v1 ComponentStatus is deprecated in v1.19+")),
         ..entry(&CORE, "ComponentStatus", "componentstatuses", ComponentStatus)
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{CORE, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::kind::{Kind, Scope};
+use crate::kind::{Deprecation, Kind, Scope};
 use crate::names;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
             Column::text("Endpoints", SUBSETS, |endpoints, _| shown(endpoints).into()),
             Column::age(),
         ],
-        deprecation: Some(DEPRECATED.into()),
+        deprecation: Some(Deprecation::new(DEPRECATED)),
         semantics: Semantics { counts_generations: false, create_on_update: true, ..Semantics::default() },
         ..entry(&CORE, "Endpoints", "endpoints", Endpoints)
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{STORAGE_MIGRATION, entry, metadata};
 use crate::field::{Errors, Path};
 use crate::json::Json;
-use crate::kind::{Kind, Scope, Subresource};
+use crate::kind::{Deprecation, Kind, Scope, Subresource};
 use crate::strategy::{Lifecycle, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::has_condition;
@@ -22,6 +22,7 @@ pub fn kind() -> Kind {
                 parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".").into()
             }),
         ],
+        deprecation: Some(Deprecation { warning: DEPRECATED.into(), removed_release: "1.36" }),
         semantics: Semantics {
             counts_generations: false,
             unconditional_update: false,
@@ -35,6 +36,9 @@ pub fn kind() -> Kind {
         )
     }
 }
+
+const DEPRECATED: &str =
+    "storagemigration.k8s.io/v1alpha1 StorageVersionMigration is deprecated in v1.33+, unavailable in v1.36+";
 
 struct StorageVersionMigration;
 

@@ -8,11 +8,27 @@ use setpoint_clock::Instant;
 use setpoint_flow::{FlowStats, Histogram, Reason, TimingRatio};
 
 use super::text::Text;
-use crate::flow::{Fair, LevelState, StatsOf};
+use crate::flow::{Fair, Flow, LevelState, StatsOf};
 
 type Levels = BTreeMap<String, LevelState>;
 
-pub(super) fn write(fair: &Fair, now: Instant, text: &mut Text) {
+pub(super) fn write(flow: &Flow, now: Instant, text: &mut Text) {
+    reads_and_writes(flow, now, text);
+    if let Some(fair) = flow.fair() {
+        levels(fair, now, text);
+    }
+}
+
+fn reads_and_writes(flow: &Flow, now: Instant, text: &mut Text) {
+    let name = full("read_vs_write_current_requests");
+    let help = "[ALPHA] Time by the share of the limit of reads or writes that wait or run, in nanoseconds.";
+    text.head(&name, "histogram", help);
+    for (phase, kind, gauge) in flow.in_flight.ratios() {
+        ratio(&name, &[("phase", phase), ("request_kind", kind)], gauge, now, text);
+    }
+}
+
+fn levels(fair: &Fair, now: Instant, text: &mut Text) {
     fair.look(|levels, stats, fair_fraction| {
         flow_gauges(stats, text);
         flow_counters(stats, text);
@@ -21,7 +37,7 @@ pub(super) fn write(fair: &Fair, now: Instant, text: &mut Text) {
         progress(levels, text);
         ratios(levels, now, text);
         let name = full("seat_fair_frac");
-        let help = "Fair fraction of server's concurrency to allocate to each priority level that can use it";
+        let help = "Share of its demand that each priority level gets when seats are scarce.";
         text.head(&name, "gauge", &format!("[ALPHA] {help}"));
         text.sample(&name, &[], fair_fraction);
     });
@@ -57,24 +73,22 @@ fn per_flow<V: Display>(
 
 fn flow_gauges(all: &StatsOf, text: &mut Text) {
     let load = |gauge: &std::sync::atomic::AtomicI64| gauge.load(Ordering::Relaxed);
-    let help = "[BETA] Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem";
+    let help = "[BETA] Requests that hold seats; watches only while they start.";
     per_flow(all, "current_executing_requests", "gauge", help, text, |stats| load(&stats.executing));
-    let help = "[BETA] Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem";
+    let help = "[BETA] Seats that requests hold; watches only while they start.";
     per_flow(all, "current_executing_seats", "gauge", help, text, |stats| load(&stats.executing_seats));
-    let help =
-        "[BETA] Number of requests currently pending in queues of the API Priority and Fairness subsystem";
+    let help = "[BETA] Requests that wait in queues.";
     per_flow(all, "current_inqueue_requests", "gauge", help, text, |stats| load(&stats.waiting));
-    let help =
-        "[ALPHA] Number of seats currently pending in queues of the API Priority and Fairness subsystem";
+    let help = "[ALPHA] Seats that requests in queues wait for.";
     per_flow(all, "current_inqueue_seats", "gauge", help, text, |stats| load(&stats.waiting_seats));
 }
 
 fn flow_counters(all: &StatsOf, text: &mut Text) {
-    let help = "[BETA] Number of requests executed by API Priority and Fairness subsystem";
+    let help = "[BETA] Requests that got seats.";
     let dispatched = |stats: &FlowStats| stats.dispatched.load(Ordering::Relaxed);
     per_flow(all, "dispatched_requests_total", "counter", help, text, dispatched);
     let name = full("rejected_requests_total");
-    text.head(&name, "counter", "[BETA] Number of requests rejected by API Priority and Fairness subsystem");
+    text.head(&name, "counter", "[BETA] Requests that were rejected, by reason.");
     for ((level, schema), stats) in all {
         for reason in Reason::ALL.into_iter().filter(|reason| stats.rejected(*reason) > 0) {
             let mut labels = labels(level, schema);
@@ -83,7 +97,7 @@ fn flow_counters(all: &StatsOf, text: &mut Text) {
         }
     }
     let name = full("request_dispatch_no_accommodation_total");
-    let help = "[ALPHA] Number of times a dispatch attempt resulted in a non accommodation due to lack of available seats";
+    let help = "[ALPHA] Attempts to dispatch a request that found too few seats free.";
     text.head(&name, "counter", help);
     for ((level, schema), stats) in all {
         let count = stats.not_accommodated.load(Ordering::Relaxed);
@@ -94,15 +108,15 @@ fn flow_counters(all: &StatsOf, text: &mut Text) {
 }
 
 fn flow_histograms(all: &StatsOf, text: &mut Text) {
-    let help = "[ALPHA] Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem";
+    let help = "[ALPHA] Seconds that requests held seats.";
     durations(all, "request_execution_seconds", help, "type", ["regular", "watch"], text, |s| &s.executed);
-    let help = "[BETA] Length of time a request spent waiting in its queue";
+    let help = "[BETA] Seconds that requests waited in a queue.";
     durations(all, "request_wait_duration_seconds", help, "execute", ["false", "true"], text, |s| &s.waited);
-    let help = "[ALPHA] Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued";
+    let help = "[ALPHA] Length of a queue after a request was added to it.";
     numbers(all, "request_queue_length_after_enqueue", help, text, |stats| &stats.queue_length);
-    let help = "[ALPHA] count of watchers for mutating requests in API Priority and Fairness";
+    let help = "[ALPHA] Watchers that a mutating request is sent to.";
     numbers(all, "watch_count_samples", help, text, |stats| &stats.watchers);
-    let help = "[ALPHA] Number of estimated seats (maximum of initial and final seats) associated with requests in API Priority and Fairness";
+    let help = "[ALPHA] Seats that requests were estimated to need.";
     numbers(all, "work_estimated_seats", help, text, |stats| &stats.seats);
 }
 
@@ -151,30 +165,8 @@ fn histogram_samples<const N: usize>(
     if histogram.count() > 0 {
         let buckets = histogram.cumulative().into_iter().map(|(bound, count)| (bound as f64 / scale, count));
         let sum = histogram.sum() as f64 / scale;
-        bucket_samples(name, labels, buckets, histogram.count(), sum, text);
+        text.histogram(name, labels, buckets, histogram.count(), sum);
     }
-}
-
-fn bucket_samples(
-    name: &str,
-    labels: &[(&str, &str)],
-    buckets: impl Iterator<Item = (f64, u64)>,
-    count: u64,
-    sum: f64,
-    text: &mut Text,
-) {
-    let bucket_name = format!("{name}_bucket");
-    let bucket = |bound: &str, count: u64, text: &mut Text| {
-        let mut labels = labels.to_vec();
-        labels.push(("le", bound));
-        text.sample(&bucket_name, &labels, count);
-    };
-    for (bound, count) in buckets {
-        bucket(&bound.to_string(), count, text);
-    }
-    bucket("+Inf", count, text);
-    text.sample(&format!("{name}_sum"), labels, sum);
-    text.sample(&format!("{name}_count"), labels, count);
 }
 
 fn level_gauges(levels: &Levels, text: &mut Text) {
@@ -182,39 +174,37 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
     const GAUGES: [(&str, &str, Value); 9] = [
         (
             "current_limit_seats",
-            "[ALPHA] current derived number of execution seats available to each priority level",
+            "[ALPHA] Seats that a priority level has, with what it lends and borrows.",
             |level| level.adjusted.current as f64,
         ),
         (
             "demand_seats_average",
-            "[ALPHA] Time-weighted average, over last adjustment period, of demand_seats",
+            "[ALPHA] Average demand for seats in the last adjustment period.",
             |level| level.demand.average,
         ),
         (
             "demand_seats_high_watermark",
-            "[ALPHA] High watermark, over last adjustment period, of demand_seats",
+            "[ALPHA] Highest demand for seats in the last adjustment period.",
             |level| level.demand.high_watermark as f64,
         ),
-        ("demand_seats_smoothed", "[ALPHA] Smoothed seat demands", |level| level.demand.smoothed),
+        ("demand_seats_smoothed", "[ALPHA] Demand for seats, smoothed over adjustment periods.", |level| {
+            level.demand.smoothed
+        }),
         (
             "demand_seats_stdev",
-            "[ALPHA] Time-weighted standard deviation, over last adjustment period, of demand_seats",
+            "[ALPHA] Standard deviation of the demand for seats in the last adjustment period.",
             |level| level.demand.deviation,
         ),
-        (
-            "lower_limit_seats",
-            "[ALPHA] Configured lower bound on number of execution seats available to each priority level",
-            |level| level.limits.lower as f64,
-        ),
-        (
-            "nominal_limit_seats",
-            "[BETA] Nominal number of execution seats configured for each priority level",
-            |level| level.limits.nominal as f64,
-        ),
-        ("target_seats", "[ALPHA] Seat allocation targets", |level| level.adjusted.target),
+        ("lower_limit_seats", "[ALPHA] Seats that a priority level keeps whatever others demand.", |level| {
+            level.limits.lower as f64
+        }),
+        ("nominal_limit_seats", "[BETA] Seats of a priority level by its share.", |level| {
+            level.limits.nominal as f64
+        }),
+        ("target_seats", "[ALPHA] Seats that a priority level should have.", |level| level.adjusted.target),
         (
             "upper_limit_seats",
-            "[ALPHA] Configured upper bound on number of execution seats available to each priority level",
+            "[ALPHA] Seats that a priority level has at most, with all it may borrow.",
             |level| level.limits.upper as f64,
         ),
     ];
@@ -230,7 +220,7 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
 /// Virtual times.
 fn progress(levels: &Levels, text: &mut Text) {
     let name = full("current_r");
-    text.head(&name, "gauge", "[ALPHA] R(time of last change)");
+    text.head(&name, "gauge", "[ALPHA] Virtual time of a priority level at its last change.");
     for (level, state) in levels {
         text.sample(&name, &[("priority_level", level)], state.level.with(|set, _| set.r().as_f64()));
     }
@@ -239,8 +229,8 @@ fn progress(levels: &Levels, text: &mut Text) {
         .filter_map(|(level, state)| Some((level, state.level.with(|set, _| set.last_dispatch())?)))
         .collect();
     for (name, help) in [
-        ("dispatch_r", "[ALPHA] R(time of last dispatch)"),
-        ("latest_s", "[ALPHA] S(most recently dispatched request)"),
+        ("dispatch_r", "[ALPHA] Virtual time of a priority level at its last dispatch."),
+        ("latest_s", "[ALPHA] Virtual start of the request that was dispatched last."),
     ] {
         let full = full(name);
         text.head(&full, "gauge", help);
@@ -249,8 +239,9 @@ fn progress(levels: &Levels, text: &mut Text) {
             text.sample(&full, &[("priority_level", level)], value.as_f64());
         }
     }
-    let discounted = "[ALPHA] min and max, over queues, of S(oldest waiting request in queue) - estimated work in progress";
-    let plain = "[ALPHA] min and max, over queues, of S(oldest waiting request in queue)";
+    let discounted =
+        "[ALPHA] Bounds over queues of the virtual start of the oldest request, less the work in progress.";
+    let plain = "[ALPHA] Bounds over queues of the virtual start of the oldest request.";
     for (name, help) in [("next_discounted_s_bounds", discounted), ("next_s_bounds", plain)] {
         let full = full(name);
         text.head(&full, "gauge", help);
@@ -262,7 +253,7 @@ fn progress(levels: &Levels, text: &mut Text) {
         }
     }
     let name = full("epoch_advance_total");
-    text.head(&name, "counter", "[ALPHA] Number of times the queueset's progress meter jumped backward");
+    text.head(&name, "counter", "[ALPHA] Times that the virtual time of a priority level was set back.");
     for (level, state) in levels {
         let epochs = state.level.with(|set, _| set.epochs());
         if epochs > 0 {
@@ -278,19 +269,27 @@ fn ratios(levels: &Levels, now: Instant, text: &mut Text) {
         .map(|(level, state)| (level.as_str(), state.level.with(|set, _| set.gauges())))
         .collect();
     let name = full("demand_seats");
-    text.head(&name, "histogram", "[ALPHA] Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (nominal number of seats for that level)");
+    text.head(
+        &name,
+        "histogram",
+        "[ALPHA] Time by the share of its nominal seats that a priority level could use, in nanoseconds.",
+    );
     for (level, gauges) in &gauges {
         ratio(&name, &[("priority_level", level)], gauges.demand.clone(), now, text);
     }
     let name = full("priority_level_request_utilization");
-    text.head(&name, "histogram", "[ALPHA] Observations, at the end of every nanosecond, of number of requests (as a fraction of the relevant limit) waiting or in any stage of execution (but only initial stage for WATCHes)");
+    text.head(
+        &name,
+        "histogram",
+        "[ALPHA] Time by the share of the limit of requests that wait or run, in nanoseconds.",
+    );
     for (level, gauges) in &gauges {
         for (phase, gauge) in [("executing", &gauges.executing), ("waiting", &gauges.waiting)] {
             ratio(&name, &[("phase", phase), ("priority_level", level)], gauge.clone(), now, text);
         }
     }
     let name = full("priority_level_seat_utilization");
-    text.head(&name, "histogram", "[ALPHA] Observations, at the end of every nanosecond, of utilization of seats for any stage of execution (but only initial stage for WATCHes)");
+    text.head(&name, "histogram", "[ALPHA] Time by the share of seats in use, in nanoseconds.");
     for (level, gauges) in &gauges {
         ratio(&name, &[("phase", "executing"), ("priority_level", level)], gauges.seats.clone(), now, text);
     }
@@ -298,5 +297,5 @@ fn ratios(levels: &Levels, now: Instant, text: &mut Text) {
 
 fn ratio(name: &str, labels: &[(&str, &str)], mut gauge: TimingRatio, now: Instant, text: &mut Text) {
     let (buckets, count, sum) = gauge.cumulative(now);
-    bucket_samples(name, labels, buckets.into_iter(), count, sum, text);
+    text.histogram(name, labels, buckets, count, sum);
 }

@@ -8,14 +8,17 @@ mod flow;
 mod requests;
 mod text;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 
 pub(crate) use self::requests::{Requests, Scope, Sort};
 pub(crate) use self::text::Text;
 use crate::flow::Sort as InFlightSort;
+use crate::kind::Subresource;
 use crate::registry::Served;
 use crate::server::Server;
 
@@ -24,28 +27,34 @@ use crate::server::Server;
 pub(crate) struct Measured {
     /// Requests that are not about objects, by path.
     pub(crate) paths: Requests,
-    pub(crate) legacy_tokens: TokenUses,
+    pub(crate) tokens: TokenUses,
     reading: AtomicI64,
     writing: AtomicI64,
 }
 
-/// Tokens that are kept in secrets.
+/// Tokens of service accounts.
 #[derive(Clone, Copy)]
-pub(crate) enum LegacyTokens {
-    /// Made for their account.
+pub(crate) enum TokenUse {
+    /// Kept in a secret that was made for the account.
     Generated,
-    /// Made by somebody for a purpose.
+    /// Kept in a secret that was made by hand.
     Manual,
-    /// Put out of use.
+    /// Kept in a secret that was put out of use.
     Invalid,
+    /// Without an audience.
+    Legacy,
+    /// Past the time at which its client should have read a new one.
+    Stale,
+    /// Before that time.
+    Valid,
 }
 
-/// How often tokens that are kept in secrets were shown.
+/// How often tokens of service accounts were shown.
 #[derive(Default)]
-pub(crate) struct TokenUses([AtomicU64; 3]);
+pub(crate) struct TokenUses([AtomicU64; 6]);
 
 impl TokenUses {
-    pub(crate) fn count(&self, which: LegacyTokens) {
+    pub(crate) fn count(&self, which: TokenUse) {
         self.0[which as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -57,6 +66,15 @@ pub(crate) struct OfKind {
     events: AtomicU64,
     /// Open watches, by scope.
     watches: [AtomicI64; 3],
+    /// Subresources of a deprecated kind that were requested; the empty one is the kind itself.
+    deprecated: Mutex<BTreeSet<&'static str>>,
+}
+
+impl OfKind {
+    /// A request for a kind that is on its way out.
+    pub(crate) fn deprecated_use(&self, subresource: Option<Subresource>) {
+        self.deprecated.lock().insert(subresource.map_or("", Subresource::name));
+    }
 }
 
 /// Something that is going on; it is over when this is dropped.
@@ -110,10 +128,11 @@ pub(crate) fn text(server: &Server) -> String {
     let mut text = Text::default();
     audit(server, &mut text);
     in_flight(server, &mut text);
-    if let Some(fair) = server.flow.as_ref().and_then(|flow| flow.fair()) {
-        flow::write(fair, server.clock.instant(), &mut text);
+    if let Some(flow) = &server.flow {
+        flow::write(flow, server.clock.instant(), &mut text);
     }
     long_running(&kinds, &mut text);
+    deprecated(&kinds, &mut text);
     requests::write(&server.measured.paths, &kinds, &mut text);
     stored(server, &kinds, &mut text);
     watch_events(&kinds, &mut text);
@@ -135,34 +154,57 @@ fn audit(server: &Server, text: &mut Text) {
     let none = crate::audit::Measured::default();
     let measured = server.audit.as_ref().map_or(&none, |audit| &*audit.measured);
     const ERRORS: &str = "apiserver_audit_error_total";
-    let help = "[ALPHA] Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.";
+    let help = "[ALPHA] Audit events that a backend did not take, by backend.";
     text.head(ERRORS, "counter", help);
     measured.errors().for_each(|(plugin, count)| text.sample(ERRORS, &[("plugin", plugin)], count));
     const EVENTS: &str = "apiserver_audit_event_total";
-    text.head(EVENTS, "counter", "[ALPHA] Counter of audit events generated and sent to the audit backend.");
+    text.head(EVENTS, "counter", "[ALPHA] Audit events sent to the backends.");
     text.sample(EVENTS, &[], measured.events());
     const LEVELS: &str = "apiserver_audit_level_total";
-    text.head(LEVELS, "counter", "[ALPHA] Counter of policy levels for audit events (1 per request).");
+    text.head(LEVELS, "counter", "[ALPHA] Requests by the audit level of the policy rule that they matched.");
     measured.levels().for_each(|(level, count)| text.sample(LEVELS, &[("level", level)], count));
     const REJECTED: &str = "apiserver_audit_requests_rejected_total";
-    let help = "[ALPHA] Counter of apiserver requests rejected due to an error in audit logging backend.";
+    let help = "[ALPHA] Requests rejected because they could not be audited.";
     text.head(REJECTED, "counter", help);
     text.sample(REJECTED, &[], measured.rejected());
 }
 
 fn token_uses(server: &Server, text: &mut Text) {
-    use LegacyTokens::{Generated, Invalid, Manual};
+    use TokenUse::{Generated, Invalid, Legacy, Manual, Stale, Valid};
     for (which, name, help) in [
-        (
-            Invalid,
-            "serviceaccount_invalid_legacy_auto_token_uses_total",
-            "Invalidated tokens of secrets shown.",
-        ),
-        (Generated, "serviceaccount_legacy_auto_token_uses_total", "Generated tokens of secrets used."),
-        (Manual, "serviceaccount_legacy_manual_token_uses_total", "Manually created tokens of secrets used."),
+        (Invalid, "invalid_legacy_auto_token_uses_total", "Uses of tokens of secrets that were invalidated."),
+        (Generated, "legacy_auto_token_uses_total", "Uses of tokens of generated secrets."),
+        (Manual, "legacy_manual_token_uses_total", "Uses of tokens of manually created secrets."),
+        (Legacy, "legacy_tokens_total", "Uses of service account tokens without an audience."),
+        (Stale, "stale_tokens_total", "Uses of mounted tokens that the client should have read again."),
+        (Valid, "valid_tokens_total", "Uses of mounted tokens that are not stale."),
     ] {
-        text.head(name, "counter", &format!("[ALPHA] {help}"));
-        text.sample(name, &[], server.measured.legacy_tokens.0[which as usize].load(Ordering::Relaxed));
+        let name = format!("serviceaccount_{name}");
+        text.head(&name, "counter", &format!("[ALPHA] {help}"));
+        text.sample(&name, &[], server.measured.tokens.0[which as usize].load(Ordering::Relaxed));
+    }
+}
+
+fn deprecated(kinds: &[&Arc<Served>], text: &mut Text) {
+    const NAME: &str = "apiserver_requested_deprecated_apis";
+    text.head(
+        NAME,
+        "gauge",
+        "[STABLE] 1 for each deprecated API that was requested, with the release that removes it.",
+    );
+    for served in kinds {
+        let kind = &served.kind;
+        let Some(deprecation) = &kind.deprecation else { continue };
+        for subresource in &*served.measured.deprecated.lock() {
+            let labels = [
+                ("group", kind.group.as_str()),
+                ("removed_release", deprecation.removed_release),
+                ("resource", &kind.plural),
+                ("subresource", subresource),
+                ("version", &kind.version),
+            ];
+            text.sample(NAME, &labels, 1);
+        }
     }
 }
 

@@ -157,7 +157,7 @@ pub(super) fn write(paths: &Requests, kinds: &[&Arc<Served>], text: &mut Text) {
     }
     write_durations(&all, text);
     const NAME: &str = "apiserver_request_total";
-    text.head(NAME, "counter", "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.");
+    text.head(NAME, "counter", "[STABLE] Requests by what they were about and how they were answered.");
     for ((whose, sort, code), answered) in &all {
         let code = code.to_string();
         let mut labels = vec![("code", code.as_str())];
@@ -190,12 +190,16 @@ fn write_durations(all: &BTreeMap<(Whose<'_>, Sort, u16), Answered>, text: &mut 
         sums.entry((*whose, *sort)).or_default().add(answered);
     }
     const NAME: &str = "apiserver_request_duration_seconds";
-    text.head(NAME, "histogram", "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.");
+    text.head(NAME, "histogram", "[STABLE] Seconds to answer requests, by what they were about.");
     for ((whose, sort), answered) in &sums {
         histogram(NAME, &labels_of(whose, sort, true), answered, text);
     }
     const OBJECTIVE: &str = "apiserver_request_sli_duration_seconds";
-    text.head(OBJECTIVE, "histogram", "[ALPHA] Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.");
+    text.head(
+        OBJECTIVE,
+        "histogram",
+        "[ALPHA] Seconds to answer requests, without the time of webhooks and in queues.",
+    );
     let mut sums: BTreeMap<(Whose<'_>, Sort), Answered> = BTreeMap::new();
     for ((whose, sort, _), answered) in all {
         sums.entry((*whose, Sort { dry_run: "", ..*sort })).or_default().add(answered);
@@ -206,20 +210,12 @@ fn write_durations(all: &BTreeMap<(Whose<'_>, Sort, u16), Answered>, text: &mut 
 }
 
 fn histogram(name: &str, labels: &[(&str, &str)], answered: &Answered, text: &mut Text) {
-    let bucket_name = format!("{name}_bucket");
     let mut so_far = 0;
-    let bucket = |bound: &str, count: u64, text: &mut Text| {
-        let mut labels = labels.to_vec();
-        labels.push(("le", bound));
-        text.sample(&bucket_name, &labels, count);
-    };
-    for (bound, count) in BUCKETS.iter().zip(answered.buckets) {
+    let buckets = BUCKETS.iter().zip(answered.buckets).map(|(bound, count)| {
         so_far += count;
-        bucket(&bound.to_string(), so_far, text);
-    }
-    bucket("+Inf", answered.count, text);
-    text.sample(&format!("{name}_sum"), labels, answered.seconds);
-    text.sample(&format!("{name}_count"), labels, answered.count);
+        (*bound, so_far)
+    });
+    text.histogram(name, labels, buckets, answered.count, answered.seconds);
 }
 
 #[cfg(test)]

@@ -23,6 +23,27 @@ impl Text {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
+    /// The samples of a histogram: how many values were at most each bound, how many there were, and their sum.
+    pub(crate) fn histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl IntoIterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        let bucket_name = format!("{name}_bucket");
+        let mut bucket = |bound: &str, count: u64| {
+            self.sample(&bucket_name, &[labels, &[("le", bound)]].concat(), count);
+        };
+        for (bound, count) in buckets {
+            bucket(&bound.to_string(), count);
+        }
+        bucket("+Inf", count);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+
     fn escaped(&mut self, character: char) {
         match character {
             '"' => self.0.push_str("\\\""),

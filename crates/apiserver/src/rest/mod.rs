@@ -152,8 +152,12 @@ impl Subresource {
 
 pub(crate) async fn serve(call: &Call<'_>, verb: Verb) -> Result<Response<Body>, Status> {
     if let Some(deprecation) = &call.served.kind.deprecation {
-        call.context.warnings.add(deprecation.clone());
+        call.context.warnings.add(deprecation.warning.clone());
         call.context.audit.annotate("k8s.io/deprecated", "true");
+        if !deprecation.removed_release.is_empty() {
+            call.context.audit.annotate("k8s.io/removed-release", deprecation.removed_release);
+        }
+        call.served.measured.deprecated_use(call.subresource);
     }
     let answer = carry_out(call, verb).await;
     let is_write = !matches!(verb, Verb::Get | Verb::List | Verb::Watch);

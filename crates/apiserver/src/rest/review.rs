@@ -319,17 +319,25 @@ async fn whose_token(call: &Call<'_>, mut object: Value) -> Value {
     let wanted: Vec<String> =
         spec.list("audiences").iter().filter_map(Value::as_str).map(Into::into).collect();
     let wanted = if wanted.is_empty() { call.server.service_accounts.audiences.clone() } else { wanted };
-    let status = match Box::pin(call.server.review_token(spec.text("token"), &wanted)).await {
+    let reviewed = Box::pin(call.server.review_token(spec.text("token"), &wanted)).await;
+    let annotations = match &reviewed {
+        Ok(known) => &known.annotations,
+        Err(refused) => &refused.annotations,
+    };
+    for (key, value) in annotations {
+        call.context.audit.annotate(key, value.clone());
+    }
+    let status = match reviewed {
         Ok(known) => {
             call.context.warnings.add(known.warning.unwrap_or_default());
             json!({"authenticated": true, "user": user_info(&known.user), "audiences": known.audiences})
         }
-        Err(why) => {
+        Err(refused) => {
             // What the client wrote there stays.
             let mut status = status_of(&object);
             status.unset("authenticated");
-            if !why.is_empty() {
-                status.set("error", why);
+            if !refused.why.is_empty() {
+                status.set("error", refused.why);
             }
             status
         }

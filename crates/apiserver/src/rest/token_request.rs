@@ -70,22 +70,21 @@ fn check_place(call: &Call<'_>, name: &str, request: &Value) -> Result<(), Statu
 fn default(call: &Call<'_>, request: &mut Value, name: &str, uid: &str) -> Result<(), Status> {
     let meta = request.object_mut("metadata");
     let found = meta.text("uid");
-    let strict = call.server.features.has("TokenRequestServiceAccountUIDValidation");
-    if strict && !found.is_empty() && found != uid {
-        let why = format!(
-            "the UID in the token request ({found}) does not match the UID of the service account ({uid})"
-        );
-        return Err(Status::conflict(OF, name, why));
-    }
     if !found.is_empty() && found != uid {
         let why = format!(
             "the UID in the token request ({found}) does not match the UID of the service account ({uid})"
         );
+        if call.server.features.has("TokenRequestServiceAccountUIDValidation") {
+            return Err(Status::conflict(OF, name, why));
+        }
+        call.context.warnings.add(format!(
+            "{why} but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error"
+        ));
         call.context.audit.annotate("authentication.k8s.io/token-request-uid-mismatch", why);
     }
     meta.set("name", name);
     meta.set("namespace", call.namespace.unwrap_or_default());
-    meta.set("uid", uid);
+    meta.or_insert("uid", uid);
     meta.set("creationTimestamp", metadata::seconds(call.now));
     let spec = request.object_mut("spec");
     spec.or_insert("expirationSeconds", HOUR);
@@ -200,6 +199,7 @@ fn sign(call: &Call<'_>, request: &Value, bound: Bound) -> Result<String, Status
     let is_for_server = audiences.iter().all(|audience| accounts.audiences.contains(audience));
     let is_mounted = accounts.extend_expiration && bound.pod.is_some() && asked == MOUNTED && is_for_server;
     let now = call.now.as_second();
+    let bound = Bound { warnafter: is_mounted.then_some(now + asked), ..bound };
     let claims = Claims {
         aud: audiences,
         exp: now + if is_mounted { YEAR } else { asked },

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -16,12 +17,13 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use setpoint_webhook::Signatures;
 use sha2::{Digest, Sha256};
 use x509_parser::asn1_rs::{Oid, Tag};
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use super::{ServerTls, TlsError, certificates};
-use crate::auth::User;
+use crate::auth::{FrontProxy, User};
 
 /// Names the credential of a request, for audit.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -63,6 +65,21 @@ impl ClientTrust {
         Self { reads_uid, ..self }
     }
 
+    /// Who a chain of certificates and the headers of a request are from, at a time: the user that a front proxy
+    /// names, or the certificate's own. `Ok(None)` if they name nobody, the reasons if they are not believed.
+    pub fn authenticate(
+        &self,
+        chain: &[CertificateDer<'_>],
+        front_proxy: Option<&FrontProxy>,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Result<Option<User>, Vec<String>> {
+        match chain {
+            [] => Ok(None),
+            chain => self.peer(chain, now).authenticate(front_proxy, headers),
+        }
+    }
+
     /// What a chain shows, at a time.
     fn peer(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Peer {
         let front_proxy = self.front_proxies.as_deref().map(|verifier| {
@@ -70,7 +87,8 @@ impl ClientTrust {
             let name = chain.first().and_then(user_of).map(|proxy| proxy.name);
             name.ok_or_else(|| "the certificate has no common name".to_owned())
         });
-        Peer { user: self.user(chain, now).map(|user| user.map(Arc::new)), front_proxy }
+        let end = self.verifier.as_ref().and_then(|_| chain.first()).and_then(end_of);
+        Peer { user: self.user(chain, now).map(|user| user.map(Arc::new)), front_proxy, end }
     }
 
     /// The user that a chain is believed to be, at a time. `Ok(None)` if it names nobody, an error if it is not
@@ -117,12 +135,50 @@ pub(crate) struct Peer {
     pub(crate) user: Result<Option<Arc<User>>, String>,
     /// The common name in a certificate that the authorities of front proxies verify. None without such authorities.
     pub(crate) front_proxy: Option<Result<String, String>>,
+    /// When the certificate ends, if the authorities of clients were asked about it.
+    end: Option<Timestamp>,
+}
+
+impl Peer {
+    /// When the certificate of a client ends; of one that is a front proxy's nothing is said.
+    pub(crate) fn client_end(&self) -> Option<Timestamp> {
+        self.end.filter(|_| !matches!(self.front_proxy, Some(Ok(_))))
+    }
+
+    /// The user that a front proxy names, or the certificate's own. Errors add up: one that is not believed as a
+    /// proxy may still be a user.
+    pub(crate) fn authenticate(
+        &self,
+        front_proxy: Option<&FrontProxy>,
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, Vec<String>> {
+        let mut errors = Vec::new();
+        match self.proxied(front_proxy, headers) {
+            Ok(Some(user)) => return Ok(Some(user)),
+            Ok(None) => {}
+            Err(why) => errors.push(why),
+        }
+        match &self.user {
+            Ok(Some(user)) => return Ok(Some((**user).clone())),
+            Ok(None) => {}
+            Err(why) => errors.push(why.clone()),
+        }
+        if errors.is_empty() { Ok(None) } else { Err(errors) }
+    }
+
+    fn proxied(&self, front_proxy: Option<&FrontProxy>, headers: &HeaderMap) -> Result<Option<User>, String> {
+        match (front_proxy, &self.front_proxy) {
+            (Some(front_proxy), Some(Ok(common_name))) => front_proxy.user(common_name, headers),
+            (Some(_), Some(Err(why))) => Err(why.clone()),
+            _ => Ok(None),
+        }
+    }
 }
 
 impl Default for Peer {
     /// No certificate was shown.
     fn default() -> Self {
-        Self { user: Ok(None), front_proxy: None }
+        Self { user: Ok(None), front_proxy: None, end: None }
     }
 }
 
@@ -170,11 +226,12 @@ impl ClientCertificate {
 
 /// When the next certificate of a chain ends. What has ended changes no verdict any more.
 fn next_end(chain: &[CertificateDer<'_>], now: Timestamp) -> Timestamp {
-    let end = |der: &CertificateDer<'_>| {
-        let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
-        Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
-    };
-    chain.iter().filter_map(end).filter(|end| now <= *end).min().unwrap_or(Timestamp::MAX)
+    chain.iter().filter_map(end_of).filter(|end| now <= *end).min().unwrap_or(Timestamp::MAX)
+}
+
+fn end_of(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
 }
 
 /// The user of a verified client certificate. One that names nobody, or has a malformed uid, is no one's.
@@ -235,14 +292,15 @@ fn uid_of(subject: &X509Name<'_>) -> Result<String, String> {
 
 /// In the handshake any certificate will do, and none is needed; that the client holds its key is verified.
 #[derive(Debug)]
-pub(super) struct AnyClient {
-    pub(super) provider: Arc<CryptoProvider>,
-    pub(super) hints: Vec<DistinguishedName>,
+pub struct AnyClient {
+    signatures: Signatures,
+    hints: Vec<DistinguishedName>,
 }
 
 impl AnyClient {
-    pub(super) fn hinting(provider: Arc<CryptoProvider>, trust: &ClientTrust) -> Self {
-        Self { provider, hints: trust.hints.clone() }
+    /// Tells clients which authorities `trust` believes.
+    pub fn hinting(provider: Arc<CryptoProvider>, trust: &ClientTrust) -> Self {
+        Self { signatures: Signatures::new(provider), hints: trust.hints.clone() }
     }
 }
 
@@ -270,8 +328,7 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        self.signatures.verify_tls12(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -280,12 +337,11 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+        self.signatures.verify_tls13(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.signatures.schemes()
     }
 }
 

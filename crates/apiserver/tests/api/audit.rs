@@ -14,8 +14,10 @@ use setpoint_apiserver::admission::{Plugin, Review, default_plugins};
 use setpoint_apiserver::audit::{
     AuditConfig, BackendConfig, Entry, Format, Mode, Policy, Reader, SendError, Sink, Truncation,
 };
+use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held, Verdict};
 use setpoint_apiserver::registry::Gvr;
-use setpoint_apiserver::{Config, Selection, Status, User};
+use setpoint_apiserver::{Config, Features, Selection, Status, TokenSigner, User};
 
 use crate::client::Api;
 
@@ -431,4 +433,143 @@ async fn a_path_is_recorded_by_what_it_means_and_not_by_how_it_is_written() {
     let Audited { api, log } = start(rules).await;
     api.get("/%76ersion").await.ok();
     assert_eq!(log.last()["requestURI"], "/%76ersion");
+}
+
+/// Fails to decide; what it answers all the same is up to each.
+struct Failing(Verdict);
+
+impl Authorizer for Failing {
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
+        std::future::ready(Decision::failed(self.0, "no roles")).boxed()
+    }
+
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+        std::future::ready(Held::default()).boxed()
+    }
+
+    fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        std::future::ready(Err("no roles".into())).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authorizer_that_fails_has_not_decided() {
+    let decision = "authorization.k8s.io/decision";
+    let reason = "authorization.k8s.io/reason";
+    for (verdict, code, expected) in [
+        (Verdict::NoOpinion, 500, json!({reason: "internal error"})),
+        (Verdict::Deny, 500, json!({reason: "internal error"})),
+        (Verdict::Allow, 200, json!({decision: "allow", reason: ""})),
+    ] {
+        let failing = |config| Config { authorizer: Arc::new(Failing(verdict)), ..config };
+        let Audited { api, log } = start_with("- {level: Metadata}", Mode::Blocking, failing).await;
+        assert_eq!(api.get(MAPS).await.code, code);
+        assert_eq!(log.last()["annotations"], expected);
+    }
+}
+
+/// A server with a key for tokens of service accounts.
+async fn start_with_tokens() -> (Audited, TokenSigner) {
+    let signer = TokenSigner::from_pem(&TokenSigner::generate_key().unwrap()).unwrap();
+    let own = signer.clone();
+    let with_key = |config: Config| Config { token_signer: Some(own), ..config.with_roles() };
+    let audited = start_with("- {level: Metadata}", Mode::Blocking, with_key).await;
+    audited.api.default_service_account().await;
+    (audited, signer)
+}
+
+impl Audited {
+    /// The code and the annotations of a request with a token.
+    async fn show(&self, token: &str) -> (u16, Value) {
+        self.log.take();
+        let request = http::Request::get("/api").header("authorization", format!("Bearer {token}"));
+        let request = request.body(bytes::Bytes::new()).unwrap();
+        let code = self.api.server.handle_unauthenticated(request).await.status().as_u16();
+        let events = self.log.take();
+        let event = events.into_iter().rfind(|event| event["stage"] != "RequestReceived").expect("an event");
+        (code, event["annotations"].clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mounted_token_that_should_have_been_read_again_is_noted() {
+    let (audited, _) = start_with_tokens().await;
+    let api = &audited.api;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    api.post("/api/v1/namespaces/default/pods", pod).await.created();
+    let of_pod = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let request = json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": of_pod}});
+    let made = api.post(path, request).await.created();
+    let token = made["status"]["token"].as_str().unwrap().to_owned();
+    let claims: Value = claims_of(&token);
+    let issued = claims["iat"].as_i64().unwrap();
+    assert_eq!(claims["kubernetes.io"]["warnafter"], issued + 3607);
+    assert_eq!(claims["exp"], issued + 365 * 24 * 3600);
+    let stale = "authentication.k8s.io/stale-token";
+    assert_eq!(audited.show(&token).await.1.get(stale), None);
+    api.clock.sleep(Duration::from_secs(3700)).await;
+    let (code, annotations) = audited.show(&token).await;
+    let text = "subject: system:serviceaccount:default:default, seconds after warning threshold: 93";
+    assert_eq!((code, &annotations[stale]), (200, &json!(text)));
+    let metrics = api.get("/metrics").await.text;
+    for line in ["serviceaccount_stale_tokens_total 1\n", "serviceaccount_valid_tokens_total 1\n"] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    let short = json!({"spec": {"expirationSeconds": 600, "boundObjectRef": of_pod}});
+    let made = api.post(path, short).await.created();
+    let claims = claims_of(made["status"]["token"].as_str().unwrap());
+    assert_eq!(claims["kubernetes.io"].get("warnafter"), None, "it is not extended");
+}
+
+/// What a token says, unverified.
+fn claims_of(token: &str) -> Value {
+    use base64::Engine;
+    let claims = token.split('.').nth(1).unwrap();
+    serde_json::from_slice(&base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_refused_is_noted_too() {
+    let (audited, signer) = start_with_tokens().await;
+    let api = &audited.api;
+    let token = crate::legacy_tokens::token(api, &signer).await;
+    crate::legacy_tokens::keep(api, &token).await;
+    let subject = json!("system:serviceaccount:default:default");
+    let (code, annotations) = audited.show(&token).await;
+    assert_eq!(code, 200);
+    assert_eq!(annotations["authentication.k8s.io/legacy-token"], subject);
+    assert_eq!(annotations["authentication.k8s.io/legacy-token-manual-secret"], "t");
+    let label = json!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": "2024-12-31"}}});
+    api.merge("/api/v1/namespaces/default/secrets/t", label).await.ok();
+    api.clock.sleep(Duration::from_secs(10)).await;
+    let (code, annotations) = audited.show(&token).await;
+    assert_eq!(code, 401);
+    let expected = json!({
+        "authentication.k8s.io/legacy-token": subject,
+        "authentication.k8s.io/legacy-token-invalidated": "t/default",
+    });
+    assert_eq!(annotations, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_a_deprecated_kind_is_noted_with_its_end() {
+    let features = Features::that(|feature| feature == "StorageVersionMigrator");
+    let change = |config: Config| config.with_features(features);
+    let Audited { api, log } = start_with("- {level: Metadata}", Mode::Blocking, change).await;
+    let listed = api.get("/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations").await;
+    let warning = "storagemigration.k8s.io/v1alpha1 StorageVersionMigration is deprecated in v1.33+, unavailable in \
+                   v1.36+";
+    assert_eq!(listed.warnings, [warning]);
+    let annotations = log.last()["annotations"].clone();
+    assert_eq!(annotations["k8s.io/deprecated"], "true");
+    assert_eq!(annotations["k8s.io/removed-release"], "1.36");
+    api.get("/api/v1/namespaces/default/endpoints").await.ok();
+    let annotations = log.last()["annotations"].clone();
+    assert_eq!(annotations["k8s.io/deprecated"], "true");
+    assert_eq!(annotations.get("k8s.io/removed-release"), None);
+    let metrics = api.get("/metrics").await.text;
+    let line = "apiserver_requested_deprecated_apis{group=\"storagemigration.k8s.io\",removed_release=\"1.36\",\
+                resource=\"storageversionmigrations\",subresource=\"\",version=\"v1alpha1\"} 1\n";
+    assert!(metrics.contains(line), "{line}");
 }

@@ -569,3 +569,36 @@ fn claims_of(token: &str) -> Value {
     let claims = token.split('.').nth(1).unwrap();
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap()
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_token_authenticates_while_its_secret_says_so() {
+    const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+    let extension = || Extension::new(|_, _| Reply::Code(404, Vec::new(), "".into()));
+    let world = World::new(extension(), |authenticator, _, _| authenticator.with_bootstrap_tokens()).await;
+    let secret = json!({
+        "metadata": {"name": "bootstrap-token-abcdef"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": "abcdef",
+            "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": "system:bootstrappers:workers",
+            "expiration": "2025-01-01T01:00:00Z",
+        },
+    });
+    let token = "abcdef.0123456789abcdef";
+    assert_eq!(world.who(token).await, Err(401), "there is no secret");
+    world.api.post(SECRETS, secret.clone()).await.created();
+    let expected = json!({
+        "username": "system:bootstrap:abcdef",
+        "groups": ["system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"],
+    });
+    assert_eq!(world.who(token).await, Ok(expected));
+    assert_eq!(world.who("abcdef.0123456789abcdee").await, Err(401));
+    world.api.clock.sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.who(token).await, Err(401), "it has expired");
+
+    let world = World::new(extension(), |authenticator, _, _| authenticator).await;
+    world.api.post(SECRETS, secret).await.created();
+    assert_eq!(world.who(token).await, Err(401), "such tokens are not enabled");
+}

@@ -75,6 +75,8 @@ impl World {
     }
 }
 
+/// SHA-256 of the server's name, in hexadecimal.
+const SERVER_HASH: &str = "27c55e322ab859e5f3a8b02333b102dfda5e6cd03310fe72e1e692ce9f571bcf";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
@@ -203,9 +205,21 @@ async fn a_changed_file_is_in_force_and_a_bad_one_is_not() {
         let admin = Api { user: User::system("root"), ..world.api };
         admin.get("/metrics").await.text
     };
+    let config = "apiserver_authorization_config_controller";
+    let server = format!("apiserver_id_hash=\"sha256:{SERVER_HASH}\"");
     for line in [
-        "apiserver_authorization_config_controller_automatic_reloads_total{status=\"failure\"} 2",
-        "apiserver_authorization_config_controller_automatic_reloads_total{status=\"success\"} 1",
+        format!("{config}_automatic_reloads_total{{status=\"failure\",{server}}} 2"),
+        format!("{config}_automatic_reloads_total{{status=\"success\",{server}}} 1"),
+        // Two minutes, three seconds and the steps of the clock after the start.
+        format!("{config}_automatic_reload_last_timestamp_seconds{{status=\"success\",{server}}} 17356897"),
+        format!("{config}_last_config_info{{{server},hash=\"sha256:"),
+    ] {
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    }
+    let in_force = metrics.lines().filter(|line| line.starts_with(&format!("{config}_last_config_info")));
+    assert_eq!(in_force.count(), 1);
+    for line in [
+        "apiserver_authorization_match_condition_evaluation_seconds_count{type=\"Webhook\",name=\"first\"}",
         "apiserver_authorization_webhook_evaluations_total{name=\"first\",result=\"success\"}",
         "apiserver_authorization_decisions_total{type=\"Webhook\",name=\"first\",decision=\"denied\"}",
     ] {

@@ -394,6 +394,7 @@ async fn what_waits_and_runs_can_be_looked_at() {
         "apiserver_flowcontrol_dispatched_requests_total{flow_schema=\"exempt\",priority_level=\"exempt\"}",
         "apiserver_flowcontrol_work_estimated_seats_bucket{flow_schema=\"dev-own\",priority_level=\"own\",le=\"1\"} 1",
         "apiserver_current_inqueue_requests{request_kind=\"readOnly\"} 1",
+        "apiserver_flowcontrol_read_vs_write_current_requests_bucket{phase=\"waiting\",request_kind=\"readOnly\",le=\"0.001\"}",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }

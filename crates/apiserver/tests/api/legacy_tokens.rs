@@ -18,7 +18,7 @@ const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 /// A token of the default account, as a secret named `t` would keep it.
-async fn token(api: &Api, signer: &TokenSigner) -> String {
+pub(crate) async fn token(api: &Api, signer: &TokenSigner) -> String {
     let account = api.get(ACCOUNT).await.ok();
     let claims = json!({
         "iss": "kubernetes/serviceaccount",
@@ -32,7 +32,7 @@ async fn token(api: &Api, signer: &TokenSigner) -> String {
 }
 
 /// Puts a token into a secret named `t`.
-async fn keep(api: &Api, token: &str) {
+pub(crate) async fn keep(api: &Api, token: &str) {
     let data = base64::engine::general_purpose::STANDARD.encode(token);
     api.post(SECRETS, json!({"metadata": {"name": "t"}, "data": {"token": data}})).await.created();
 }

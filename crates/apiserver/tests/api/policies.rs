@@ -1,6 +1,15 @@
 //! Admission policies: rules that users write for what may be written.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use setpoint_apiserver::auth::rbac::{RoleRef, Rule};
+use setpoint_apiserver::auth::{Attributes, Authorizer, Decision, Held};
+use setpoint_apiserver::{Config, User};
+use setpoint_clock::Clock;
 
 use crate::client::Api;
 use crate::custom::{DEFINITIONS, definition};
@@ -10,7 +19,10 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server with a policy about config maps and a binding of it.
 async fn with_policy(policy: Value, binding: Value) -> Api {
-    let api = Api::start().await;
+    bind_policy(Api::start().await, policy, binding).await
+}
+
+async fn bind_policy(api: Api, policy: Value, binding: Value) -> Api {
     let rule = json!({
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -252,4 +264,46 @@ async fn a_binding_without_its_parameters_refuses_even_if_it_only_warns() {
                        parameterNotFoundAction";
         assert_eq!(refused.refusal(), (422, "Invalid", message), "{actions}");
     }
+}
+
+/// Allows everything but secrets, after a second.
+struct Slow(Clock);
+
+impl Authorizer for Slow {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Decision> {
+        let is_secret = attributes.resource.is_some_and(|target| target.resource == "secrets");
+        let decision = if is_secret { Decision::no_opinion("") } else { Decision::allow("") };
+        async move {
+            self.0.sleep(Duration::from_secs(1)).await;
+            decision
+        }
+        .boxed()
+    }
+
+    fn rules<'a>(&'a self, _: &'a User, _: Option<&'a str>) -> BoxFuture<'a, Held> {
+        std::future::ready(Held::default()).boxed()
+    }
+
+    fn role<'a>(&'a self, _: &'a RoleRef, _: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Rule>, String>> {
+        std::future::ready(Err("no roles".into())).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_waits_for_an_authorizer_that_does_not_answer_at_once() {
+    let check =
+        |resource: &str| format!("authorizer.group('').resource('{resource}').check('get').allowed()");
+    let validations = json!([
+        // Taken for a refusal, a check without an answer would let these pass.
+        {"expression": format!("object.metadata.name != 'a' || !{}", check("pods"))},
+        {"expression": format!("object.metadata.name != 'b' || (!{} && !{})", check("secrets"), check("nodes"))},
+        {"expression": format!("object.metadata.name != 'c' || ({} && !{})", check("pods"), check("secrets"))},
+    ]);
+    let slow = |config: Config| Config { authorizer: Arc::new(Slow(config.clock.clone())), ..config };
+    let api = Api::start_changed(slow).await;
+    let api = bind_policy(api, json!({"validations": validations}), json!({})).await;
+    for name in ["a", "b"] {
+        assert_eq!(api.post(MAPS, map(name)).await.code, 422, "{name}");
+    }
+    api.post(MAPS, map("c")).await.created();
 }

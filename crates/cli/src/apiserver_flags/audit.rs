@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
-use setpoint::{Clock, Rng};
+use setpoint::Clock;
 use setpoint_apiserver::audit::{
     AuditConfig, BackendConfig, BatchSettings, Format, LogSink, Mode, Policy, Rotation, Throttle, Truncation,
-    WebhookClient, WebhookSink,
+    WebhookSink,
 };
+use setpoint_apiserver::auth::Outbound;
 use setpoint_controllers::flags::duration;
 
 const HEADING: &str = "Audit";
@@ -153,7 +154,7 @@ struct Delivery<'a> {
 
 impl AuditFlags {
     /// What is recorded and where it goes; nothing without a policy or without a backend.
-    pub(crate) fn config(&self, clock: &Clock, rng: &Rng) -> anyhow::Result<Option<AuditConfig>> {
+    pub(crate) fn config(&self, outbound: &Outbound) -> anyhow::Result<Option<AuditConfig>> {
         let log = self.log.audit_log_path.as_deref().map(|path| (path, self.log.delivery()));
         let webhook = self.webhook.audit_webhook_config_file.as_deref();
         let webhook = webhook.map(|file| (file, self.webhook.delivery()));
@@ -175,10 +176,10 @@ impl AuditFlags {
         let policy = policy(file)?;
         let mut backends = Vec::new();
         if let Some((path, delivery)) = log {
-            backends.push(self.log.backend(path, &delivery, clock)?);
+            backends.push(self.log.backend(path, &delivery, &outbound.clock)?);
         }
         if let Some((file, delivery)) = webhook {
-            backends.push(self.webhook.backend(file, &delivery, clock, rng)?);
+            backends.push(self.webhook.backend(file, &delivery, outbound)?);
         }
         Ok((!backends.is_empty()).then_some(AuditConfig { policy, backends }))
     }
@@ -275,12 +276,10 @@ impl WebhookFlags {
         &self,
         file: &Path,
         delivery: &Delivery<'_>,
-        clock: &Clock,
-        rng: &Rng,
+        outbound: &Outbound,
     ) -> anyhow::Result<BackendConfig> {
-        let client = WebhookClient::from_kubeconfig(file)
+        let sink = WebhookSink::from_kubeconfig(file, self.audit_webhook_initial_backoff, outbound)
             .context("initializing audit webhook (--audit-webhook-config-file)")?;
-        let sink = WebhookSink::new(client, self.audit_webhook_initial_backoff, clock.clone(), rng.fork());
         let (mode, truncation) = (delivery.mode(), delivery.truncation());
         Ok(BackendConfig { sink: Box::new(sink), mode, format: Format::Json, truncation })
     }
@@ -372,7 +371,7 @@ mod tests {
 
     fn problem(flags: &[&str]) -> String {
         let parsed = Command::try_parse_from([&["setpoint"], flags].concat()).unwrap();
-        let config = parsed.audit.config(&Clock::system(), &Rng::seeded(1));
+        let config = parsed.audit.config(&Outbound::new(Clock::system(), setpoint::Rng::seeded(1)));
         config.err().map(|error| format!("{error:#}")).unwrap_or_default()
     }
 

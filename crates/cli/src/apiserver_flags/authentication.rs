@@ -1,7 +1,6 @@
 //! Flags of authentication.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,6 +10,8 @@ use setpoint_apiserver::auth::{
 };
 use setpoint_apiserver::{Authenticator, PublicKey, TokenSigner};
 use setpoint_controllers::flags::duration;
+
+use super::read;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
@@ -25,6 +26,10 @@ pub(crate) struct AuthenticationFlags {
     /// A file of AuthenticationConfiguration: which issuers of tokens are trusted. It is read again when it changes.
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
+    /// Let bootstrap tokens authenticate: secrets of type bootstrap.kubernetes.io/token in kube-system.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    enable_bootstrap_token_auth: bool,
     /// A kubeconfig that says where the webhook is that knows bearer tokens.
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
@@ -130,10 +135,6 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((claim.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("--{flag} {}: cannot read the file", path.display()))
-}
-
 impl AuthenticationFlags {
     /// The authenticator that the flags ask for. Where everything is allowed, no one is anonymous.
     pub(crate) fn authenticator(
@@ -151,6 +152,9 @@ impl AuthenticationFlags {
         }
         if self.anonymous_auth == Some(false) || allows_everything {
             authenticator = authenticator.with_anonymous(Anonymous::Nowhere);
+        }
+        if self.enable_bootstrap_token_auth {
+            authenticator = authenticator.with_bootstrap_tokens();
         }
         if let Some(front_proxy) = self.front_proxy.build()? {
             authenticator = authenticator.with_front_proxy(front_proxy);

@@ -6,4 +6,15 @@ pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod encryption;
 pub(crate) mod limits;
+pub(crate) mod proxying;
 pub(crate) mod serving;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+
+/// The text of a file that a flag names.
+fn read(flag: &str, path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("--{flag} {}: cannot read the file", path.display()))
+}

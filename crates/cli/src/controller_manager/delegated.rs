@@ -41,9 +41,11 @@ impl Delegated {
         if is_always_allowed(&self.always_allow, path) {
             return Ok(());
         }
-        let user = match self.trust.user(certificates, headers).map_err(|_| Denial::Unauthenticated)? {
-            Some(user) => user,
-            None => self.user_of_token(headers).await?,
+        let user = match self.trust.user(certificates, headers) {
+            Ok(Some(user)) => user,
+            // A token may still count; without one a certificate that is not believed is not anonymous.
+            Err(_) if bearer_token(headers).is_none() => return Err(Denial::Unauthenticated),
+            Ok(None) | Err(_) => self.user_of_token(headers).await?,
         };
         self.authorize(&user, method, path).await
     }
@@ -116,6 +118,8 @@ fn is_always_allowed(paths: &[String], path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use setpoint_apiserver::auth::FrontProxy;
+
     use super::*;
 
     #[test]
@@ -135,7 +139,7 @@ mod tests {
             authentication: None,
             authorization: None,
             always_allow: vec!["/healthz".into()],
-            trust: Trust::default(),
+            trust: Trust::new(None, None, FrontProxy::default(), setpoint::Clock::system()).unwrap(),
         };
         let check = |path: &'static str, headers: HeaderMap| {
             let delegated = &delegated;

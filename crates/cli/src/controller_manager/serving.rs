@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use rustls::ServerConfig;
 use setpoint::Clock;
+use setpoint_apiserver::auth::FrontProxy;
 use setpoint_apiserver::tls::{ByName, MinVersion, NamedCertificate, Protocol as TlsProtocol, certified};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
@@ -17,7 +18,7 @@ use super::connection::from_file;
 use super::connections::Protocol;
 use super::delegated::Delegated;
 use super::signing::read;
-use super::trust::{Headers, Trust};
+use super::trust::Trust;
 use crate::apiserver_flags::serving::named_files;
 use crate::pki::NamedFiles;
 
@@ -124,7 +125,7 @@ impl Serving {
         Protocol { http2: !self.disable_http2_serving, most_streams: (most > 0).then_some(most) }
     }
 
-    pub(crate) async fn delegated(&self) -> anyhow::Result<Delegated> {
+    pub(crate) async fn delegated(&self, clock: &Clock) -> anyhow::Result<Delegated> {
         let client = async |flag: &str, path: &Option<PathBuf>| -> anyhow::Result<Option<kube::Client>> {
             let Some(path) = path else { return Ok(None) };
             let config = from_file(path, None).await.with_context(|| format!("--{flag}"))?;
@@ -134,22 +135,22 @@ impl Serving {
             authentication: client("authentication-kubeconfig", &self.authentication_kubeconfig).await?,
             authorization: client("authorization-kubeconfig", &self.authorization_kubeconfig).await?,
             always_allow: self.authorization_always_allow_paths.clone(),
-            trust: self.trust()?,
+            trust: self.trust(clock)?,
         })
     }
 
-    fn trust(&self) -> anyhow::Result<Trust> {
+    fn trust(&self, clock: &Clock) -> anyhow::Result<Trust> {
         let pem = |flag: &str, path: &Option<PathBuf>| path.as_ref().map(|path| read(flag, path)).transpose();
         let users = pem("client-ca-file", &self.client_ca_file)?;
         let proxies = pem("requestheader-client-ca-file", &self.requestheader_client_ca_file)?;
-        let headers = Headers {
+        let front_proxy = FrontProxy {
             allowed_names: self.requestheader_allowed_names.clone(),
-            user: self.requestheader_username_headers.clone(),
-            uid: self.requestheader_uid_headers.clone(),
-            group: self.requestheader_group_headers.clone(),
-            extra_prefix: self.requestheader_extra_headers_prefix.clone(),
+            username_headers: self.requestheader_username_headers.clone(),
+            uid_headers: self.requestheader_uid_headers.clone(),
+            group_headers: self.requestheader_group_headers.clone(),
+            extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
         };
-        Trust::new(users.as_deref(), proxies.as_deref(), headers)
+        Trust::new(users.as_deref(), proxies.as_deref(), front_proxy, clock.clone())
             .context("--client-ca-file and --requestheader-client-ca-file")
     }
 
@@ -166,10 +167,9 @@ impl Serving {
         let builder = ServerConfig::builder_with_provider(protocol.provider().clone())
             .with_protocol_versions(protocol.versions())
             .context("--tls-min-version and --tls-cipher-suites leave nothing to speak")?;
-        let trust = self.trust()?;
-        let builder = match trust.is_empty() {
-            true => builder.with_no_client_auth(),
-            false => builder.with_client_cert_verifier(Arc::new(trust)),
+        let builder = match self.trust(clock)?.verifier(protocol.provider()) {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
         };
         let usual = certified(&certificate, &key).context("--tls-cert-file and --tls-private-key-file")?;
         let named = self.tls_sni_cert_key.iter().map(|files| {

@@ -40,13 +40,22 @@ impl Up {
         Self::start_command(|kubeconfig| setpoint_up(kubeconfig, arguments))
     }
 
+    /// Starts with just these arguments, and waits until it is alive although it may not be ready.
+    pub(crate) fn start_unready(arguments: &[&str]) -> Self {
+        Self::start_until("/livez", |kubeconfig| setpoint_up(kubeconfig, arguments))
+    }
+
     /// Starts with a command that writes the kubeconfig to the path it is given.
     pub(crate) fn start_command(command: impl FnOnce(&Path) -> Command) -> Self {
+        Self::start_until("/readyz", command)
+    }
+
+    fn start_until(path: &str, command: impl FnOnce(&Path) -> Command) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kubeconfig = directory.path().join("kubeconfig");
         let process = command(&kubeconfig).stderr(Stdio::inherit()).spawn().expect("the binary starts");
         let up = Self { process, kubeconfig, _directory: directory };
-        eventually("the API server is ready", || up.try_kubectl(&["get", "--raw", "/readyz"], "").ok);
+        eventually("the API server answers", || up.try_kubectl(&["get", "--raw", path], "").ok);
         up
     }
 

@@ -1,12 +1,13 @@
 //! Encryption at rest and a full disk, with the real binary on a real data directory.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use setpoint_encryption::test_plugin::KmsPlugin;
 
-use crate::binary::{Up, setpoint_up};
+use crate::binary::{Up, eventually, setpoint_up};
 
 const PASSWORD: &str = "correct horse battery staple";
 const PASSWORD_BASE64: &str = "Y29ycmVjdCBob3JzZSBiYXR0ZXJ5IHN0YXBsZQ==";
@@ -26,7 +27,6 @@ impl World {
 
     /// Starts with the keys of these names for secrets; the first one writes.
     fn start(&self, keys: &[char]) -> Up {
-        let file = self.directory.path().join("encryption.yaml");
         let key = |name: &char| {
             let secret = [
                 "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=",
@@ -35,21 +35,28 @@ impl World {
             format!("{{name: {name}, secret: {}}}", secret[usize::from(*name == 'b')])
         };
         let keys: Vec<_> = keys.iter().map(key).collect();
+        self.configure(&format!("aescbc: {{keys: [{}]}}", keys.join(", ")));
+        Up::start_with(&self.arguments().each_ref().map(String::as_str))
+    }
+
+    /// Secrets are encrypted by this provider.
+    fn configure(&self, provider: &str) {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  \
-             providers:\n  - aescbc: {{keys: [{}]}}\n  - identity: {{}}\n",
-            keys.join(", ")
+             providers:\n  - {provider}\n  - identity: {{}}\n"
         );
-        fs::write(&file, text).expect("it can be written");
-        Up::start_with(&[
-            "--data-dir",
-            &self.data(),
-            "--nodes",
-            "0",
-            "--encryption-provider-config",
-            file.to_str().expect("a readable path"),
-            "--encryption-provider-config-automatic-reload=true",
-        ])
+        fs::write(self.file(), text).expect("it can be written");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("encryption.yaml")
+    }
+
+    fn arguments(&self) -> [String; 7] {
+        let file = self.file().to_str().expect("a readable path").to_owned();
+        let reload = "--encryption-provider-config-automatic-reload=true";
+        let (flag, data) = ("--encryption-provider-config", self.data());
+        ["--data-dir", &data, "--nodes", "0", flag, &file, reload].map(str::to_owned)
     }
 
     /// Whether a file of the data directory holds the password, plain or in base64.
@@ -128,9 +135,74 @@ fn secrets_are_encrypted_keys_rotate_and_a_missing_key_loses_nothing() {
     assert!(up.stop());
 
     let up = world.start(&['b']);
-    let password = up.kubectl(&["get", "secret", "s", "-o", "jsonpath={.data.password}"]);
-    assert_eq!(password, PASSWORD_BASE64);
+    assert_eq!(password(&up), PASSWORD_BASE64);
     assert!(!world.is_password_on_disk());
+    assert!(up.stop());
+}
+
+/// Reads the secret's password.
+fn password(up: &Up) -> String {
+    up.kubectl(&["get", "secret", "s", "-o", "jsonpath={.data.password}"])
+}
+
+#[test]
+fn a_kms_plugin_keeps_the_keys_of_secrets() {
+    let world = World::new();
+    let socket = world.directory.path().join("kms.sock");
+    world.configure(&format!(
+        "kms: {{apiVersion: v2, name: plug, endpoint: 'unix://{}', timeout: 2s}}",
+        socket.display()
+    ));
+    let arguments = world.arguments();
+    let arguments = arguments.each_ref().map(String::as_str);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime for the plugin");
+    let _inside = runtime.enter();
+    let plugin = KmsPlugin::start(&socket);
+    plugin.behave(|behaviour| behaviour.key_id = "key-one".into());
+
+    let up = Up::start_with(&arguments);
+    up.kubectl(&["create", "secret", "generic", "s", &format!("--from-literal=password={PASSWORD}")]);
+    up.kubectl(&["create", "configmap", "c", "--from-literal=a=b"]);
+    assert!(!world.is_password_on_disk());
+    assert!(world.is_on_disk("k8s:enc:kms:v2:plug:") && world.is_on_disk("key-one"));
+    let before = replace(&up);
+    assert_eq!(replace(&up), before, "an update that changes nothing is not a write");
+    assert!(up.stop());
+
+    // The plugin has another key: what is rewritten uses it, even if the object does not change.
+    let up = Up::start_with(&arguments);
+    assert_eq!(password(&up), PASSWORD_BASE64);
+    assert!(up.stop());
+    plugin.behave(|behaviour| behaviour.key_id = "key-two".into());
+    let up = Up::start_with(&arguments);
+    assert_eq!(version(&up), before);
+    let rewritten = replace(&up);
+    assert_ne!(rewritten, before);
+    assert_eq!(replace(&up), rewritten);
+    assert!(world.is_on_disk("key-two"));
+    assert!(up.stop());
+
+    // The plugin is gone: everything else is served, and what cannot be read is named.
+    let seen = plugin.seen.clone();
+    drop(plugin);
+    let up = Up::start_unready(&arguments);
+    assert!(!up.try_kubectl(&["get", "--raw", "/readyz"], "").ok, "it says that the plugin is gone");
+    up.kubectl(&["create", "configmap", "d", "--from-literal=a=b"]);
+    up.kubectl(&["get", "configmap", "c"]);
+    let answer = up.try_kubectl(&["get", "secrets"], "");
+    assert!(answer.err.contains("unable to transform key \"/registry/secrets/default/s\""), "{}", answer.err);
+    let secret = ["create", "secret", "generic", "t", "--from-literal=a=b"];
+    assert!(!up.try_kubectl(&secret, "").ok, "what cannot be encrypted is not stored");
+    assert!(!world.is_password_on_disk());
+
+    // It comes back, and nothing was lost.
+    let _plugin = KmsPlugin::start_with(&socket, seen);
+    eventually("the server finds the plugin again", || {
+        up.try_kubectl(&["get", "--raw", "/readyz"], "").ok && up.try_kubectl(&["get", "secret", "s"], "").ok
+    });
+    assert_eq!(password(&up), PASSWORD_BASE64);
+    up.kubectl(&secret);
     assert!(up.stop());
 }
 

@@ -3,12 +3,17 @@
 //! On an API server with the roles of every cluster, the Node authorizer and NodeRestriction, with something to do for
 //! every controller, the scheduler and the nodes, no part may be refused anything.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint::source::Selection;
 use setpoint::{Client, Clock, Key, Kind, Rng, Runtime};
+use setpoint_apiserver::audit::{AuditConfig, BackendConfig, Entry, Format, Mode, Policy, SendError, Sink};
 use setpoint_apiserver::auth::User;
 use setpoint_apiserver::{Config, admission};
 use setpoint_cluster::{Cluster, Parts, identity};
@@ -147,6 +152,10 @@ impl Town {
 
 /// A cluster with roles, and the runtime of its parts.
 async fn cluster() -> Cluster {
+    cluster_with(|config| config).await
+}
+
+async fn cluster_with(change: impl FnOnce(Config) -> Config) -> Cluster {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let runtime = Runtime { clock: clock.clone(), rng: Rng::seeded(1) };
     let store = Arc::new(MemoryStore::new(clock.clone()));
@@ -156,7 +165,27 @@ async fn cluster() -> Cluster {
         ..Cluster::with_gates(config, &gates())
     };
     Cluster::serve_metrics(&mut config);
-    Cluster::with_config(config, runtime).await.expect("a cluster")
+    Cluster::with_config(change(config), runtime).await.expect("a cluster")
+}
+
+/// Everything there is, with all options.
+fn everything(cluster: &Cluster) -> Parts {
+    Parts {
+        controllers: REGISTRY.iter().collect(),
+        controller_options: options(&cluster.runtime().clock),
+        controller_accounts: true,
+        scheduler: true,
+        nodes: 3,
+        talkative_nodes: true,
+        ..Parts::default()
+    }
+}
+
+/// Gives every part something to do, and time to do it.
+async fn live(town: &Town) {
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    town.fill().await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
 }
 
 /// Runs a script in the cluster of a manager of these parts.
@@ -171,25 +200,150 @@ async fn run(cluster: &Cluster, parts: &Parts, script: impl Future<Output = ()>)
 
 #[tokio::test(start_paused = true)]
 async fn no_part_is_refused_what_it_asks_for() {
-    let cluster = cluster().await;
-    let parts = Parts {
-        controllers: REGISTRY.iter().collect(),
-        controller_options: options(&cluster.runtime().clock),
-        scheduler: true,
-        nodes: 3,
-        talkative_nodes: true,
-        ..Parts::default()
-    };
+    let requests = Requests::default();
+    let cluster = cluster_with(|config| Config { audit: Some(requests.config()), ..config }).await;
     let town = Town { client: cluster.client() };
     let script = async {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        town.fill().await;
-        tokio::time::sleep(Duration::from_secs(300)).await;
+        live(&town).await;
         town.remove_all().await;
         tokio::time::sleep(Duration::from_secs(120)).await;
     };
-    run(&cluster, &parts, script).await;
+    run(&cluster, &everything(&cluster), script).await;
     cluster.denials().assert_none();
+    let users = requests.users();
+    let idle: Vec<_> =
+        REGISTRY.iter().filter(|entry| !users.contains(&identity::controller(entry).name)).collect();
+    let names: Vec<_> = idle.iter().map(|entry| entry.name).collect();
+    assert_eq!(names, WITHOUT_WRITES, "controllers that were given nothing to do");
+}
+
+/// Controllers for which there is nothing to write here: what they are for takes faults or other machines.
+const WITHOUT_WRITES: [&str; 0] = [];
+
+/// Who wrote something, by the audit log.
+#[derive(Clone, Default)]
+struct Requests(Arc<Mutex<BTreeSet<String>>>);
+
+impl Requests {
+    fn config(&self) -> AuditConfig {
+        let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: None, verbs: [get, list, watch]}\n\
+                      - {level: Metadata, omitStages: [RequestReceived]}\n";
+        let policy = Policy::parse(policy).expect("a policy");
+        let sink = Box::new(self.clone());
+        let backend = BackendConfig { sink, mode: Mode::Blocking, format: Format::Json, truncation: None };
+        AuditConfig { policy, backends: vec![backend] }
+    }
+
+    fn users(&self) -> BTreeSet<String> {
+        self.0.lock().clone()
+    }
+}
+
+impl Sink for Requests {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+
+    fn send(&self, batch: Vec<Entry>) -> BoxFuture<'static, Result<(), SendError>> {
+        for entry in batch {
+            let event: Value = serde_json::from_slice(&entry.bytes).expect("JSON");
+            self.0.lock().insert(event["user"]["username"].as_str().unwrap_or_default().to_owned());
+        }
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+/// The managers of the fields of all objects of a resource, with the subresource they wrote.
+async fn managers(client: &Client, path: &[&str]) -> BTreeSet<String> {
+    let list = client.get_path(path, &[]).await.unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let list: Value = serde_json::from_slice(&list).expect("JSON");
+    let entries = list["items"].as_array().into_iter().flatten();
+    let entries = entries.flat_map(|object| object["metadata"]["managedFields"].as_array().cloned());
+    let named = |entry: Value| {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        match text("subresource").as_str() {
+            "" => text("manager"),
+            subresource => format!("{}/{subresource}", text("manager")),
+        }
+    };
+    entries.flatten().map(named).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_part_is_the_manager_of_what_it_writes() {
+    let cluster = cluster().await;
+    let town = Town { client: cluster.client() };
+    let (everyone, tester) = ("kube-controller-manager", "setpoint");
+    let rows: [(&[&str], &[&str]); 14] = [
+        (&["api", "v1", "pods"], &[everyone, "kube-scheduler/status", "kubelet/status", tester]),
+        (&["api", "v1", "nodes"], &[everyone, "kubelet", "kubelet/status", tester]),
+        (&["api", "v1", "serviceaccounts"], &[everyone]),
+        (&["api", "v1", "services"], &["kube-apiserver", "kube-controller-manager/status", tester]),
+        (&["api", "v1", "namespaces"], &["kube-apiserver"]),
+        (&["apis", "apps", "v1", "deployments"], &[everyone, "kube-controller-manager/status", tester]),
+        (&["apis", "apps", "v1", "replicasets"], &[everyone, "kube-controller-manager/status"]),
+        (&["apis", "discovery.k8s.io", "v1", "endpointslices"], &[everyone]),
+        (&["apis", "coordination.k8s.io", "v1", "leases"], &["kubelet"]),
+        (&["apis", "batch", "v1", "jobs"], &[everyone, "kube-controller-manager/status", tester]),
+        (
+            &["apis", "flowcontrol.apiserver.k8s.io", "v1", "flowschemas"],
+            &[
+                "api-priority-and-fairness-config-consumer-v1/status",
+                "api-priority-and-fairness-config-producer-v1",
+            ],
+        ),
+        (
+            &["apis", "flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations"],
+            &["api-priority-and-fairness-config-producer-v1"],
+        ),
+        (
+            &["apis", "networking.k8s.io", "v1", "servicecidrs"],
+            &["kube-apiserver", "kubernetes-service-cidr-controller/status"],
+        ),
+        (
+            &["apis", "rbac.authorization.k8s.io", "v1", "clusterroles"],
+            &["clusterrole-aggregation-controller", "kube-apiserver"],
+        ),
+    ];
+    let script = async {
+        live(&town).await;
+        let mut found = Vec::new();
+        for (path, _) in rows {
+            found.push(managers(&town.client, path).await);
+        }
+        let expected: Vec<BTreeSet<String>> =
+            rows.iter().map(|(_, names)| names.iter().map(|name| (*name).to_owned()).collect()).collect();
+        for (((path, _), found), expected) in rows.iter().zip(&found).zip(&expected) {
+            if found != expected {
+                println!("{path:?}: {found:?}, expected {expected:?}");
+            }
+        }
+        assert!(found == expected, "other managers than expected");
+    };
+    run(&cluster, &everything(&cluster), script).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_accounts_of_controllers_are_made_once() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let parts = Parts {
+        controllers: setpoint_controllers::selected(&["deployment", "replicaset"]).expect("controllers"),
+        controller_accounts: true,
+        ..Parts::default()
+    };
+    let kind = Kind::new("", "v1", "ServiceAccount", "serviceaccounts", true);
+    let accounts = async || {
+        let selection = Selection { namespace: Some("kube-system".into()), ..Selection::default() };
+        let list = client.list(&kind, &selection).await.expect("a list");
+        let found = list.objects.iter().map(|object| object.key().name().to_owned());
+        (found.collect::<Vec<_>>(), cluster.api().revision())
+    };
+    run(&cluster, &parts, tokio::time::sleep(Duration::from_secs(5))).await;
+    let (names, revision) = accounts().await;
+    assert_eq!(names, ["deployment-controller", "replicaset-controller"]);
+    run(&cluster, &parts, tokio::time::sleep(Duration::from_secs(5))).await;
+    assert_eq!(accounts().await, (names, revision), "a second start writes nothing");
 }
 
 #[tokio::test(start_paused = true)]

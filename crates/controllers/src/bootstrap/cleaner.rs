@@ -8,8 +8,9 @@ use setpoint::{
     Client, Clock, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
     Runnable,
 };
+use setpoint_token::Left;
 
-use super::view::{Content, Left, Secret};
+use super::view::{Secret, content};
 use super::{is_token, is_token_secret};
 use crate::registry::{Access, Entry, Options};
 
@@ -52,7 +53,7 @@ impl Reconciler for Cleaner {
         let Some(secret) = self.secrets.get(key)?.filter(|secret| is_token_secret(secret.object())) else {
             return Ok(Outcome::Settled);
         };
-        match Content::of(secret.object()).left(self.clock.now()) {
+        match content(secret.object()).left(self.clock.now()) {
             Left::Forever => Ok(Outcome::Settled),
             Left::For(time) => Ok(Outcome::CheckAfter(time)),
             Left::Nothing => {

@@ -4,11 +4,10 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use serde_json::json;
-
-use super::view::Token;
+use setpoint_token::BootstrapToken;
 
 /// The token's signature of a text, which whoever checks it has from elsewhere.
-pub(super) fn detached(content: &str, token: &Token) -> String {
+pub(super) fn detached(content: &str, token: &BootstrapToken) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
     let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));

@@ -13,7 +13,7 @@ use setpoint::{
 };
 
 use super::jws::detached;
-use super::view::{Content, Secret};
+use super::view::{Secret, content};
 use super::{NAMESPACE, is_token, is_token_secret};
 use crate::registry::{Access, Entry, Options};
 use crate::workload::encoding::null_is_empty;
@@ -110,7 +110,7 @@ pub(super) fn signed(
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
     for secret in tokens {
-        if let Some(token) = Content::of(secret).token(secret.key().name(), now) {
+        if let Some(token) = content(secret).signing_token(secret.key().name(), now) {
             wanted.insert(format!("{SIGNATURE}{}", token.id), detached(kubeconfig, &token));
         }
     }

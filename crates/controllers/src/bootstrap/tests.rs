@@ -7,9 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use setpoint::Object;
+use setpoint_token::Left;
 
 use super::signer::signed;
-use super::view::{Content, Left};
+use super::view::content;
 use crate::workload::fixtures::at;
 
 fn secret(name: &str, fields: &[(&str, &str)]) -> Object {
@@ -40,7 +41,7 @@ fn the_config_map_carries_the_signatures_of_the_tokens_there_are() {
 fn a_token_signs_if_it_is_whole_and_says_so() {
     let check = |name: &str, fields: &[(&str, &str)], expected: bool| {
         let secret = secret(name, fields);
-        assert_eq!(Content::of(&secret).token(name, at(0)).is_some(), expected, "{name} {fields:?}");
+        assert_eq!(content(&secret).signing_token(name, at(0)).is_some(), expected, "{name} {fields:?}");
     };
     check("bootstrap-token-abcdef", &GOOD, true);
     check("bootstrap-token-fedcba", &GOOD, false);
@@ -54,7 +55,7 @@ fn a_token_signs_if_it_is_whole_and_says_so() {
 #[test]
 fn a_token_ends_when_it_says() {
     let check = |fields: &[(&str, &str)], expected: Left| {
-        assert_eq!(Content::of(&secret("t", fields)).left(at(0)), expected);
+        assert_eq!(content(&secret("t", fields)).left(at(0)), expected);
     };
     check(&[], Left::Forever);
     check(&[("expiration", &at(30).to_string())], Left::For(Duration::from_secs(30)));

@@ -13,6 +13,7 @@ use super::grpc::Plugin;
 use super::messages::{DecryptRequest, DecryptResponse, DekSourceType, EncryptedObject};
 use super::probe::{Probe, State};
 use crate::aes_gcm::Gcm;
+use crate::cipher::Cipher;
 use crate::extended_nonce::Seed;
 use crate::metrics::{Direction, Metrics};
 use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer};
@@ -21,21 +22,18 @@ use crate::{Context, KeyTag, Opened, Purpose, TransformError, Transformer};
 /// values were rewritten, so thousands are plenty; an entry takes some 100 bytes, or 1 KiB as an AES key.
 const CACHED: usize = 4096;
 
-/// What a decrypted source is.
-enum Dek {
-    Key(Gcm),
-    Seed(Arc<Seed>),
-}
+/// A decrypted source.
+type Dek = Arc<dyn Cipher>;
 
 /// Decrypted sources by [`EncryptedObject::cache_key`]. The oldest makes room for a new one.
 #[derive(Default)]
 struct Cache {
-    deks: BTreeMap<[u8; 32], Arc<Dek>>,
+    deks: BTreeMap<[u8; 32], Dek>,
     order: VecDeque<[u8; 32]>,
 }
 
 impl Cache {
-    fn insert(&mut self, key: [u8; 32], dek: Arc<Dek>) {
+    fn insert(&mut self, key: [u8; 32], dek: Dek) {
         if self.deks.insert(key, dek).is_none() {
             self.order.push_back(key);
         }
@@ -87,11 +85,7 @@ impl EnvelopeTransformer {
         let state = self.probe.state()?;
         let dek = self.dek(&object, source_type, context).await?;
         self.note_key(Direction::FromStorage, &object.key_id);
-        let authenticated = context.path.as_bytes();
-        let data = match &*dek {
-            Dek::Key(key) => key.open(&object.encrypted_data, authenticated)?,
-            Dek::Seed(seed) => seed.open(&object.encrypted_data, authenticated)?,
-        };
+        let data = dek.open(&object.encrypted_data, context.path.as_bytes())?;
         let is_current =
             object.key_id == state.key_id && source_type == DekSourceType::HkdfSha256XnonceAesGcmSeed;
         let key = Some(self.tag(source_type, &object.key_id));
@@ -104,7 +98,7 @@ impl EnvelopeTransformer {
         object: &EncryptedObject,
         source_type: DekSourceType,
         context: &Context<'_>,
-    ) -> Result<Arc<Dek>, TransformError> {
+    ) -> Result<Dek, TransformError> {
         let cache_key = object.cache_key();
         let cached = self.cache.lock().deks.get(&cache_key).cloned();
         if let Some(dek) = cached {
@@ -121,15 +115,15 @@ impl EnvelopeTransformer {
         };
         let response = self.plugin.call::<DecryptResponse>("Decrypt", &request).await;
         let plaintext = response.map_err(|error| error.during("failed to decrypt DEK"))?.plaintext;
-        let dek = Arc::new(match source_type {
-            DekSourceType::AesGcmKey => Dek::Key(Gcm::new(&plaintext)?),
-            DekSourceType::HkdfSha256XnonceAesGcmSeed => Dek::Seed(Arc::new(Seed::new(plaintext)?)),
-        });
+        let dek: Dek = match source_type {
+            DekSourceType::AesGcmKey => Arc::new(Gcm::new(&plaintext)?),
+            DekSourceType::HkdfSha256XnonceAesGcmSeed => Arc::new(Seed::new(plaintext)?),
+        };
         self.remember(cache_key, &dek);
         Ok(dek)
     }
 
-    fn remember(&self, cache_key: [u8; 32], dek: &Arc<Dek>) {
+    fn remember(&self, cache_key: [u8; 32], dek: &Dek) {
         let size = {
             let mut cache = self.cache.lock();
             cache.insert(cache_key, dek.clone());
@@ -156,7 +150,7 @@ impl EnvelopeTransformer {
         // What is written can be read without asking the plugin.
         let is_cached = self.cache.lock().deks.contains_key(&state.cache_key);
         if !is_cached {
-            self.remember(state.cache_key, &Arc::new(Dek::Seed(state.seed.clone())));
+            self.remember(state.cache_key, &(state.seed.clone() as Dek));
         }
         let mut encrypted_data = Vec::new();
         state.seed.seal(data, context.path.as_bytes(), &mut encrypted_data)?;

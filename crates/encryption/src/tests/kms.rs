@@ -3,8 +3,8 @@
 use jiff::SignedDuration;
 use tempfile::TempDir;
 
-use super::plugin::KmsPlugin;
 use super::*;
+use crate::test_plugin::{Behaviour, KmsPlugin, Seen};
 
 struct World {
     directory: TempDir,
@@ -22,7 +22,7 @@ impl World {
         self.plugin.as_ref().unwrap()
     }
 
-    fn stop(&mut self) -> Arc<parking_lot::Mutex<super::plugin::Seen>> {
+    fn stop(&mut self) -> Arc<parking_lot::Mutex<Seen>> {
         self.plugin.take().unwrap().seen.clone()
     }
 
@@ -144,7 +144,7 @@ async fn a_connection_that_broke_is_made_again() {
 #[tokio::test]
 async fn what_is_wrong_with_a_plugin_is_said_in_the_words_of_v1_34() {
     let world = World::start();
-    let check = async |change: fn(&mut super::plugin::Behaviour), expected: &str| {
+    let check = async |change: fn(&mut Behaviour), expected: &str| {
         world.plugin().behave(|plugin| *plugin = Default::default());
         world.plugin().behave(change);
         let encryption = world.load(&clock()).await;

@@ -1,7 +1,6 @@
 //! Providers against known bytes, and whole configurations, KMS plugins included.
 
 mod kms;
-mod plugin;
 mod providers;
 mod reload;
 

@@ -1,21 +1,98 @@
 //! `authorizer` in expressions: whether the user of a request may do something else as well.
+//!
+//! Expressions cannot wait, but authorizers may have to: for roles that are still being read, for a webhook. A check
+//! that is not answered at once is an error, and noted in [`Checks`]. The expressions are evaluated again once it is
+//! answered, so no outcome ever rests on a check that was not.
 
 use std::fmt;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::About;
-use crate::auth::{
-    Attributes, Authorizer, Decision, User, Verdict, service_account_groups, service_account_name,
-};
+use crate::auth::{Attributes, Authorizer, Decision, User, service_account_groups, service_account_name};
 use crate::cel::{Foreign, Val};
 use crate::request::ResourceTarget;
+
+/// How often expressions are evaluated until all of their checks are answered. A check costs 350,000 of a budget of
+/// 10,000,000, so a policy has at most 28 of them.
+const ROUNDS: usize = 32;
+
+/// What is asked of the authorizer.
+#[derive(Clone, PartialEq, Eq)]
+struct Question {
+    user: User,
+    verb: String,
+    path: String,
+    resource: Option<ResourceTarget>,
+}
+
+/// The checks of a request: those that are answered, and those that the authorizer still works on.
+#[derive(Clone)]
+pub(super) struct Checks {
+    authorizer: Arc<dyn Authorizer>,
+    known: Arc<Mutex<Vec<(Question, Decision)>>>,
+    open: Arc<Mutex<Vec<(Question, BoxFuture<'static, Decision>)>>>,
+}
+
+impl Checks {
+    pub(super) fn new(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { authorizer, known: Arc::default(), open: Arc::default() }
+    }
+
+    /// The outcome of expressions, with all of their checks answered.
+    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
+        for _ in 1..ROUNDS {
+            let outcome = evaluate();
+            if !self.answer().await {
+                return outcome;
+            }
+        }
+        evaluate()
+    }
+
+    /// Waits for the answers to open checks; false if there were none.
+    async fn answer(&self) -> bool {
+        let open = std::mem::take(&mut *self.open.lock());
+        let were_open = !open.is_empty();
+        for (question, deciding) in open {
+            let decision = deciding.await;
+            self.known.lock().push((question, decision));
+        }
+        were_open
+    }
+
+    /// The answer, if there is one already.
+    fn decide(&self, question: Question) -> Option<Decision> {
+        if let Some((_, decision)) = self.known.lock().iter().find(|(known, _)| *known == question) {
+            return Some(decision.clone());
+        }
+        let mut open = self.open.lock();
+        if open.iter().any(|(asked, _)| *asked == question) {
+            return None;
+        }
+        let (authorizer, asked) = (self.authorizer.clone(), question.clone());
+        let mut deciding = async move { authorizer.authorize(&asked.attributes()).await }.boxed();
+        let decision = deciding.as_mut().now_or_never();
+        if decision.is_none() {
+            open.push((question, deciding));
+        }
+        decision
+    }
+}
+
+impl Question {
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes { user: &self.user, verb: &self.verb, path: &self.path, resource: self.resource.as_ref() }
+    }
+}
 
 /// Somebody, and what has been said so far of what they might do.
 #[derive(Clone)]
 struct Check {
-    authorizer: Arc<dyn Authorizer>,
+    checks: Checks,
     user: User,
     what: What,
 }
@@ -56,8 +133,7 @@ pub(super) fn request_resource(about: &About<'_>) -> Val {
 
 fn check(about: &About<'_>, what: What) -> Val {
     let review = about.review;
-    let (authorizer, user) = (review.server.authorizer.clone(), review.user.clone());
-    Val::Foreign(Arc::new(Check { authorizer, user, what }))
+    Val::Foreign(Arc::new(Check { checks: about.checks.clone(), user: review.user.clone(), what }))
 }
 
 impl Check {
@@ -79,17 +155,15 @@ impl Check {
         self.with(What::Resource(target))
     }
 
-    fn decide(&self, verb: &str) -> Val {
+    fn decide(&self, verb: &str) -> Result<Val, String> {
         let (path, resource) = match &self.what {
-            What::Path(path) => (path.as_str(), None),
-            What::Resource(target) => ("", Some(target)),
-            What::Anything | What::Group(_) => ("", None),
+            What::Path(path) => (path.clone(), None),
+            What::Resource(target) => (String::new(), Some(target.clone())),
+            What::Anything | What::Group(_) => (String::new(), None),
         };
-        let attributes = Attributes { user: &self.user, verb, path, resource };
-        // Roles are in memory. Expressions cannot wait, so an authorizer that has to be waited for fails.
-        let decision = self.authorizer.authorize(&attributes).now_or_never();
-        let unknown = || Decision::failed(Verdict::NoOpinion, "the authorizer did not answer at once");
-        Val::Foreign(Arc::new(Decided(decision.unwrap_or_else(unknown))))
+        let question = Question { user: self.user.clone(), verb: verb.to_owned(), path, resource };
+        let decision = self.checks.decide(question).ok_or("the authorizer has not answered yet")?;
+        Ok(Val::Foreign(Arc::new(Decided(decision))))
     }
 }
 
@@ -126,7 +200,7 @@ impl Foreign for Check {
                 resource: first.to_owned(),
                 ..ResourceTarget::default()
             }))),
-            (What::Path(_) | What::Resource(_), "check") => Ok(self.decide(first)),
+            (What::Path(_) | What::Resource(_), "check") => self.decide(first),
             (What::Resource(target), field) => Ok(self.with_target(target, field, first)),
             _ => Err("no such overload".into()),
         }

@@ -24,6 +24,7 @@ use crate::metadata;
 use crate::registry::Served;
 use crate::rest::scale::scale_of;
 use crate::status::{Cause, Status};
+use authorizer::Checks;
 pub(super) use compiled::Conditions;
 use compiled::{Compiled, Decision, Evaluated};
 use matching::Matched;
@@ -138,8 +139,13 @@ impl ValidatingAdmissionPolicy {
             }
             let decisions = match parameters(policy, spec.at("paramRef"), about).await? {
                 Ok(parameters) => {
-                    let evaluated = parameters.iter().map(|params| policy.evaluate(&about.variables(params)));
-                    evaluated.flat_map(|evaluated| noted.take(evaluated)).collect()
+                    let mut decisions = Vec::new();
+                    for params in &parameters {
+                        let variables = about.variables(params);
+                        let evaluated = about.settle(|| policy.evaluate(&variables)).await;
+                        decisions.extend(noted.take(evaluated));
+                    }
+                    decisions
                 }
                 // This refuses whatever the binding does about what does not hold.
                 Err(why) => policy.misconfigured(&format!("failed to configure binding: {why}")),
@@ -307,6 +313,7 @@ pub(super) struct About<'a> {
     pub(super) namespace: Value,
     /// What the objects are shown as, where that is not what the request is about.
     shown_as: Option<Arc<Served>>,
+    checks: Checks,
 }
 
 impl<'a> About<'a> {
@@ -336,7 +343,13 @@ impl<'a> About<'a> {
             None => Value::Null,
         };
         let (object, old) = (whole(object, &review.fields.0), whole(old, &review.fields.1));
-        Ok(Self { review, object, old, namespace, shown_as: None })
+        let checks = Checks::new(review.server.authorizer.clone());
+        Ok(Self { review, object, old, namespace, shown_as: None, checks })
+    }
+
+    /// The outcome of expressions about this, once the authorizer has answered what they ask.
+    pub(super) async fn settle<T>(&self, evaluate: impl Fn() -> T) -> T {
+        self.checks.settle(evaluate).await
     }
 
     /// The same with the objects in another version.
@@ -353,6 +366,7 @@ impl<'a> About<'a> {
             old,
             namespace: self.namespace.clone(),
             shown_as: Some(other.clone()),
+            checks: self.checks.clone(),
         }
     }
 

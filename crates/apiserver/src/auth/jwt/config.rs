@@ -144,8 +144,14 @@ impl JwtConfig {
             ));
         }
         let algorithms = flags.signing_algorithms.iter().map(|name| {
-            Algorithm::parse(name)
-                .ok_or_else(|| ConfigError(format!("oidc: unsupported signing alg: {name:?}")))
+            match Algorithm::parse(name) {
+            Some(Algorithm::Es512) => Err(ConfigError(
+                "--oidc-signing-algs: ES512 is not supported, as this server has no P-521: use ES256 or ES384"
+                    .into(),
+            )),
+            Some(algorithm) => Ok(algorithm),
+            None => Err(ConfigError(format!("oidc: unsupported signing alg: {name:?}"))),
+        }
         });
         let algorithms = algorithms.collect::<Result<Vec<_>, _>>()?;
         let issuer = flags.issuer();

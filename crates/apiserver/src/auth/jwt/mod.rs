@@ -58,6 +58,9 @@ impl JwtAuthenticator {
         outbound: Outbound,
     ) -> Result<Self, ConfigError> {
         let current = config.build(&outbound)?;
+        if let Some((_, text)) = file {
+            outbound.metrics.configured(Config::Authentication, text);
+        }
         let file = file.map(|(path, text)| (Watched::new(path, text).into(), config.anonymous.clone()));
         Ok(Self {
             outbound,
@@ -72,7 +75,14 @@ impl JwtAuthenticator {
     pub(super) async fn authenticate(&self, token: &str) -> Result<Option<User>, String> {
         let issuers = self.current.read().clone();
         for issuer in &*issuers {
-            if let Some(user) = issuer.authenticate(token, &self.algorithms).await? {
+            let start = self.outbound.clock.instant();
+            let found = issuer.authenticate(token, &self.algorithms).await;
+            // Another issuer's token says nothing about this one.
+            if !matches!(found, Ok(None)) {
+                let duration = self.outbound.clock.instant().duration_since(start);
+                self.outbound.metrics.jwt_verified(issuer.url(), found.is_ok(), duration);
+            }
+            if let Some(user) = found? {
                 return Ok(Some(user));
             }
         }
@@ -112,12 +122,12 @@ impl JwtAuthenticator {
                 Ok(Some(text)) => text,
                 Err(error) => {
                     tracing::error!(%error, "cannot read the authentication configuration");
-                    self.outbound.metrics.reloaded(Config::Authentication, false);
+                    self.note_reload(None);
                     continue;
                 }
             };
             let outcome = self.reload(&text, anonymous.as_ref()).await;
-            self.outbound.metrics.reloaded(Config::Authentication, outcome.is_ok());
+            self.note_reload(outcome.is_ok().then_some(text.as_str()));
             match outcome {
                 Ok(()) => watched.lock().settle(text),
                 Err(Reload::Invalid(why)) => {
@@ -130,6 +140,10 @@ impl JwtAuthenticator {
                 }
             }
         }
+    }
+
+    fn note_reload(&self, in_force: Option<&str>) {
+        self.outbound.metrics.reloaded(Config::Authentication, in_force, self.outbound.clock.now());
     }
 
     /// Puts another configuration in force, once all its issuers have been reached.

@@ -51,6 +51,9 @@ pub(super) async fn verified(
             parts.algorithm
         )
     })?;
+    if algorithm == Algorithm::Es512 {
+        return Err("failed to verify signature: ES512 is not supported: this server has no P-521".into());
+    }
     let signed = keys.verify(&parts, algorithm).await;
     signed.map_err(|why| format!("failed to verify signature: {why}"))?;
     Ok(claims)

@@ -1,4 +1,4 @@
-//! A KMS v2 plugin: gRPC over a unix socket, with a key for each key id.
+//! A KMS v2 plugin for tests: gRPC over a unix socket, with a key for each key id. Its cipher protects nothing.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use crate::kms::messages::*;
 
 /// What the plugin answers.
 #[derive(Clone)]
-pub(super) struct Behaviour {
-    pub(super) key_id: String,
-    pub(super) version: String,
-    pub(super) healthz: String,
+pub struct Behaviour {
+    pub key_id: String,
+    pub version: String,
+    pub healthz: String,
     /// Refuses all calls with this code and message.
-    pub(super) failure: Option<(u8, String)>,
+    pub failure: Option<(u8, String)>,
     /// Never answers.
-    pub(super) hangs: bool,
-    pub(super) annotation: String,
+    pub hangs: bool,
+    pub annotation: String,
 }
 
 impl Default for Behaviour {
@@ -45,35 +45,35 @@ impl Default for Behaviour {
 }
 
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) behaviour: Behaviour,
+pub struct Seen {
+    pub behaviour: Behaviour,
     /// The methods that were called.
-    pub(super) calls: Vec<String>,
+    pub calls: Vec<String>,
 }
 
-pub(super) struct KmsPlugin {
-    pub(super) seen: Arc<Mutex<Seen>>,
+pub struct KmsPlugin {
+    pub seen: Arc<Mutex<Seen>>,
     socket: PathBuf,
     serving: JoinHandle<()>,
 }
 
 impl KmsPlugin {
-    pub(super) fn start(socket: &Path) -> Self {
+    pub fn start(socket: &Path) -> Self {
         Self::start_with(socket, Arc::default())
     }
 
     /// Starts a plugin that goes on with what another one has seen.
-    pub(super) fn start_with(socket: &Path, seen: Arc<Mutex<Seen>>) -> Self {
+    pub fn start_with(socket: &Path, seen: Arc<Mutex<Seen>>) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
         let serving = tokio::spawn(serve(listener, seen.clone()));
         Self { seen, socket: socket.to_owned(), serving }
     }
 
-    pub(super) fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut self.seen.lock().behaviour);
     }
 
-    pub(super) fn calls(&self) -> Vec<String> {
+    pub fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().calls)
     }
 }

@@ -1,0 +1,229 @@
+//! Flags of the connections that the API server makes for its clients: to kubelets, to aggregated API servers and to
+//! its peers.
+//!
+//! Files are loaded and values are checked at the start, as in v1.34. Requests are not proxied yet: flags that would
+//! change how are accepted with one warning that names them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{ArgAction, Args};
+use setpoint_apiserver::tls::{certificates, certified};
+use setpoint_controllers::FeatureGates;
+use setpoint_controllers::flags::duration;
+
+use super::read;
+
+/// The feature that lets API servers of several versions forward requests to each other.
+const PEERS: &str = "UnknownVersionInteroperabilityProxy";
+
+const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+const KUBELET_PORT: u16 = 10250;
+const KUBELET_READ_ONLY_PORT: u16 = 10255;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Proxying")]
+pub(crate) struct ProxyingFlags {
+    /// The client certificate that the API server shows to aggregated API servers and to webhooks.
+    #[arg(long, value_name = "FILE")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// The private key of --proxy-client-cert-file.
+    #[arg(long, value_name = "FILE")]
+    proxy_client_key_file: Option<PathBuf>,
+    /// Connect to the endpoints of a service that stands for an aggregated API server, not to its cluster IP.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
+        action = ArgAction::Set, value_name = "BOOL")]
+    enable_aggregator_routing: bool,
+    /// Answer with an error when an aggregated API server redirects.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
+        action = ArgAction::Set, value_name = "BOOL")]
+    aggregator_reject_forwarding_redirect: bool,
+    /// The authorities that verify the serving certificates of kubelets; any certificate will do without it.
+    #[arg(long, value_name = "FILE")]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// The client certificate that the API server shows to kubelets.
+    #[arg(long, value_name = "FILE")]
+    kubelet_client_certificate: Option<PathBuf>,
+    /// The private key of --kubelet-client-certificate.
+    #[arg(long, value_name = "FILE")]
+    kubelet_client_key: Option<PathBuf>,
+    /// The types of node addresses that kubelets are reached at, the preferred one first.
+    #[arg(long, value_delimiter = ',', value_name = "TYPES",
+        default_values_t = ADDRESS_TYPES.map(String::from))]
+    kubelet_preferred_address_types: Vec<String>,
+    /// How long a request to a kubelet may take.
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    kubelet_timeout: Duration,
+    /// The port of kubelets whose nodes do not name one. Deprecated.
+    #[arg(long, default_value_t = KUBELET_PORT, value_name = "PORT")]
+    kubelet_port: u16,
+    /// The port that kubelets answer reads on without TLS. Deprecated.
+    #[arg(long, default_value_t = KUBELET_READ_ONLY_PORT, value_name = "PORT")]
+    kubelet_read_only_port: u16,
+    #[command(flatten)]
+    peers: PeerFlags,
+    /// An EgressSelectorConfiguration. It is not supported: connections are made directly.
+    #[arg(long, value_name = "FILE")]
+    egress_selector_config_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct PeerFlags {
+    /// The authorities that verify the serving certificates of other API servers of the cluster.
+    #[arg(long, value_name = "FILE")]
+    peer_ca_file: Option<PathBuf>,
+    /// The address that other API servers of the cluster reach this one at.
+    #[arg(long, value_name = "IP")]
+    peer_advertise_ip: Option<std::net::IpAddr>,
+    /// The port that other API servers of the cluster reach this one at.
+    #[arg(long, value_name = "PORT")]
+    peer_advertise_port: Option<u16>,
+}
+
+impl ProxyingFlags {
+    /// Checks the flags and what their files hold, and warns of those that have no effect.
+    pub(crate) fn check(&self, gates: &FeatureGates) -> anyhow::Result<()> {
+        if self.egress_selector_config_file.is_some() {
+            bail!(
+                "--egress-selector-config-file: egress selectors are not supported, the API server connects \
+                 directly: leave the flag out and let the network route to nodes and webhooks"
+            );
+        }
+        self.peers.check(gates)?;
+        let proxy = (&self.proxy_client_cert_file, &self.proxy_client_key_file);
+        check_pair("proxy-client-cert-file", "proxy-client-key-file", proxy)?;
+        let kubelet = (&self.kubelet_client_certificate, &self.kubelet_client_key);
+        check_pair("kubelet-client-certificate", "kubelet-client-key", kubelet)?;
+        check_authorities("kubelet-certificate-authority", self.kubelet_certificate_authority.as_deref())?;
+        check_authorities("peer-ca-file", self.peers.peer_ca_file.as_deref())?;
+        if let Some(warning) = self.warning() {
+            tracing::warn!("{warning}");
+        }
+        Ok(())
+    }
+
+    /// Names the flags that were set although they have no effect.
+    fn warning(&self) -> Option<String> {
+        let flags = [
+            ("proxy-client-cert-file", self.proxy_client_cert_file.is_some()),
+            ("enable-aggregator-routing", self.enable_aggregator_routing),
+            ("aggregator-reject-forwarding-redirect", !self.aggregator_reject_forwarding_redirect),
+            ("kubelet-certificate-authority", self.kubelet_certificate_authority.is_some()),
+            ("kubelet-client-certificate", self.kubelet_client_certificate.is_some()),
+            ("kubelet-port", self.kubelet_port != KUBELET_PORT),
+            ("kubelet-read-only-port", self.kubelet_read_only_port != KUBELET_READ_ONLY_PORT),
+            ("kubelet-preferred-address-types", self.kubelet_preferred_address_types != ADDRESS_TYPES),
+            ("kubelet-timeout", self.kubelet_timeout != Duration::from_secs(5)),
+            ("peer-ca-file", self.peers.peer_ca_file.is_some()),
+        ];
+        let set: Vec<_> =
+            flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| format!("--{name}")).collect();
+        let proxied = "requests to nodes, pods, services and aggregated API servers are not proxied";
+        (!set.is_empty()).then(|| format!("{proxied}, so these flags have no effect: {}", set.join(", ")))
+    }
+}
+
+impl PeerFlags {
+    fn check(&self, gates: &FeatureGates) -> anyhow::Result<()> {
+        let flags = [
+            ("peer-ca-file", self.peer_ca_file.is_some()),
+            ("peer-advertise-ip", self.peer_advertise_ip.is_some()),
+            ("peer-advertise-port", self.peer_advertise_port.is_some()),
+        ];
+        match flags.iter().find(|(_, is_set)| *is_set && !gates.on(PEERS)) {
+            Some((name, _)) => bail!("--{name} requires {PEERS} feature to be turned on"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A certificate and its key, which must be given together and match.
+fn check_pair(
+    certificate_flag: &str,
+    key_flag: &str,
+    files: (&Option<PathBuf>, &Option<PathBuf>),
+) -> anyhow::Result<()> {
+    let (certificate, key) = match files {
+        (Some(certificate), Some(key)) => (certificate, key),
+        (None, None) => return Ok(()),
+        (Some(_), None) => bail!("--{certificate_flag} needs --{key_flag}"),
+        (None, Some(_)) => bail!("--{key_flag} needs --{certificate_flag}"),
+    };
+    let pair = certified(&read(certificate_flag, certificate)?, &read(key_flag, key)?);
+    pair.map(drop).with_context(|| {
+        format!("--{certificate_flag} {}, --{key_flag} {}", certificate.display(), key.display())
+    })
+}
+
+fn check_authorities(flag: &str, file: Option<&Path>) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    certificates(&read(flag, file)?).map(drop).with_context(|| format!("--{flag} {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use setpoint_apiserver::tls::Authority;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: ProxyingFlags,
+    }
+
+    fn flags(arguments: &[&str]) -> ProxyingFlags {
+        Command::try_parse_from([&["test"], arguments].concat()).expect("known flags").flags
+    }
+
+    fn problem(arguments: &[&str]) -> String {
+        format!("{:#}", flags(arguments).check(&FeatureGates::default()).unwrap_err())
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key_and_both_must_load() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = setpoint::Clock::system().now();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (one, other) = (Authority::generate(now).unwrap(), Authority::generate(now).unwrap());
+        let (certificate, key) = (file("crt", &one.identity().certificate), file("key", &one.identity().key));
+        let wrong = file("wrong", &other.identity().key);
+        for (cert_flag, key_flag) in [
+            ("--proxy-client-cert-file", "--proxy-client-key-file"),
+            ("--kubelet-client-certificate", "--kubelet-client-key"),
+        ] {
+            let both = flags(&[cert_flag, &certificate, key_flag, &key]);
+            both.check(&FeatureGates::default()).unwrap();
+            assert!(both.warning().unwrap().contains(cert_flag));
+            assert_eq!(problem(&[cert_flag, &certificate]), format!("{cert_flag} needs {key_flag}"));
+            assert_eq!(problem(&[key_flag, &key]), format!("{key_flag} needs {cert_flag}"));
+            let mismatch = problem(&[cert_flag, &certificate, key_flag, &wrong]);
+            assert!(mismatch.ends_with("the private key does not match the certificate"), "{mismatch}");
+            let missing = problem(&[cert_flag, "/does/not/exist", key_flag, &key]);
+            assert!(missing.starts_with(&format!("{cert_flag} /does/not/exist: cannot read")), "{missing}");
+        }
+        flags(&["--kubelet-certificate-authority", &certificate]).check(&FeatureGates::default()).unwrap();
+        let empty = problem(&["--kubelet-certificate-authority", &key]);
+        assert!(empty.ends_with("there is no certificate in the PEM"), "{empty}");
+    }
+
+    #[test]
+    fn flags_that_ask_for_what_is_not_there_are_refused() {
+        let peer = "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on";
+        assert_eq!(problem(&["--peer-advertise-ip", "192.0.2.1"]), peer);
+        let gates = FeatureGates::default().with(PEERS, true).unwrap();
+        flags(&["--peer-advertise-ip", "192.0.2.1"]).check(&gates).unwrap();
+        let egress = problem(&["--egress-selector-config-file", "x"]);
+        assert!(
+            egress.starts_with("--egress-selector-config-file: egress selectors are not supported"),
+            "{egress}"
+        );
+        assert_eq!(flags(&[]).warning(), None);
+    }
+}

@@ -5,6 +5,7 @@
 //!  flags.rs      what can be set on the command line
 //!  gates.rs      which features are on
 //!  figures.rs    what is counted when somebody asks
+//!  wiring.rs     the queue and the loop that most of them have
 //!  accounts.rs   in whose name each acts
 //!  absent.rs     those that are known by name and do not run
 //!  workload/     what controllers that keep replicas share
@@ -104,6 +105,7 @@ mod ttl_after_finished;
 mod validating_admission_policy;
 mod volume_expander;
 mod volume_protection;
+mod wiring;
 mod workload;
 
 pub use absent::why_absent;

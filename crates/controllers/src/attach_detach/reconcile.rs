@@ -9,16 +9,19 @@ use setpoint::client::{Delete, Optional, Part, Patch};
 use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder,
+    Cached, Client, Clock, Context, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler,
+    Recorder,
 };
 use setpoint_volume::PodVolumes;
 
+use super::COMPONENT;
 use super::disk::Disk;
 use super::figures;
 use super::memory::Memory;
 use super::observe::{Caches, Site, Sites, attachment_name, attachments_on};
 use super::plan::{blocked_message, plan};
 use super::view::{Attachment, Node};
+use crate::registry::Options;
 
 pub(super) struct Attacher {
     pub(super) client: Client,
@@ -61,6 +64,24 @@ impl Reconciler for Nodes {
 }
 
 impl Attacher {
+    pub(super) fn new(
+        context: &Context,
+        options: &Options,
+        by_node: Queue<Key>,
+        caches: Arc<Caches>,
+    ) -> Self {
+        Self {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            recorder: context.recorder(COMPONENT),
+            by_node,
+            caches,
+            metrics: context.metrics.clone(),
+            memory: Arc::default(),
+            by_force: options.force_detach,
+        }
+    }
+
     async fn settle(&self, disk: &Disk) -> Result<Outcome, ReconcileError> {
         let sites = self.caches.sites(disk)?;
         let now = self.clock.now();

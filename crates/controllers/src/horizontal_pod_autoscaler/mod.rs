@@ -40,7 +40,7 @@ mod view;
 
 use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
-use setpoint::{Context, Controller, Event, Queue, Runnable};
+use setpoint::{Context, Event, Queue, Runnable};
 
 use self::figures::Figures;
 use self::measure::Gauge;
@@ -49,6 +49,7 @@ use self::reconcile::Autoscaler;
 use self::view::Hpa;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::served::Served;
+use crate::wiring;
 use crate::workload::pod::Pod;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -105,10 +106,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         own_tolerances: options.gates.on("HPAConfigurableTolerance"),
         memory: Default::default(),
     };
-    let controller = Controller::new(ENTRY.name, queue, autoscaler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&hpas)
-        .waits_for(&pods);
+    let controller = wiring::controller(&ENTRY, options, queue, autoscaler, [&hpas, &pods]);
     vec![Box::new(controller)]
 }

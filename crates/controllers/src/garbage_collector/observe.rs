@@ -2,7 +2,7 @@
 
 use setpoint::{Kind, Object, OwnerRef};
 
-use super::graph::{FOREGROUND, Graph, Node, is_deleted_with};
+use super::graph::{FOREGROUND, Graph, Node, ORPHAN, is_deleted_with};
 use super::identity::Identity;
 use super::plan::{Dependents, Standing};
 use super::uid::Uid;
@@ -52,6 +52,16 @@ pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
     let standings = meta.owner_references.iter().map(|owner| standing(graph, owner, &object)).collect();
     let dependents = dependents(graph, uid);
     Observed::Owned(Owned { kind, object, standings, dependents })
+}
+
+/// The owner, if it waits for its dependents to be released.
+pub(super) fn orphaning(graph: &Graph, uid: &Uid) -> Option<(Kind, Object)> {
+    match graph.node(uid) {
+        Some(Node::Observed { kind, object }) if is_deleted_with(object.meta(), ORPHAN) => {
+            Some((kind.clone(), object.clone()))
+        }
+        _ => None,
+    }
 }
 
 fn waiting(graph: &Graph, uid: &Uid, kind: Kind, object: Object) -> Waiting {

@@ -1,4 +1,4 @@
-//! Attempt to delete: whether an item is to go is decided anew each time it is looked at.
+//! Attempt to delete: whether an item is to go is decided each time it is looked at.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! What pods are told that cannot be bound: the `PodScheduled` condition, a nominated node, preempted victims.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
+use setpoint::conditions::whole_seconds;
 use setpoint::{EventType, Outcome, ReconcileError};
 
 use crate::decide::{LetGo, Misfit, Remedy};
@@ -88,9 +88,7 @@ impl Scheduler {
             "observedGeneration": pod.meta().generation});
         let is_so = |known: &Condition| known.condition_type == name && known.status == status;
         if !pod.status.conditions.iter().any(is_so) {
-            let now = self.shared.clock.now();
-            condition["lastTransitionTime"] =
-                Timestamp::from_second(now.as_second()).unwrap_or(now).to_string().into();
+            condition["lastTransitionTime"] = whole_seconds(self.shared.clock.now()).to_string().into();
         }
         condition
     }

@@ -18,7 +18,7 @@ use super::plan::{Plan, Scene, manage};
 use super::revisions::{Found, History, excess, hash_of, history};
 use super::rolling::roll;
 use super::status::{next_check, status};
-use super::view::{DaemonSet, DaemonSetStatus, Node, StrategyType};
+use super::view::{DaemonSet, DaemonSetStatus, Node};
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::dependents::Dependents;
 use crate::workload::history::Historian;
@@ -142,8 +142,7 @@ impl DaemonSets {
         let held_back = |node: &str| self.failures.remaining(key, generation, node);
         let managed = manage(scene, held_back, self.clock.now());
         let wait = managed.wait.map_or(Outcome::Settled, Outcome::CheckAfter);
-        let rolls =
-            managed.is_empty() && scene.set.spec.update_strategy.r#type == StrategyType::RollingUpdate;
+        let rolls = managed.is_empty() && scene.set.spec.update_strategy.is_rolling();
         self.apply(scene, managed).await?;
         if rolls {
             self.apply(scene, roll(scene, self.clock.now())).await?;

@@ -118,7 +118,8 @@ impl Monitors {
     fn end_all_but(&self, wanted: &BTreeSet<Kind>) {
         let ended: BTreeMap<Kind, Monitor> = {
             let running = &mut *self.running.lock();
-            let (kept, ended) = std::mem::take(running).into_iter().partition(|(kind, _)| wanted.contains(kind));
+            let (kept, ended) =
+                std::mem::take(running).into_iter().partition(|(kind, _)| wanted.contains(kind));
             *running = kept;
             ended
         };

@@ -48,7 +48,7 @@ pub trait Runnable: Send + 'static {
     /// future ends it all.
     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 
-    /// Shows its figures in these metrics; called once, before [`run`](Self::run).
+    /// Registers its metrics here; called once, before [`run`](Self::run).
     fn observe(&mut self, metrics: &Metrics) {
         let _ = metrics;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::authorize::{Decision, Verdict};
-use crate::measure::Text;
+use crate::metrics::Text;
 
 /// The counters of a server.
 #[derive(Default)]

@@ -21,8 +21,8 @@
 //! - only nodes that ask for it are served: `volumes.kubernetes.io/controller-managed-attach-detach`.
 
 mod disk;
-mod figures;
 mod memory;
+mod metrics;
 mod network;
 mod observe;
 mod plan;
@@ -120,7 +120,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         drivers: drivers.lister(),
         on_node: OnNode::of(&pods),
     });
-    figures::show(&context.metrics, &caches);
+    metrics::show(&context.metrics, &caches);
     let attacher = Arc::new(Attacher::new(context, options, by_node.clone(), caches.clone()));
     let wake = Arc::new(Wake {
         by_volume: by_volume.clone(),

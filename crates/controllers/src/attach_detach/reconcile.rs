@@ -16,8 +16,8 @@ use setpoint_volume::PodVolumes;
 
 use super::COMPONENT;
 use super::disk::Disk;
-use super::figures;
 use super::memory::Memory;
+use super::metrics;
 use super::observe::{Caches, Site, Sites, attachment_name, attachments_on};
 use super::plan::{blocked_message, plan};
 use super::view::{Attachment, Node};
@@ -146,7 +146,7 @@ impl Attacher {
         let deleted =
             self.client.delete(&Kind::of::<Attachment>(), attachment.key(), &delete).await.optional();
         if let Some(reason) = force.filter(|_| deleted.is_ok()) {
-            figures::count_force(&self.metrics, reason);
+            metrics::count_force(&self.metrics, reason);
         }
         deleted.map(drop).attempting(format!("detach volume {} from node {node}", disk.name))
     }
@@ -195,11 +195,11 @@ impl Attacher {
         self.memory.lock().knows(key, &network.names);
         for (name, disk, took) in &attached {
             if !told.contains(&&**name) {
-                figures::count_attached(&self.metrics, disk, *took);
+                metrics::count_attached(&self.metrics, disk, *took);
                 self.tell_attached(disk, key.name())?;
             }
         }
-        network.forced.iter().for_each(|reason| figures::count_force(&self.metrics, reason));
+        network.forced.iter().for_each(|reason| metrics::count_force(&self.metrics, reason));
         network.new.iter().for_each(|disk| self.tell_found(disk));
         Ok(network.look_again)
     }

@@ -21,7 +21,7 @@ use setpoint::{
 use sha2::{Digest, Sha256};
 
 use super::GROUP;
-use crate::figures::SYNC_SECONDS;
+use crate::metrics::SYNC_SECONDS;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 

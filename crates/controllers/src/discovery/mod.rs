@@ -10,15 +10,15 @@
 //!  subset.rs      the content of an Endpoints object, in its canonical form      (pure)
 //!  slice.rs       the content of an EndpointSlice                                (pure)
 //!  changes.rs     which slices to create, update and delete; carrying that out
-//!  figures.rs     what is counted of slices and of what is written to them
+//!  metrics.rs     what is counted of slices and of what is written to them
 //!  wake.rs        from a slice to the service it belongs to, and back
 //! ```
 
 pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod changes;
-pub(crate) mod figures;
 pub(crate) mod membership;
+pub(crate) mod metrics;
 pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod slice;

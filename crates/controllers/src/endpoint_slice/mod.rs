@@ -5,7 +5,7 @@
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
-//!  figures.rs    what is counted
+//!  metrics.rs    what is counted for Prometheus
 //!  node.rs       the facts of a node: its zone, how much it can do
 //!  plan.rs       from pods to the slices of one address family                (pure)
 //!  packing.rs    which endpoint goes to which slice                           (pure)
@@ -22,8 +22,8 @@
 //! - a service without endpoints has one empty slice for each address family;
 //! - a slice that belongs to another service of the same name is not rewritten, it goes.
 
-mod figures;
 mod hints;
+mod metrics;
 mod node;
 mod packing;
 mod plan;
@@ -44,8 +44,8 @@ use self::reconcile::{SliceKeeper, ZoneWatcher};
 use self::topology::Topology;
 use crate::discovery::backend::Backend;
 use crate::discovery::changes::SliceHands;
-use crate::discovery::figures::Figures;
 use crate::discovery::membership::follow_pods;
+use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
@@ -107,7 +107,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&slices));
     let topology = Arc::new(Topology::default());
-    let figures = Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_slice));
+    let slice_metrics =
+        Arc::new(SliceMetrics::new(&context.metrics, &metrics::NAMES, options.endpoints.most_in_slice));
 
     services.add_handler(enqueue_self(&queue));
     let batch = options.endpoints.slices_batch;
@@ -121,9 +122,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: pods.lister(),
         nodes: nodes.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone(), figures.clone()),
+        hands: SliceHands::new(context, writes.clone(), slice_metrics.clone()),
         metrics: context.metrics.clone(),
-        figures,
+        slice_metrics,
         distributions: Default::default(),
         triggers: Default::default(),
         topology,

@@ -15,12 +15,12 @@ use super::node::{self, Node};
 use super::plan::{LeftOut, Sketch, Zones, plan};
 use super::topology::Topology;
 use super::traffic::{Close, keep_close, remove_hints};
-use super::{MANAGER, figures};
+use super::{MANAGER, metrics};
 use crate::discovery::address::Family;
 use crate::discovery::backend::Backend;
 use crate::discovery::changes::{Changes, SliceHands, SliceOwner};
-use crate::discovery::figures::Figures;
 use crate::discovery::membership::selected_pods;
+use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::slice::{Slice, is_owned_by};
 use crate::discovery::trigger::{LAST_CHANGE, TriggerTimes};
@@ -40,7 +40,7 @@ pub(super) struct SliceKeeper {
     pub(super) slices: Lister<Slice>,
     pub(super) hands: SliceHands,
     pub(super) metrics: Metrics,
-    pub(super) figures: Arc<Figures>,
+    pub(super) slice_metrics: Arc<SliceMetrics>,
     /// Where services want their traffic to go.
     pub(super) distributions: Mutex<BTreeMap<Key, String>>,
     pub(super) triggers: TriggerTimes,
@@ -97,12 +97,12 @@ impl SliceKeeper {
         self.writes.forget(key);
         self.topology.forget(key);
         self.pace.forget(key);
-        self.figures.forget(key);
+        self.slice_metrics.forget(key);
         self.note_distribution(key, None);
     }
 
     fn count_sync(&self, result: &str) {
-        let (name, help) = figures::SYNCS;
+        let (name, help) = metrics::SYNCS;
         self.metrics.count_as(name, help, &[("result", result)], 1);
     }
 
@@ -117,7 +117,7 @@ impl SliceKeeper {
         }
         for changed in before.as_deref().into_iter().chain(distribution) {
             let count = distributions.values().filter(|other| *other == changed).count();
-            let (name, help) = figures::BY_DISTRIBUTION;
+            let (name, help) = metrics::BY_DISTRIBUTION;
             self.metrics.set_gauge(name, help, &[("traffic_distribution", changed)], count as f64);
         }
     }
@@ -128,8 +128,8 @@ impl SliceKeeper {
         let distribution = service.spec.traffic_distribution.as_deref().unwrap_or_default();
         let labels = [("topology", topology), ("traffic_distribution", distribution)];
         let count = changes.create.len() + changes.update.len() + changes.delete.len();
-        let (name, help) = figures::CHANGED;
-        self.metrics.observe(name, help, figures::DEFAULT_BOUNDS, &labels, count as f64);
+        let (name, help) = metrics::CHANGED;
+        self.metrics.observe(name, help, metrics::DEFAULT_BOUNDS, &labels, count as f64);
     }
 
     fn observe(&self, service: Cached<Service>, slices: Vec<Cached<Slice>>) -> Result<Observed, DecodeError> {
@@ -186,7 +186,7 @@ impl SliceKeeper {
             reference: controller_ref(&Kind::of::<Service>(), service.meta()),
             being_deleted: service.meta().is_being_deleted(),
         };
-        self.figures.planned(service.key(), Some(family), &plan.changes);
+        self.slice_metrics.planned(service.key(), Some(family), &plan.changes);
         let applied = self.hands.apply(&owner, &plan.changes).await;
         if applied.is_ok() {
             self.count_changes(observed, &plan.changes);

@@ -5,7 +5,7 @@
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
-//!  figures.rs    what is counted
+//!  metrics.rs    what is counted for Prometheus
 //!  plan.rs       from Endpoints to slices                                     (pure)
 //!  reconcile.rs  observe, plan, apply
 //! ```
@@ -15,7 +15,7 @@
 //! - at most 1000 addresses of a subset are mirrored, or as many as is set;
 //! - slices are not looked at again before the cache shows what was last written for them.
 
-mod figures;
+mod metrics;
 mod plan;
 mod reconcile;
 
@@ -28,7 +28,7 @@ use setpoint::{Context, Event, Object, Runnable};
 use self::plan::is_to_be_mirrored;
 use self::reconcile::Mirror;
 use crate::discovery::changes::SliceHands;
-use crate::discovery::figures::Figures;
+use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
@@ -87,7 +87,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let slices = context.informers.of::<Slice>();
     let queue = slow_queue(context, "endpoint_slice_mirroring", LONGEST_RETRY);
     let writes = Arc::new(OwnWrites::new(&slices));
-    let figures = Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_subset));
+    let slice_metrics =
+        Arc::new(SliceMetrics::new(&context.metrics, &metrics::NAMES, options.endpoints.most_in_subset));
 
     endpoints.add_handler(enqueue_self(&queue).when(concerns_mirrored_endpoints));
     services.add_handler(enqueue_self(&queue).when(concerns_service_without_selector));
@@ -99,10 +100,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         endpoints: endpoints.lister(),
         services: services.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone(), figures.clone()),
+        hands: SliceHands::new(context, writes.clone(), slice_metrics.clone()),
         clock: context.runtime.clock.clone(),
         metrics: context.metrics.clone(),
-        figures,
+        slice_metrics,
         writes,
         most: options.endpoints.most_in_subset,
     };

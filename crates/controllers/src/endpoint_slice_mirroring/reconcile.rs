@@ -8,9 +8,9 @@ use setpoint::owner::controller_ref;
 use setpoint::{Cached, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::plan::{Plan, is_to_be_mirrored, plan};
-use super::{MANAGER, figures};
+use super::{MANAGER, metrics};
 use crate::discovery::changes::{SliceHands, SliceOwner};
-use crate::discovery::figures::{Figures, HOW_MANY};
+use crate::discovery::metrics::{HOW_MANY, SliceMetrics};
 use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
@@ -25,7 +25,7 @@ pub(super) struct Mirror {
     pub(super) hands: SliceHands,
     pub(super) clock: Clock,
     pub(super) metrics: Metrics,
-    pub(super) figures: Arc<Figures>,
+    pub(super) slice_metrics: Arc<SliceMetrics>,
     pub(super) writes: Arc<OwnWrites<Key>>,
     /// At most so many addresses of a subset are mirrored.
     pub(super) most: usize,
@@ -38,9 +38,9 @@ impl Reconciler for Mirror {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let began = self.clock.instant();
         let result = self.mirror(key).await;
-        let (name, help) = figures::DURATION;
+        let (name, help) = metrics::DURATION;
         let took = (self.clock.instant() - began).as_secs_f64();
-        self.metrics.observe(name, help, figures::SECONDS, &[], took);
+        self.metrics.observe(name, help, metrics::SECONDS, &[], took);
         result
     }
 }
@@ -52,8 +52,8 @@ impl Mirror {
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
         let plan = plan(&endpoints, slices, self.most);
         self.tell(&endpoints, &plan);
-        self.figures.planned(key, None, &plan.changes);
-        let (name, help) = figures::SKIPPED;
+        self.slice_metrics.planned(key, None, &plan.changes);
+        let (name, help) = metrics::SKIPPED;
         self.metrics.observe(name, help, HOW_MANY, &[], plan.skipped as f64);
         let owner = SliceOwner {
             key,
@@ -74,7 +74,7 @@ impl Mirror {
 
     async fn clean_up(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         self.writes.forget(key);
-        self.figures.forget(key);
+        self.slice_metrics.forget(key);
         for slice in slices_of(&self.slices, key, MANAGER)? {
             self.hands.delete(key, &slice).await?;
         }

@@ -7,7 +7,7 @@ use setpoint::indexer::Indexer;
 use setpoint::{Clock, LabelSelector};
 use setpoint_quantity::{Format, Quantity};
 
-use super::metrics::{MetricsApi, MetricsError, Samples};
+use super::metrics_api::{MetricsApi, MetricsError, Samples};
 use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
 use super::settings::{Start, Tolerances};
 use super::view::{MetricId, MetricSpec, ObjectRef, Replica, Source};

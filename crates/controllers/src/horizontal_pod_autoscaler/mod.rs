@@ -8,12 +8,12 @@
 //! ```text
 //!  settings.rs   what can be set for all of them
 //!  view.rs       autoscalers and pods as they are read
-//!  metrics.rs    the three metrics APIs
+//!  metrics_api.rs  the three metrics APIs
 //!  replicas.rs   from measurements to a number of replicas                    (pure)
 //!  behavior.rs   how fast that number may be followed                         (pure)
 //!  history.rs    what was recommended and done lately                         (pure)
 //!  status.rs     conditions                                                   (pure)
-//!  figures.rs    what is counted of all that
+//!  metrics.rs    what is counted for Prometheus
 //!  measure.rs    one metric of an autoscaler: ask, and calculate
 //!  reconcile.rs  look at the target, measure, scale, tell
 //! ```
@@ -26,10 +26,10 @@
 //! - what is about to be done is told before it is done, so that a successor knows of it.
 
 mod behavior;
-mod figures;
 mod history;
 mod measure;
 mod metrics;
+mod metrics_api;
 mod reconcile;
 mod replicas;
 pub(crate) mod settings;
@@ -42,9 +42,9 @@ use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
 use setpoint::{Context, Event, Queue, Runnable};
 
-use self::figures::Figures;
 use self::measure::Gauge;
-use self::metrics::MetricsApi;
+use self::metrics::AutoscalerMetrics;
+use self::metrics_api::MetricsApi;
 use self::reconcile::Autoscaler;
 use self::view::Hpa;
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -101,7 +101,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         served: Served::new(context),
         hpas: hpas.lister(),
         gauge,
-        figures: Figures(context.metrics.clone()),
+        metrics: AutoscalerMetrics(context.metrics.clone()),
         settings,
         own_tolerances: options.gates.on("HPAConfigurableTolerance"),
         memory: Default::default(),

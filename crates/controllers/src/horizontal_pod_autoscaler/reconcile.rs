@@ -14,9 +14,9 @@ use setpoint::{
 };
 
 use super::behavior::{Bounds, decide};
-use super::figures::{Action, Figures, Trouble};
 use super::history::History;
 use super::measure::{Failure, Gauge, Reading, Subject};
+use super::metrics::{Action, AutoscalerMetrics, Trouble};
 use super::settings::{Settings, Tolerances};
 use super::status::{ABLE, ACTIVE, LIMITED};
 use super::view::{Hpa, HpaStatus, MetricSpec, ObjectRef};
@@ -33,7 +33,7 @@ pub(super) struct Autoscaler {
     pub(super) served: Served,
     pub(super) hpas: Lister<Hpa>,
     pub(super) gauge: Gauge,
-    pub(super) figures: Figures,
+    pub(super) metrics: AutoscalerMetrics,
     pub(super) settings: Settings,
     /// Whether autoscalers may say themselves how far from their targets they tolerate.
     pub(super) own_tolerances: bool,
@@ -86,7 +86,7 @@ impl Reconciler for Autoscaler {
         let (start, mut action) = (self.clock.instant(), Action::None);
         let looked = self.look_at(&hpa, &mut action).await;
         let trouble = if looked.is_ok() { Trouble::None } else { Trouble::Internal };
-        self.figures.reconciled(action, trouble, self.clock.instant() - start);
+        self.metrics.reconciled(action, trouble, self.clock.instant() - start);
         looked.map(|()| Outcome::CheckAfter(self.settings.period))
     }
 }
@@ -262,7 +262,7 @@ impl Autoscaler {
             Err(failure) if failure.is_of_spec() => (Action::None, Trouble::Spec),
             Err(_) => (Action::None, Trouble::Internal),
         };
-        self.figures.computed(&spec.r#type, action, trouble, self.clock.instant() - start);
+        self.metrics.computed(&spec.r#type, action, trouble, self.clock.instant() - start);
         read
     }
 

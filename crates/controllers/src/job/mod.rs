@@ -16,7 +16,7 @@
 //!  plan.rs            which pods to start and which to remove                (pure)
 //!  bodies.rs          what pods are made of                                  (pure)
 //!  account.rs         counting pods, each exactly once                       (pure)
-//!  figures.rs         what is counted for Prometheus: `job_controller_*`
+//!  metrics.rs         what is counted for Prometheus: `job_controller_*`
 //!  memory.rs          what was done that the cache may not show yet
 //!  leftovers.rs       pods that nobody counts any more
 //!  reconcile.rs       observe, assess, plan, apply, then count
@@ -35,10 +35,10 @@ mod assess;
 mod backoff;
 mod bodies;
 mod failure_policy;
-mod figures;
 mod indexes;
 mod leftovers;
 mod memory;
+mod metrics;
 mod observe;
 mod plan;
 mod pod;
@@ -57,9 +57,9 @@ use setpoint::queue::limiter::PerKey;
 use setpoint::{Context, Expectations, Key, Kind, Queue, Runnable};
 
 use self::backoff::Records;
-use self::figures::Figures;
 use self::leftovers::{Leftovers, Releasing};
 use self::memory::Memory;
+use self::metrics::JobMetrics;
 use self::observe::Observer;
 use self::pod::JobPod;
 use self::reconcile::Jobs;
@@ -136,7 +136,7 @@ struct Tracker {
     memory: Arc<Memory>,
     records: Arc<Records>,
     pace: Arc<Pace<Key>>,
-    figures: Figures,
+    metrics: JobMetrics,
     /// Whether Jobs that others manage are left to them.
     heeds_managers: bool,
 }
@@ -149,7 +149,7 @@ impl Tracker {
             memory: Arc::default(),
             records: Arc::default(),
             pace: Arc::new(Pace::new(clock.clone())),
-            figures: Figures(context.metrics.clone()),
+            metrics: JobMetrics(context.metrics.clone()),
             heeds_managers: options.gates.on("JobManagedBy"),
         }
     }

@@ -19,8 +19,8 @@ use super::Tracker;
 use super::account::{Account, Counts, account, count_released, finish, turn};
 use super::assess::{Assessment, Ending};
 use super::bodies::{IndexedTemplates, name_prefix, tracked};
-use super::figures::Action;
 use super::leftovers::Releasing;
+use super::metrics::Action;
 use super::observe::{Observed, Observer};
 use super::plan::{Step, plan};
 use super::pod::{JobPod, Member};
@@ -86,7 +86,7 @@ impl Reconciler for Jobs {
         let mut action = Action::Reconciling;
         let looked = self.look(&job, &mut action).await;
         let took = self.clock.instant().duration_since(began);
-        self.tracker.figures.looked_at(&job, action, looked.is_ok(), took);
+        self.tracker.metrics.looked_at(&job, action, looked.is_ok(), took);
         looked
     }
 }
@@ -234,7 +234,7 @@ impl Jobs {
         let again = (assessment.failed > 0, assessment.terminating > 0);
         let active = still.counts.active.saturating_add(number(succeeded));
         let failure = failure.filter(|error| !namespace_is_terminating(error));
-        self.tracker.figures.pods_created(job, again, succeeded, if failure.is_some() { failed } else { 0 });
+        self.tracker.metrics.pods_created(job, again, succeeded, if failure.is_some() { failed } else { 0 });
         Applied { counts: Counts { active, ..still.counts }, failure, ..still }
     }
 
@@ -257,9 +257,9 @@ impl Jobs {
         if account.status != job.status {
             object = self.write_status(&object, &account.status).await?;
             self.tracker.records.keep(job.key(), assessment.record.clone());
-            self.tracker.figures.counted(job, &job.status, &account.status);
+            self.tracker.metrics.counted(job, &job.status, &account.status);
         }
-        self.tracker.figures.handled_by_policy(&account.handled);
+        self.tracker.metrics.handled_by_policy(&account.handled);
         if let Some((reason, message)) = turned.map(|turn| turn.told()) {
             self.record(job, EventType::Normal, reason, message);
         }
@@ -285,11 +285,11 @@ impl Jobs {
         };
         if status != noted {
             self.write_status(object, &status).await?;
-            self.tracker.figures.counted(job, &noted, &status);
+            self.tracker.metrics.counted(job, &noted, &status);
         }
         if let (true, Some(ending)) = (finished, ending) {
             self.record_end(job, &status, ending);
-            self.tracker.figures.ended(job, ending);
+            self.tracker.metrics.ended(job, ending);
         }
         match failure {
             Some(error) => {

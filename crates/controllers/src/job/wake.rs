@@ -34,7 +34,7 @@ impl Wake {
         self.queue.add(job.key().clone());
         let manager = job.view::<Job>().ok().and_then(Job::other_manager);
         if let Some(manager) = manager.filter(|_| self.tracker.heeds_managers) {
-            self.tracker.figures.left_to(manager);
+            self.tracker.metrics.left_to(manager);
         }
     }
 
@@ -60,7 +60,7 @@ impl Wake {
     }
 
     pub(super) fn pod_changed(&self, event: &Event) {
-        self.tracker.figures.pod_changed(event);
+        self.tracker.metrics.pod_changed(event);
         match event {
             Event::Added { object, .. } => self.pod_added(object),
             Event::Updated { old, new } if old.meta().uid != new.meta().uid => {

@@ -23,7 +23,7 @@ impl Reconciler for Evictor {
                 (Some(node), Some(why)) => {
                     taint(&self.0.client, &self.0.clock, node, Some(why)).await?;
                     self.0.roll.zones(|zones| zones.tainted(zone, &name, self.0.clock.instant()));
-                    self.0.figures.node_evicted(zone);
+                    self.0.metrics.node_evicted(zone);
                 }
                 // It is gone, or ready again.
                 _ => self.0.roll.zones(|zones| zones.stop_waiting(zone, &name)),

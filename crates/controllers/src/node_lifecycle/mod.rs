@@ -13,7 +13,7 @@
 //!  labels.rs     labels that have an older name                               (pure)
 //!  health.rs     whether a node has been heard of lately                      (pure)
 //!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
-//!  figures.rs    what is counted for Prometheus: `node_collector_*`
+//!  metrics.rs    what is counted for Prometheus: `node_collector_*`
 //!  roll.rs       what is known of all nodes, shared by the parts below
 //!  monitor.rs    every few seconds: listen to all nodes
 //!  tainter.rs    one node: taints that keep pods from coming, and labels
@@ -31,9 +31,9 @@
 
 pub(crate) mod config;
 mod evictor;
-mod figures;
 mod health;
 mod labels;
+mod metrics;
 mod monitor;
 mod pods;
 mod roll;
@@ -51,7 +51,7 @@ use setpoint::{Client, Clock, Context, Informer, Key, Lister, Runnable};
 
 use self::config::NodeLifecycle;
 use self::evictor::Evictor;
-use self::figures::Figures;
+use self::metrics::NodeMetrics;
 use self::monitor::Monitor;
 use self::pods::{Hands, PodMarker};
 use self::roll::Roll;
@@ -131,7 +131,7 @@ struct Shared {
     clock: Clock,
     nodes: Lister<Node>,
     roll: Arc<Roll>,
-    figures: Arc<Figures>,
+    metrics: Arc<NodeMetrics>,
 }
 
 impl Shared {
@@ -141,7 +141,7 @@ impl Shared {
             clock: context.runtime.clock.clone(),
             nodes: nodes.lister(),
             roll: Arc::new(Roll::new(patience.clone())),
-            figures: Arc::new(Figures::new(context.metrics.clone())),
+            metrics: Arc::new(NodeMetrics::new(context.metrics.clone())),
         }
     }
 }

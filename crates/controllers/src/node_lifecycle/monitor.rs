@@ -58,9 +58,9 @@ impl Reconciler for Monitor {
                 census.entry(zone_of(node.meta())).or_default().count(ready);
             }
         }
-        self.shared.figures.zones(&census);
+        self.shared.metrics.zones(&census);
         self.assess(&nodes, &census).await;
-        self.shared.figures.looked_at_nodes(self.shared.clock.instant().saturating_duration_since(began));
+        self.shared.metrics.looked_at_nodes(self.shared.clock.instant().saturating_duration_since(began));
         Ok(Outcome::CheckAfter(self.patience.monitor_period))
     }
 }
@@ -70,7 +70,7 @@ impl Monitor {
     async fn look_and_tell(&self, node: &Cached<Node>) -> Option<bool> {
         let began = self.shared.clock.instant();
         let looked = self.look(node).await;
-        self.shared.figures.looked_at_node(self.shared.clock.instant().saturating_duration_since(began));
+        self.shared.metrics.looked_at_node(self.shared.clock.instant().saturating_duration_since(began));
         match looked {
             Ok(ready) => Some(ready),
             // The next look tries again.

@@ -12,7 +12,7 @@
 //!  volumes ─► observe.rs ─► volume.rs  available, bound, released, unbound                    (pure)
 //!                              └─► reclaim.rs    what becomes of a released volume            (pure)
 //!  reconcile.rs  carries both out     recycle.rs  the pod that empties a volume
-//!  figures.rs    how many there are, for whoever asks
+//!  metrics.rs    how many there are, for Prometheus
 //! ```
 //!
 //! What always holds:
@@ -21,7 +21,7 @@
 //! - a claim that has all it needs, and its volume, are left alone.
 
 mod claim;
-mod figures;
+mod metrics;
 mod observe;
 mod provision;
 mod reclaim;
@@ -186,8 +186,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     index_by_claim(&pods);
     index_volumes(&volumes);
 
-    let figures = figures::Figures { volumes: volumes.lister(), claims: claims.lister() };
-    context.metrics.register(|registry| registry.register_collector(Box::new(figures)));
+    let collector = metrics::VolumeMetrics { volumes: volumes.lister(), claims: claims.lister() };
+    context.metrics.register(|registry| registry.register_collector(Box::new(collector)));
     let claim_queue = wiring::queue(context, "claims");
     let volume_queue = wiring::queue(context, "volumes");
     let caches = Caches {

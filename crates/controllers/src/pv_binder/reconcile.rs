@@ -14,7 +14,7 @@ use setpoint_volume::{Claim, Latest, PROVISIONED_BY, PodVolumes, SELECTED_NODE, 
 
 use super::Settings;
 use super::claim::{self, Told};
-use super::figures;
+use super::metrics;
 use super::observe::Caches;
 use super::provision::{self, HOST_PATH, Provision};
 use super::reclaim::{self, Reclaim, reclaim};
@@ -82,7 +82,7 @@ impl Binder {
             claim::Plan::AssignClass(class) => {
                 let edit = Edit::of(claim.object()).set(&["spec", "storageClassName"], &class);
                 let given = self.write_claim(claim, Some(edit), Part::Main, "give a class to a claim").await;
-                figures::count_class(&self.metrics, given.is_ok());
+                metrics::count_class(&self.metrics, given.is_ok());
                 given.map(|_| Outcome::Settled)
             }
             claim::Plan::Provision(how) => {
@@ -165,7 +165,7 @@ impl Binder {
                     self.write_claim(&claim, Some(edit), Part::Main, "have another node chosen").await?;
                 }
                 self.tell_about_claim(&claim, Some(&failure.told));
-                figures::count_failure(&self.metrics, HOST_PATH, "provision");
+                metrics::count_failure(&self.metrics, HOST_PATH, "provision");
                 return Ok(());
             }
         };
@@ -245,7 +245,7 @@ impl Binder {
             Reclaim::Nothing => return Ok(Outcome::Settled),
             Reclaim::Fails(told) => {
                 let maker = volume.metadata.get(PROVISIONED_BY).unwrap_or("N/A");
-                figures::count_failure(&self.metrics, maker, "delete");
+                metrics::count_failure(&self.metrics, maker, "delete");
                 self.fail(&volume, &told).await?;
             }
             Reclaim::Recycle => return self.recycle(&volume).await.map(|outcome| outcome.and(again)),

@@ -31,7 +31,7 @@ use setpoint::{Context, Informer, Key, Outcome, ReconcileError, Reconciler, Runn
 use self::claim::Claims;
 use self::pod::Pods;
 use self::view::{Claim, Pod, Template};
-use crate::figures;
+use crate::metrics;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 use setpoint::own_writes::OwnWrites;
@@ -108,9 +108,9 @@ fn show_claims(context: &Context, claims: &Informer) {
     let claims = claims.lister::<Claim>();
     let name = "resourceclaim_controller_resource_claims";
     let help = "Number of ResourceClaims, categorized by allocation status and admin access";
-    figures::show(&context.metrics, name, help, move || {
+    metrics::show(&context.metrics, name, help, move || {
         let all = claims.objects().list(None);
-        figures::count(all.iter().filter_map(|claim| {
+        metrics::count(all.iter().filter_map(|claim| {
             let claim: Value = claim.decode().ok()?;
             let allocated = claim["status"]["allocation"].is_object();
             let admin = pod::asks_for_admin(&claim["spec"]);

@@ -22,7 +22,7 @@ use setpoint::{
     Runnable,
 };
 
-use crate::figures::SYNC_SECONDS;
+use crate::metrics::SYNC_SECONDS;
 use crate::namespace::view::Namespace;
 use crate::registry::{Access, Entry, Options};
 use crate::wiring;

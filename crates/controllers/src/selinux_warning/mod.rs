@@ -32,7 +32,7 @@ use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, Volume, claims_of, index
 
 use self::reconcile::Warner;
 use self::users::Users;
-use crate::figures;
+use crate::metrics;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::wiring;
 
@@ -102,7 +102,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 fn show_conflicts(context: &Context, users: Arc<Mutex<Users>>) {
     let name = "selinux_warning_controller_selinux_volume_conflict";
     let help = "Conflict between two Pods using the same volume";
-    figures::show(&context.metrics, name, help, move || {
+    metrics::show(&context.metrics, name, help, move || {
         users.lock().conflicts().into_iter().map(|labels| (labels.into(), 1)).collect()
     });
 }

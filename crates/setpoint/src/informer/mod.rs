@@ -28,7 +28,7 @@ use crate::handler::Handler;
 use crate::indexer::{IndexFn, Indexer};
 use crate::lister::Lister;
 use crate::metrics::histogram::{Histogram, QUEUE_SECONDS};
-use crate::metrics::{InformerFigures, InformerStats, Metrics};
+use crate::metrics::{InformerMetrics, InformerStats, Metrics};
 use crate::source::{Selection, Source};
 use crate::{Kind, Object, Runtime, View};
 
@@ -430,16 +430,16 @@ impl Informer {
 }
 
 impl InformerStats for Factory {
-    fn figures(&self) -> Vec<InformerFigures> {
+    fn metrics(&self) -> Vec<InformerMetrics> {
         let informers: Vec<Informer> = self.informers.lock().values().cloned().collect();
-        informers.iter().map(|informer| informer.shared.figures()).collect()
+        informers.iter().map(|informer| informer.shared.metrics()).collect()
     }
 }
 
 impl Shared {
-    fn figures(&self) -> InformerFigures {
+    fn metrics(&self) -> InformerMetrics {
         let stats = self.stats.lock();
-        InformerFigures {
+        InformerMetrics {
             name: self.selection.to_string(),
             group: self.kind.group().into(),
             version: self.kind.version().into(),

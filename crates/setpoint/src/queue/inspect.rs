@@ -8,7 +8,7 @@ use setpoint_clock::Instant;
 
 use super::entry::Standing;
 use super::{Priority, Queue, Shared};
-use crate::metrics::{QueueFigures, QueueStats};
+use crate::metrics::{QueueMetrics, QueueStats};
 use crate::reconcile::WorkKey;
 
 /// What a queue knows about a key.
@@ -103,14 +103,14 @@ impl<K: WorkKey> fmt::Debug for Queue<K> {
 }
 
 impl<K: WorkKey> QueueStats for Shared<K> {
-    fn figures(&self) -> QueueFigures {
+    fn metrics(&self) -> QueueMetrics {
         let now = self.clock.instant();
         self.core.with(
             || now,
             |state| {
                 let running =
                     || state.started().map(|started| now.saturating_duration_since(started).as_secs_f64());
-                QueueFigures {
+                QueueMetrics {
                     depth: state.len(),
                     adds: state.timing.adds,
                     retries: state.timing.retries,

@@ -419,7 +419,7 @@ impl<K: WorkKey> Queue<K> {
         self.shared.core.look().stopping()
     }
 
-    /// Shows its figures as `workqueue_*` from here on.
+    /// Shows its metrics as `workqueue_*` from here on.
     pub fn observe(&self, metrics: &Metrics) {
         self.shared.core.look().timing.observed = true;
         let shared: Arc<dyn QueueStats> = self.shared.clone();

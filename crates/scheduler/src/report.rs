@@ -1,4 +1,4 @@
-//! What pods are told that cannot be bound: the `PodScheduled` condition, a nominated node, preempted victims.
+//! What is written to pods that cannot be bound: the `PodScheduled` condition, a nominated node, preempted victims.
 
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
@@ -73,9 +73,9 @@ impl Scheduler {
         self.patch_status(victim, json!({"conditions": [condition]}), "mark it as preempted").await?;
         let delete = setpoint::client::Delete::of_uid(&*victim.meta().uid);
         let deleted = self.client.delete(&pod_kind(), victim.key(), &delete).await;
-        let told = deleted.is_ok();
+        let is_deleted = deleted.is_ok();
         unless_gone(deleted, format!("preempt pod {}", victim.key()))?;
-        if told {
+        if is_deleted {
             let message = format!("Preempted by pod {} on node {node}", pod.meta().uid);
             self.recorder.event(&pod_kind(), victim.object(), EventType::Normal, "Preempted", message);
         }

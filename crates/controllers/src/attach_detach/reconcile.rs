@@ -101,9 +101,9 @@ impl Attacher {
             self.attach(disk, node).await?;
         }
         for node in &plan.blocked {
-            self.tell_blocked(disk, node, &sites);
+            self.blocked_events(disk, node, &sites);
         }
-        sites.values().for_each(|site| self.tell_failure(disk, site));
+        sites.values().for_each(|site| self.failure_events(disk, site));
         Ok(plan.look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 
@@ -185,56 +185,56 @@ impl Attacher {
         names.sort_unstable();
         // A volume and a pod may name the same disk.
         names.dedup();
-        let mut told: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
-        told.sort_unstable();
-        if names == told {
+        let mut attached: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
+        attached.sort_unstable();
+        if names == attached {
             self.recall(key, &network.names).await?;
             return Ok(network.look_again);
         }
-        self.tell_node(&node, &names).await?;
+        self.write_attached(&node, &names).await?;
         self.memory.lock().knows(key, &network.names);
         for (name, disk, took) in &attached {
-            if !told.contains(&&**name) {
+            if !attached.contains(&&**name) {
                 metrics::count_attached(&self.metrics, disk, *took);
-                self.tell_attached(disk, key.name())?;
+                self.attached_events(disk, key.name())?;
             }
         }
         network.forced.iter().for_each(|reason| metrics::count_force(&self.metrics, reason));
-        network.new.iter().for_each(|disk| self.tell_found(disk));
+        network.new.iter().for_each(|disk| self.found_events(disk));
         Ok(network.look_again)
     }
 
-    async fn tell_node(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
+    async fn write_attached(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
         let entries = names.iter().map(|name| json!({"name": name, "devicePath": ""}));
         let list = if names.is_empty() { Value::Null } else { Value::Array(entries.collect()) };
         let body = json!({"metadata": {"uid": node.meta().uid}, "status": {"volumesAttached": list}});
         let patch = Patch::strategic(&body);
         let patched =
             self.client.patch(&Kind::of::<Node>(), node.key(), Part::Status, patch).await.optional();
-        patched.map(drop).attempting(format!("tell node {} what is attached to it", node.key()))
+        patched.map(drop).attempting(format!("write what is attached to node {}", node.key()))
     }
 
-    fn tell_attached(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
+    fn attached_events(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
         let sites = self.caches.sites(disk)?;
         let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
-            self.tell_pod(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
+            self.pod_event(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
         }
         Ok(())
     }
 
-    fn tell_blocked(&self, disk: &Disk, node: &str, sites: &Sites) {
+    fn blocked_events(&self, disk: &Disk, node: &str, sites: &Sites) {
         if !self.memory.lock().is_news(&disk.key, node) {
             return;
         }
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
             let message = blocked_message(&disk.name, pod, node, sites);
-            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
+            self.pod_event(pod, EventType::Warning, "FailedAttachVolume", message);
         }
     }
 
     /// What the driver says of an attachment that it could not make.
-    fn tell_failure(&self, disk: &Disk, site: &Site) {
+    fn failure_events(&self, disk: &Disk, site: &Site) {
         let Some(attachment) = site.attachment.as_ref().filter(|one| !one.status.attached) else { return };
         let Some(error) = &attachment.status.attach_error else { return };
         if !self.memory.lock().fails_anew(attachment.key(), &error.message) {
@@ -243,11 +243,11 @@ impl Attacher {
         let name = &disk.name;
         for pod in &site.pods {
             let message = format!("AttachVolume.Attach failed for volume {name:?} : {}", error.message);
-            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
+            self.pod_event(pod, EventType::Warning, "FailedAttachVolume", message);
         }
     }
 
-    pub(super) fn tell_pod(
+    pub(super) fn pod_event(
         &self,
         pod: &Cached<PodVolumes>,
         event_type: EventType,

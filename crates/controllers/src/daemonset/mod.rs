@@ -82,8 +82,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let clock = &context.runtime.clock;
     let queue = wiring::queue(context, "daemonset");
     let wake = Wake::<DaemonSet>::follow(context, &queue, &sets, &pods);
-    let landlord = Landlord { queue: queue.clone(), sets: sets.lister(), pods: OnNode::of(&pods) };
-    nodes.add_handler(move |event: &Event| landlord.node_changed(event));
+    let node_events = NodeEvents { queue: queue.clone(), sets: sets.lister(), pods: OnNode::of(&pods) };
+    nodes.add_handler(move |event: &Event| node_events.node_changed(event));
     let historian = Historian::new(context.client.clone(), &revisions);
     historian.follow::<DaemonSet>(&revisions, &queue, &sets);
 
@@ -99,7 +99,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         expectations: wake.expectations.clone(),
         pace: wake.pace.clone(),
         failures: Failures::new(clock.clone()),
-        hands: PodControl::new(context, Kind::of::<DaemonSet>(), ENTRY.name),
+        pod_control: PodControl::new(context, Kind::of::<DaemonSet>(), ENTRY.name),
     };
     let controller =
         wiring::controller(&ENTRY, options, queue, reconciler, [&sets, &pods, &nodes, &revisions]);
@@ -107,13 +107,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 }
 
 /// Tells DaemonSets of nodes.
-struct Landlord {
+struct NodeEvents {
     queue: Queue<Key>,
     sets: Lister<DaemonSet>,
     pods: OnNode<Pod>,
 }
 
-impl Landlord {
+impl NodeEvents {
     fn node_changed(&self, event: &Event) {
         match event {
             Event::Updated { old, new } if !is_news(old, new) => {}

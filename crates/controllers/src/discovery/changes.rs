@@ -78,7 +78,7 @@ pub(crate) struct SliceOwner<'a> {
 }
 
 /// The hands of a controller that keeps slices.
-pub(crate) struct SliceHands {
+pub(crate) struct SliceWriter {
     client: Client,
     rng: Rng,
     kind: Kind,
@@ -86,7 +86,7 @@ pub(crate) struct SliceHands {
     metrics: Arc<SliceMetrics>,
 }
 
-impl SliceHands {
+impl SliceWriter {
     pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>, metrics: Arc<SliceMetrics>) -> Self {
         Self {
             metrics,

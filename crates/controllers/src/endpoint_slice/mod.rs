@@ -43,7 +43,7 @@ use self::node::Node;
 use self::reconcile::{SliceKeeper, ZoneWatcher};
 use self::topology::Topology;
 use crate::discovery::backend::Backend;
-use crate::discovery::changes::SliceHands;
+use crate::discovery::changes::SliceWriter;
 use crate::discovery::membership::follow_pods;
 use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
@@ -122,7 +122,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: pods.lister(),
         nodes: nodes.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone(), slice_metrics.clone()),
+        writer: SliceWriter::new(context, writes.clone(), slice_metrics.clone()),
         metrics: context.metrics.clone(),
         slice_metrics,
         distributions: Default::default(),

@@ -27,7 +27,7 @@ use setpoint::{Context, Event, Object, Runnable};
 
 use self::plan::is_to_be_mirrored;
 use self::reconcile::Mirror;
-use crate::discovery::changes::SliceHands;
+use crate::discovery::changes::SliceWriter;
 use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
@@ -100,7 +100,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         endpoints: endpoints.lister(),
         services: services.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone(), slice_metrics.clone()),
+        writer: SliceWriter::new(context, writes.clone(), slice_metrics.clone()),
         clock: context.runtime.clock.clone(),
         metrics: context.metrics.clone(),
         slice_metrics,

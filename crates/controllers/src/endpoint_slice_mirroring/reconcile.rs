@@ -9,7 +9,7 @@ use setpoint::{Cached, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileEr
 
 use super::plan::{Plan, is_to_be_mirrored, plan};
 use super::{MANAGER, metrics};
-use crate::discovery::changes::{SliceHands, SliceOwner};
+use crate::discovery::changes::{SliceOwner, SliceWriter};
 use crate::discovery::metrics::{HOW_MANY, SliceMetrics};
 use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
@@ -22,7 +22,7 @@ pub(super) struct Mirror {
     pub(super) endpoints: Lister<Endpoints>,
     pub(super) services: Lister<Service>,
     pub(super) slices: Lister<Slice>,
-    pub(super) hands: SliceHands,
+    pub(super) writer: SliceWriter,
     pub(super) clock: Clock,
     pub(super) metrics: Metrics,
     pub(super) slice_metrics: Arc<SliceMetrics>,
@@ -51,7 +51,7 @@ impl Mirror {
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
         let plan = plan(&endpoints, slices, self.most);
-        self.tell(&endpoints, &plan);
+        self.skipped_events(&endpoints, &plan);
         self.slice_metrics.planned(key, None, &plan.changes);
         let (name, help) = metrics::SKIPPED;
         self.metrics.observe(name, help, HOW_MANY, &[], plan.skipped as f64);
@@ -60,7 +60,7 @@ impl Mirror {
             reference: controller_ref(&Kind::of::<Endpoints>(), endpoints.meta()),
             being_deleted: endpoints.meta().is_being_deleted(),
         };
-        self.hands.apply(&owner, &plan.changes).await?;
+        self.writer.apply(&owner, &plan.changes).await?;
         Ok(Outcome::Settled)
     }
 
@@ -76,12 +76,12 @@ impl Mirror {
         self.writes.forget(key);
         self.slice_metrics.forget(key);
         for slice in slices_of(&self.slices, key, MANAGER)? {
-            self.hands.delete(key, &slice).await?;
+            self.writer.delete(key, &slice).await?;
         }
         Ok(Outcome::Settled)
     }
 
-    fn tell(&self, endpoints: &Cached<Endpoints>, plan: &Plan) {
+    fn skipped_events(&self, endpoints: &Cached<Endpoints>, plan: &Plan) {
         let event = |reason: &str, message: String| {
             let kind = Kind::of::<Endpoints>();
             self.recorder.event(&kind, endpoints.object(), EventType::Warning, reason, message);

@@ -102,7 +102,7 @@ impl Monitors {
         let (kind, shared) = (kind.clone(), self.shared.clone());
         let definitions = defines_kinds(&kind).then(|| self.queue.clone());
         let registration = informer.add_handler(move |event: &Event| {
-            shared.tell(|graph| match event {
+            shared.update(|graph| match event {
                 Event::Added { object, .. } | Event::Updated { new: object, .. } => {
                     graph.observed(&kind, object)
                 }
@@ -127,7 +127,7 @@ impl Monitors {
             self.shared.monitors_no_longer(&kind);
             monitor.registration.remove();
             self.informers.remove_unheard(&monitor.informer);
-            self.shared.tell(|graph| graph.forget_kind(&kind));
+            self.shared.update(|graph| graph.forget_kind(&kind));
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) enum Observed {
     /// It is gone, or on its way and held up by nothing that is waited for here.
     Done,
     /// It is only spoken of.
-    Rumour(Box<Identity>),
+    Virtual(Box<Identity>),
     /// It is being deleted and waits for its dependents.
     Waiting(Waiting),
     /// It is alive and has owners.
@@ -39,7 +39,7 @@ pub(super) struct Owned {
 pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
     let (kind, object) = match graph.node(uid) {
         None => return Observed::Done,
-        Some(Node::Virtual(rumour)) => return Observed::Rumour(rumour.clone()),
+        Some(Node::Virtual(named)) => return Observed::Virtual(named.clone()),
         Some(Node::Observed { kind, object }) => (kind.clone(), object.clone()),
     };
     let meta = object.meta();

@@ -109,7 +109,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
 
     let releasing = Releasing::new(context.client.clone());
     let letting_go = Leftovers {
-        hands: releasing.clone(),
+        releasing: releasing.clone(),
         pods: pods.objects().clone(),
         jobs: Owners::new(jobs.lister()),
         heeds_managers: tracker.heeds_managers,
@@ -121,7 +121,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         kind: Kind::of::<Job>(),
         observer: Observer { jobs: jobs.lister(), pods: Dependents::of(&pods), tracker: tracker.clone() },
         tracker,
-        hands: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
+        pod_control: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
         releasing,
     };
     let counting = wiring::controller(&ENTRY, options, queue, reconciler, [&jobs, &pods]);

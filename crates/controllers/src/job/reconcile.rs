@@ -42,7 +42,7 @@ pub(super) struct Jobs {
     pub(super) kind: Kind,
     pub(super) observer: Observer,
     pub(super) tracker: Tracker,
-    pub(super) hands: PodControl,
+    pub(super) pod_control: PodControl,
     pub(super) releasing: Releasing,
 }
 
@@ -159,10 +159,9 @@ impl Jobs {
     /// Tells what still runs to end. Finalizers stay, so that it is counted.
     async fn end(&self, assessment: &Assessment<'_>, caught_up: bool, counts: Counts) -> Applied {
         let job = assessment.job.object();
-        let deletions = assessment
-            .active
-            .iter()
-            .map(|member| async move { self.hands.delete(job, member.pod.object()).await.map(|_| *member) });
+        let deletions = assessment.active.iter().map(|member| async move {
+            self.pod_control.delete(job, member.pod.object()).await.map(|_| *member)
+        });
         let (counts, failure) = taken_away(counts, join_all(deletions).await);
         // Pods that the cache does not show may still run.
         let ending = assessment.ending.clone().filter(|_| failure.is_none() && caught_up);
@@ -178,7 +177,7 @@ impl Jobs {
             let pod = member.pod.object();
             let released = if member.tracked { self.releasing.release(pod).await } else { Ok(()) };
             let deleted = match released {
-                Ok(()) => self.hands.delete(job.object(), pod).await,
+                Ok(()) => self.pod_control.delete(job.object(), pod).await,
                 Err(error) => Err(error),
             };
             if !matches!(deleted, Ok(true)) {
@@ -196,7 +195,7 @@ impl Jobs {
         let owner = controller_ref(&self.kind, job.meta());
         self.tracker.expectations.expect_creations(job.key(), count);
         let started =
-            slow_start(count, SLOW_START, |_| self.hands.create(job.object(), &owner, &template)).await;
+            slow_start(count, SLOW_START, |_| self.pod_control.create(job.object(), &owner, &template)).await;
         self.created(assessment, count, started, still)
     }
 
@@ -215,7 +214,7 @@ impl Jobs {
             let index = indexes[nth];
             let (template, prefix) = (templates.pod(name, job, indexed, index), name_prefix(name, index));
             let owner = &owner;
-            async move { self.hands.create_named(job.object(), owner, &template, &prefix).await }
+            async move { self.pod_control.create_named(job.object(), owner, &template, &prefix).await }
         });
         let started = started.await;
         self.created(assessment, indexes.len(), started, still)
@@ -260,7 +259,7 @@ impl Jobs {
             self.tracker.metrics.counted(job, &job.status, &account.status);
         }
         self.tracker.metrics.handled_by_policy(&account.handled);
-        if let Some((reason, message)) = turned.map(|turn| turn.told()) {
+        if let Some((reason, message)) = turned.map(|turn| turn.reason_and_message()) {
             self.record(job, EventType::Normal, reason, message);
         }
         self.settle(job, &object, account, applied.ending.as_ref(), now).await

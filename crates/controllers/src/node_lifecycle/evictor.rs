@@ -16,20 +16,20 @@ impl Reconciler for Evictor {
     /// The key is the name of a zone.
     async fn reconcile(&self, zone: &Key) -> Result<Outcome, ReconcileError> {
         let zone = zone.name();
-        while let Some(name) = self.0.roll.zones(|zones| zones.due(zone, self.0.clock.instant())) {
+        while let Some(name) = self.0.known.zones(|zones| zones.due(zone, self.0.clock.instant())) {
             let node = self.0.nodes.get(&Key::cluster(&*name))?;
             let status = node.as_ref().and_then(|node| Some(node.condition("Ready")?.status.as_str()));
             match (&node, status.and_then(Expulsion::for_status)) {
                 (Some(node), Some(why)) => {
                     taint(&self.0.client, &self.0.clock, node, Some(why)).await?;
-                    self.0.roll.zones(|zones| zones.tainted(zone, &name, self.0.clock.instant()));
+                    self.0.known.zones(|zones| zones.tainted(zone, &name, self.0.clock.instant()));
                     self.0.metrics.node_evicted(zone);
                 }
                 // It is gone, or ready again.
-                _ => self.0.roll.zones(|zones| zones.stop_waiting(zone, &name)),
+                _ => self.0.known.zones(|zones| zones.stop_waiting(zone, &name)),
             }
         }
-        let next = self.0.roll.zones(|zones| zones.next(zone, self.0.clock.instant()));
+        let next = self.0.known.zones(|zones| zones.next(zone, self.0.clock.instant()));
         Ok(next.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 }

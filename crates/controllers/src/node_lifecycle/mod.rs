@@ -14,7 +14,7 @@
 //!  health.rs     whether a node has been heard of lately                      (pure)
 //!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
 //!  metrics.rs    what is counted for Prometheus: `node_collector_*`
-//!  roll.rs       what is known of all nodes, shared by the parts below
+//!  known_nodes.rs  what is known of all nodes, shared by the parts below
 //!  monitor.rs    every few seconds: listen to all nodes
 //!  tainter.rs    one node: taints that keep pods from coming, and labels
 //!  evictor.rs    one zone: taints that make pods go, no faster than the zone allows
@@ -32,11 +32,11 @@
 pub(crate) mod config;
 mod evictor;
 mod health;
+mod known_nodes;
 mod labels;
 mod metrics;
 mod monitor;
 mod pods;
-mod roll;
 mod tainter;
 mod taints;
 #[cfg(test)]
@@ -51,10 +51,10 @@ use setpoint::{Client, Clock, Context, Informer, Key, Lister, Runnable};
 
 use self::config::NodeLifecycle;
 use self::evictor::Evictor;
+use self::known_nodes::KnownNodes;
 use self::metrics::NodeMetrics;
 use self::monitor::Monitor;
-use self::pods::{Hands, PodMarker};
-use self::roll::Roll;
+use self::pods::{PodMarker, PodReadiness};
 use self::tainter::Tainter;
 use self::view::{Lease, Node};
 use crate::registry::{Access, EVENTS, Entry, Options};
@@ -100,17 +100,18 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     looks.add(Key::cluster("nodes"));
 
     let shared = Shared::new(context, &nodes, &options.node_lifecycle);
-    let hands = Arc::new(Hands::new(context, COMPONENT));
+    let readiness = Arc::new(PodReadiness::new(context, COMPONENT));
     let monitor = Monitor {
         shared: shared.clone(),
         recorder: context.recorder(COMPONENT),
         leases: leases.lister(),
         pods: OnNode::of(&pods),
-        hands: hands.clone(),
+        readiness: readiness.clone(),
         zones: zones.clone(),
         patience: options.node_lifecycle.clone(),
     };
-    let marker = PodMarker { pods: pods.lister(), nodes: nodes.lister(), roll: shared.roll.clone(), hands };
+    let marker =
+        PodMarker { pods: pods.lister(), nodes: nodes.lister(), known: shared.known.clone(), readiness };
     let (tainter, evictor) = (Tainter(shared.clone()), Evictor(shared));
     let health = [&nodes, &leases, &pods];
     vec![
@@ -130,7 +131,7 @@ struct Shared {
     client: Client,
     clock: Clock,
     nodes: Lister<Node>,
-    roll: Arc<Roll>,
+    known: Arc<KnownNodes>,
     metrics: Arc<NodeMetrics>,
 }
 
@@ -140,7 +141,7 @@ impl Shared {
             client: context.client.clone(),
             clock: context.runtime.clock.clone(),
             nodes: nodes.lister(),
-            roll: Arc::new(Roll::new(patience.clone())),
+            known: Arc::new(KnownNodes::new(patience.clone())),
             metrics: Arc::new(NodeMetrics::new(context.metrics.clone())),
         }
     }

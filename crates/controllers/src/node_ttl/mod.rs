@@ -96,7 +96,7 @@ impl Reconciler for Teller {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Settled) };
         let wanted = self.step.lock().seconds();
-        if told(&node.metadata.annotations) == Some(wanted) {
+        if annotated(&node.metadata.annotations) == Some(wanted) {
             return Ok(Outcome::Settled);
         }
         let annotations = json!({ANNOTATION: wanted.to_string()});
@@ -106,7 +106,7 @@ impl Reconciler for Teller {
     }
 }
 
-fn told(annotations: &BTreeMap<String, String>) -> Option<u32> {
+fn annotated(annotations: &BTreeMap<String, String>) -> Option<u32> {
     annotations.get(ANNOTATION)?.parse().ok()
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn keeper<R: Replicated>(
         expectations: wake.expectations.clone(),
         pace: wake.pace.clone(),
         metrics: context.metrics.clone(),
-        hands: PodControl::new(context, Kind::of::<R>(), names.component),
+        pod_control: PodControl::new(context, Kind::of::<R>(), names.component),
     };
     vec![Box::new(wiring::controller(entry, options, queue, reconciler, [&sets, &pods]))]
 }

@@ -61,12 +61,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         Event::Deleted { .. } => {}
         event => changed.add(event.object().key().clone()),
     });
-    let bereaved = queue.clone();
+    let touched = queue.clone();
     accounts.add_handler(move |event: &Event| {
         if let Event::Deleted { last, .. } = event
             && let Some(namespace) = last.key().namespace()
         {
-            bereaved.add(Key::cluster(namespace));
+            touched.add(Key::cluster(namespace));
         }
     });
     let reconciler = ServiceAccounts {

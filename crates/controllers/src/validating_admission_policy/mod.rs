@@ -85,7 +85,7 @@ impl Reconciler for Checker {
             return Ok(Outcome::Settled);
         }
         let found = self.check(&policy).await.attempting(format!("learn what policy {key} is about"))?;
-        self.tell(&policy, &found).await?;
+        self.write_status(&policy, &found).await?;
         Ok(Outcome::Settled)
     }
 }
@@ -118,7 +118,7 @@ impl Checker {
         Ok(schema::of_kind(&document, kind))
     }
 
-    async fn tell(&self, policy: &Cached<Policy>, found: &[Warning]) -> Result<(), ReconcileError> {
+    async fn write_status(&self, policy: &Cached<Policy>, found: &[Warning]) -> Result<(), ReconcileError> {
         let checking = if found.is_empty() { json!({}) } else { json!({"expressionWarnings": found}) };
         let body = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",

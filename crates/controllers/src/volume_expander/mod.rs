@@ -127,13 +127,13 @@ impl Reconciler for Expander {
                 "expand volume {name}, which is not bound to claim {key}"
             )));
         }
-        self.tell(&claim, plan(&claim, &volume)).await?;
+        self.apply(&claim, plan(&claim, &volume)).await?;
         Ok(Outcome::Settled)
     }
 }
 
 impl Expander {
-    async fn tell(&self, claim: &Cached<Claim>, plan: Plan) -> Result<(), ReconcileError> {
+    async fn apply(&self, claim: &Cached<Claim>, plan: Plan) -> Result<(), ReconcileError> {
         let message = match &plan {
             Plan::Nothing => return Ok(()),
             Plan::AnyDriver => "waiting for an external controller to expand this PVC".to_owned(),

@@ -185,16 +185,16 @@ impl Attacher {
         names.sort_unstable();
         // A volume and a pod may name the same disk.
         names.dedup();
-        let mut attached: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
-        attached.sort_unstable();
-        if names == attached {
+        let mut written: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
+        written.sort_unstable();
+        if names == written {
             self.recall(key, &network.names).await?;
             return Ok(network.look_again);
         }
         self.write_attached(&node, &names).await?;
         self.memory.lock().knows(key, &network.names);
         for (name, disk, took) in &attached {
-            if !attached.contains(&&**name) {
+            if !written.contains(&&**name) {
                 metrics::count_attached(&self.metrics, disk, *took);
                 self.attached_events(disk, key.name())?;
             }

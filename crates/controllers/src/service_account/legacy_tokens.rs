@@ -12,9 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};

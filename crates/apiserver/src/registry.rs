@@ -10,7 +10,7 @@ use setpoint_store::{Key, Range, Resource};
 
 use crate::custom::compare_versions;
 use crate::kind::{FieldSelector, Kind};
-use crate::measure;
+use crate::metrics;
 use crate::openapi::OpenApi;
 use crate::protobuf;
 use crate::schema::{Schema, Target};
@@ -45,7 +45,7 @@ pub struct Served {
     /// How every stored object of this kind begins: `{"kind":"Pod","apiVersion":"v1",`.
     pub head: Bytes,
     /// What is counted of it.
-    pub(crate) measured: measure::OfKind,
+    pub(crate) measured: metrics::OfKind,
     /// Its newest objects as they were last encoded for watchers that read protobuf.
     pub(crate) recent: protobuf::Recent,
     /// The kind that its objects are stored as, where that is another one.
@@ -67,7 +67,7 @@ impl Served {
         let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
-        let (measured, recent) = (measure::OfKind::default(), protobuf::Recent::default());
+        let (measured, recent) = (metrics::OfKind::default(), protobuf::Recent::default());
         Ok(Self { resource, target, head: head.into(), measured, recent, kind, stored })
     }
 

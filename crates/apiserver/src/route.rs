@@ -11,7 +11,7 @@ use crate::auth::{User, harmless};
 use crate::body::Body;
 use crate::chain::Context;
 use crate::kind::{Subresource, Verb};
-use crate::measure::{self, Scope, Sort};
+use crate::metrics::{self, Scope, Sort};
 use crate::negotiate::{self, Forms, Output};
 use crate::openapi::serve;
 use crate::query::Query;
@@ -186,7 +186,7 @@ async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<
         Some("livez" | "readyz" | "healthz") if is_whole => Ok(health::answer(server, target, query).await),
         Some("metrics") if target.segments.len() == 1 && is_whole => {
             only_reads()?;
-            let mut text = measure::text(server);
+            let mut text = metrics::text(server);
             text.extend(server.metrics.iter().map(|others| others()));
             Ok(health::measurements(text))
         }

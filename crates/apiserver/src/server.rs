@@ -30,7 +30,7 @@ use crate::flow::{Flow, FlowSettings, WatchLimits, Watches};
 use crate::health::HealthCheck;
 use crate::json::Json;
 use crate::kind::Kind;
-use crate::measure::Measured;
+use crate::metrics::ServerMetrics;
 use crate::own_objects::{self, Own, Place, Return};
 use crate::own_requests::managed_by;
 use crate::registry::{Gvr, Live, Registry, Served};
@@ -179,7 +179,7 @@ pub struct Server {
     pub(crate) reserves: Vec<Arc<dyn Reserve>>,
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
-    pub(crate) measured: Measured,
+    pub(crate) measured: ServerMetrics,
     pub(crate) definitions: Definitions,
     pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
@@ -234,7 +234,7 @@ impl ApiServer {
             reserves,
             health_checks: config.health_checks,
             metrics: config.metrics,
-            measured: Measured::default(),
+            measured: ServerMetrics::default(),
             definitions: Definitions::default(),
             transitions: Transitions::default(),
             token_tracking: Tracking::default(),

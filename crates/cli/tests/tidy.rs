@@ -5,7 +5,9 @@
 //! - dependencies between the rooms point one way;
 //! - no module is named after nothing (`utils`, `helpers`, `common`);
 //! - every module opens by saying what it owns;
-//! - every test that the table of features names exists.
+//! - every test that the table of features names exists;
+//! - what never happens by ARCHITECTURE.md, as far as a text can show it: verbs that name resources, controllers that
+//!   sleep or start tasks, plans that await, tests that wait for the wall clock.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -193,7 +195,6 @@ fn every_path_a_document_cites_exists() {
     assert_none(missing);
 }
 
-/// The rooms that a manifest names in a section.
 /// The tests that the table of faults names: words in code quotes that are no paths.
 fn named_tests(document: &str) -> BTreeSet<&str> {
     let quoted = document.split('`').skip(1).step_by(2);
@@ -209,6 +210,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
     assert_none(missing.map(|test| format!("docs/faults.md names {test}: there is no such test")).collect());
 }
 
+/// The rooms that a manifest names in a section.
 fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
     let wanted = format!("[{section}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);
@@ -271,4 +273,112 @@ fn every_test_that_the_table_of_features_names_exists() {
     assert_none(
         missing.into_iter().map(|name| format!("docs/frameworks.md: no test is named {name}")).collect(),
     );
+}
+
+/// The source of a file without its tests and without comments.
+fn production(path: &Path) -> String {
+    let source = read(path);
+    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The production sources below some directories.
+fn production_files(directories: &[&str]) -> Vec<PathBuf> {
+    let is_test = |path: &PathBuf| {
+        path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "fixtures.rs")
+    };
+    let all = directories.iter().flat_map(|directory| files(&root().join(directory), &["rs"]));
+    all.filter(|path| !is_test(path)).collect()
+}
+
+/// Every occurrence of one of these texts in the production sources.
+fn occurrences(sources: &[PathBuf], banned: &[&str], instead: &str) -> Vec<String> {
+    let found = sources.iter().flat_map(|path| {
+        let source = production(path);
+        let found = banned.iter().filter(|text| source.contains(**text));
+        found.map(|text| format!("{}: `{text}`; {instead}", relative(path))).collect::<Vec<_>>()
+    });
+    found.collect()
+}
+
+/// The files of the API server that serve any kind alike.
+const VERBS: &[&str] = &[
+    "apply.rs",
+    "create.rs",
+    "delete.rs",
+    "delete_collection.rs",
+    "get.rs",
+    "list.rs",
+    "list_body.rs",
+    "own_write.rs",
+    "ownership.rs",
+    "patch.rs",
+    "respond.rs",
+    "scale.rs",
+    "update.rs",
+    "watch",
+];
+
+#[test]
+fn no_verb_names_a_resource() {
+    let paths: Vec<String> = VERBS.iter().map(|verb| format!("crates/apiserver/src/rest/{verb}")).collect();
+    let (mut sources, mut missing) = (Vec::new(), Vec::new());
+    for path in &paths {
+        match root().join(path) {
+            path if path.is_dir() => sources.extend(files(&path, &["rs"])),
+            path if path.is_file() => sources.push(path),
+            _ => missing.push(format!("{path}: not there any more")),
+        }
+    }
+    assert_none(missing);
+    assert_none(occurrences(&sources, &["Gvr::new("], "let the kind's entry say it"));
+}
+
+#[test]
+fn no_controller_sleeps_or_starts_a_task() {
+    let banned = ["tokio::spawn", "JoinSet", "time::sleep", "time::interval", "sleep(", "thread::spawn"];
+    let sources = production_files(&["crates/controllers/src", "crates/scheduler/src"]);
+    assert_none(occurrences(&sources, &banned, "return `Outcome::CheckAfter`, or add a controller"));
+}
+
+#[test]
+fn no_plan_awaits() {
+    let mut sources = production_files(&["crates/controllers/src", "crates/scheduler/src"]);
+    let pure = ["plan.rs", "status.rs", "rank.rs", "rolling.rs", "decide.rs", "filter.rs", "score.rs"];
+    sources.retain(|path| path.file_name().is_some_and(|name| pure.iter().any(|pure| name == *pure)));
+    assert!(sources.len() > 20, "they have been found: {sources:?}");
+    assert_none(occurrences(&sources, &["async ", "Clock", "Rng"], "pass in what it needs"));
+}
+
+/// Where tests wait in real time, because of what they are about.
+const REAL_TIME: &[(&str, &str)] = &[
+    ("crates/cli/tests", "they run the binary"),
+    ("crates/apiserver/tests/tls", "sockets and their timeouts"),
+    ("crates/encryption/src/tests", "files that change, plugins behind sockets"),
+    ("crates/store/tests/kill.rs", "a process that is killed"),
+    ("crates/store/tests/concurrency.rs", "threads"),
+    ("crates/setpoint/src/queue/tests.rs", "threads"),
+];
+
+#[test]
+fn no_test_waits_for_the_wall_clock() {
+    let mut waiting = Vec::new();
+    for path in files(&root(), &["rs"]) {
+        if REAL_TIME.iter().any(|(real, _)| relative(&path).starts_with(real)) {
+            continue;
+        }
+        let source = read(&path);
+        let tests = source.split("#[tokio::test").skip(1);
+        for test in tests.filter(|test| !test.starts_with("(start_paused = true)")) {
+            let body = test.split("\n}").next().unwrap_or_default();
+            if body.contains("sleep(") || body.contains("timeout(") {
+                let name = body.split("fn ").nth(1).and_then(|rest| rest.split('(').next());
+                waiting.push(format!("{}: {}", relative(&path), name.unwrap_or("a test")));
+            }
+        }
+        if path.iter().any(|part| part == "tests") && source.contains("thread::sleep") {
+            waiting.push(format!("{}: thread::sleep", relative(&path)));
+        }
+    }
+    assert_none(waiting);
 }

@@ -89,6 +89,37 @@ impl Rng {
     }
 }
 
+impl Uid {
+    /// A UUID from its sixteen bytes, the most significant first.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+
+    /// Its sixteen bytes, the most significant first.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// Reads a UUID as [`Display`](fmt::Display) writes it, and in no other form: lower case, with four dashes.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 36 {
+            return None;
+        }
+        text.bytes()
+            .enumerate()
+            .try_fold(0, |bits: u128, (at, character)| {
+                let is_dash = matches!(at, 8 | 13 | 18 | 23);
+                match character {
+                    b'-' if is_dash => Some(bits),
+                    b'0'..=b'9' if !is_dash => Some(bits << 4 | u128::from(character - b'0')),
+                    b'a'..=b'f' if !is_dash => Some(bits << 4 | u128::from(character - b'a' + 10)),
+                    _ => None,
+                }
+            })
+            .map(Self)
+    }
+}
+
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (high, low) = ((self.0 >> 64) as u64, self.0 as u64);
@@ -113,6 +144,22 @@ impl fmt::Debug for Uid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_uid_is_read_as_it_is_written_and_in_no_other_form() {
+        let uid = Rng::seeded(7).uid();
+        assert_eq!(Uid::parse(&uid.to_string()), Some(uid));
+        assert_eq!(Uid::from_bytes(uid.to_bytes()), uid);
+        for text in [
+            "",
+            "5C1CC9A6-B8AB-4B1A-9A53-0A3C1F4C8D21",
+            "5c1cc9a6b8ab-4b1a-9a53-0a3c1f4c8d21-",
+            "5c1cc9a6-b8ab-4b1a-9a53-0a3c1f4c8d2",
+            "5c1cc9a6-b8ab-4b1a-9a53-0a3c1f4c8d2g",
+        ] {
+            assert_eq!(Uid::parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn the_same_seed_gives_the_same_sequence() {

@@ -4,7 +4,8 @@
 //!  registry.rs   the one list: names, what each watches and writes, how it is built
 //!  flags.rs      what can be set on the command line
 //!  gates.rs      which features are on
-//!  figures.rs    what is counted when somebody asks
+//!  metrics.rs    gauges that are counted when they are scraped
+//!  wiring.rs     the queue and the loop that most of them have
 //!  accounts.rs   in whose name each acts
 //!  absent.rs     those that are known by name and do not run
 //!  workload/     what controllers that keep replicas share
@@ -70,13 +71,13 @@ mod endpoint_slice;
 mod endpoint_slice_mirroring;
 mod endpoints;
 mod ephemeral_volume;
-mod figures;
 pub mod flags;
 mod garbage_collector;
 pub mod gates;
 mod horizontal_pod_autoscaler;
 mod ingress;
 mod job;
+mod metrics;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
@@ -104,6 +105,7 @@ mod ttl_after_finished;
 mod validating_admission_policy;
 mod volume_expander;
 mod volume_protection;
+mod wiring;
 mod workload;
 
 pub use absent::why_absent;

@@ -8,11 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use setpoint::client::{Delete, Optional};
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Key, Kind, Lister, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable, View,
+    Cached, Client, Clock, Context, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Runnable,
+    View,
 };
 
 use crate::registry::Entry;
+use crate::wiring;
 
 /// How often to look, and what goes.
 pub(crate) struct Sweep<V> {
@@ -33,7 +34,7 @@ impl<V: View> Sweep<V> {
             listed: informer.lister(),
             sweep: self,
         };
-        vec![Box::new(Controller::new(entry.name, queue, sweeper).persistent().waits_for(&informer))]
+        vec![Box::new(wiring::part(entry.name, queue, sweeper, [&informer]))]
     }
 }
 

@@ -19,11 +19,11 @@ use crate::admission::{Host, Needs, Rejection, rejection, shortage};
 use crate::fleet::{Fleet, host_ip};
 use crate::lifecycle::{Circumstances, Obstacle, PodNow, Step, ended, next, rejected};
 use crate::outage::{NodeView, Outages};
+use crate::pod_events::{EventLimit, PodEvent, pod_events};
 use crate::pressure::{Measure, measure};
 use crate::resize::{Resize, Sizes};
 use crate::sources::{self, Found, NeededBy, Source, SourceKind};
 use crate::status::{EVICTED, Place, status_patch};
-use crate::story::{Chatter, Told, told};
 use crate::view::PodView;
 use crate::{program, sub_path};
 
@@ -65,7 +65,7 @@ pub fn runnables(
         nodes: nodes.lister(),
         fleet: fleet.clone(),
         addresses,
-        chatter: options.talkative.then(Mutex::default),
+        event_limit: options.talkative.then(Mutex::default),
     };
     let controller =
         Controller::new("node", queue, agent).workers(options.workers).waits_for(&pods).waits_for(&nodes);
@@ -116,7 +116,7 @@ struct Agent {
     fleet: Fleet,
     addresses: Arc<Mutex<Addresses>>,
     /// How much is told of what goes as it should, if anything.
-    chatter: Option<Mutex<Chatter>>,
+    event_limit: Option<Mutex<EventLimit>>,
 }
 
 impl Reconciler for Agent {
@@ -156,9 +156,9 @@ impl Reconciler for Agent {
                     self.event(&pod, node, EventType::Warning, reason, &**message);
                 }
                 if let Some((Resize::Made { .. }, sizes)) = &resize {
-                    self.event(&pod, node, EventType::Normal, "ResizeCompleted", sizes.story());
+                    self.event(&pod, node, EventType::Normal, "ResizeCompleted", sizes.message());
                 }
-                self.tell(&pod, &next, node);
+                self.record(&pod, &next, node);
                 self.write(&pod, &next, node).await
             }
             Step::Remove => self.remove(key, &pod.meta().uid, node).await,
@@ -241,7 +241,7 @@ impl Agent {
     ) -> Result<Outcome, ReconcileError> {
         self.event(pod, node, EventType::Warning, EVICTED, message);
         let now = ended(pod, Some((EVICTED, message)), self.clock.now());
-        self.tell(pod, &now, node);
+        self.record(pod, &now, node);
         self.write(pod, &now, node).await
     }
 
@@ -299,10 +299,11 @@ impl Agent {
     }
 
     /// Tells what has become of the containers, the more important things in any case.
-    fn tell(&self, pod: &Cached<PodView>, next: &PodNow, node: usize) {
-        for Told { event_type, reason, message } in told(pod, next) {
-            let has_room = |chatter: &Mutex<Chatter>| chatter.lock().has_room(self.clock.instant());
-            if event_type == EventType::Warning || self.chatter.as_ref().is_some_and(has_room) {
+    fn record(&self, pod: &Cached<PodView>, next: &PodNow, node: usize) {
+        for PodEvent { event_type, reason, message } in pod_events(pod, next) {
+            let has_room =
+                |event_limit: &Mutex<EventLimit>| event_limit.lock().has_room(self.clock.instant());
+            if event_type == EventType::Warning || self.event_limit.as_ref().is_some_and(has_room) {
                 self.event(pod, node, event_type, reason, message);
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
+use setpoint::conditions::whole_seconds;
 use setpoint::{Client, ClientError, Context, Key, Kind, Object, Recorder, Runtime};
 
 use crate::agent::FleetOptions;
@@ -269,7 +270,7 @@ fn lease(name: &str, node_uid: &str, now: Timestamp) -> Value {
 }
 
 fn second(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    whole_seconds(time).to_string()
 }
 
 fn micro_time(time: Timestamp) -> String {

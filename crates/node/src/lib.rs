@@ -18,7 +18,7 @@
 //!  container.rs  pure: the same for one container: exits, restarts, back-off
 //!  probes.rs     pure: when its probes find that it is not well
 //!  status.rs     pure: the status a kubelet would write for that
-//!  story.rs      pure: the events a kubelet would write about that
+//!  pod_events.rs      pure: the events a kubelet would write about that
 //!  address.rs    pod addresses
 //!  usage.rs      pure: what pods and nodes use, as the metrics API shows it
 //! ```
@@ -38,6 +38,7 @@ mod fleet;
 mod lifecycle;
 mod offer;
 mod outage;
+mod pod_events;
 mod pressure;
 mod probes;
 mod program;
@@ -45,7 +46,6 @@ mod resize;
 mod shell;
 mod sources;
 mod status;
-mod story;
 mod sub_path;
 mod usage;
 mod view;

@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::Object;
+use setpoint::conditions::whole_seconds;
 
 use crate::view::PodView;
 
@@ -61,7 +62,7 @@ impl Pressure {
 
 /// The conditions of a node that is short of these.
 pub(crate) fn conditions(short_of: &[Pressure], now: Timestamp) -> Vec<Value> {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let now = whole_seconds(now).to_string();
     let condition = |kind: &Pressure| {
         let short = short_of.contains(kind);
         let (reason, message) = kind.words(short);

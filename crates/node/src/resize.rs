@@ -127,7 +127,7 @@ impl Sizes {
     }
 
     /// What is told about a resize that was made.
-    pub(crate) fn story(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         let list = |containers: &[Container]| {
             let one = |container: &Container| {
                 let resources = match container.resources.is_null() {
@@ -228,6 +228,6 @@ mod tests {
         let sizes = Sizes::of(&pod("2", "1", "")).expect("it asks for something");
         let expected =
             r#"Pod resize completed: {"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}"#;
-        assert_eq!(sizes.story(), expected);
+        assert_eq!(sizes.message(), expected);
     }
 }

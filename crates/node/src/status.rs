@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint::Cached;
+use setpoint::conditions::whole_seconds;
 
 use crate::container::{Exit, Standing, State};
 use crate::lifecycle::PodNow;
@@ -56,7 +57,7 @@ pub(crate) fn status_patch(pod: &Cached<PodView>, next: &PodNow, place: &Place<'
 
 /// API times have whole seconds.
 fn second(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    whole_seconds(time).to_string()
 }
 
 fn conditions(pod: &Cached<PodView>, next: &PodNow, now: Timestamp) -> Value {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use setpoint::conditions::whole_seconds;
 use setpoint_quantity::Quantity;
 
 use crate::behaviour::annotation::{CPU_USAGE, MEMORY_USAGE};
@@ -164,7 +165,7 @@ pub fn measure_node(node: &[u8], pods: Usage, now: Timestamp) -> Option<Value> {
 }
 
 fn stamped(mut metadata: Value, now: Timestamp) -> Value {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let now = whole_seconds(now).to_string();
     metadata["creationTimestamp"] = now.as_str().into();
     json!({"metadata": metadata, "timestamp": now, "window": WINDOW})
 }

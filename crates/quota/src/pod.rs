@@ -6,26 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::names::{COMPUTE, is_huge_pages, is_native, is_requested_huge_pages};
 use crate::resources::Resources;
 use crate::scope::Scope;
 
 const NUMBER: &str = "count/pods";
-const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
-
-const COUNTED: [&str; 11] = [
-    NUMBER,
-    "pods",
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-];
 
 /// What every container must say if a quota limits it.
 const REQUIRED: [&str; 6] =
@@ -45,9 +31,11 @@ pub struct Pod {
 }
 
 pub(crate) fn counts(resource: &str) -> bool {
-    COUNTED.contains(&resource)
-        || resource.starts_with(HUGE_PAGES)
-        || resource.starts_with("requests.hugepages-")
+    resource == NUMBER
+        || resource == "pods"
+        || COMPUTE.contains(&resource)
+        || is_huge_pages(resource)
+        || is_requested_huge_pages(resource)
         || (resource.starts_with(REQUESTS) && !is_native(resource))
 }
 
@@ -121,18 +109,14 @@ fn named(requests: &Resources, limits: &Resources) -> Resources {
         }
     }
     for (name, request) in requests.iter() {
-        if name.starts_with(HUGE_PAGES) {
+        if is_huge_pages(name) {
             named.set(name, *request);
         }
-        if name.starts_with(HUGE_PAGES) || is_extended(name) {
+        if is_huge_pages(name) || is_extended(name) {
             named.set(format!("{REQUESTS}{name}"), *request);
         }
     }
     named
-}
-
-fn is_native(resource: &str) -> bool {
-    !resource.contains('/') || resource.contains("kubernetes.io/")
 }
 
 fn is_extended(resource: &str) -> bool {
@@ -346,7 +330,7 @@ impl Requirements {
         &'a self,
         of: impl Fn(&'a Self) -> &'a Resources,
     ) -> impl Iterator<Item = (&'a str, &'a setpoint_quantity::Quantity)> {
-        of(self).iter().filter(|(name, _)| matches!(*name, "cpu" | "memory") || name.starts_with(HUGE_PAGES))
+        of(self).iter().filter(|(name, _)| matches!(*name, "cpu" | "memory") || is_huge_pages(name))
     }
 
     fn is_for_the_pod(&self) -> bool {

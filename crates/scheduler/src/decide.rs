@@ -236,9 +236,9 @@ pub(crate) fn misfit_message<'a>(
     if let Some((reason, count)) = absent.filter(|(_, count)| *count > 0) {
         *counts.entry(reason).or_default() += count;
     }
-    let mut told: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    told.sort();
-    format!("0/{nodes} nodes are available: {}.", told.join(", "))
+    let mut counted: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    counted.sort();
+    format!("0/{nodes} nodes are available: {}.", counted.join(", "))
 }
 
 #[cfg(test)]

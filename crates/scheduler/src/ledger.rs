@@ -277,12 +277,12 @@ impl Room {
 
 /// Whether a pod is on its way out because the scheduler wants its room.
 pub(crate) fn is_being_preempted(pod: &Pod) -> bool {
-    let told = |pod: &PodView| {
+    let is_victim = |pod: &PodView| {
         pod.status.conditions.iter().any(|condition| {
             condition.condition_type == "DisruptionTarget"
                 && condition.status == "True"
                 && condition.reason == "PreemptionByScheduler"
         })
     };
-    pod.meta().is_being_deleted() && told(pod)
+    pod.meta().is_being_deleted() && is_victim(pod)
 }

@@ -1,7 +1,7 @@
 //! The scheduler: finds a node for every pod that has none.
 //!
 //! ```text
-//!  pods, nodes ──► ledger.rs     what every node holds and has left, assumed bindings included
+//!  events.rs   ──► ledger.rs     what every node holds and has left, assumed bindings included
 //!                     │  alike.rs where pods with the same labels are
 //!                     │
 //!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs     which nodes can take the pod
@@ -10,8 +10,8 @@
 //!               │                 │                       spread.rs, interpod.rs, image.rs
 //!               │                 └───────► preempt.rs    whom to send away where none can
 //!               │                 (volumes/ and devices/: where its volumes and devices are or can be)
-//!               ├─► bind its volumes, reserve its devices, then bind itself, or make room
-//!               ├─► waiting.rs  whose turn it is: the more important first
+//!               ├─► bind its volumes, reserve.rs: its devices, then bind itself
+//!               ├─► report.rs   why it fits nowhere; make room for it
 //!               └─► parked.rs   pods that fit nowhere, until something changes that could help
 //! ```
 //!
@@ -19,6 +19,8 @@
 //! controllers of replicas and disruption budgets; writes bindings, what volumes are bound to, what devices claims have and which pods use them, the
 //! `PodScheduled` condition and the nominated node of pods that fit nowhere, the end of those that have to make
 //! room, and events. What always holds:
+//! - pods are decided about in the order of their priorities, and pods of one priority in the order they were queued
+//!   (what the QueueSort plugin does);
 //! - a decision is made under one lock and assumed at once, so two pods never take the same room;
 //! - deciding is pure: ledger, pod and random draws in, node or reasons out;
 //! - a pod that fits nowhere costs one status write and is not looked at again until something changes that
@@ -29,6 +31,7 @@ mod alike;
 mod decide;
 mod demand;
 mod devices;
+mod events;
 mod filter;
 mod image;
 mod interpod;
@@ -36,12 +39,13 @@ mod ledger;
 mod parked;
 mod preempt;
 mod reconcile;
+mod report;
+mod reserve;
 mod score;
 mod spread;
 mod surroundings;
 mod view;
 mod volumes;
-mod waiting;
 
 pub use reconcile::{COMPONENT, runnables};
 

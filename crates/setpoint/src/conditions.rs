@@ -74,6 +74,16 @@ pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     find(conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
+/// A time without its fraction of a second, as conditions and most other fields of the API have it.
+///
+/// ```
+/// let time = "2025-01-01T00:00:00.7Z".parse().unwrap();
+/// assert_eq!(setpoint::conditions::whole_seconds(time).to_string(), "2025-01-01T00:00:00Z");
+/// ```
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,7 +48,7 @@ pub trait Runnable: Send + 'static {
     /// future ends it all.
     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()>;
 
-    /// Shows its figures in these metrics; called once, before [`run`](Self::run).
+    /// Registers its metrics here; called once, before [`run`](Self::run).
     fn observe(&mut self, metrics: &Metrics) {
         let _ = metrics;
     }
@@ -222,7 +222,7 @@ impl<K: WorkKey> Controller<K> {
         let limit = adaptive.map(|(adaptive, most)| {
             (most, adaptive.adapt(name, workers, most, Arc::new(move || waiting.len())))
         });
-        let hands = limit.as_ref().map_or(workers, |(most, _)| workers.max(*most));
+        let count = limit.as_ref().map_or(workers, |(most, _)| workers.max(*most));
         let reconciles = Arc::new(Reconciles::new(workers));
         if let Some(metrics) = metrics {
             metrics.add_controller(name, reconciles.clone());
@@ -238,7 +238,7 @@ impl<K: WorkKey> Controller<K> {
             started: AtomicU64::new(0),
         });
         let mut tasks = JoinSet::new();
-        for number in 0..hands {
+        for number in 0..count {
             let limit = limit.as_ref().map(|(_, limit)| limit.clone());
             tasks.spawn(worker.clone().run(Shift { number, limit, stop: stop.clone() }));
         }

@@ -125,7 +125,7 @@ impl Manager {
         Self::assemble(client, source, runtime, Metrics::new(), ControllerConfig::default(), None)
     }
 
-    /// The same, showing its figures in these metrics: those that its client counts in.
+    /// The same, with these metrics, in which its client counts.
     pub fn with_metrics(client: Client, source: Arc<dyn Source>, runtime: Runtime, metrics: Metrics) -> Self {
         Self::assemble(client, source, runtime, metrics, ControllerConfig::default(), None)
     }
@@ -237,7 +237,7 @@ impl Manager {
         &self.context
     }
 
-    /// Adds something to run. Its figures show in the context's metrics, its readiness in the
+    /// Adds something to run. Its metrics are registered in the context's, its readiness in the
     /// context's health.
     pub fn add(&mut self, mut runnable: impl Runnable) {
         runnable.observe(&self.context.metrics);

@@ -9,7 +9,7 @@ use setpoint_clock::Clock;
 use super::batch::{Batch, BatchSettings};
 use super::event::Event;
 use super::legacy;
-use super::measure::Measured;
+use super::metrics::Metrics;
 use super::policy::{Level, Stage};
 
 /// Where events go.
@@ -95,7 +95,7 @@ const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 impl Backend {
     /// Call inside a runtime: batches are sent by a task.
-    pub(super) fn start(config: BackendConfig, clock: &Clock, measured: &Arc<Measured>) -> Self {
+    pub(super) fn start(config: BackendConfig, clock: &Clock, measured: &Arc<Metrics>) -> Self {
         let BackendConfig { sink, mode, format, truncation } = config;
         let sink: Arc<dyn Sink> = Arc::from(sink);
         let delivery = match mode {
@@ -138,7 +138,7 @@ impl Backend {
     }
 
     /// Delivers an event. False if the request may not go on without it.
-    pub(super) async fn deliver(&self, entry: Option<Entry>, measured: &Measured) -> bool {
+    pub(super) async fn deliver(&self, entry: Option<Entry>, measured: &Metrics) -> bool {
         let Some(entry) = entry else {
             measured.failed("truncate", 1, &SendError::new("event is too large even after truncating"));
             return !self.is_strict();

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::backend::{Entry, SendError, Sink};
-use super::measure::Measured;
+use super::metrics::Metrics;
 
 /// How events are batched.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl Batch {
         settings: BatchSettings,
         max_bytes: Option<usize>,
         clock: Clock,
-        measured: Arc<Measured>,
+        measured: Arc<Metrics>,
     ) -> Self {
         let (buffer, events) = mpsc::channel(settings.buffer_size);
         let bucket = settings.throttle.map(|throttle| Bucket::full(throttle, clock.instant()));
@@ -65,7 +65,7 @@ impl Batch {
         Self { buffer: Mutex::new(Some(buffer)), worker: Mutex::new(Some(worker)) }
     }
 
-    pub(super) fn add(&self, entry: Entry, measured: &Measured) {
+    pub(super) fn add(&self, entry: Entry, measured: &Metrics) {
         let why = match &*self.buffer.lock() {
             None => "audit backend shut down",
             Some(buffer) => match buffer.try_send(entry) {
@@ -92,7 +92,7 @@ struct Worker {
     settings: BatchSettings,
     max_bytes: Option<usize>,
     clock: Clock,
-    measured: Arc<Measured>,
+    measured: Arc<Metrics>,
     bucket: Option<Bucket>,
     under_way: FuturesUnordered<futures::future::BoxFuture<'static, ()>>,
 }
@@ -235,9 +235,9 @@ mod tests {
         }
     }
 
-    fn start(settings: BatchSettings, takes: Duration) -> (Batch, Batches, Arc<Measured>) {
+    fn start(settings: BatchSettings, takes: Duration) -> (Batch, Batches, Arc<Metrics>) {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
-        let (batches, measured) = (Batches::default(), Arc::new(Measured::default()));
+        let (batches, measured) = (Batches::default(), Arc::new(Metrics::default()));
         let sink = Noting { batches: batches.clone(), clock: clock.clone(), began: clock.instant(), takes };
         (Batch::start(Arc::new(sink), settings, None, clock, measured.clone()), batches, measured)
     }

@@ -23,7 +23,7 @@ mod event;
 mod latency;
 mod legacy;
 mod log;
-mod measure;
+mod metrics;
 mod objects;
 mod policy;
 mod policy_file;
@@ -46,7 +46,7 @@ pub use self::backend::{BackendConfig, Entry, Format, Mode, SendError, Sink, Tru
 pub use self::batch::{BatchSettings, Throttle};
 pub(crate) use self::latency::Layer;
 pub use self::log::LogSink;
-pub(crate) use self::measure::Measured;
+pub(crate) use self::metrics::Metrics;
 pub use self::policy::{Level, Policy};
 pub use self::policy_file::PolicyError;
 pub use self::read::{Read, Reader};
@@ -69,7 +69,7 @@ const UNATTENDED: usize = 20_000;
 pub(crate) struct Audit {
     policy: Policy,
     backends: Vec<Backend>,
-    pub(crate) measured: Arc<Measured>,
+    pub(crate) measured: Arc<Metrics>,
     clock: Clock,
     /// Background deliveries.
     tasks: TaskTracker,
@@ -79,7 +79,7 @@ pub(crate) struct Audit {
 impl Audit {
     /// Call inside a runtime.
     pub(crate) fn start(config: AuditConfig, clock: &Clock) -> Arc<Self> {
-        let measured = Arc::new(Measured::default());
+        let measured = Arc::new(Metrics::default());
         let backends = config.backends.into_iter();
         Arc::new(Self {
             policy: config.policy,

@@ -20,7 +20,7 @@ use super::service_account::{Annotation, Gone, user};
 use super::{User, service_account_name};
 use crate::facts::Facts;
 use crate::json::Json;
-use crate::measure::TokenUse;
+use crate::metrics::TokenUse;
 use crate::server::Server;
 use crate::status::Status;
 

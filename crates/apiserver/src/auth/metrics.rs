@@ -13,7 +13,7 @@ use setpoint_flow::Histogram;
 use sha2::{Digest, Sha256};
 
 use super::authorize::{Decision, Verdict};
-use crate::measure::Text;
+use crate::metrics::Text;
 
 /// The counters of a server.
 #[derive(Default)]

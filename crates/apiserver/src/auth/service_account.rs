@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::legacy_tokens::LegacyClaims;
 use super::{User, service_account_groups, service_account_name};
 use crate::facts::Facts;
-use crate::measure::TokenUse;
+use crate::metrics::TokenUse;
 use crate::registry::Served;
 use crate::server::Server;
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use setpoint_quota::names::{COMPUTE, HUGE_PAGES, is_requested_huge_pages};
+pub use setpoint_quota::names::{is_huge_pages, is_native};
 
 use super::{NEGATIVE, complain};
 use crate::field::{Errors, Path};
@@ -11,31 +13,8 @@ use crate::kinds::resources::{amount, amounts};
 use crate::names;
 use crate::quantity::Quantity;
 
-const HUGE_PAGES: &str = "hugepages-";
-
-/// Resources without a prefix that some list or other may name.
-const STANDARD: [&str; 20] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "storage",
-    "requests.storage",
-    "services.nodeports",
-    "services.loadbalancers",
-];
+/// Resources without a prefix that may be named beside those of containers and those that are counted.
+const STORAGE: [&str; 2] = ["storage", "requests.storage"];
 
 /// Resources that are counted, not measured.
 const COUNTED: [&str; 9] = [
@@ -49,15 +28,6 @@ const COUNTED: [&str; 9] = [
     "services.nodeports",
     "services.loadbalancers",
 ];
-
-pub fn is_huge_pages(name: &str) -> bool {
-    name.starts_with(HUGE_PAGES)
-}
-
-/// Known to Kubernetes itself, as opposed to extended.
-pub fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
 
 /// Whether more can be promised than there is.
 pub fn can_overcommit(name: &str) -> bool {
@@ -82,7 +52,11 @@ pub fn name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn is_standard(name: &str) -> bool {
-    STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
+    COMPUTE.contains(&name)
+        || COUNTED.contains(&name)
+        || STORAGE.contains(&name)
+        || is_huge_pages(name)
+        || is_requested_huge_pages(name)
 }
 
 /// Whether quotas know the resource themselves; others are counted by their kind.

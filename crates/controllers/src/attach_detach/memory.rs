@@ -12,7 +12,7 @@ pub(super) struct Memory {
     /// Since when a volume is to leave a node.
     leaving: BTreeMap<Key, BTreeMap<Box<str>, Timestamp>>,
     /// The nodes that have been told that a volume is somebody else's.
-    told: BTreeMap<Key, BTreeSet<Box<str>>>,
+    warned: BTreeMap<Key, BTreeSet<Box<str>>>,
     /// The last failure of an attachment that was told.
     failures: BTreeMap<Key, String>,
     /// Since when a disk of the network is to leave a node.
@@ -20,7 +20,7 @@ pub(super) struct Memory {
     /// The nodes that wait for another one to let go of a disk of the network.
     waiting: BTreeSet<Key>,
     /// The disks of the network that nodes have been told of, whether or not the cache shows it yet.
-    told_network: BTreeMap<Key, BTreeSet<String>>,
+    network: BTreeMap<Key, BTreeSet<String>>,
     /// The attachments that are about to be deleted: nodes are told so before.
     detaching: BTreeSet<Key>,
 }
@@ -31,11 +31,11 @@ impl Memory {
         if let Some(nodes) = self.leaving.get_mut(volume) {
             nodes.retain(|node, _| leaving.contains(node));
         }
-        if let Some(nodes) = self.told.get_mut(volume) {
+        if let Some(nodes) = self.warned.get_mut(volume) {
             nodes.retain(|node| waiting.contains(node));
         }
         self.leaving.retain(|_, nodes| !nodes.is_empty());
-        self.told.retain(|_, nodes| !nodes.is_empty());
+        self.warned.retain(|_, nodes| !nodes.is_empty());
     }
 
     /// Since when a volume is to leave a node: since now, if it was not before.
@@ -64,9 +64,9 @@ impl Memory {
 
     /// Takes a disk of the network for a node, unless another node has been told of it.
     pub(super) fn take(&mut self, disk: &str, node: &Key) -> bool {
-        let taken = self.told_network.iter().any(|(other, disks)| other != node && disks.contains(disk));
+        let taken = self.network.iter().any(|(other, disks)| other != node && disks.contains(disk));
         if !taken {
-            self.told_network.entry(node.clone()).or_default().insert(disk.to_owned());
+            self.network.entry(node.clone()).or_default().insert(disk.to_owned());
         }
         !taken
     }
@@ -74,19 +74,19 @@ impl Memory {
     /// A node knows of these disks of the network, and of no others.
     pub(super) fn knows(&mut self, node: &Key, disks: &[String]) {
         match disks.is_empty() {
-            true => self.told_network.remove(node),
-            false => self.told_network.insert(node.clone(), disks.iter().cloned().collect()),
+            true => self.network.remove(node),
+            false => self.network.insert(node.clone(), disks.iter().cloned().collect()),
         };
     }
 
     /// Whether a node may know of disks of the network besides these.
     pub(super) fn may_know_more(&self, node: &Key, disks: &[String]) -> bool {
-        self.told_network.get(node).is_some_and(|told| told.iter().any(|disk| !disks.contains(disk)))
+        self.network.get(node).is_some_and(|known| known.iter().any(|disk| !disks.contains(disk)))
     }
 
     /// A node is gone.
     pub(super) fn forget_node(&mut self, node: &Key) {
-        self.told_network.remove(node);
+        self.network.remove(node);
         self.leaving_network.remove(node);
         self.waiting.remove(node);
     }
@@ -98,7 +98,7 @@ impl Memory {
             false => self.waiting.insert(node.clone()),
         };
         // What it does not wait for any more is news again.
-        self.told.retain(|disk, nodes| {
+        self.warned.retain(|disk, nodes| {
             if setpoint_volume::inline::is_on_network(disk.name()) && !disks.contains(disk.name()) {
                 nodes.remove(node.name());
             }
@@ -113,7 +113,7 @@ impl Memory {
 
     /// Whether a node's pods have yet to be told that a volume is somebody else's.
     pub(super) fn is_news(&mut self, volume: &Key, node: &str) -> bool {
-        self.told.entry(volume.clone()).or_default().insert(node.into())
+        self.warned.entry(volume.clone()).or_default().insert(node.into())
     }
 
     /// Whether an attachment fails in another way than before.

@@ -24,9 +24,9 @@ pub(super) struct Wanted {
     pods: Vec<Cached<PodVolumes>>,
 }
 
-/// What a node is to be told.
+/// What a node is to have attached.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Attached {
     pub(super) names: Vec<String>,
     /// Those of them that it does not know of.
     pub(super) new: Vec<Wanted>,
@@ -38,7 +38,7 @@ pub(super) struct Told {
 /// When a node is asked again that has a disk in use, although the cache does not show it.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-impl Told {
+impl Attached {
     /// The node keeps a disk until it is looked at again.
     fn keep(&mut self, name: String, look_again: Duration) {
         self.look_again = Some(self.look_again.map_or(look_again, |least| least.min(look_again)));
@@ -62,9 +62,9 @@ impl Caches {
             pods.extend(self.pods.indexed(setpoint_volume::PODS_BY_CLAIM, &claim.key().to_string())?);
         }
         let nodes = self.nodes.list(None)?;
-        let told = nodes.iter().filter(|node| node.attached.iter().any(|one| **one == *name));
+        let attached = nodes.iter().filter(|node| node.attached.iter().any(|one| **one == *name));
         let of_pods = pods.iter().filter_map(|pod| pod.node()).map(Key::cluster);
-        Ok(of_pods.chain(told.map(|node| node.key().clone())).collect())
+        Ok(of_pods.chain(attached.map(|node| node.key().clone())).collect())
     }
 
     /// The disks of the network that the pods of a node use.
@@ -107,31 +107,31 @@ impl Attacher {
     }
 
     /// The disks of the network that a node is to be told of.
-    pub(super) async fn on_network(&self, node: &Cached<Node>) -> Result<Told, ReconcileError> {
+    pub(super) async fn on_network(&self, node: &Cached<Node>) -> Result<Attached, ReconcileError> {
         let wanted = self.caches.network_wanted(node.key().name())?;
         let known: BTreeSet<String> =
             node.attached.iter().filter(|name| is_on_network(name)).map(|name| name.to_string()).collect();
-        let mut told = Told::default();
+        let mut attached = Attached::default();
         self.let_go(
             node,
             known.iter().filter(|name| !wanted.contains_key(*name)).cloned().collect(),
-            &mut told,
+            &mut attached,
         )
         .await?;
         let mut blocked = BTreeSet::new();
         for (name, disk) in wanted {
             if known.contains(&name) {
-                told.names.push(name);
+                attached.names.push(name);
             } else if disk.can_be_shared || self.take(&name, node.key())? {
-                told.names.push(name);
-                told.new.push(disk);
+                attached.names.push(name);
+                attached.new.push(disk);
             } else {
-                self.tell_taken(&name, node.key(), &disk);
+                self.taken_events(&name, node.key(), &disk);
                 blocked.insert(name);
             }
         }
         self.memory.lock().waits(node.key(), blocked);
-        Ok(told)
+        Ok(attached)
     }
 
     /// Whether a node may have a disk that cannot be shared: what has been written need not be in the cache yet.
@@ -156,18 +156,18 @@ impl Attacher {
         &self,
         node: &Cached<Node>,
         leaving: BTreeSet<String>,
-        told: &mut Told,
+        attached: &mut Attached,
     ) -> Result<(), ReconcileError> {
         let now = self.clock.now();
         let leaving = self.memory.lock().leaving_network(node.key(), leaving, now);
         let site = Site { node: Some(node.clone()), ..Site::default() };
         for (name, since) in leaving {
             match may_detach(&site, &name, since, self.by_force, now) {
-                May::After(time) => told.keep(name, time),
-                May::Now { force: Some(reason) } => told.forced.push(reason),
+                May::After(time) => attached.keep(name, time),
+                May::Now { force: Some(reason) } => attached.forced.push(reason),
                 // The cache may never show that it was in use for a while.
                 May::Now { force: None } if self.still_uses(&name, node.key()).await? => {
-                    told.keep(name, ASK_AGAIN);
+                    attached.keep(name, ASK_AGAIN);
                 }
                 May::Now { force: None } => {}
             }
@@ -175,7 +175,7 @@ impl Attacher {
         Ok(())
     }
 
-    fn tell_taken(&self, name: &str, node: &Key, disk: &Wanted) {
+    fn taken_events(&self, name: &str, node: &Key, disk: &Wanted) {
         if !self.memory.lock().is_news(&Key::cluster(name), node.name()) {
             return;
         }
@@ -185,14 +185,14 @@ impl Attacher {
             disk.name
         );
         for pod in &disk.pods {
-            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message.clone());
+            self.pod_event(pod, EventType::Warning, "FailedAttachVolume", message.clone());
         }
     }
 
-    pub(super) fn tell_found(&self, disk: &Wanted) {
+    pub(super) fn found_events(&self, disk: &Wanted) {
         let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
         for pod in &disk.pods {
-            self.tell_pod(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
+            self.pod_event(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
         }
     }
 }

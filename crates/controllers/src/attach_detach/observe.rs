@@ -6,8 +6,8 @@ use std::sync::Arc;
 use setpoint::indexer::IndexFn;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Informer, Key, Lister};
-use setpoint_volume::inline::{PODS_BY_DISK, translated_disks};
-use setpoint_volume::{Claim, ClaimRef, Csi, PODS_BY_CLAIM, PodVolumes, Volume, is_over};
+use setpoint_volume::inline::{PODS_BY_DISK, index_by_disk, translated_disks};
+use setpoint_volume::{Claim, ClaimRef, Csi, PODS_BY_CLAIM, PodVolumes, Volume, index_by_claim, is_over};
 use sha2::{Digest, Sha256};
 
 use super::disk::Disk;
@@ -41,7 +41,9 @@ pub(super) struct Site {
 
 pub(super) type Sites = BTreeMap<Box<str>, Site>;
 
-pub(super) fn index_attachments(attachments: &Informer) {
+pub(super) fn index(pods: &Informer, attachments: &Informer) {
+    index_by_claim(pods);
+    index_by_disk(pods);
     let by_disk: IndexFn = Arc::new(|attachment| {
         let disk = attachment.view::<Attachment>().ok().and_then(Attachment::disk);
         disk.into_iter().map(|disk| disk.name().to_owned()).collect()

@@ -9,16 +9,19 @@ use setpoint::client::{Delete, Optional, Part, Patch};
 use setpoint::metrics::Metrics;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler, Recorder,
+    Cached, Client, Clock, Context, EventType, Key, Kind, Outcome, Queue, ReconcileError, Reconciler,
+    Recorder,
 };
 use setpoint_volume::PodVolumes;
 
+use super::COMPONENT;
 use super::disk::Disk;
-use super::figures;
 use super::memory::Memory;
+use super::metrics;
 use super::observe::{Caches, Site, Sites, attachment_name, attachments_on};
 use super::plan::{blocked_message, plan};
 use super::view::{Attachment, Node};
+use crate::registry::Options;
 
 pub(super) struct Attacher {
     pub(super) client: Client,
@@ -61,6 +64,24 @@ impl Reconciler for Nodes {
 }
 
 impl Attacher {
+    pub(super) fn new(
+        context: &Context,
+        options: &Options,
+        by_node: Queue<Key>,
+        caches: Arc<Caches>,
+    ) -> Self {
+        Self {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            recorder: context.recorder(COMPONENT),
+            by_node,
+            caches,
+            metrics: context.metrics.clone(),
+            memory: Arc::default(),
+            by_force: options.force_detach,
+        }
+    }
+
     async fn settle(&self, disk: &Disk) -> Result<Outcome, ReconcileError> {
         let sites = self.caches.sites(disk)?;
         let now = self.clock.now();
@@ -80,9 +101,9 @@ impl Attacher {
             self.attach(disk, node).await?;
         }
         for node in &plan.blocked {
-            self.tell_blocked(disk, node, &sites);
+            self.blocked_events(disk, node, &sites);
         }
-        sites.values().for_each(|site| self.tell_failure(disk, site));
+        sites.values().for_each(|site| self.failure_events(disk, site));
         Ok(plan.look_again.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 
@@ -125,7 +146,7 @@ impl Attacher {
         let deleted =
             self.client.delete(&Kind::of::<Attachment>(), attachment.key(), &delete).await.optional();
         if let Some(reason) = force.filter(|_| deleted.is_ok()) {
-            figures::count_force(&self.metrics, reason);
+            metrics::count_force(&self.metrics, reason);
         }
         deleted.map(drop).attempting(format!("detach volume {} from node {node}", disk.name))
     }
@@ -164,56 +185,56 @@ impl Attacher {
         names.sort_unstable();
         // A volume and a pod may name the same disk.
         names.dedup();
-        let mut told: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
-        told.sort_unstable();
-        if names == told {
+        let mut written: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
+        written.sort_unstable();
+        if names == written {
             self.recall(key, &network.names).await?;
             return Ok(network.look_again);
         }
-        self.tell_node(&node, &names).await?;
+        self.write_attached(&node, &names).await?;
         self.memory.lock().knows(key, &network.names);
         for (name, disk, took) in &attached {
-            if !told.contains(&&**name) {
-                figures::count_attached(&self.metrics, disk, *took);
-                self.tell_attached(disk, key.name())?;
+            if !written.contains(&&**name) {
+                metrics::count_attached(&self.metrics, disk, *took);
+                self.attached_events(disk, key.name())?;
             }
         }
-        network.forced.iter().for_each(|reason| figures::count_force(&self.metrics, reason));
-        network.new.iter().for_each(|disk| self.tell_found(disk));
+        network.forced.iter().for_each(|reason| metrics::count_force(&self.metrics, reason));
+        network.new.iter().for_each(|disk| self.found_events(disk));
         Ok(network.look_again)
     }
 
-    async fn tell_node(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
+    async fn write_attached(&self, node: &Cached<Node>, names: &[&str]) -> Result<(), ReconcileError> {
         let entries = names.iter().map(|name| json!({"name": name, "devicePath": ""}));
         let list = if names.is_empty() { Value::Null } else { Value::Array(entries.collect()) };
         let body = json!({"metadata": {"uid": node.meta().uid}, "status": {"volumesAttached": list}});
         let patch = Patch::strategic(&body);
         let patched =
             self.client.patch(&Kind::of::<Node>(), node.key(), Part::Status, patch).await.optional();
-        patched.map(drop).attempting(format!("tell node {} what is attached to it", node.key()))
+        patched.map(drop).attempting(format!("write what is attached to node {}", node.key()))
     }
 
-    fn tell_attached(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
+    fn attached_events(&self, disk: &Disk, node: &str) -> Result<(), ReconcileError> {
         let sites = self.caches.sites(disk)?;
         let message = format!("AttachVolume.Attach succeeded for volume {:?} ", disk.name);
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
-            self.tell_pod(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
+            self.pod_event(pod, EventType::Normal, "SuccessfulAttachVolume", message.clone());
         }
         Ok(())
     }
 
-    fn tell_blocked(&self, disk: &Disk, node: &str, sites: &Sites) {
+    fn blocked_events(&self, disk: &Disk, node: &str, sites: &Sites) {
         if !self.memory.lock().is_news(&disk.key, node) {
             return;
         }
         for pod in sites.get(node).into_iter().flat_map(|site| &site.pods) {
             let message = blocked_message(&disk.name, pod, node, sites);
-            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
+            self.pod_event(pod, EventType::Warning, "FailedAttachVolume", message);
         }
     }
 
     /// What the driver says of an attachment that it could not make.
-    fn tell_failure(&self, disk: &Disk, site: &Site) {
+    fn failure_events(&self, disk: &Disk, site: &Site) {
         let Some(attachment) = site.attachment.as_ref().filter(|one| !one.status.attached) else { return };
         let Some(error) = &attachment.status.attach_error else { return };
         if !self.memory.lock().fails_anew(attachment.key(), &error.message) {
@@ -222,11 +243,11 @@ impl Attacher {
         let name = &disk.name;
         for pod in &site.pods {
             let message = format!("AttachVolume.Attach failed for volume {name:?} : {}", error.message);
-            self.tell_pod(pod, EventType::Warning, "FailedAttachVolume", message);
+            self.pod_event(pod, EventType::Warning, "FailedAttachVolume", message);
         }
     }
 
-    pub(super) fn tell_pod(
+    pub(super) fn pod_event(
         &self,
         pod: &Cached<PodVolumes>,
         event_type: EventType,

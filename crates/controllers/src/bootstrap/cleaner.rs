@@ -2,17 +2,16 @@
 
 use setpoint::client::{Delete, Optional};
 use setpoint::handler::{Handler, enqueue_self};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Client, Clock, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
-    Runnable,
+    Client, Clock, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
 use setpoint_token::Left;
 
 use super::view::{Secret, content};
 use super::{is_token, is_token_secret};
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "token-cleaner-controller",
@@ -28,8 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
     let secrets = context.informers.of::<Secret>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("token_cleaner", &context.runtime, limiter);
+    let queue = wiring::queue(context, "token_cleaner");
     let worth_a_look = |event: &Event| is_token(event) && !matches!(event, Event::Deleted { .. });
     secrets.add_handler(enqueue_self(&queue).when(worth_a_look));
     let cleaner = Cleaner {
@@ -37,7 +35,7 @@ fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
         clock: context.runtime.clock.clone(),
         secrets: secrets.lister(),
     };
-    vec![Box::new(Controller::new(ENTRY.name, queue, cleaner).persistent().waits_for(&secrets))]
+    vec![Box::new(wiring::part(ENTRY.name, queue, cleaner, [&secrets]))]
 }
 
 struct Cleaner {

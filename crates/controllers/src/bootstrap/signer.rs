@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use setpoint::client::{Optional, Part};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Client, Clock, Context, Controller, Edit, Event, Key, Kind, Lister, Object, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable,
+    Client, Clock, Context, Edit, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
+    Runnable,
 };
 
 use super::jws::detached;
 use super::view::{Secret, content};
 use super::{NAMESPACE, is_token, is_token_secret};
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -46,8 +46,7 @@ setpoint::view!(ConfigMap of k8s_openapi::api::core::v1::ConfigMap);
 fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
     let secrets = context.informers.of::<Secret>();
     let config_maps = context.informers.of::<ConfigMap>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("bootstrap_signer_queue", &context.runtime, limiter);
+    let queue = wiring::queue(context, "bootstrap_signer_queue");
     let signed = || Key::namespaced(CONFIG_MAP.0, CONFIG_MAP.1);
     let wake = queue.clone();
     secrets.add_handler(move |event: &Event| {
@@ -67,8 +66,7 @@ fn build(context: &Context, _: &Options) -> Vec<Box<dyn Runnable>> {
         secrets: secrets.lister(),
         config_maps: config_maps.lister(),
     };
-    let controller =
-        Controller::new(ENTRY.name, queue, signer).persistent().waits_for(&secrets).waits_for(&config_maps);
+    let controller = wiring::part(ENTRY.name, queue, signer, [&secrets, &config_maps]);
     vec![Box::new(controller)]
 }
 

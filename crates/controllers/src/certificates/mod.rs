@@ -43,12 +43,13 @@ use std::time::Duration;
 use setpoint::backoff::Backoff;
 use setpoint::queue::RateLimiter;
 use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
-use setpoint::{Context, Controller, Key, Queue, Reconciler, Runnable, handler};
+use setpoint::{Context, Key, Queue, Reconciler, Runnable, handler};
 
 pub use authority::{BadAuthority, CertificateAuthority};
 pub use signing::Signers;
 
 use crate::registry::{Entry, Options};
+use crate::wiring;
 use view::SigningRequest;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -65,10 +66,7 @@ fn of_requests<R: Reconciler<Key = Key>>(
     let requests = context.informers.of::<SigningRequest>();
     let queue = Queue::with_rate_limiter(queue, &context.runtime, limiter(context));
     requests.add_handler(handler::enqueue_self(&queue));
-    let controller = Controller::new(entry.name, queue, reconciler)
-        .workers(options.workers(entry))
-        .persistent()
-        .waits_for(&requests);
+    let controller = wiring::controller(entry, options, queue, reconciler, [&requests]);
     vec![Box::new(controller)]
 }
 

@@ -13,17 +13,17 @@ use serde::Deserialize;
 use serde_json::json;
 use setpoint::client::{Delete, Optional, Part};
 use setpoint::metrics::Metrics;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable,
+    Cached, Client, Clock, Context, Edit, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
+    Runnable,
 };
 use sha2::{Digest, Sha256};
 
 use super::GROUP;
-use crate::figures::SYNC_SECONDS;
+use crate::metrics::SYNC_SECONDS;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -66,9 +66,7 @@ struct Publisher {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(authority) = options.root_ca.clone() else { return Vec::new() };
     let bundles = context.informers.of::<Bundle>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue =
-        Queue::with_rate_limiter("ca_cert_publisher_cluster_trust_bundles", &context.runtime, limiter);
+    let queue = wiring::queue(context, "ca_cert_publisher_cluster_trust_bundles");
     let wanted = Key::cluster(name_of(&authority));
     queue.add(wanted.clone());
     let changed = queue.clone();
@@ -87,7 +85,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         bundles: bundles.lister(),
         authority,
     };
-    vec![Box::new(Controller::new(ENTRY.name, queue, publisher).persistent().waits_for(&bundles))]
+    vec![Box::new(wiring::part(ENTRY.name, queue, publisher, [&bundles]))]
 }
 
 /// The name of the bundle that holds this: the signer, and the beginning of a digest.

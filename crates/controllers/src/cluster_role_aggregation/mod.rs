@@ -11,14 +11,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use setpoint::client::{Part, Patch};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Context, Controller, Event, Key, Kind, LabelSelector, Lister, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable,
+    Cached, Client, Context, Event, Key, Kind, LabelSelector, Lister, Outcome, ReconcileError, Reconciler,
+    Runnable,
 };
 
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -76,8 +76,7 @@ struct Aggregator {
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let roles = context.informers.of::<ClusterRole>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("ClusterRoleAggregator", &context.runtime, limiter);
+    let queue = wiring::queue(context, "ClusterRoleAggregator");
     let (changed, lister) = (queue.clone(), roles.lister::<ClusterRole>());
     // Whatever happens to one role may change what any other gathers.
     roles.add_handler(move |_: &Event| {
@@ -86,10 +85,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         gathering.for_each(|role| changed.add(role.key().clone()));
     });
     let aggregator = Aggregator { client: context.client.clone(), roles: roles.lister() };
-    let controller = Controller::new(ENTRY.name, queue, aggregator)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&roles);
+    let controller = wiring::controller(&ENTRY, options, queue, aggregator, [&roles]);
     vec![Box::new(controller)]
 }
 

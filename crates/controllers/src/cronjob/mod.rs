@@ -21,8 +21,7 @@ mod reconcile;
 mod timing;
 mod view;
 
-use setpoint::queue::limiter;
-use setpoint::{Clock, Context, Controller, Event, Key, Kind, Object, Queue, Runnable};
+use setpoint::{Clock, Context, Event, Key, Kind, Object, Queue, Runnable};
 
 use self::reconcile::CronJobs;
 use self::timing::next_in;
@@ -30,6 +29,7 @@ use self::view::CronJob;
 use crate::flags::Flag;
 use crate::job::Job;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
 
@@ -55,7 +55,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let cron_jobs = context.informers.of::<CronJob>();
     let jobs = context.informers.of::<Job>();
     let clock = context.runtime.clock.clone();
-    let queue = Queue::with_rate_limiter("cronjob", &context.runtime, limiter::eager(&clock));
+    let queue = wiring::queue(context, "cronjob");
 
     let (on_cron_job, changed_at) = (queue.clone(), clock.clone());
     cron_jobs.add_handler(move |event: &Event| cron_job_changed(&on_cron_job, &changed_at, event));
@@ -72,11 +72,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         listed: cron_jobs.lister(),
         jobs: Dependents::of(&jobs),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&cron_jobs)
-        .waits_for(&jobs);
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, [&cron_jobs, &jobs]);
     vec![Box::new(controller)]
 }
 

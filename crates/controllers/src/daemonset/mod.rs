@@ -34,12 +34,7 @@ mod status;
 mod tests;
 mod view;
 
-use std::sync::Arc;
-
-use setpoint::queue::limiter;
-use setpoint::{
-    Cached, Context, Controller, Event, Expectations, Key, Kind, Lister, Object, Queue, Runnable,
-};
+use setpoint::{Cached, Context, Event, Key, Kind, Lister, Object, Queue, Runnable};
 
 use self::backoff::Failures;
 use self::placement::{Placement, Verdict};
@@ -47,11 +42,10 @@ use self::reconcile::DaemonSets;
 use self::view::{DaemonSet, Node, Where};
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::dependents::Dependents;
 use crate::workload::history::{Historian, Revision};
 use crate::workload::on_node::OnNode;
-use crate::workload::owners::Owners;
-use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
 use crate::workload::wake::Wake;
@@ -86,27 +80,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let nodes = context.informers.of::<Node>();
     let revisions = context.informers.of::<Revision>();
     let clock = &context.runtime.clock;
-    let queue = Queue::with_rate_limiter("daemonset", &context.runtime, limiter::eager(clock));
-    let expectations = Arc::new(Expectations::new(clock.clone()));
-    let pace = Arc::new(Pace::new(clock.clone()));
-
-    let wake = Arc::new(Wake {
-        queue: queue.clone(),
-        expectations: expectations.clone(),
-        pace: pace.clone(),
-        sets: Owners::<DaemonSet>::new(sets.lister()),
-    });
-    let on_set = wake.clone();
-    sets.add_handler(move |event: &Event| on_set.set_changed(event));
-    pods.add_handler(move |event: &Event| wake.pod_changed(event));
-    let landlord = Landlord { queue: queue.clone(), sets: sets.lister(), pods: OnNode::of(&pods) };
-    nodes.add_handler(move |event: &Event| landlord.node_changed(event));
+    let queue = wiring::queue(context, "daemonset");
+    let wake = Wake::<DaemonSet>::follow(context, &queue, &sets, &pods);
+    let node_events = NodeEvents { queue: queue.clone(), sets: sets.lister(), pods: OnNode::of(&pods) };
+    nodes.add_handler(move |event: &Event| node_events.node_changed(event));
     let historian = Historian::new(context.client.clone(), &revisions);
-    let (wake, owners) = (queue.clone(), Owners::<DaemonSet>::new(sets.lister()));
-    let news = historian.clone();
-    revisions.add_handler(move |event: &Event| {
-        news.concerned_by(&owners, event).into_iter().for_each(|set| wake.add(set));
-    });
+    historian.follow::<DaemonSet>(&revisions, &queue, &sets);
 
     let reconciler = DaemonSets {
         client: context.client.clone(),
@@ -117,29 +96,24 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         nodes: nodes.lister(),
         pods: Dependents::of(&pods),
         historian,
-        expectations,
-        pace,
+        expectations: wake.expectations.clone(),
+        pace: wake.pace.clone(),
         failures: Failures::new(clock.clone()),
-        hands: PodControl::new(context, Kind::of::<DaemonSet>(), ENTRY.name),
+        pod_control: PodControl::new(context, Kind::of::<DaemonSet>(), ENTRY.name),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&sets)
-        .waits_for(&pods)
-        .waits_for(&nodes)
-        .waits_for(&revisions);
+    let controller =
+        wiring::controller(&ENTRY, options, queue, reconciler, [&sets, &pods, &nodes, &revisions]);
     vec![Box::new(controller)]
 }
 
 /// Tells DaemonSets of nodes.
-struct Landlord {
+struct NodeEvents {
     queue: Queue<Key>,
     sets: Lister<DaemonSet>,
     pods: OnNode<Pod>,
 }
 
-impl Landlord {
+impl NodeEvents {
     fn node_changed(&self, event: &Event) {
         match event {
             Event::Updated { old, new } if !is_news(old, new) => {}

@@ -18,7 +18,7 @@ use super::plan::{Plan, Scene, manage};
 use super::revisions::{Found, History, excess, hash_of, history};
 use super::rolling::roll;
 use super::status::{next_check, status};
-use super::view::{DaemonSet, DaemonSetStatus, Node, StrategyType};
+use super::view::{DaemonSet, DaemonSetStatus, Node};
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::dependents::Dependents;
 use crate::workload::history::Historian;
@@ -44,7 +44,7 @@ pub(super) struct DaemonSets {
     pub(super) expectations: Arc<Expectations<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
     pub(super) failures: Failures,
-    pub(super) hands: PodControl,
+    pub(super) pod_control: PodControl,
 }
 
 impl Reconciler for DaemonSets {
@@ -142,8 +142,7 @@ impl DaemonSets {
         let held_back = |node: &str| self.failures.remaining(key, generation, node);
         let managed = manage(scene, held_back, self.clock.now());
         let wait = managed.wait.map_or(Outcome::Settled, Outcome::CheckAfter);
-        let rolls =
-            managed.is_empty() && scene.set.spec.update_strategy.r#type == StrategyType::RollingUpdate;
+        let rolls = managed.is_empty() && scene.set.spec.update_strategy.is_rolling();
         self.apply(scene, managed).await?;
         if rolls {
             self.apply(scene, roll(scene, self.clock.now())).await?;
@@ -184,7 +183,7 @@ impl DaemonSets {
         let started = slow_start(nodes.len(), SLOW_START, |nth| {
             let template = templates.pod(&nodes[nth]).unwrap_or_else(|| set.spec.template.clone());
             let owner = &owner;
-            async move { self.hands.create(set.object(), owner, &template).await }
+            async move { self.pod_control.create(set.object(), owner, &template).await }
         });
         let started = started.await;
         // What was not created will not be observed.
@@ -194,7 +193,7 @@ impl DaemonSets {
 
     async fn delete(&self, set: &Cached<DaemonSet>, pods: &[Cached<Pod>]) -> Option<ClientError> {
         let deletions = pods.iter().map(|pod| async {
-            let deleted = self.hands.delete(set.object(), pod.object()).await;
+            let deleted = self.pod_control.delete(set.object(), pod.object()).await;
             if !matches!(deleted, Ok(true)) {
                 // What was not deleted now will not be observed.
                 self.expectations.deletion_observed(set.key(), &pod.meta().uid);

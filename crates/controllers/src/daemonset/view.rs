@@ -9,10 +9,11 @@ use setpoint_placement::{NodeAffinity, NodeSelector, Taint, Toleration};
 
 use crate::workload::amount::{Amount, Rounded};
 use crate::workload::condition::Condition;
-use crate::workload::encoding::{Annotated, is_zero, null_is_empty};
+use crate::workload::encoding::{Annotated, is_zero, null_is_empty, seconds, ten};
 use crate::workload::owners::Owner;
 use crate::workload::pod::Pod;
 use crate::workload::template::PodTemplate;
+use crate::workload::update_strategy::UpdateStrategy;
 
 /// By which the generation of the template is told to pods, for those who still ask.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -34,7 +35,7 @@ pub(super) struct DaemonSetSpec {
     pub(super) selector: LabelSelector,
     pub(super) template: PodTemplate,
     #[serde(default)]
-    pub(super) update_strategy: Strategy,
+    pub(super) update_strategy: UpdateStrategy<RollingUpdate>,
     #[serde(default)]
     min_ready_seconds: i32,
     #[serde(default = "ten")]
@@ -43,21 +44,7 @@ pub(super) struct DaemonSetSpec {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Strategy {
-    pub(super) r#type: StrategyType,
-    rolling_update: Option<RollingUpdate>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) enum StrategyType {
-    #[default]
-    RollingUpdate,
-    OnDelete,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RollingUpdate {
+pub(super) struct RollingUpdate {
     max_unavailable: Option<Amount>,
     max_surge: Option<Amount>,
 }
@@ -83,10 +70,6 @@ pub(super) struct DaemonSetStatus {
     pub(super) conditions: Vec<Condition>,
 }
 
-fn ten() -> i32 {
-    10
-}
-
 impl Owner for DaemonSet {
     fn selector(&self) -> &LabelSelector {
         &self.spec.selector
@@ -103,12 +86,11 @@ impl DaemonSet {
 impl DaemonSetSpec {
     /// How long a pod must be ready to count as available.
     pub(super) fn min_ready(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.min_ready_seconds).unwrap_or(0))
+        seconds(self.min_ready_seconds)
     }
 
     fn rolling(&self) -> Option<&RollingUpdate> {
-        let rolls = self.update_strategy.r#type == StrategyType::RollingUpdate;
-        self.update_strategy.rolling_update.as_ref().filter(|_| rolls)
+        self.update_strategy.rolling_update.as_ref().filter(|_| self.update_strategy.is_rolling())
     }
 
     /// How many nodes of so many may have one pod more.

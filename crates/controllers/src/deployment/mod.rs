@@ -51,8 +51,7 @@ mod wake;
 
 use std::sync::Arc;
 
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Kind, Queue, Runnable};
+use setpoint::{Context, Kind, Runnable};
 
 use self::observe::Observer;
 use self::reconcile::Deployments;
@@ -61,6 +60,7 @@ use self::wake::Wake;
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::replicaset::ReplicaSet;
+use crate::wiring;
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
 use crate::workload::pod::Pod;
@@ -92,8 +92,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let deployments = context.informers.of::<Deployment>();
     let sets = context.informers.of::<ReplicaSet>();
     let pods = context.informers.of::<Pod>();
-    let queue =
-        Queue::with_rate_limiter("deployment", &context.runtime, limiter::eager(&context.runtime.clock));
+    let queue = wiring::queue(context, "deployment");
 
     let wake = Arc::new(Wake {
         queue: queue.clone(),
@@ -117,11 +116,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
             pods: Dependents::of(&pods),
         },
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&deployments)
-        .waits_for(&sets)
-        .waits_for(&pods);
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, [&deployments, &sets, &pods]);
     vec![Box::new(controller)]
 }

@@ -27,14 +27,15 @@ mod view;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Object, Queue, Runnable};
-use setpoint_device::{Expressions, RuleSources};
+use setpoint::handler::enqueue_mapped;
+use setpoint::{Context, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint_device::{Expressions, RuleLister, RuleSources};
 
 use self::reconcile::{Caches, Evictor};
 use self::view::{Claim, Slice};
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::resource_claim::view::{Pod, with_claims};
+use crate::wiring;
 
 const GROUP: &str = "resource.k8s.io";
 
@@ -62,36 +63,19 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let slices = context.informers.of::<Slice>();
     let sources = RuleSources::of(context);
     let rules = sources.lister(Expressions::default());
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("device_taint_pod", &context.runtime, limiter);
+    let queue = wiring::queue(context, "device_taint_pod");
     let due = Arc::<Mutex<reconcile::Due>>::default();
-
-    let (changed, known) = (queue.clone(), due.clone());
-    pods.add_handler(move |event: &Event| {
-        if with_claims(event.object()).is_some() || known.lock().contains(event.object().key()) {
-            changed.add(event.object().key().clone());
-        }
+    let wake = Arc::new(Wake {
+        queue: queue.clone(),
+        claims: claims.lister(),
+        rules: rules.clone(),
+        due: due.clone(),
     });
-    let changed = queue.clone();
-    claims.add_handler(move |event: &Event| {
-        let consumers = event.states().flat_map(consumers);
-        consumers.for_each(|pod| changed.add(pod));
-    });
-    let (changed, all) = (queue.clone(), claims.lister::<Claim>());
-    let everybody = move || {
-        for claim in all.objects().list(None) {
-            consumers(&claim).into_iter().for_each(|pod| changed.add(pod));
-        }
-    };
-    let (slice_changed, may_match) = (everybody.clone(), rules.clone());
-    slices.add_handler(move |event: &Event| {
-        if event.states().any(devices::is_tainted) || may_match.any() {
-            slice_changed();
-        }
-    });
+    wiring::follow(&pods, &wake, Wake::pod_changed);
+    claims.add_handler(enqueue_mapped(&queue, consumers));
+    wiring::follow(&slices, &wake, Wake::slice_changed);
     for informer in sources.all() {
-        let rule_changed = everybody.clone();
-        informer.add_handler(move |_: &Event| rule_changed());
+        wiring::follow(informer, &wake, |wake, _| wake.all());
     }
 
     let caches = Caches { pods: pods.lister(), claims: claims.lister(), slices: slices.lister(), rules };
@@ -104,10 +88,37 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         metrics: context.metrics.clone(),
         due,
     };
-    let controller =
-        Controller::new(ENTRY.name, queue, evictor).workers(options.workers(&ENTRY)).persistent();
     let informers = [&pods, &claims, &slices].into_iter().chain(sources.all());
-    vec![Box::new(informers.fold(controller, |one, informer| one.waits_for(informer)))]
+    vec![Box::new(wiring::controller(&ENTRY, options, queue, evictor, informers))]
+}
+
+/// Which pods a change concerns.
+struct Wake {
+    queue: Queue<Key>,
+    claims: Lister<Claim>,
+    rules: RuleLister,
+    due: Arc<Mutex<reconcile::Due>>,
+}
+
+impl Wake {
+    fn pod_changed(&self, event: &Event) {
+        if with_claims(event.object()).is_some() || self.due.lock().contains(event.object().key()) {
+            self.queue.add(event.object().key().clone());
+        }
+    }
+
+    fn slice_changed(&self, event: &Event) {
+        if event.states().any(devices::is_tainted) || self.rules.any() {
+            self.all();
+        }
+    }
+
+    /// All pods that use devices.
+    fn all(&self) {
+        for claim in self.claims.objects().list(None) {
+            consumers(&claim).into_iter().for_each(|pod| self.queue.add(pod));
+        }
+    }
 }
 
 /// The pods that a claim is reserved for.

@@ -57,10 +57,9 @@ impl Reconciler for Evictor {
             self.due.lock().remove(key);
             return Ok(Outcome::Settled);
         }
-        let Some(time) = self.caches.eviction_time(&pod, &mut |rule, why| self.tell_of_rule(rule, why))?
-        else {
+        let Some(time) = self.caches.eviction_time(&pod, &mut |rule, why| self.rule_event(rule, why))? else {
             if self.due.lock().remove(key) {
-                self.tell(&pod, "Cancelling deletion");
+                self.event(&pod, "Cancelling deletion");
             }
             return Ok(Outcome::Settled);
         };
@@ -68,7 +67,7 @@ impl Reconciler for Evictor {
         if let Some(left) = left(time, self.clock.now()) {
             return Ok(Outcome::CheckAfter(left));
         }
-        self.tell(&pod, "Marking for deletion");
+        self.event(&pod, "Marking for deletion");
         EVICTING.end(&self.client, &self.clock, key, &pod.meta().uid).await?;
         self.due.lock().remove(key);
         self.count_deletion(time);
@@ -84,7 +83,7 @@ fn left(time: Timestamp, now: Timestamp) -> Option<Duration> {
 }
 
 impl Evictor {
-    fn tell(&self, pod: &Cached<Pod>, what: &str) {
+    fn event(&self, pod: &Cached<Pod>, what: &str) {
         let (kind, reason) = (Kind::of::<Pod>(), "DeviceTaintManagerEviction");
         self.recorder.event(&kind, pod.object(), EventType::Normal, reason, what);
     }
@@ -101,7 +100,7 @@ impl Evictor {
         self.metrics.observe(name, help, DELETION_SECONDS, &[], late);
     }
 
-    fn tell_of_rule(&self, rule: &Cached<Rule>, why: String) {
+    fn rule_event(&self, rule: &Cached<Rule>, why: String) {
         let (kind, reason) = (Kind::of::<Rule>(), "CELRuntimeError");
         self.of_rules.event(&kind, rule.object(), EventType::Warning, reason, why);
     }

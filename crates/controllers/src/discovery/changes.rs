@@ -14,7 +14,7 @@ use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, Context, Edit, Key, Kind, OwnerRef, ReconcileError, Rng};
 
 use super::address::Family;
-use super::figures::Figures;
+use super::metrics::SliceMetrics;
 use super::slice::{Endpoint, Port, Slice};
 use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, until_answered};
 use setpoint::own_writes::OwnWrites;
@@ -78,18 +78,18 @@ pub(crate) struct SliceOwner<'a> {
 }
 
 /// The hands of a controller that keeps slices.
-pub(crate) struct SliceHands {
+pub(crate) struct SliceWriter {
     client: Client,
     rng: Rng,
     kind: Kind,
     writes: Arc<OwnWrites<Key>>,
-    figures: Arc<Figures>,
+    metrics: Arc<SliceMetrics>,
 }
 
-impl SliceHands {
-    pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>, figures: Arc<Figures>) -> Self {
+impl SliceWriter {
+    pub(crate) fn new(context: &Context, writes: Arc<OwnWrites<Key>>, metrics: Arc<SliceMetrics>) -> Self {
         Self {
-            figures,
+            metrics,
             client: context.client.clone(),
             rng: context.runtime.rng.clone(),
             kind: Kind::of::<Slice>(),
@@ -152,7 +152,7 @@ impl SliceHands {
         match created {
             Ok(created) => {
                 self.writes.wrote(owner.key, &created);
-                self.figures.wrote("create");
+                self.metrics.wrote("create");
             }
             Err(error) if namespace_is_terminating(&error) => return Ok(false),
             Err(error) => {
@@ -180,7 +180,7 @@ impl SliceHands {
         let updated =
             updated.attempting(format!("failed to update {name} EndpointSlice for Service {}", owner.key))?;
         self.writes.wrote(owner.key, &updated);
-        self.figures.wrote("update");
+        self.metrics.wrote("update");
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl SliceHands {
         let name = slice.key().name();
         deleted.attempting(format!("failed to delete {name} EndpointSlice for Service {owner}"))?;
         self.writes.deleted(owner, uid);
-        self.figures.wrote("delete");
+        self.metrics.wrote("delete");
         Ok(())
     }
 }

@@ -1,17 +1,33 @@
 //! Which services a change of a pod concerns.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use setpoint::object::DecodeError;
-use setpoint::{Cached, Event, Informer, Key, Lister, Object};
+use setpoint::{Cached, Event, Informer, Key, Lister, Object, Queue};
 
 use super::backend::Backend;
 use super::service::Service;
+use crate::workload::pace::Pace;
 
-/// Calls `wake` for every service that a change of a pod concerns.
-pub(crate) fn follow_pods(pods: &Informer, services: &Informer, wake: impl Fn(Key) + Send + Sync + 'static) {
+/// Queues every service that a change of a pod concerns, after `batch` at the earliest: often other pods of the same
+/// service follow.
+pub(crate) fn follow_pods(
+    pods: &Informer,
+    services: &Informer,
+    queue: &Queue<Key>,
+    pace: &Arc<Pace<Key>>,
+    batch: Duration,
+) {
+    let (queue, pace) = (queue.clone(), pace.clone());
     let memberships = Memberships { services: services.lister() };
-    pods.add_handler(move |event: &Event| memberships.concerned(event).into_iter().for_each(&wake));
+    pods.add_handler(move |event: &Event| {
+        for service in memberships.concerned(event) {
+            let delay = pace.delay(&service).max(batch);
+            queue.add_after(service, delay);
+        }
+    });
 }
 
 /// The pods that a service selects, in the order of their names.

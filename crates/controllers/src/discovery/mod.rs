@@ -10,15 +10,15 @@
 //!  subset.rs      the content of an Endpoints object, in its canonical form      (pure)
 //!  slice.rs       the content of an EndpointSlice                                (pure)
 //!  changes.rs     which slices to create, update and delete; carrying that out
-//!  figures.rs     what is counted of slices and of what is written to them
+//!  metrics.rs     what is counted of slices and of what is written to them
 //!  wake.rs        from a slice to the service it belongs to, and back
 //! ```
 
 pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod changes;
-pub(crate) mod figures;
 pub(crate) mod membership;
+pub(crate) mod metrics;
 pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod slice;
@@ -30,9 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use setpoint::backoff::Backoff;
-use setpoint::queue::RateLimiter;
 use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
-use setpoint::{Clock, Key};
+use setpoint::{Context, Key, Queue};
 
 /// How often a failing service is tried before it waits for a change.
 pub(crate) const MAX_RETRIES: u32 = 15;
@@ -40,8 +39,10 @@ pub(crate) const MAX_RETRIES: u32 = 15;
 /// Marks the objects whose content follows a service that has no address of its own.
 pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// The delay between two tries begins at a second: one try may be many writes.
-pub(crate) fn slow_retries(clock: &Clock, longest: Duration) -> Arc<dyn RateLimiter<Key>> {
+/// A queue in which the delay between two tries begins at a second: one try may be many writes.
+pub(crate) fn slow_queue(context: &Context, name: &'static str, longest: Duration) -> Queue<Key> {
     let per_key = PerKey::new(Backoff::doubling(Duration::from_secs(1), longest));
-    Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))
+    let overall = Overall::new(context.runtime.clock.clone(), 10.0, 100);
+    let limiter = MaxOf::new(vec![Arc::new(per_key), Arc::new(overall)]);
+    Queue::with_rate_limiter(name, &context.runtime, Arc::new(limiter))
 }

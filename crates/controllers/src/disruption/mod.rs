@@ -28,14 +28,14 @@ mod status;
 mod tests;
 mod view;
 
-use setpoint::queue::limiter;
-use setpoint::{Cached, Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint::{Cached, Context, Event, Key, Lister, Object, Queue, Runnable};
 
 use self::reconcile::Budgets;
 use self::scale::Scales;
 use self::stale::Cleaner;
 use self::view::{Budget, Target};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::disruption_target::DISRUPTION_TARGET;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -67,9 +67,8 @@ const COMPONENT: &str = "controllermanager";
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let budgets = context.informers.of::<Budget>();
     let pods = context.informers.of::<Target>();
-    let eager = || limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("disruption", &context.runtime, eager());
-    let marked = Queue::with_rate_limiter("stale_pod_disruption", &context.runtime, eager());
+    let queue = wiring::queue(context, "disruption");
+    let marked = wiring::queue(context, "stale_pod_disruption");
     let (scales, owners) = Scales::new(context);
 
     budgets.add_handler(setpoint::handler::enqueue_self(&queue));
@@ -91,16 +90,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: pods.lister(),
         scales,
     };
-    let mut controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&budgets)
-        .waits_for(&pods);
-    for owner in &owners {
-        controller = controller.waits_for(owner);
-    }
-    let cleaner =
-        Controller::new("disruption-controller-stale", marked, cleaner).persistent().waits_for(&pods);
+    let caches = [&budgets, &pods].into_iter().chain(&owners);
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, caches);
+    let cleaner = wiring::part("disruption-controller-stale", marked, cleaner, [&pods]);
     vec![Box::new(controller), Box::new(cleaner)]
 }
 

@@ -28,7 +28,7 @@ impl Reconciler for Budgets {
         let Some(budget) = self.budgets.get(key)? else { return Ok(Outcome::Settled) };
         let pods = self.pods_of(&budget)?;
         if pods.is_empty() {
-            self.tell(&budget, EventType::Normal, "NoPods", "No matching pods found".to_owned());
+            self.event(&budget, EventType::Normal, "NoPods", "No matching pods found".to_owned());
         }
         let demand = match self.demand(&budget, &pods).await {
             Ok(demand) => demand,
@@ -36,7 +36,7 @@ impl Reconciler for Budgets {
         };
         let now = self.clock.now();
         let Granted { awaited, overdue, recheck } = granted(&budget, &pods, now);
-        overdue.iter().filter_map(|at| pods.get(*at)).for_each(|pod| self.tell_overdue(&budget, pod));
+        overdue.iter().filter_map(|at| pods.get(*at)).for_each(|pod| self.overdue_event(&budget, pod));
         self.write(&budget, &status(&budget, &pods, demand, awaited, now)).await?;
         Ok(recheck.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
@@ -61,7 +61,7 @@ impl Budgets {
                  behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an \
                  integer value."
             );
-            self.tell(budget, EventType::Warning, "UnmanagedPods", message);
+            self.event(budget, EventType::Warning, "UnmanagedPods", message);
         }
         Ok(demand_of(budget, expected.pods))
     }
@@ -69,7 +69,7 @@ impl Budgets {
     /// Nothing is allowed until it can be told what is; it may be a cache that lags.
     async fn fail(&self, budget: &Cached<Budget>, error: &ScaleError) -> Result<Outcome, ReconcileError> {
         let message = format!("Failed to calculate the number of expected pods: {error}");
-        self.tell(budget, EventType::Warning, "CalculateExpectedPodCountFailed", message);
+        self.event(budget, EventType::Warning, "CalculateExpectedPodCountFailed", message);
         self.write(budget, &failed(budget, &error.to_string(), self.clock.now())).await?;
         Ok(Outcome::Requeue)
     }
@@ -83,11 +83,11 @@ impl Budgets {
         written.map(drop).attempting(format!("update the status of budget {}", budget.key()))
     }
 
-    fn tell(&self, budget: &Cached<Budget>, event_type: EventType, reason: &str, message: String) {
+    fn event(&self, budget: &Cached<Budget>, event_type: EventType, reason: &str, message: String) {
         self.recorder.event(&Kind::of::<Budget>(), budget.object(), event_type, reason, message);
     }
 
-    fn tell_overdue(&self, budget: &Cached<Budget>, pod: &Cached<Target>) {
+    fn overdue_event(&self, budget: &Cached<Budget>, pod: &Cached<Target>) {
         // The name of the namespace twice: so it is said.
         let namespace = budget.key().namespace().unwrap_or_default();
         let message = format!("Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't");

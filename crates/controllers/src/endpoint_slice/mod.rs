@@ -5,7 +5,7 @@
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
-//!  figures.rs    what is counted
+//!  metrics.rs    what is counted for Prometheus
 //!  node.rs       the facts of a node: its zone, how much it can do
 //!  plan.rs       from pods to the slices of one address family                (pure)
 //!  packing.rs    which endpoint goes to which slice                           (pure)
@@ -22,8 +22,8 @@
 //! - a service without endpoints has one empty slice for each address family;
 //! - a slice that belongs to another service of the same name is not rewritten, it goes.
 
-mod figures;
 mod hints;
+mod metrics;
 mod node;
 mod packing;
 mod plan;
@@ -36,24 +36,24 @@ mod traffic;
 use std::sync::Arc;
 use std::time::Duration;
 
-use setpoint::handler::enqueue_self;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Queue, Runnable};
+use setpoint::handler::{Handler, enqueue_mapped, enqueue_self};
+use setpoint::{Context, Controller, Informer, Key, Object, Runnable};
 
 use self::node::Node;
 use self::reconcile::{SliceKeeper, ZoneWatcher};
 use self::topology::Topology;
 use crate::discovery::backend::Backend;
-use crate::discovery::changes::SliceHands;
-use crate::discovery::figures::Figures;
+use crate::discovery::changes::SliceWriter;
 use crate::discovery::membership::follow_pods;
+use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
 use crate::discovery::wake::{follow_slices, index_slices};
-use crate::discovery::{MAX_RETRIES, slow_retries};
+use crate::discovery::{MAX_RETRIES, slow_queue};
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
 
@@ -103,34 +103,18 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Backend>();
     let nodes = context.informers.of::<Node>();
     let slices = context.informers.of::<Slice>();
-    let retries = slow_retries(&context.runtime.clock, LONGEST_RETRY);
-    let queue = Queue::with_rate_limiter("endpoint_slice", &context.runtime, retries);
-    let zones = Queue::with_rate_limiter(
-        "endpoint_slice_topology",
-        &context.runtime,
-        limiter::eager(&context.runtime.clock),
-    );
+    let queue = slow_queue(context, "endpoint_slice", LONGEST_RETRY);
     let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&slices));
     let topology = Arc::new(Topology::default());
-    let figures = Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_slice));
+    let slice_metrics =
+        Arc::new(SliceMetrics::new(&context.metrics, &metrics::NAMES, options.endpoints.most_in_slice));
 
     services.add_handler(enqueue_self(&queue));
     let batch = options.endpoints.slices_batch;
-    let (paced, later) = (pace.clone(), queue.clone());
-    follow_pods(&pods, &services, move |service| {
-        let delay = paced.delay(&service).max(batch);
-        later.add_after(service, delay);
-    });
+    follow_pods(&pods, &services, &queue, &pace, batch);
     index_slices(&slices);
     follow_slices(&slices, &queue, &writes, MANAGER, batch.max(SLICE_DELAY));
-    let changed = zones.clone();
-    nodes.add_handler(move |event: &Event| {
-        if node::moves_zones(event) {
-            changed.add(Key::cluster("zones"));
-        }
-    });
-
     let watcher = ZoneWatcher { nodes: nodes.lister(), topology: topology.clone(), services: queue.clone() };
     let keeper = SliceKeeper {
         recorder: context.recorder(COMPONENT),
@@ -138,9 +122,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: pods.lister(),
         nodes: nodes.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone(), figures.clone()),
+        writer: SliceWriter::new(context, writes.clone(), slice_metrics.clone()),
         metrics: context.metrics.clone(),
-        figures,
+        slice_metrics,
         distributions: Default::default(),
         triggers: Default::default(),
         topology,
@@ -149,14 +133,15 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         most_in_slice: options.endpoints.most_in_slice,
         same_zone_or_node: options.gates.on("PreferSameTrafficDistribution"),
     };
-    let watcher = Controller::new("endpointslice-controller-zones", zones, watcher).waits_for(&nodes);
-    let controller = Controller::new(ENTRY.name, queue, keeper)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .max_retries(MAX_RETRIES)
-        .waits_for(&services)
-        .waits_for(&pods)
-        .waits_for(&nodes)
-        .waits_for(&slices);
-    vec![Box::new(watcher), Box::new(controller)]
+    let controller = wiring::controller(&ENTRY, options, queue, keeper, [&services, &pods, &nodes, &slices])
+        .max_retries(MAX_RETRIES);
+    vec![Box::new(zone_controller(context, &nodes, watcher)), Box::new(controller)]
+}
+
+/// Looks at the zones of all nodes whenever a node may have changed them.
+fn zone_controller(context: &Context, nodes: &Informer, watcher: ZoneWatcher) -> Controller {
+    let queue = wiring::queue(context, "endpoint_slice_topology");
+    let zones = enqueue_mapped(&queue, |_: &Object| [Key::cluster("zones")]);
+    nodes.add_handler(zones.when(node::moves_zones));
+    wiring::part("endpointslice-controller-zones", queue, watcher, [nodes])
 }

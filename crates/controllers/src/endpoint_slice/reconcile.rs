@@ -15,12 +15,12 @@ use super::node::{self, Node};
 use super::plan::{LeftOut, Sketch, Zones, plan};
 use super::topology::Topology;
 use super::traffic::{Close, keep_close, remove_hints};
-use super::{MANAGER, figures};
+use super::{MANAGER, metrics};
 use crate::discovery::address::Family;
 use crate::discovery::backend::Backend;
-use crate::discovery::changes::{Changes, SliceHands, SliceOwner};
-use crate::discovery::figures::Figures;
+use crate::discovery::changes::{Changes, SliceOwner, SliceWriter};
 use crate::discovery::membership::selected_pods;
+use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::slice::{Slice, is_owned_by};
 use crate::discovery::trigger::{LAST_CHANGE, TriggerTimes};
@@ -38,9 +38,9 @@ pub(super) struct SliceKeeper {
     pub(super) pods: Lister<Backend>,
     pub(super) nodes: Lister<Node>,
     pub(super) slices: Lister<Slice>,
-    pub(super) hands: SliceHands,
+    pub(super) writer: SliceWriter,
     pub(super) metrics: Metrics,
-    pub(super) figures: Arc<Figures>,
+    pub(super) slice_metrics: Arc<SliceMetrics>,
     /// Where services want their traffic to go.
     pub(super) distributions: Mutex<BTreeMap<Key, String>>,
     pub(super) triggers: TriggerTimes,
@@ -85,7 +85,7 @@ impl Reconciler for SliceKeeper {
         self.count_sync(if result.is_ok() { "success" } else { "error" });
         if let Err(error) = &result {
             let message = format!("Error updating Endpoint Slices for Service {key}: {}", error.report());
-            self.tell(&observed.service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
+            self.event(&observed.service, EventType::Warning, "FailedToUpdateEndpointSlices", message);
         }
         result.map(|()| Outcome::Settled)
     }
@@ -97,12 +97,12 @@ impl SliceKeeper {
         self.writes.forget(key);
         self.topology.forget(key);
         self.pace.forget(key);
-        self.figures.forget(key);
+        self.slice_metrics.forget(key);
         self.note_distribution(key, None);
     }
 
     fn count_sync(&self, result: &str) {
-        let (name, help) = figures::SYNCS;
+        let (name, help) = metrics::SYNCS;
         self.metrics.count_as(name, help, &[("result", result)], 1);
     }
 
@@ -117,7 +117,7 @@ impl SliceKeeper {
         }
         for changed in before.as_deref().into_iter().chain(distribution) {
             let count = distributions.values().filter(|other| *other == changed).count();
-            let (name, help) = figures::BY_DISTRIBUTION;
+            let (name, help) = metrics::BY_DISTRIBUTION;
             self.metrics.set_gauge(name, help, &[("traffic_distribution", changed)], count as f64);
         }
     }
@@ -128,8 +128,8 @@ impl SliceKeeper {
         let distribution = service.spec.traffic_distribution.as_deref().unwrap_or_default();
         let labels = [("topology", topology), ("traffic_distribution", distribution)];
         let count = changes.create.len() + changes.update.len() + changes.delete.len();
-        let (name, help) = figures::CHANGED;
-        self.metrics.observe(name, help, figures::DEFAULT_BOUNDS, &labels, count as f64);
+        let (name, help) = metrics::CHANGED;
+        self.metrics.observe(name, help, metrics::DEFAULT_BOUNDS, &labels, count as f64);
     }
 
     fn observe(&self, service: Cached<Service>, slices: Vec<Cached<Slice>>) -> Result<Observed, DecodeError> {
@@ -162,7 +162,7 @@ impl SliceKeeper {
             if let Some(family) = slice.address_type {
                 self.topology.not_hinted(service.key(), family);
             }
-            result = result.and(self.hands.delete(service.key(), slice).await);
+            result = result.and(self.writer.delete(service.key(), slice).await);
         }
         result
     }
@@ -180,14 +180,14 @@ impl SliceKeeper {
         plan.changes.recycle(|slice, draft| {
             slice.address_type == Some(draft.family) && is_owned_by(slice, "Service", uid)
         });
-        tell_trigger(&mut plan.changes, observed.triggered);
+        set_trigger_time(&mut plan.changes, observed.triggered);
         let owner = SliceOwner {
             key: service.key(),
             reference: controller_ref(&Kind::of::<Service>(), service.meta()),
             being_deleted: service.meta().is_being_deleted(),
         };
-        self.figures.planned(service.key(), Some(family), &plan.changes);
-        let applied = self.hands.apply(&owner, &plan.changes).await;
+        self.slice_metrics.planned(service.key(), Some(family), &plan.changes);
+        let applied = self.writer.apply(&owner, &plan.changes).await;
         if applied.is_ok() {
             self.count_changes(observed, &plan.changes);
         }
@@ -202,7 +202,7 @@ impl SliceKeeper {
             return self.share_out(sketch, changes);
         }
         if self.topology.has_hints(key) {
-            self.tell_hints(
+            self.hints_event(
                 sketch,
                 EventType::Warning,
                 "TopologyAwareHintsDisabled",
@@ -221,7 +221,7 @@ impl SliceKeeper {
         match share_out(sketch, self.topology.shares().as_ref(), changes) {
             Ok(counts) => {
                 if !self.topology.has_hints(key) {
-                    self.tell_hints(
+                    self.hints_event(
                         sketch,
                         EventType::Normal,
                         "TopologyAwareHintsEnabled",
@@ -231,19 +231,19 @@ impl SliceKeeper {
                 self.topology.hinted(key, sketch.family, counts);
             }
             Err(why) => {
-                self.tell_hints(sketch, EventType::Warning, "TopologyAwareHintsDisabled", &why.to_string());
+                self.hints_event(sketch, EventType::Warning, "TopologyAwareHintsDisabled", &why.to_string());
                 self.topology.not_hinted(key, sketch.family);
                 remove_hints(sketch, changes);
             }
         }
     }
 
-    fn tell_hints(&self, sketch: &Sketch<'_>, event_type: EventType, reason: &str, message: &str) {
+    fn hints_event(&self, sketch: &Sketch<'_>, event_type: EventType, reason: &str, message: &str) {
         let message = format!("{message}, addressType: {}", sketch.family.as_str());
-        self.tell(sketch.service, event_type, reason, message);
+        self.event(sketch.service, event_type, reason, message);
     }
 
-    fn tell(&self, service: &Cached<Service>, event_type: EventType, reason: &str, message: String) {
+    fn event(&self, service: &Cached<Service>, event_type: EventType, reason: &str, message: String) {
         self.recorder.event(&Kind::of::<Service>(), service.object(), event_type, reason, message);
     }
 }
@@ -255,7 +255,7 @@ fn asks_for_hints(service: &Service) -> bool {
 }
 
 /// Says in every slice that is written what change it answers.
-fn tell_trigger(changes: &mut Changes, triggered: Option<Timestamp>) {
+fn set_trigger_time(changes: &mut Changes, triggered: Option<Timestamp>) {
     for draft in changes.drafts() {
         match triggered {
             Some(time) => _ = draft.annotations.insert(LAST_CHANGE.to_owned(), time.to_string()),

@@ -5,7 +5,7 @@
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
-//!  figures.rs    what is counted
+//!  metrics.rs    what is counted for Prometheus
 //!  plan.rs       from Endpoints to slices                                     (pure)
 //!  reconcile.rs  observe, plan, apply
 //! ```
@@ -15,27 +15,29 @@
 //! - at most 1000 addresses of a subset are mirrored, or as many as is set;
 //! - slices are not looked at again before the cache shows what was last written for them.
 
-mod figures;
+mod metrics;
 mod plan;
 mod reconcile;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use setpoint::{Context, Controller, Event, Object, Queue, Runnable};
+use setpoint::handler::{Handler, enqueue_self};
+use setpoint::{Context, Event, Object, Runnable};
 
 use self::plan::is_to_be_mirrored;
 use self::reconcile::Mirror;
-use crate::discovery::changes::SliceHands;
-use crate::discovery::figures::Figures;
+use crate::discovery::changes::SliceWriter;
+use crate::discovery::metrics::SliceMetrics;
 use crate::discovery::service::Service;
 use crate::discovery::settings::most;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
 use crate::discovery::wake::{follow_slices, index_slices};
-use crate::discovery::{MAX_RETRIES, slow_retries};
+use crate::discovery::{MAX_RETRIES, slow_queue};
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -83,32 +85,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let endpoints = context.informers.of::<Endpoints>();
     let services = context.informers.of::<Service>();
     let slices = context.informers.of::<Slice>();
-    let retries = slow_retries(&context.runtime.clock, LONGEST_RETRY);
-    let queue = Queue::with_rate_limiter("endpoint_slice_mirroring", &context.runtime, retries);
+    let queue = slow_queue(context, "endpoint_slice_mirroring", LONGEST_RETRY);
     let writes = Arc::new(OwnWrites::new(&slices));
-    let figures = Arc::new(Figures::new(&context.metrics, &figures::NAMES, options.endpoints.most_in_subset));
+    let slice_metrics =
+        Arc::new(SliceMetrics::new(&context.metrics, &metrics::NAMES, options.endpoints.most_in_subset));
 
-    let changed = queue.clone();
-    endpoints.add_handler(move |event: &Event| {
-        let mirrored = |endpoints: &Object| {
-            endpoints.view::<Endpoints>().is_ok_and(|view| is_to_be_mirrored(endpoints.meta(), view))
-        };
-        if event.states().any(mirrored) {
-            changed.add(event.object().key().clone());
-        }
-    });
-    let changed = queue.clone();
-    services.add_handler(move |event: &Event| {
-        let unselecting =
-            |service: &Object| service.view::<Service>().is_ok_and(|service| !service.has_selector());
-        let concerns = match event {
-            Event::Updated { old, new } => unselecting(old) != unselecting(new),
-            event => unselecting(event.object()),
-        };
-        if concerns {
-            changed.add(event.object().key().clone());
-        }
-    });
+    endpoints.add_handler(enqueue_self(&queue).when(concerns_mirrored_endpoints));
+    services.add_handler(enqueue_self(&queue).when(concerns_service_without_selector));
     index_slices(&slices);
     follow_slices(&slices, &queue, &writes, MANAGER, options.endpoints.mirroring_batch);
 
@@ -117,19 +100,31 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         endpoints: endpoints.lister(),
         services: services.lister(),
         slices: slices.lister(),
-        hands: SliceHands::new(context, writes.clone(), figures.clone()),
+        writer: SliceWriter::new(context, writes.clone(), slice_metrics.clone()),
         clock: context.runtime.clock.clone(),
         metrics: context.metrics.clone(),
-        figures,
+        slice_metrics,
         writes,
         most: options.endpoints.most_in_subset,
     };
-    let controller = Controller::new(ENTRY.name, queue, mirror)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .max_retries(MAX_RETRIES)
-        .waits_for(&endpoints)
-        .waits_for(&services)
-        .waits_for(&slices);
+    let controller = wiring::controller(&ENTRY, options, queue, mirror, [&endpoints, &services, &slices])
+        .max_retries(MAX_RETRIES);
     vec![Box::new(controller)]
+}
+
+fn concerns_mirrored_endpoints(event: &Event) -> bool {
+    let mirrored = |endpoints: &Object| {
+        endpoints.view::<Endpoints>().is_ok_and(|view| is_to_be_mirrored(endpoints.meta(), view))
+    };
+    event.states().any(mirrored)
+}
+
+/// Whether a service without a selector has come or gone, or one has got or lost its selector.
+fn concerns_service_without_selector(event: &Event) -> bool {
+    let unselecting =
+        |service: &Object| service.view::<Service>().is_ok_and(|service| !service.has_selector());
+    match event {
+        Event::Updated { old, new } => unselecting(old) != unselecting(new),
+        event => unselecting(event.object()),
+    }
 }

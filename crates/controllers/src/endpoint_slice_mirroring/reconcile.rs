@@ -8,9 +8,9 @@ use setpoint::owner::controller_ref;
 use setpoint::{Cached, Clock, EventType, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Recorder};
 
 use super::plan::{Plan, is_to_be_mirrored, plan};
-use super::{MANAGER, figures};
-use crate::discovery::changes::{SliceHands, SliceOwner};
-use crate::discovery::figures::{Figures, HOW_MANY};
+use super::{MANAGER, metrics};
+use crate::discovery::changes::{SliceOwner, SliceWriter};
+use crate::discovery::metrics::{HOW_MANY, SliceMetrics};
 use crate::discovery::service::Service;
 use crate::discovery::slice::Slice;
 use crate::discovery::subset::Endpoints;
@@ -22,10 +22,10 @@ pub(super) struct Mirror {
     pub(super) endpoints: Lister<Endpoints>,
     pub(super) services: Lister<Service>,
     pub(super) slices: Lister<Slice>,
-    pub(super) hands: SliceHands,
+    pub(super) writer: SliceWriter,
     pub(super) clock: Clock,
     pub(super) metrics: Metrics,
-    pub(super) figures: Arc<Figures>,
+    pub(super) slice_metrics: Arc<SliceMetrics>,
     pub(super) writes: Arc<OwnWrites<Key>>,
     /// At most so many addresses of a subset are mirrored.
     pub(super) most: usize,
@@ -38,9 +38,9 @@ impl Reconciler for Mirror {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let began = self.clock.instant();
         let result = self.mirror(key).await;
-        let (name, help) = figures::DURATION;
+        let (name, help) = metrics::DURATION;
         let took = (self.clock.instant() - began).as_secs_f64();
-        self.metrics.observe(name, help, figures::SECONDS, &[], took);
+        self.metrics.observe(name, help, metrics::SECONDS, &[], took);
         result
     }
 }
@@ -51,16 +51,16 @@ impl Mirror {
         let slices = self.writes.once_shown(key, || slices_of(&self.slices, key, MANAGER))?;
         let Some(slices) = slices else { return Ok(Outcome::Requeue) };
         let plan = plan(&endpoints, slices, self.most);
-        self.tell(&endpoints, &plan);
-        self.figures.planned(key, None, &plan.changes);
-        let (name, help) = figures::SKIPPED;
+        self.skipped_events(&endpoints, &plan);
+        self.slice_metrics.planned(key, None, &plan.changes);
+        let (name, help) = metrics::SKIPPED;
         self.metrics.observe(name, help, HOW_MANY, &[], plan.skipped as f64);
         let owner = SliceOwner {
             key,
             reference: controller_ref(&Kind::of::<Endpoints>(), endpoints.meta()),
             being_deleted: endpoints.meta().is_being_deleted(),
         };
-        self.hands.apply(&owner, &plan.changes).await?;
+        self.writer.apply(&owner, &plan.changes).await?;
         Ok(Outcome::Settled)
     }
 
@@ -74,14 +74,14 @@ impl Mirror {
 
     async fn clean_up(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         self.writes.forget(key);
-        self.figures.forget(key);
+        self.slice_metrics.forget(key);
         for slice in slices_of(&self.slices, key, MANAGER)? {
-            self.hands.delete(key, &slice).await?;
+            self.writer.delete(key, &slice).await?;
         }
         Ok(Outcome::Settled)
     }
 
-    fn tell(&self, endpoints: &Cached<Endpoints>, plan: &Plan) {
+    fn skipped_events(&self, endpoints: &Cached<Endpoints>, plan: &Plan) {
         let event = |reason: &str, message: String| {
             let kind = Kind::of::<Endpoints>();
             self.recorder.event(&kind, endpoints.object(), EventType::Warning, reason, message);

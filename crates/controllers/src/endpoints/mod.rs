@@ -25,9 +25,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use setpoint::handler::enqueue_self;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Queue, Runnable};
+use setpoint::handler::{Handler, enqueue_self};
+use setpoint::{Context, Event, Key, Lister, Runnable};
 
 use self::reconcile::EndpointsKeeper;
 use crate::discovery::MAX_RETRIES;
@@ -37,6 +36,7 @@ use crate::discovery::service::Service;
 use crate::discovery::subset::Endpoints;
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
 
@@ -70,32 +70,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let services = context.informers.of::<Service>();
     let pods = context.informers.of::<Backend>();
     let endpoints = context.informers.of::<Endpoints>();
-    let queue =
-        Queue::with_rate_limiter("endpoint", &context.runtime, limiter::eager(&context.runtime.clock));
+    let queue = wiring::queue(context, "endpoint");
     let pace = Arc::new(Pace::new(context.runtime.clock.clone()));
     let writes = Arc::new(OwnWrites::new(&endpoints));
 
     services.add_handler(enqueue_self(&queue));
-    let (paced, later, batch) = (pace.clone(), queue.clone(), options.endpoints.endpoints_batch);
-    follow_pods(&pods, &services, move |service| {
-        let delay = paced.delay(&service).max(batch);
-        later.add_after(service, delay);
-    });
-    let (own, touched, of) = (writes.clone(), queue.clone(), services.lister::<Service>());
-    endpoints.add_handler(move |event: &Event| {
-        let key = event.object().key();
-        let news = own.is_news(key, event);
-        let is_due = match event {
-            // What was there before may have lost its service while nobody looked.
-            Event::Added { initial, .. } => *initial,
-            // Without a service it is somebody else's, who may change it at will.
-            Event::Updated { .. } => news && !matches!(of.get(key), Ok(None)),
-            Event::Deleted { .. } => news,
-        };
-        if is_due {
-            touched.add(key.clone());
-        }
-    });
+    follow_pods(&pods, &services, &queue, &pace, options.endpoints.endpoints_batch);
+    let concerns_us = endpoints_predicate(writes.clone(), services.lister());
+    endpoints.add_handler(enqueue_self(&queue).when(concerns_us));
 
     let keeper = EndpointsKeeper {
         client: context.client.clone(),
@@ -107,12 +89,25 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         writes,
         pace,
     };
-    let controller = Controller::new(ENTRY.name, queue, keeper)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .max_retries(MAX_RETRIES)
-        .waits_for(&services)
-        .waits_for(&pods)
-        .waits_for(&endpoints);
+    let controller = wiring::controller(&ENTRY, options, queue, keeper, [&services, &pods, &endpoints])
+        .max_retries(MAX_RETRIES);
     vec![Box::new(controller)]
+}
+
+/// Whether a change of Endpoints, made by others, has to be looked at.
+fn endpoints_predicate(
+    writes: Arc<OwnWrites<Key>>,
+    services: Lister<Service>,
+) -> impl Fn(&Event) -> bool + Send + Sync + 'static {
+    move |event| {
+        let key = event.object().key();
+        let news = writes.is_news(key, event);
+        match event {
+            // What was there before may have lost its service while this controller was down.
+            Event::Added { initial, .. } => *initial,
+            // Without a service they belong to others, who may change them at will.
+            Event::Updated { .. } => news && !matches!(services.get(key), Ok(None)),
+            Event::Deleted { .. } => news,
+        }
+    }
 }

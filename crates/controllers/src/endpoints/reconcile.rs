@@ -100,7 +100,7 @@ impl EndpointsKeeper {
             Err(error) if namespace_is_terminating(&error) => {}
             Err(error) => {
                 let message = format!("Failed to create endpoint for service {key}: {error}");
-                self.tell(reference(key), "FailedToCreateEndpoint", message);
+                self.event(reference(key), "FailedToCreateEndpoint", message);
                 return Err(error.into_reconcile_error(format!("create endpoints {key}")));
             }
         }
@@ -116,19 +116,19 @@ impl EndpointsKeeper {
         match self.client.update(&Kind::of::<Endpoints>(), key, Part::Main, &body).await {
             Ok(updated) => self.writes.wrote(key, &updated),
             Err(error) => {
-                self.tell_update(current.object(), &error);
+                self.failed_update_event(current.object(), &error);
                 return Err(error.into_reconcile_error(format!("update endpoints {key}")));
             }
         }
         Ok(())
     }
 
-    fn tell_update(&self, current: &Object, error: &ClientError) {
+    fn failed_update_event(&self, current: &Object, error: &ClientError) {
         let message = format!("Failed to update endpoint {}: {error}", current.key());
-        self.tell(Reference::to(&Kind::of::<Endpoints>(), current), "FailedToUpdateEndpoint", message);
+        self.event(Reference::to(&Kind::of::<Endpoints>(), current), "FailedToUpdateEndpoint", message);
     }
 
-    fn tell(&self, about: Reference, reason: &str, message: String) {
+    fn event(&self, about: Reference, reason: &str, message: String) {
         self.recorder.event_about(about, EventType::Warning, reason, message, BTreeMap::new());
     }
 }

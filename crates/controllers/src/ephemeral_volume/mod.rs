@@ -12,16 +12,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use setpoint::metrics::Metrics;
 use setpoint::owner::controller_ref;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Context, Controller, Event, EventType, Key, Kind, Lister, Object, Outcome, Queue,
-    ReconcileError, Reconciler, Recorder, Runnable,
+    Cached, Client, Context, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
+    Reconciler, Recorder, Runnable,
 };
 use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim};
 
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ephemeral-volume-controller",
@@ -48,8 +48,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<PodVolumes>();
     let claims = context.informers.of::<Claim>();
     index_by_claim(&pods);
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("ephemeral_volume", &context.runtime, limiter);
+    let queue = wiring::queue(context, "ephemeral_volume");
     let wake = queue.clone();
     pods.add_handler(move |event: &Event| {
         if matches!(event, Event::Added { .. }) && wants_claims(event.object()) {
@@ -70,8 +69,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         claims: claims.lister(),
         metrics: context.metrics.clone(),
     };
-    let controller = Controller::new(ENTRY.name, queue, maker).workers(options.workers(&ENTRY));
-    vec![Box::new(controller.persistent().waits_for(&pods).waits_for(&claims))]
+    vec![Box::new(wiring::controller(&ENTRY, options, queue, maker, [&pods, &claims]))]
 }
 
 /// Whether a pod that is to stay has claims made for it.

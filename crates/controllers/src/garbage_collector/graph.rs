@@ -30,7 +30,7 @@ pub(super) struct Graph {
     absent: AbsentOwners,
 }
 
-/// An object, or the rumour of one.
+/// An object, or one that only references name.
 #[derive(Clone)]
 pub(super) enum Node {
     /// Seen by a monitor. The object is the monitor's own copy.
@@ -108,8 +108,8 @@ impl Graph {
         let seen = Node::Observed { kind: kind.clone(), object: object.clone() };
         let before = match self.nodes.insert(uid.clone(), seen) {
             Some(Node::Observed { object: before, .. }) => Some(before),
-            Some(Node::Virtual(rumour)) => {
-                self.doubt_dependents(&uid, &rumour, &Identity::of(kind, object), &mut work);
+            Some(Node::Virtual(named)) => {
+                self.doubt_dependents(&uid, &named, &Identity::of(kind, object), &mut work);
                 None
             }
             None => None,
@@ -124,7 +124,7 @@ impl Graph {
         let uid = Uid::from(&*last.meta().uid);
         let mut work = Work::default();
         let Some(node) = self.nodes.remove(&uid) else { return work };
-        self.bereave_dependents(&uid, || Identity::of(kind, last), &mut work);
+        self.owner_gone(&uid, || Identity::of(kind, last), &mut work);
         if let Node::Observed { object, .. } = node {
             self.release_owners(&uid, &object, &mut work);
         }
@@ -135,7 +135,7 @@ impl Graph {
     pub(super) fn found_absent(&mut self, absent: &Identity) -> Work {
         let mut work = Work::default();
         // If it has been observed by now, then its monitor tells of its end.
-        let Some(Node::Virtual(rumour)) = self.nodes.get(&absent.uid) else { return work };
+        let Some(Node::Virtual(named)) = self.nodes.get(&absent.uid) else { return work };
         let (mut agreeing, mut disagreeing) = (Vec::new(), Vec::new());
         for (uid, _, object) in self.dependents(&absent.uid) {
             let agreement = absent.agreement(object);
@@ -148,11 +148,11 @@ impl Graph {
         }
         if disagreeing.is_empty() {
             self.nodes.remove(&absent.uid);
-            self.bereave_dependents(&absent.uid, || absent.clone(), &mut work);
+            self.owner_gone(&absent.uid, || absent.clone(), &mut work);
             return work;
         }
         // Some call it by other coordinates: those are to be looked up before it is given up.
-        if **rumour == *absent
+        if **named == *absent
             && let Some(alternative) = absent.alternative(disagreeing.into_iter())
         {
             self.nodes.insert(absent.uid.clone(), Node::Virtual(Box::new(alternative)));
@@ -211,8 +211,8 @@ impl Graph {
             let owner = Uid::from(&*reference.uid);
             self.edges.insert((owner.clone(), uid.clone()));
             let Some(node) = self.nodes.get(&owner) else {
-                let rumour = Identity::of_owner(reference, dependent.key().namespace());
-                self.nodes.insert(owner.clone(), Node::Virtual(Box::new(rumour)));
+                let named = Identity::of_owner(reference, dependent.key().namespace());
+                self.nodes.insert(owner.clone(), Node::Virtual(Box::new(named)));
                 work.delete.push(owner);
                 continue;
             };
@@ -228,10 +228,10 @@ impl Graph {
         }
     }
 
-    /// An owner has been seen elsewhere than rumour had it: dependents that believed the rumour may refer
+    /// An owner has been seen elsewhere than references named it: dependents that named it so may refer
     /// to something that does not exist.
-    fn doubt_dependents(&self, uid: &Uid, rumour: &Identity, seen: &Identity, work: &mut Work) {
-        if rumour == seen {
+    fn doubt_dependents(&self, uid: &Uid, named: &Identity, seen: &Identity, work: &mut Work) {
+        if named == seen {
             return;
         }
         for (dependent, kind, object) in
@@ -261,7 +261,7 @@ impl Graph {
     }
 
     /// The dependents of an owner that is no more are all to be looked at.
-    fn bereave_dependents(&mut self, owner: &Uid, identity: impl FnOnce() -> Identity, work: &mut Work) {
+    fn owner_gone(&mut self, owner: &Uid, identity: impl FnOnce() -> Identity, work: &mut Work) {
         let before = work.delete.len();
         work.delete.extend(self.dependents(owner).map(|(dependent, _, _)| dependent.clone()));
         if work.delete.len() > before {
@@ -320,9 +320,9 @@ impl Node {
                     (!named || object.key().name() != &*reference.name).then_some(Doubt::Unclear)
                 }
             }
-            Self::Virtual(rumour) => {
-                let elsewhere = rumour.namespace.as_deref() != dependent_namespace;
-                (elsewhere || !rumour.is_named_by(reference)).then_some(Doubt::Unclear)
+            Self::Virtual(named) => {
+                let elsewhere = named.namespace.as_deref() != dependent_namespace;
+                (elsewhere || !named.is_named_by(reference)).then_some(Doubt::Unclear)
             }
         }
     }

@@ -7,14 +7,15 @@
 //! Counts: `garbagecollector_controller_resources_sync_error_total`.
 //!
 //! ```text
-//!  monitors.rs   discovery → an informer for each kind → the graph
+//!  monitors.rs   discovery → an informer for each kind → the graph; looks again every 30 s
 //!  graph.rs      who owns whom; a change → work                             (pure)
 //!  identity.rs, absent.rs, uid.rs: what the graph is made of
 //!  observe.rs    graph → Observed
 //!  plan.rs       keep, let go of some owners, or delete                      (pure)
 //!  patch.rs      the bodies of patches                                       (pure)
-//!  collect.rs    the queue "attempt to delete": observe, ask, plan, apply
+//!  reconcile.rs  the queue "attempt to delete": observe, ask, plan, apply
 //!  orphan.rs     the queue "attempt to orphan": release dependents, then the owner
+//!  shared.rs     what these three share, and the requests they make
 //! ```
 //!
 //! What always holds:
@@ -27,7 +28,6 @@
 //! - an owner whose kind is not served, or cannot be discovered, counts as one that may exist.
 
 mod absent;
-mod collect;
 mod graph;
 mod identity;
 mod monitors;
@@ -35,26 +35,28 @@ mod observe;
 mod orphan;
 mod patch;
 mod plan;
+mod reconcile;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod uid;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use setpoint::metrics::Metrics;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Queue, Runnable};
+use setpoint::{Context, Controller, Runnable};
 use tokio_util::sync::CancellationToken;
 
-use self::collect::Collector;
 use self::monitors::Monitors;
 use self::orphan::Orphaner;
+use self::reconcile::Collector;
 use self::shared::Shared;
 use self::uid::Uid;
 use crate::flags::{Flag, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "garbage-collector-controller",
@@ -83,27 +85,26 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     if !options.garbage_collector {
         return Vec::new();
     }
-    let (runtime, clock) = (&context.runtime, &context.runtime.clock);
-    let delete =
-        Queue::with_rate_limiter("garbage_collector_attempt_to_delete", runtime, limiter::eager(clock));
-    let orphan =
-        Queue::with_rate_limiter("garbage_collector_attempt_to_orphan", runtime, limiter::eager(clock));
+    let kinds = wiring::queue(context, "garbage_collector_resource_sync");
+    let delete = wiring::queue(context, "garbage_collector_attempt_to_delete");
+    let orphan = wiring::queue(context, "garbage_collector_attempt_to_orphan");
     let shared = Arc::new(Shared::new(context, delete.clone(), orphan.clone()));
-    let workers = options.workers(&ENTRY);
+    let monitors = Monitors::new(context, kinds.clone(), shared.clone());
     vec![Box::new(GarbageCollector {
-        monitors: Monitors::new(context, shared.clone()),
-        deleting: Controller::new("garbage-collector-controller", delete, Collector(shared.clone()))
-            .workers(workers)
-            .persistent(),
-        orphaning: Controller::new("garbage-collector-orphaner", orphan, Orphaner(shared))
-            .workers(workers)
-            .persistent(),
+        filled: monitors.filled(),
+        // What is under way when it stops serves nothing any more.
+        monitoring: wiring::part("garbage-collector-monitors", kinds, monitors, [])
+            .drain_within(Duration::from_secs(1)),
+        deleting: wiring::controller(&ENTRY, options, delete, Collector(shared.clone()), []),
+        orphaning: wiring::part("garbage-collector-orphaner", orphan, Orphaner(shared), [])
+            .workers(options.workers(&ENTRY)),
     })]
 }
 
 /// The monitors, and once they have filled the graph, the workers.
 struct GarbageCollector {
-    monitors: Monitors,
+    filled: CancellationToken,
+    monitoring: Controller,
     deleting: Controller<Uid>,
     orphaning: Controller<Uid>,
 }
@@ -114,13 +115,13 @@ impl Runnable for GarbageCollector {
     }
 
     fn observe(&mut self, metrics: &Metrics) {
+        self.monitoring.observe(metrics);
         self.deleting.observe(metrics);
         self.orphaning.observe(metrics);
     }
 
     fn run(self: Box<Self>, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        let Self { monitors, deleting, orphaning } = *self;
-        let filled = monitors.filled();
+        let Self { filled, monitoring, deleting, orphaning } = *self;
         let work = {
             let stop = stop.clone();
             async move {
@@ -133,7 +134,7 @@ impl Runnable for GarbageCollector {
             }
         };
         Box::pin(async move {
-            tokio::join!(monitors.run(stop), work);
+            tokio::join!(Box::new(monitoring).run(stop), work);
         })
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use setpoint::discovery::{Discovered, discover};
 use setpoint::informer::Registration;
 use setpoint::metrics::Metrics;
-use setpoint::{Context, Event, Informer, Informers, Kind};
-use tokio::sync::Notify;
+use setpoint::{Context, Event, Informer, Informers, Key, Kind, Outcome, Queue, ReconcileError, Reconciler};
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
@@ -26,10 +26,10 @@ const SETTLE: Duration = Duration::from_millis(200);
 pub(super) struct Monitors {
     informers: Informers,
     metrics: Metrics,
+    /// Its one key stands for all kinds that are served.
+    queue: Queue<Key>,
     shared: Arc<Shared>,
-    running: BTreeMap<Kind, Monitor>,
-    /// Custom resources have been defined, or are defined no longer.
-    definitions: Arc<Notify>,
+    running: Mutex<BTreeMap<Kind, Monitor>>,
     /// The graph shows what there is, or the wait for it is over.
     filled: CancellationToken,
 }
@@ -40,13 +40,14 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub(super) fn new(context: &Context, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(context: &Context, queue: Queue<Key>, shared: Arc<Shared>) -> Self {
+        queue.add(kinds());
         Self {
             informers: context.informers.clone(),
             metrics: context.metrics.clone(),
+            queue,
             shared,
-            running: BTreeMap::new(),
-            definitions: Arc::default(),
+            running: Mutex::default(),
             filled: CancellationToken::new(),
         }
     }
@@ -56,26 +57,8 @@ impl Monitors {
         self.filled.clone()
     }
 
-    pub(super) async fn run(mut self, stop: CancellationToken) {
-        let forever = async {
-            loop {
-                self.follow().await;
-                tokio::select! {
-                    biased;
-                    () = tokio::time::sleep(PERIOD) => {}
-                    () = self.definitions.notified() => tokio::time::sleep(SETTLE).await,
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = forever => {}
-        }
-    }
-
     /// Follows what the API server serves.
-    async fn follow(&mut self) {
+    async fn follow(&self) {
         let discovered = match discover(self.shared.client()).await {
             Ok(discovered) => Arc::new(discovered),
             Err(error) => {
@@ -86,8 +69,7 @@ impl Monitors {
         if !discovered.failures().is_empty() {
             tracing::warn!(failures = %discovered.failures(), "cannot discover everything to collect");
         }
-        let current: BTreeSet<&Kind> = self.running.keys().collect();
-        let wanted = wanted(&discovered, &current);
+        let wanted = wanted(&discovered, &self.running.lock().keys().collect());
         if wanted.is_empty() {
             return self.count_error();
         }
@@ -97,14 +79,14 @@ impl Monitors {
         self.filled.cancel();
     }
 
-    async fn start(&mut self, wanted: &BTreeSet<Kind>) {
+    async fn start(&self, wanted: &BTreeSet<Kind>) {
         let mut started = Vec::new();
         for kind in wanted {
-            if !self.running.contains_key(kind) {
+            if !self.running.lock().contains_key(kind) {
                 let monitor = self.monitor(kind);
                 self.shared.monitors(&monitor.informer);
                 started.push(monitor.informer.clone());
-                self.running.insert(kind.clone(), monitor);
+                self.running.lock().insert(kind.clone(), monitor);
             }
         }
         let synced = join_all(started.iter().map(Informer::synced));
@@ -118,30 +100,34 @@ impl Monitors {
     fn monitor(&self, kind: &Kind) -> Monitor {
         let informer = self.informers.metadata_of(kind);
         let (kind, shared) = (kind.clone(), self.shared.clone());
-        let definitions = defines_kinds(&kind).then(|| self.definitions.clone());
+        let definitions = defines_kinds(&kind).then(|| self.queue.clone());
         let registration = informer.add_handler(move |event: &Event| {
-            shared.tell(|graph| match event {
+            shared.update(|graph| match event {
                 Event::Added { object, .. } | Event::Updated { new: object, .. } => {
                     graph.observed(&kind, object)
                 }
                 Event::Deleted { last, .. } => graph.removed(&kind, last),
             });
-            if let Some(definitions) = &definitions {
-                definitions.notify_one();
+            if let Some(queue) = &definitions {
+                queue.add_after(kinds(), SETTLE);
             }
         });
         Monitor { informer, registration }
     }
 
-    fn end_all_but(&mut self, wanted: &BTreeSet<Kind>) {
-        let (kept, ended) =
-            std::mem::take(&mut self.running).into_iter().partition(|(kind, _)| wanted.contains(kind));
-        self.running = kept;
-        for (kind, monitor) in BTreeMap::<Kind, Monitor>::into_iter(ended) {
+    fn end_all_but(&self, wanted: &BTreeSet<Kind>) {
+        let ended: BTreeMap<Kind, Monitor> = {
+            let running = &mut *self.running.lock();
+            let (kept, ended) =
+                std::mem::take(running).into_iter().partition(|(kind, _)| wanted.contains(kind));
+            *running = kept;
+            ended
+        };
+        for (kind, monitor) in ended {
             self.shared.monitors_no_longer(&kind);
             monitor.registration.remove();
             self.informers.remove_unheard(&monitor.informer);
-            self.shared.tell(|graph| graph.forget_kind(&kind));
+            self.shared.update(|graph| graph.forget_kind(&kind));
         }
     }
 
@@ -149,6 +135,20 @@ impl Monitors {
         let help = "Number of garbage collector resources sync errors";
         self.metrics.count("garbagecollector_controller_resources_sync_error", help, &[], 1);
     }
+}
+
+impl Reconciler for Monitors {
+    type Key = Key;
+
+    async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
+        self.follow().await;
+        Ok(Outcome::CheckAfter(PERIOD))
+    }
+}
+
+/// The one key of the monitors' queue.
+fn kinds() -> Key {
+    Key::cluster("kinds")
 }
 
 /// The kinds to monitor: what can be collected in the version that the server prefers, and what is

@@ -2,7 +2,7 @@
 
 use setpoint::{Kind, Object, OwnerRef};
 
-use super::graph::{FOREGROUND, Graph, Node, is_deleted_with};
+use super::graph::{FOREGROUND, Graph, Node, ORPHAN, is_deleted_with};
 use super::identity::Identity;
 use super::plan::{Dependents, Standing};
 use super::uid::Uid;
@@ -12,7 +12,7 @@ pub(super) enum Observed {
     /// It is gone, or on its way and held up by nothing that is waited for here.
     Done,
     /// It is only spoken of.
-    Rumour(Box<Identity>),
+    Virtual(Box<Identity>),
     /// It is being deleted and waits for its dependents.
     Waiting(Waiting),
     /// It is alive and has owners.
@@ -39,7 +39,7 @@ pub(super) struct Owned {
 pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
     let (kind, object) = match graph.node(uid) {
         None => return Observed::Done,
-        Some(Node::Virtual(rumour)) => return Observed::Rumour(rumour.clone()),
+        Some(Node::Virtual(named)) => return Observed::Virtual(named.clone()),
         Some(Node::Observed { kind, object }) => (kind.clone(), object.clone()),
     };
     let meta = object.meta();
@@ -52,6 +52,16 @@ pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
     let standings = meta.owner_references.iter().map(|owner| standing(graph, owner, &object)).collect();
     let dependents = dependents(graph, uid);
     Observed::Owned(Owned { kind, object, standings, dependents })
+}
+
+/// The owner, if it waits for its dependents to be released.
+pub(super) fn orphaning(graph: &Graph, uid: &Uid) -> Option<(Kind, Object)> {
+    match graph.node(uid) {
+        Some(Node::Observed { kind, object }) if is_deleted_with(object.meta(), ORPHAN) => {
+            Some((kind.clone(), object.clone()))
+        }
+        _ => None,
+    }
 }
 
 fn waiting(graph: &Graph, uid: &Uid, kind: Kind, object: Object) -> Waiting {

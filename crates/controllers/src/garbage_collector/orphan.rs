@@ -13,7 +13,8 @@ use setpoint::reconcile::Attempting;
 use setpoint::source::Selection;
 use setpoint::{ClientError, Kind, Object, Outcome, ReconcileError, Reconciler};
 
-use super::graph::{Graph, Node, ORPHAN, is_deleted_with};
+use super::graph::ORPHAN;
+use super::observe::orphaning;
 use super::patch;
 use super::shared::Shared;
 use super::uid::Uid;
@@ -37,16 +38,6 @@ impl Reconciler for Orphaner {
         let attempted = format!("release the dependents of {kind} {}", owner.key());
         self.orphan(uid, &kind, &owner).await.attempting(attempted)?;
         Ok(Outcome::Settled)
-    }
-}
-
-/// The owner, if it waits for its dependents to be released.
-fn orphaning(graph: &Graph, uid: &Uid) -> Option<(Kind, Object)> {
-    match graph.node(uid) {
-        Some(Node::Observed { kind, object }) if is_deleted_with(object.meta(), ORPHAN) => {
-            Some((kind.clone(), object.clone()))
-        }
-        _ => None,
     }
 }
 

@@ -61,7 +61,7 @@ impl Shared {
     }
 
     /// Changes the graph and hands out the work that comes of it.
-    pub(super) fn tell(&self, change: impl FnOnce(&mut Graph) -> Work) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut Graph) -> Work) {
         let work = self.look(change);
         self.attempt_to_delete(work.delete);
         work.delete_later.into_iter().for_each(|uid| self.delete.add_rate_limited(uid));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use setpoint::Uid as Uuid;
+
 /// The uid of an object. Uids are UUIDs, kept as their sixteen bytes; a reference may name anything
 /// else as well, and that is kept as it is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,30 +23,8 @@ impl Uid {
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        Self(parse(text.as_bytes()).map_or_else(|| Form::Other(text.into()), Form::Uuid))
-    }
-}
-
-/// Only the one way to write a UUID that [`Display`](fmt::Display) gives back.
-fn parse(text: &[u8]) -> Option<[u8; 16]> {
-    let dashes = [8, 13, 18, 23];
-    if text.len() != 36 || dashes.iter().any(|&dash| text[dash] != b'-') {
-        return None;
-    }
-    let mut digits =
-        text.iter().enumerate().filter(|(at, _)| !dashes.contains(at)).map(|(_, digit)| hex(*digit));
-    let mut bytes = [0; 16];
-    for byte in &mut bytes {
-        *byte = (digits.next()?? << 4) | digits.next()??;
-    }
-    Some(bytes)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+        let uuid = Uuid::parse(text).map(Uuid::to_bytes);
+        Self(uuid.map_or_else(|| Form::Other(text.into()), Form::Uuid))
     }
 }
 
@@ -52,13 +32,7 @@ impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Form::Other(text) => f.write_str(text),
-            Form::Uuid(bytes) => {
-                for (at, byte) in bytes.iter().enumerate() {
-                    let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
-                    write!(f, "{dash}{byte:02x}")?;
-                }
-                Ok(())
-            }
+            Form::Uuid(bytes) => Uuid::from_bytes(*bytes).fmt(f),
         }
     }
 }

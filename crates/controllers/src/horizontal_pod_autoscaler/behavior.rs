@@ -9,16 +9,16 @@ use super::history::History;
 use super::view::{Behavior, Policy, Rules};
 
 /// A condition: its status, its reason and its message.
-pub(super) type Told = (bool, &'static str, &'static str);
+pub(super) type ConditionText = (bool, &'static str, &'static str);
 
 /// What is to be done, and what there is to say about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) replicas: i32,
     /// About `AbleToScale`.
-    pub(super) able: Told,
+    pub(super) able: ConditionText,
     /// About `ScalingLimited`.
-    pub(super) limited: Told,
+    pub(super) limited: ConditionText,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,25 +29,26 @@ pub(super) struct Bounds {
     pub(super) stable_before_down: Duration,
 }
 
-const READY: Told = (true, "ReadyForNewScale", "recommended size matches current size");
-const STABLE_DOWN: Told = (
+const READY: ConditionText = (true, "ReadyForNewScale", "recommended size matches current size");
+const STABLE_DOWN: ConditionText = (
     true,
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 );
-const STABLE_UP: Told = (
+const STABLE_UP: ConditionText = (
     true,
     "ScaleUpStabilized",
     "recent recommendations were lower than current one, applying the lowest recent recommendation",
 );
-const WITHIN: Told = (false, "DesiredWithinRange", "the desired count is within the acceptable range");
-const TOO_MANY: Told =
+const WITHIN: ConditionText =
+    (false, "DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: ConditionText =
     (true, "TooManyReplicas", "the desired replica count is more than the maximum replica count");
-const TOO_FEW: Told =
+const TOO_FEW: ConditionText =
     (true, "TooFewReplicas", "the desired replica count is less than the minimum replica count");
-const UP_LIMIT: Told =
+const UP_LIMIT: ConditionText =
     (true, "ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
-const DOWN_LIMIT: Told =
+const DOWN_LIMIT: ConditionText =
     (true, "ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
 /// Decides how far to follow a recommendation, and remembers it.
@@ -71,7 +72,12 @@ pub(super) fn decide(
     Decision { replicas, able, limited }
 }
 
-fn stabilize_down(history: &History, recommended: i32, window: Duration, now: Instant) -> (i32, Told) {
+fn stabilize_down(
+    history: &History,
+    recommended: i32,
+    window: Duration,
+    now: Instant,
+) -> (i32, ConditionText) {
     if historic::has(Bug::ScaleDownAtOnce) {
         return (recommended, READY);
     }
@@ -86,17 +92,17 @@ fn stabilize(
     recommended: i32,
     window: Duration,
     now: Instant,
-) -> (i32, Told) {
+) -> (i32, ConditionText) {
     let up = history.recommended(behavior.scale_up.window(Duration::ZERO), now);
     let down = history.recommended(behavior.scale_down.window(window), now);
     let (lowest, highest) = (up.chain([recommended]).min(), down.chain([recommended]).max());
     let stable = current.max(lowest.unwrap_or(recommended)).min(highest.unwrap_or(recommended));
-    let told = if recommended >= current { STABLE_UP } else { STABLE_DOWN };
-    (stable, if stable == recommended { READY } else { told })
+    let unstable = if recommended >= current { STABLE_UP } else { STABLE_DOWN };
+    (stable, if stable == recommended { READY } else { unstable })
 }
 
 /// Without a behaviour: no more than twice as many at a time, or four.
-fn limit(current: i32, wanted: i32, Bounds { min, max, .. }: Bounds) -> (i32, Told) {
+fn limit(current: i32, wanted: i32, Bounds { min, max, .. }: Bounds) -> (i32, ConditionText) {
     let most = current.saturating_mul(2).max(4);
     let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
     if wanted < min {
@@ -115,7 +121,7 @@ fn limit_rate(
     wanted: i32,
     Bounds { min, max, .. }: Bounds,
     now: Instant,
-) -> (i32, Told) {
+) -> (i32, ConditionText) {
     let before = |policy: &Policy| history.replicas_before(current, policy.period(), now);
     if wanted > current {
         let most = behavior.scale_up.most(current, before).max(current);

@@ -7,7 +7,7 @@ use setpoint::indexer::Indexer;
 use setpoint::{Clock, LabelSelector};
 use setpoint_quantity::{Format, Quantity};
 
-use super::metrics::{MetricsApi, MetricsError, Samples};
+use super::metrics_api::{MetricsApi, MetricsError, Samples};
 use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
 use super::settings::{Start, Tolerances};
 use super::view::{MetricId, MetricSpec, ObjectRef, Replica, Source};
@@ -78,9 +78,9 @@ impl Gauge {
             "ContainerResource" => {
                 let source = &spec.container_resource;
                 let read = self.resource(source, subject, &source.container).await.map(|(proposal, name)| {
-                    let told =
+                    let current =
                         json!({"name": source.name, "container": source.container, "current": proposal.1});
-                    let status = json!({"type": "ContainerResource", "containerResource": told});
+                    let status = json!({"type": "ContainerResource", "containerResource": current});
                     Reading { replicas: proposal.0, name, status }
                 });
                 read.map_err(|cause| Failure {
@@ -154,9 +154,9 @@ impl Gauge {
         let goal = Goal::Value { milli: source.target.average_value.unwrap_or(0).max(1) };
         let proposal = self.by_samples(goal, subject, samples);
         let proposal = proposal.map_err(|error| error.to_string())?;
-        let told =
+        let current =
             json!({"metric": source.metric, "current": {"averageValue": amount(proposal.usage, false)}});
-        let status = json!({"type": "Pods", "pods": told});
+        let status = json!({"type": "Pods", "pods": current});
         Ok(Reading { replicas: proposal.replicas, name: format!("pods metric {name}"), status })
     }
 
@@ -180,19 +180,23 @@ impl Gauge {
                 object.kind, subject.namespace, object.name
             )
         });
-        let told = |proposal: Proposal, field: &str, called: String| {
+        let measured = |proposal: Proposal, field: &str, called: String| {
             let current = json!({field: amount(proposal.usage, false)});
-            let told = json!({"describedObject": source.described_object, "metric": source.metric, "current": current});
+            let shown = json!({"describedObject": source.described_object, "metric": source.metric, "current": current});
             Reading {
                 replicas: proposal.replicas,
                 name: called,
-                status: json!({"type": "Object", "object": told}),
+                status: json!({"type": "Object", "object": shown}),
             }
         };
         if let Some(value) = value {
             let usage = usage.map_err(both)?;
             let proposal = self.by_value(subject, usage, value).map_err(both)?;
-            return Ok(told(proposal, "value", format!("{} metric {name}", source.described_object.kind)));
+            return Ok(measured(
+                proposal,
+                "value",
+                format!("{} metric {name}", source.described_object.kind),
+            ));
         }
         let usage =
             usage.map_err(|cause| (cause.clone(), format!("failed to get {name} object metric: {cause}")))?;
@@ -202,7 +206,7 @@ impl Gauge {
             average.unwrap_or(1).max(1),
             subject.tolerances,
         );
-        Ok(told(
+        Ok(measured(
             proposal,
             "averageValue",
             format!("external metric {name}({})", shown(source.metric.selector.as_ref())),
@@ -239,14 +243,14 @@ impl Gauge {
         let usage = read.map(|values| values.into_iter().fold(0_i64, i64::saturating_add)).map_err(|error| {
             format!("unable to get external metric {}/{name}/{selected}: {error}", subject.namespace)
         });
-        let told = |proposal: Proposal, field: &str| {
+        let measured = |proposal: Proposal, field: &str| {
             let current = json!({field: amount(proposal.usage, false)});
-            let told = json!({"metric": source.metric, "current": current});
+            let shown = json!({"metric": source.metric, "current": current});
             let called = format!("external metric {name}({selected})");
             Reading {
                 replicas: proposal.replicas,
                 name: called,
-                status: json!({"type": "External", "external": told}),
+                status: json!({"type": "External", "external": shown}),
             }
         };
         match (target.average_value, target.value) {
@@ -255,13 +259,13 @@ impl Gauge {
                     (cause.clone(), format!("failed to get {name} external metric: {cause}"))
                 })?;
                 let (replicas, tolerances) = (subject.status_replicas, subject.tolerances);
-                Ok(told(propose_by_average(replicas, usage, average.max(1), tolerances), "averageValue"))
+                Ok(measured(propose_by_average(replicas, usage, average.max(1), tolerances), "averageValue"))
             }
             (None, Some(value)) => {
                 let more =
                     |cause: String| (cause.clone(), format!("failed to get external metric {name}: {cause}"));
                 let proposal = self.by_value(subject, usage.map_err(more)?, value).map_err(more)?;
-                Ok(told(proposal, "value"))
+                Ok(measured(proposal, "value"))
             }
             (None, None) => {
                 let text = "invalid external metric source: neither a value target nor an average value target was set";

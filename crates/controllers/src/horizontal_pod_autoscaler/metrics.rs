@@ -1,238 +1,87 @@
-//! The three metrics APIs: of resources, of objects, and of what is outside.
+//! What is counted about autoscalers, under the names by which Kubernetes does.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use jiff::Timestamp;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use setpoint::{Client, ClientError, LabelSelector};
-use setpoint_quantity::Quantity;
+use setpoint::metrics::Metrics;
 
-/// A measurement of one pod.
+use crate::metrics::SYNC_SECONDS;
+
+pub(super) struct AutoscalerMetrics(pub(super) Metrics);
+
+/// What was done, or would be if one metric alone counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sample {
-    pub(super) time: Option<Timestamp>,
-    /// How long was measured.
-    pub(super) window: Duration,
-    /// In thousandths.
-    pub(super) value: i64,
+pub(super) enum Action {
+    #[default]
+    None,
+    ScaleUp,
+    ScaleDown,
 }
 
-/// Measurements by the name of the pod.
-pub(super) type Samples = BTreeMap<String, Sample>;
-
-/// How long is measured where nobody says.
-const WINDOW: Duration = Duration::from_secs(60);
-
-pub(super) struct MetricsApi {
-    client: Client,
+/// What went wrong: the autoscaler itself, or anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    None,
+    Spec,
+    Internal,
 }
 
-/// Why there are no measurements, in the words of v1.34.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum MetricsError {
-    #[error("unable to fetch metrics from {api} metrics API: {why}")]
-    Unavailable { api: &'static str, why: String },
-    #[error("no metrics returned from {api} metrics API")]
-    Nothing { api: &'static str },
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct List<T> {
-    items: Vec<T>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Named {
-    name: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PodMetrics {
-    metadata: Named,
-    timestamp: Option<Timestamp>,
-    window: String,
-    containers: Vec<ContainerMetrics>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ContainerMetrics {
-    name: String,
-    usage: BTreeMap<String, Value>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct MetricValue {
-    described_object: Named,
-    timestamp: Option<Timestamp>,
-    window_seconds: Option<u64>,
-    value: Value,
-}
-
-impl MetricsApi {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
-    }
-
-    /// How much of a resource pods use, or one container of each does.
-    pub(super) async fn resource(
-        &self,
-        resource: &str,
-        namespace: &str,
-        selector: &LabelSelector,
-        container: &str,
-    ) -> Result<Samples, MetricsError> {
-        let path = ["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"];
-        let selector = selector.to_string();
-        let query = [("labelSelector", Some(selector.as_str()))];
-        let answer = self.client.get_path(&path, &query).await;
-        let list: List<PodMetrics> = read("resource", "pods.metrics.k8s.io", answer)?;
-        if list.items.is_empty() {
-            return Err(MetricsError::Nothing { api: "resource" });
+impl Action {
+    pub(super) fn from(current: i32, wanted: i32) -> Self {
+        match wanted.cmp(&current) {
+            Ordering::Less => Self::ScaleDown,
+            Ordering::Equal => Self::None,
+            Ordering::Greater => Self::ScaleUp,
         }
-        let sample = |pod: &PodMetrics| Some((pod.metadata.name.clone(), pod.sample(resource, container)?));
-        Ok(list.items.iter().filter_map(sample).collect())
     }
 
-    /// A metric of all pods of a selector.
-    pub(super) async fn pods(
-        &self,
-        metric: &str,
-        namespace: &str,
-        selector: &LabelSelector,
-        metric_selector: Option<&LabelSelector>,
-    ) -> Result<Samples, MetricsError> {
-        let path = ["apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", namespace, "pods", "*", metric];
-        let list = self
-            .custom(
-                &path,
-                Some(selector),
-                metric_selector,
-                &format!("pods.custom.metrics.k8s.io \"*\"/{metric}"),
-            )
-            .await?;
-        let sample = |value: &MetricValue| {
-            let window = value.window_seconds.map_or(WINDOW, Duration::from_secs);
-            (
-                value.described_object.name.clone(),
-                Sample { time: value.timestamp, window, value: value.milli() },
-            )
-        };
-        Ok(list.items.iter().map(sample).collect())
-    }
-
-    /// A metric of one object; `resource` is the plural and group of its kind.
-    pub(super) async fn object(
-        &self,
-        metric: &str,
-        namespace: Option<&str>,
-        resource: &str,
-        name: &str,
-        metric_selector: Option<&LabelSelector>,
-    ) -> Result<i64, MetricsError> {
-        let mut path = vec!["apis", "custom.metrics.k8s.io", "v1beta2"];
-        match namespace {
-            Some(namespace) => path.extend(["namespaces", namespace, resource, name, metric]),
-            None => path.extend([resource, name, metric]),
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ScaleUp => "scale_up",
+            Self::ScaleDown => "scale_down",
         }
-        let list = self
-            .custom(
-                &path,
-                None,
-                metric_selector,
-                &format!("{resource}.custom.metrics.k8s.io {name}/{metric}"),
-            )
-            .await?;
-        Ok(list.items[0].milli())
-    }
-
-    /// A metric of something outside the cluster: all its values.
-    pub(super) async fn external(
-        &self,
-        metric: &str,
-        namespace: &str,
-        selector: Option<&LabelSelector>,
-    ) -> Result<Vec<i64>, MetricsError> {
-        let path = ["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric];
-        let selector = selector.map(LabelSelector::to_string).filter(|text| !text.is_empty());
-        let answer = self.client.get_path(&path, &[("labelSelector", selector.as_deref())]).await;
-        let list: List<MetricValue> = read("external", &format!("{metric}.external.metrics.k8s.io"), answer)?;
-        if list.items.is_empty() {
-            return Err(MetricsError::Nothing { api: "external" });
-        }
-        Ok(list.items.iter().map(MetricValue::milli).collect())
-    }
-
-    async fn custom(
-        &self,
-        path: &[&str],
-        selector: Option<&LabelSelector>,
-        metric_selector: Option<&LabelSelector>,
-        what: &str,
-    ) -> Result<List<MetricValue>, MetricsError> {
-        let text = |selector: Option<&LabelSelector>| {
-            selector.map(LabelSelector::to_string).filter(|text| !text.is_empty())
-        };
-        let (selector, metric_selector) = (text(selector), text(metric_selector));
-        let query =
-            [("labelSelector", selector.as_deref()), ("metricLabelSelector", metric_selector.as_deref())];
-        let list: List<MetricValue> = read("custom", what, self.client.get_path(path, &query).await)?;
-        if list.items.is_empty() { Err(MetricsError::Nothing { api: "custom" }) } else { Ok(list) }
     }
 }
 
-/// Reads an answer; `what` was asked for.
-fn read<T: DeserializeOwned>(
-    api: &'static str,
-    what: &str,
-    answer: Result<Bytes, ClientError>,
-) -> Result<T, MetricsError> {
-    let unavailable = |why: String| MetricsError::Unavailable { api, why };
-    match answer {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| unavailable(error.to_string())),
-        // Nobody serves this API.
-        Err(error) if error.is_not_found() => {
-            Err(unavailable(format!("the server could not find the requested resource (get {what})")))
+impl Trouble {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Spec => "spec",
+            Self::Internal => "internal",
         }
-        Err(error) => Err(unavailable(error.to_string())),
     }
 }
 
-impl PodMetrics {
-    fn sample(&self, resource: &str, container: &str) -> Option<Sample> {
-        let of = |metrics: &ContainerMetrics| {
-            metrics
-                .usage
-                .get(resource)
-                .and_then(|amount| Quantity::of(amount).ok())
-                .map(|amount| amount.milli_value())
-        };
-        let value = if container.is_empty() {
-            let all: Option<Vec<i64>> = self.containers.iter().map(of).collect();
-            all.filter(|all| !all.is_empty())?.into_iter().sum()
-        } else {
-            of(self.containers.iter().find(|metrics| metrics.name == container)?)?
-        };
-        Some(Sample { time: self.timestamp, window: self.window(), value })
+impl AutoscalerMetrics {
+    /// An autoscaler was looked at.
+    pub(super) fn reconciled(&self, action: Action, trouble: Trouble, took: Duration) {
+        let labels = [("action", action.name()), ("error", trouble.name())];
+        let help = "Number of reconciliations of HPA controller. The label 'action' should be either 'scale_down', \
+                    'scale_up', or 'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. Note \
+                    that if both spec and internal errors happen during a reconciliation, the first one to occur is \
+                    reported in `error` label.";
+        self.0.count("horizontal_pod_autoscaler_controller_reconciliations", help, &labels, 1);
+        let help = "The time(seconds) that the HPA controller takes to reconcile once. The label 'action' should be \
+                    either 'scale_down', 'scale_up', or 'none'. Also, the label 'error' should be either 'spec', \
+                    'internal', or 'none'. Note that if both spec and internal errors happen during a reconciliation, \
+                    the first one to occur is reported in `error` label.";
+        let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
+        self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
     }
 
-    /// Written as `1m0s`.
-    fn window(&self) -> Duration {
-        let span: Option<jiff::SignedDuration> = self.window.parse().ok();
-        span.and_then(|span| Duration::try_from(span).ok()).unwrap_or(WINDOW)
-    }
-}
-
-impl MetricValue {
-    fn milli(&self) -> i64 {
-        Quantity::of(&self.value).map_or(0, |amount| amount.milli_value())
+    /// A metric of an autoscaler was read.
+    pub(super) fn computed(&self, metric: &str, action: Action, trouble: Trouble, took: Duration) {
+        let labels = [("action", action.name()), ("error", trouble.name()), ("metric_type", metric)];
+        let help = "Number of metric computations. The label 'action' should be either 'scale_down', 'scale_up', or \
+                    'none'. Also, the label 'error' should be either 'spec', 'internal', or 'none'. The label \
+                    'metric_type' corresponds to HPA.spec.metrics[*].type";
+        self.0.count("horizontal_pod_autoscaler_controller_metric_computation", help, &labels, 1);
+        let help = "The time(seconds) that the HPA controller takes to calculate one metric. The label 'action' should \
+                    be either 'scale_down', 'scale_up', or 'none'. The label 'error' should be either 'spec', \
+                    'internal', or 'none'. The label 'metric_type' corresponds to HPA.spec.metrics[*].type";
+        let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
+        self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
     }
 }

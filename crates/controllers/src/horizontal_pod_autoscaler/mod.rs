@@ -8,12 +8,12 @@
 //! ```text
 //!  settings.rs   what can be set for all of them
 //!  view.rs       autoscalers and pods as they are read
-//!  metrics.rs    the three metrics APIs
+//!  metrics_api.rs  the three metrics APIs
 //!  replicas.rs   from measurements to a number of replicas                    (pure)
 //!  behavior.rs   how fast that number may be followed                         (pure)
 //!  history.rs    what was recommended and done lately                         (pure)
 //!  status.rs     conditions                                                   (pure)
-//!  figures.rs    what is counted of all that
+//!  metrics.rs    what is counted for Prometheus
 //!  measure.rs    one metric of an autoscaler: ask, and calculate
 //!  reconcile.rs  look at the target, measure, scale, tell
 //! ```
@@ -26,10 +26,10 @@
 //! - what is about to be done is told before it is done, so that a successor knows of it.
 
 mod behavior;
-mod figures;
 mod history;
 mod measure;
 mod metrics;
+mod metrics_api;
 mod reconcile;
 mod replicas;
 pub(crate) mod settings;
@@ -40,15 +40,16 @@ mod view;
 
 use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
-use setpoint::{Context, Controller, Event, Queue, Runnable};
+use setpoint::{Context, Event, Queue, Runnable};
 
-use self::figures::Figures;
 use self::measure::Gauge;
-use self::metrics::MetricsApi;
+use self::metrics::AutoscalerMetrics;
+use self::metrics_api::MetricsApi;
 use self::reconcile::Autoscaler;
 use self::view::Hpa;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::served::Served;
+use crate::wiring;
 use crate::workload::pod::Pod;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -100,15 +101,11 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         served: Served::new(context),
         hpas: hpas.lister(),
         gauge,
-        figures: Figures(context.metrics.clone()),
+        metrics: AutoscalerMetrics(context.metrics.clone()),
         settings,
         own_tolerances: options.gates.on("HPAConfigurableTolerance"),
         memory: Default::default(),
     };
-    let controller = Controller::new(ENTRY.name, queue, autoscaler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&hpas)
-        .waits_for(&pods);
+    let controller = wiring::controller(&ENTRY, options, queue, autoscaler, [&hpas, &pods]);
     vec![Box::new(controller)]
 }

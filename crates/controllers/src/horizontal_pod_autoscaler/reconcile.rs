@@ -14,9 +14,9 @@ use setpoint::{
 };
 
 use super::behavior::{Bounds, decide};
-use super::figures::{Action, Figures, Trouble};
 use super::history::History;
 use super::measure::{Failure, Gauge, Reading, Subject};
+use super::metrics::{Action, AutoscalerMetrics, Trouble};
 use super::settings::{Settings, Tolerances};
 use super::status::{ABLE, ACTIVE, LIMITED};
 use super::view::{Hpa, HpaStatus, MetricSpec, ObjectRef};
@@ -33,7 +33,7 @@ pub(super) struct Autoscaler {
     pub(super) served: Served,
     pub(super) hpas: Lister<Hpa>,
     pub(super) gauge: Gauge,
-    pub(super) figures: Figures,
+    pub(super) metrics: AutoscalerMetrics,
     pub(super) settings: Settings,
     /// Whether autoscalers may say themselves how far from their targets they tolerate.
     pub(super) own_tolerances: bool,
@@ -86,7 +86,7 @@ impl Reconciler for Autoscaler {
         let (start, mut action) = (self.clock.instant(), Action::None);
         let looked = self.look_at(&hpa, &mut action).await;
         let trouble = if looked.is_ok() { Trouble::None } else { Trouble::Internal };
-        self.figures.reconciled(action, trouble, self.clock.instant() - start);
+        self.metrics.reconciled(action, trouble, self.clock.instant() - start);
         looked.map(|()| Outcome::CheckAfter(self.settings.period))
     }
 }
@@ -115,14 +115,14 @@ impl Autoscaler {
                 let now = self.clock.now();
                 let message =
                     format!("the HPA controller was unable to get the target's current scale: {why}");
-                status.tell(ABLE, false, "FailedGetScale", message, now);
-                self.tell(hpa, EventType::Warning, "FailedGetScale", &why);
+                status.set_condition(ABLE, false, "FailedGetScale", message, now);
+                self.event(hpa, EventType::Warning, "FailedGetScale", &why);
                 let attempted = format!("failed to query scale subresource for {reference}: {why}");
                 return Err(ReconcileError::retry(attempted));
             }
         };
         let message = "the HPA controller was able to get the target's current scale";
-        status.tell(ABLE, true, "SucceededGetScale", message, self.clock.now());
+        status.set_condition(ABLE, true, "SucceededGetScale", message, self.clock.now());
         let current = scale.spec_replicas;
         self.remember(hpa.key(), |memory| memory.history.begin(current, self.clock.instant()));
 
@@ -130,7 +130,7 @@ impl Autoscaler {
             Ok(resolve) => resolve,
             Err(failure) => {
                 status.current_replicas = current;
-                self.tell(hpa, EventType::Warning, "FailedComputeMetricsReplicas", &failure);
+                self.event(hpa, EventType::Warning, "FailedComputeMetricsReplicas", &failure);
                 return Err(ReconcileError::retry(format!(
                     "failed to compute desired number of replicas based on listed metrics for {reference}: {failure}"
                 )));
@@ -163,7 +163,7 @@ impl Autoscaler {
         };
         if current == 0 && min != 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
-            status.tell(ACTIVE, false, "ScalingDisabled", message, self.clock.now());
+            status.set_condition(ACTIVE, false, "ScalingDisabled", message, self.clock.now());
             return Ok(plain(0, ""));
         }
         if current > max {
@@ -184,8 +184,8 @@ impl Autoscaler {
             decide(behavior, &mut memory.history, current, measured.replicas, bounds, self.clock.instant())
         });
         let now = self.clock.now();
-        for (r#type, (told, reason, message)) in [(ABLE, decision.able), (LIMITED, decision.limited)] {
-            status.tell(r#type, told, reason, message, now);
+        for (r#type, (holds, reason, message)) in [(ABLE, decision.able), (LIMITED, decision.limited)] {
+            status.set_condition(r#type, holds, reason, message, now);
         }
         let Measured { statuses, failure, .. } = measured;
         Ok(Resolve { replicas: decision.replicas, reason, statuses, failure })
@@ -220,7 +220,7 @@ impl Autoscaler {
                     }
                 }
                 Err(failure) => {
-                    self.tell(hpa, EventType::Warning, failure.reason, &failure.cause);
+                    self.event(hpa, EventType::Warning, failure.reason, &failure.cause);
                     // Nothing is told of it, in its place.
                     measured.statuses.push(json!({"type": ""}));
                     failures += 1;
@@ -236,7 +236,7 @@ impl Autoscaler {
             );
             if failures == all || measured.replicas < scale.spec_replicas {
                 let message = format!("the HPA was unable to compute the replica count: {}", first.cause);
-                status.tell(ACTIVE, false, first.reason, message, now);
+                status.set_condition(ACTIVE, false, first.reason, message, now);
                 status.current_metrics = measured.statuses;
                 return Err(failure);
             }
@@ -244,7 +244,7 @@ impl Autoscaler {
         }
         let message =
             format!("the HPA was able to successfully calculate a replica count from {}", measured.by);
-        status.tell(ACTIVE, true, "ValidMetricFound", message, now);
+        status.set_condition(ACTIVE, true, "ValidMetricFound", message, now);
         Ok(measured)
     }
 
@@ -262,7 +262,7 @@ impl Autoscaler {
             Err(failure) if failure.is_of_spec() => (Action::None, Trouble::Spec),
             Err(_) => (Action::None, Trouble::Internal),
         };
-        self.figures.computed(&spec.r#type, action, trouble, self.clock.instant() - start);
+        self.metrics.computed(&spec.r#type, action, trouble, self.clock.instant() - start);
         read
     }
 
@@ -275,8 +275,8 @@ impl Autoscaler {
     ) -> Result<LabelSelector, String> {
         let now = self.clock.now();
         let mut refuse = |event: &str, reason: &str, message: &str, condition: &str| {
-            self.tell(hpa, EventType::Warning, event, message);
-            status.tell(ACTIVE, false, reason, condition, now);
+            self.event(hpa, EventType::Warning, event, message);
+            status.set_condition(ACTIVE, false, reason, condition, now);
             status.current_metrics = Vec::new();
             Err(message.to_owned())
         };
@@ -332,16 +332,16 @@ impl Autoscaler {
         let (current, now) = (scale.spec_replicas, self.clock.now());
         if let Err(error) = self.set_replicas(scale, wanted).await {
             let message = format!("New size: {wanted}; reason: {reason}; error: {error}");
-            self.tell(hpa, EventType::Warning, "FailedRescale", &message);
+            self.event(hpa, EventType::Warning, "FailedRescale", &message);
             let message = format!("the HPA controller was unable to update the target scale: {error}");
-            status.tell(ABLE, false, "FailedUpdateScale", message, now);
+            status.set_condition(ABLE, false, "FailedUpdateScale", message, now);
             return Err(error.into_reconcile_error(format!("failed to rescale for {}", hpa.key())));
         }
         let message = format!("the HPA controller was able to update the target scale to {wanted}");
-        status.tell(ABLE, true, "SucceededRescale", message, now);
+        status.set_condition(ABLE, true, "SucceededRescale", message, now);
         status.last_scale_time = Some(whole_seconds(now));
         let message = format!("New size: {wanted}; reason: {reason}");
-        self.tell(hpa, EventType::Normal, "SuccessfulRescale", &message);
+        self.event(hpa, EventType::Normal, "SuccessfulRescale", &message);
         self.remember(hpa.key(), |memory| memory.history.scaled(current, wanted, self.clock.instant()));
         Ok(())
     }
@@ -387,7 +387,7 @@ impl Autoscaler {
         let body = Edit::of(hpa.object()).set(&["status"], status);
         let written = self.client.update(&Kind::of::<Hpa>(), hpa.key(), Part::Status, &body).await;
         if let Err(error) = &written {
-            self.tell(hpa, EventType::Warning, "FailedUpdateStatus", &error.to_string());
+            self.event(hpa, EventType::Warning, "FailedUpdateStatus", &error.to_string());
         }
         written.map(drop).attempting(format!("failed to update status for {}", hpa.key().name()))
     }
@@ -396,7 +396,7 @@ impl Autoscaler {
         with(self.memory.lock().entry(key.clone()).or_default())
     }
 
-    fn tell(&self, hpa: &Cached<Hpa>, event_type: EventType, reason: &str, message: &str) {
+    fn event(&self, hpa: &Cached<Hpa>, event_type: EventType, reason: &str, message: &str) {
         self.recorder.event(&Kind::of::<Hpa>(), hpa.object(), event_type, reason, message);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::metrics::{Sample, Samples};
+use super::metrics_api::{Sample, Samples};
 use super::settings::{Start, Tolerances};
 use super::view::Replica;
 

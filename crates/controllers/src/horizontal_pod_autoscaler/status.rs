@@ -11,7 +11,7 @@ pub(super) const LIMITED: &str = "ScalingLimited";
 
 impl HpaStatus {
     /// Says something; since when it is so changes only with its status.
-    pub(super) fn tell(
+    pub(super) fn set_condition(
         &mut self,
         r#type: &str,
         status: bool,

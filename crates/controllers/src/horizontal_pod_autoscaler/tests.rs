@@ -7,7 +7,7 @@ use setpoint::{Clock, Instant, Object};
 
 use super::behavior::{Bounds, decide};
 use super::history::History;
-use super::metrics::{Sample, Samples};
+use super::metrics_api::{Sample, Samples};
 use super::replicas::{Goal, Leniency, NoNumber, Proposal, propose, propose_by_average, propose_by_value};
 use super::settings::{Settings, Tolerances};
 use super::view::{Behavior, Replica};

@@ -17,14 +17,13 @@ use serde::Deserialize;
 use serde_json::json;
 use setpoint::client::{Optional, Part, Patch};
 use setpoint::handler::enqueue_self;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable,
+    Cached, Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
 
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -113,8 +112,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     };
     let ingresses = context.informers.of::<Ingress>();
     let classes = context.informers.of::<Class>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("ingress", &context.runtime, limiter);
+    let queue = wiring::queue(context, "ingress");
     ingresses.add_handler(enqueue_self(&queue));
     let (changed, all) = (queue.clone(), ingresses.lister::<Ingress>());
     // Which ingresses a class is about nobody knows but they themselves.
@@ -127,11 +125,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         classes: classes.lister(),
         address,
     };
-    let controller = Controller::new(ENTRY.name, queue, pointer)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&ingresses)
-        .waits_for(&classes);
+    let controller = wiring::controller(&ENTRY, options, queue, pointer, [&ingresses, &classes]);
     vec![Box::new(controller)]
 }
 

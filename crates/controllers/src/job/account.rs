@@ -48,7 +48,7 @@ pub(super) enum Turn {
 
 impl Turn {
     /// The event's reason and message.
-    pub(super) fn told(self) -> (&'static str, &'static str) {
+    pub(super) fn reason_and_message(self) -> (&'static str, &'static str) {
         match self {
             Self::Suspended => ("Suspended", "Job suspended"),
             Self::Resumed => ("Resumed", "Job resumed"),
@@ -169,7 +169,7 @@ fn fate(assessment: &Assessment<'_>, pod: &Member, noted: &Uncounted, ending: Op
     if pod.has_succeeded() && !noted_as(&noted.failed) {
         return match &assessment.indexed {
             Some(indexed) => match pod.pod.index {
-                Some(index) if assessment.is_valid(pod) && !indexed.told.contains(index) => {
+                Some(index) if assessment.is_valid(pod) && !indexed.recorded.contains(index) => {
                     Fate::Index(index)
                 }
                 _ => Fate::Counted,

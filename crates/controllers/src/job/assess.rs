@@ -41,7 +41,7 @@ pub(super) struct Assessment<'a> {
 /// What is known by index.
 pub(super) struct Indexed<'a> {
     /// The indexes that the status tells have succeeded.
-    pub(super) told: Indexes,
+    pub(super) recorded: Indexes,
     pub(super) succeeded: Indexes,
     /// Only where indexes have a limit of their own.
     pub(super) failed: Option<Indexes>,
@@ -193,13 +193,13 @@ impl<'a> Indexed<'a> {
             let tracked = pods.iter().filter(|pod| pod.tracked && is_valid(job, pod) && wanted(pod));
             tracked.filter_map(|pod| pod.pod.index).collect()
         };
-        let told = Indexes::parse(&status.completed_indexes, spec.indexes());
-        let succeeded = told.union(&of_pods(&|pod| pod.has_succeeded()));
+        let recorded = Indexes::parse(&status.completed_indexes, spec.indexes());
+        let succeeded = recorded.union(&of_pods(&|pod| pod.has_succeeded()));
         let failed = spec.backoff_limit_per_index.map(|limit| {
             let before = Indexes::parse(status.failed_indexes.as_deref().unwrap_or_default(), spec.indexes());
             before.union(&of_pods(&|pod| index_has_failed(job, pod, limit)))
         });
-        let mut indexed = Self { told, succeeded, failed, replaceable: BTreeMap::new() };
+        let mut indexed = Self { recorded, succeeded, failed, replaceable: BTreeMap::new() };
         if indexed.failed.is_some() {
             indexed.replaceable = indexed.find_replaceable(job, pods, active);
         }
@@ -249,12 +249,12 @@ impl<'a> Indexed<'a> {
 
 /// The ending that the status tells already.
 fn announced(job: &Job) -> Option<Ending> {
-    let told = |r#type: &str, well: bool| {
+    let ending = |r#type: &str, well: bool| {
         let condition = condition::find(&job.status.conditions, r#type).filter(|one| one.is_true())?;
         let Ending { reason, message, .. } = Ending::new(well, &condition.reason, condition.message.clone());
         Some(Ending { well, reason, message, announced: true })
     };
-    told(SUCCESS_CRITERIA_MET, true).or_else(|| told(FAILURE_TARGET, false))
+    ending(SUCCESS_CRITERIA_MET, true).or_else(|| ending(FAILURE_TARGET, false))
 }
 
 /// The pods that have ended and are counted nowhere yet: those that succeeded, those that failed.

@@ -37,7 +37,7 @@ impl IndexedTemplates {
         let mut spec: Map<String, Value> = serde_json::from_str(template.spec.get()).unwrap_or_default();
         for containers in ["initContainers", "containers"] {
             let containers = spec.get_mut(containers).and_then(Value::as_array_mut);
-            containers.into_iter().flatten().for_each(tell_index);
+            containers.into_iter().flatten().for_each(add_index_variable);
         }
         Self { metadata: template.metadata, spec }
     }
@@ -57,7 +57,7 @@ impl IndexedTemplates {
     }
 }
 
-fn tell_index(container: &mut Value) {
+fn add_index_variable(container: &mut Value) {
     let Some(container) = container.as_object_mut() else { return };
     let env = container.entry("env").or_insert_with(|| json!([]));
     if env.is_null() {
@@ -110,13 +110,13 @@ mod tests {
     #[test]
     fn a_container_is_told_its_index_once() {
         let mut container = json!({"name": "c", "env": [{"name": "A", "value": "1"}]});
-        tell_index(&mut container);
-        tell_index(&mut container);
+        add_index_variable(&mut container);
+        add_index_variable(&mut container);
         let told = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
             "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}}});
         assert_eq!(container["env"], json!([{"name": "A", "value": "1"}, told]));
         let mut plain = json!({"name": "c"});
-        tell_index(&mut plain);
+        add_index_variable(&mut plain);
         assert_eq!(plain["env"], json!([told]));
     }
 }

@@ -16,7 +16,7 @@ use super::view::{Job, TRACKING};
 use crate::workload::owners::Owners;
 
 pub(super) struct Leftovers {
-    pub(super) hands: Releasing,
+    pub(super) releasing: Releasing,
     pub(super) pods: Arc<Indexer>,
     pub(super) jobs: Owners<Job>,
     /// Whether Jobs that others manage are left to them.
@@ -28,7 +28,10 @@ impl Reconciler for Leftovers {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         if let Some(pod) = self.pods.get(key).filter(|pod| self.is_leftover(pod)) {
-            self.hands.release(&pod).await.attempting(format!("let go of pod {key}, which no Job counts"))?;
+            self.releasing
+                .release(&pod)
+                .await
+                .attempting(format!("let go of pod {key}, which no Job counts"))?;
         }
         Ok(Outcome::Settled)
     }

@@ -16,7 +16,7 @@
 //!  plan.rs            which pods to start and which to remove                (pure)
 //!  bodies.rs          what pods are made of                                  (pure)
 //!  account.rs         counting pods, each exactly once                       (pure)
-//!  figures.rs         what is counted for Prometheus: `job_controller_*`
+//!  metrics.rs         what is counted for Prometheus: `job_controller_*`
 //!  memory.rs          what was done that the cache may not show yet
 //!  leftovers.rs       pods that nobody counts any more
 //!  reconcile.rs       observe, assess, plan, apply, then count
@@ -35,10 +35,10 @@ mod assess;
 mod backoff;
 mod bodies;
 mod failure_policy;
-mod figures;
 mod indexes;
 mod leftovers;
 mod memory;
+mod metrics;
 mod observe;
 mod plan;
 mod pod;
@@ -54,18 +54,19 @@ use std::time::Duration;
 
 use setpoint::backoff::Backoff;
 use setpoint::queue::limiter::PerKey;
-use setpoint::{Context, Controller, Expectations, Key, Kind, Queue, Runnable};
+use setpoint::{Context, Expectations, Key, Kind, Queue, Runnable};
 
 use self::backoff::Records;
-use self::figures::Figures;
 use self::leftovers::{Leftovers, Releasing};
 use self::memory::Memory;
+use self::metrics::JobMetrics;
 use self::observe::Observer;
 use self::pod::JobPod;
 use self::reconcile::Jobs;
 use self::wake::Wake;
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
 use crate::workload::pace::Pace;
@@ -94,64 +95,64 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-job-syncs", &ENTRY
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let jobs = context.informers.of::<Job>();
     let pods = context.informers.of::<JobPod>();
-    let clock = &context.runtime.clock;
     let (queue, leftovers) = (queue(context, "job"), queue(context, "job_orphan_pod"));
-    let expectations = Arc::new(Expectations::new(clock.clone()));
-    let (memory, records) = (Arc::new(Memory::default()), Arc::new(Records::default()));
-    let pace = Arc::new(Pace::new(clock.clone()));
-
-    let heeds_managers = options.gates.on("JobManagedBy");
-    let figures = Figures(context.metrics.clone());
+    let tracker = Tracker::new(context, options);
     let wake = Arc::new(Wake {
         queue: queue.clone(),
         leftovers: leftovers.clone(),
-        expectations: expectations.clone(),
-        memory: memory.clone(),
-        records: records.clone(),
-        pace: pace.clone(),
+        tracker: tracker.clone(),
         jobs: Owners::new(jobs.lister()),
         pods: Dependents::of(&pods),
-        figures: figures.clone(),
-        heeds_managers,
     });
-    let on_job = wake.clone();
-    jobs.add_handler(move |event: &setpoint::Event| on_job.job_changed(event));
-    pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
+    wiring::follow(&jobs, &wake, Wake::job_changed);
+    wiring::follow(&pods, &wake, Wake::pod_changed);
 
     let releasing = Releasing::new(context.client.clone());
+    let letting_go = Leftovers {
+        releasing: releasing.clone(),
+        pods: pods.objects().clone(),
+        jobs: Owners::new(jobs.lister()),
+        heeds_managers: tracker.heeds_managers,
+    };
     let reconciler = Jobs {
         client: context.client.clone(),
         recorder: context.recorder(ENTRY.name),
-        clock: clock.clone(),
+        clock: context.runtime.clock.clone(),
         kind: Kind::of::<Job>(),
-        observer: Observer {
-            jobs: jobs.lister(),
-            pods: Dependents::of(&pods),
-            expectations: expectations.clone(),
-            memory: memory.clone(),
-        },
-        expectations,
-        memory,
-        records,
-        pace,
-        figures,
-        hands: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
-        releasing: releasing.clone(),
-        heeds_managers,
+        observer: Observer { jobs: jobs.lister(), pods: Dependents::of(&pods), tracker: tracker.clone() },
+        tracker,
+        pod_control: PodControl::new(context, Kind::of::<Job>(), ENTRY.name),
+        releasing,
     };
-    let letting_go = Leftovers {
-        hands: releasing,
-        pods: pods.objects().clone(),
-        jobs: Owners::new(jobs.lister()),
-        heeds_managers,
-    };
-    let workers = options.workers(&ENTRY);
-    let counting = Controller::new(ENTRY.name, queue, reconciler).workers(workers).persistent();
-    let leftovers = Controller::new("job-orphan-pods", leftovers, letting_go).workers(workers).persistent();
-    vec![
-        Box::new(counting.waits_for(&jobs).waits_for(&pods)),
-        Box::new(leftovers.waits_for(&jobs).waits_for(&pods)),
-    ]
+    let counting = wiring::controller(&ENTRY, options, queue, reconciler, [&jobs, &pods]);
+    let leftovers = wiring::part("job-orphan-pods", leftovers, letting_go, [&jobs, &pods]);
+    vec![Box::new(counting), Box::new(leftovers.workers(options.workers(&ENTRY)))]
+}
+
+/// What is remembered of Jobs from one reconcile to the next, and counted.
+#[derive(Clone)]
+struct Tracker {
+    expectations: Arc<Expectations<Key>>,
+    memory: Arc<Memory>,
+    records: Arc<Records>,
+    pace: Arc<Pace<Key>>,
+    metrics: JobMetrics,
+    /// Whether Jobs that others manage are left to them.
+    heeds_managers: bool,
+}
+
+impl Tracker {
+    fn new(context: &Context, options: &Options) -> Self {
+        let clock = &context.runtime.clock;
+        Self {
+            expectations: Arc::new(Expectations::new(clock.clone())),
+            memory: Arc::default(),
+            records: Arc::default(),
+            pace: Arc::new(Pace::new(clock.clone())),
+            metrics: JobMetrics(context.metrics.clone()),
+            heeds_managers: options.gates.on("JobManagedBy"),
+        }
+    }
 }
 
 /// A queue whose failures wait for a second, two, four, …, at most a minute.

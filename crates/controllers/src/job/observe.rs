@@ -1,12 +1,11 @@
 //! What the caches say about a Job. No client.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use setpoint::object::DecodeError;
-use setpoint::{Cached, Expectations, Key, Lister};
+use setpoint::{Cached, Key, Lister};
 
-use super::memory::Memory;
+use super::Tracker;
 use super::pod::JobPod;
 use super::view::Job;
 use crate::workload::dependents::Dependents;
@@ -14,8 +13,7 @@ use crate::workload::dependents::Dependents;
 pub(super) struct Observer {
     pub(super) jobs: Lister<Job>,
     pub(super) pods: Dependents<JobPod>,
-    pub(super) expectations: Arc<Expectations<Key>>,
-    pub(super) memory: Arc<Memory>,
+    pub(super) tracker: Tracker,
 }
 
 pub(super) struct Observed {
@@ -34,8 +32,8 @@ impl Observer {
 
     pub(super) fn observe(&self, job: &Cached<Job>) -> Result<Observed, DecodeError> {
         // Asked before the pods are listed: what is observed after the list must not count for it.
-        let caught_up = self.expectations.satisfied(job.key());
-        let released = self.memory.released(job.key());
+        let caught_up = self.tracker.expectations.satisfied(job.key());
+        let released = self.tracker.memory.released(job.key());
         Ok(Observed { pods: self.pods.claimable_by(job.meta())?, released, caught_up })
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use setpoint::Cached;
 
 use super::view::TRACKING;
-use crate::workload::encoded_pod::{EncodedContainerStatus, EncodedSpec, EncodedStatus};
+use crate::workload::encoded_pod::{EncodedContainerStatus, EncodedPod};
 use crate::workload::pod::Phase;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,31 +100,13 @@ impl Member {
 
 impl<'de> Deserialize<'de> for JobPod {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Encoded::deserialize(deserializer)?.facts())
+        Ok(EncodedPod::<Annotations<'_>>::deserialize(deserializer)?.facts())
     }
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct Encoded<'a> {
-    #[serde(borrow)]
-    metadata: EncodedMetadata<'a>,
-    #[serde(borrow)]
-    spec: EncodedSpec<'a>,
-    #[serde(borrow)]
-    status: EncodedStatus<'a>,
-}
-
-#[derive(Default, Deserialize)]
 #[serde(default)]
-struct EncodedMetadata<'a> {
-    #[serde(borrow)]
-    annotations: Option<EncodedAnnotations<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct EncodedAnnotations<'a> {
+struct Annotations<'a> {
     #[serde(rename = "batch.kubernetes.io/job-completion-index", borrow)]
     index: Option<Cow<'a, str>>,
     #[serde(rename = "batch.kubernetes.io/job-index-failure-count", borrow)]
@@ -133,9 +115,9 @@ struct EncodedAnnotations<'a> {
     ignored_failures: Option<Cow<'a, str>>,
 }
 
-impl Encoded<'_> {
+impl EncodedPod<'_, Annotations<'_>> {
     fn facts(&self) -> JobPod {
-        let annotations = self.metadata.annotations.as_ref();
+        let annotations = self.annotations();
         let count =
             |text: Option<&Cow<'_, str>>| text.and_then(|text| text.parse().ok()).filter(|n: &i32| *n >= 0);
         JobPod {

@@ -1,7 +1,6 @@
 //! Observe, assess, plan, apply, then count.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -12,24 +11,22 @@ use setpoint::historic::{self, Bug};
 use setpoint::owner::controller_ref;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Edit, EventType, Expectations, Key, Kind, Object, Outcome,
-    ReconcileError, Reconciler, Recorder,
+    Cached, Client, ClientError, Clock, Edit, EventType, Key, Kind, Object, Outcome, ReconcileError,
+    Reconciler, Recorder,
 };
 
+use super::Tracker;
 use super::account::{Account, Counts, account, count_released, finish, turn};
 use super::assess::{Assessment, Ending};
-use super::backoff::Records;
 use super::bodies::{IndexedTemplates, name_prefix, tracked};
-use super::figures::{Action, Figures};
 use super::leftovers::Releasing;
-use super::memory::Memory;
+use super::metrics::Action;
 use super::observe::{Observed, Observer};
 use super::plan::{Step, plan};
 use super::pod::{JobPod, Member};
 use super::view::{CompletionMode, Job, JobStatus, TRACKING};
 use crate::workload::claims::{Claimant, Claims};
 use crate::workload::condition::whole_seconds;
-use crate::workload::pace::Pace;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 
 /// How many pods are created at first; if that goes well, twice as many, and so on.
@@ -44,15 +41,9 @@ pub(super) struct Jobs {
     pub(super) clock: Clock,
     pub(super) kind: Kind,
     pub(super) observer: Observer,
-    pub(super) expectations: Arc<Expectations<Key>>,
-    pub(super) memory: Arc<Memory>,
-    pub(super) records: Arc<Records>,
-    pub(super) pace: Arc<Pace<Key>>,
-    pub(super) figures: Figures,
-    pub(super) hands: PodControl,
+    pub(super) tracker: Tracker,
+    pub(super) pod_control: PodControl,
     pub(super) releasing: Releasing,
-    /// Whether Jobs that others manage are left to them.
-    pub(super) heeds_managers: bool,
 }
 
 /// How a step went.
@@ -73,15 +64,15 @@ impl Reconciler for Jobs {
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(job) = self.observer.job(key)? else {
-            self.expectations.forget(key);
-            self.memory.forget(key);
-            self.records.forget(key);
-            self.pace.forget(key);
+            self.tracker.expectations.forget(key);
+            self.tracker.memory.forget(key);
+            self.tracker.records.forget(key);
+            self.tracker.pace.forget(key);
             return Ok(Outcome::Settled);
         };
-        if (self.heeds_managers && job.is_managed_elsewhere())
+        if (self.tracker.heeds_managers && job.is_managed_elsewhere())
             || job.is_finished()
-            || self.memory.is_newer_than(key, job.meta())
+            || self.tracker.memory.is_newer_than(key, job.meta())
         {
             return Ok(Outcome::Settled);
         }
@@ -90,12 +81,12 @@ impl Reconciler for Jobs {
             self.record(&job, EventType::Warning, "UnknownCompletionMode", message);
             return Ok(Outcome::Settled);
         }
-        self.pace.looked(key);
+        self.tracker.pace.looked(key);
         let began = self.clock.instant();
         let mut action = Action::Reconciling;
         let looked = self.look(&job, &mut action).await;
         let took = self.clock.instant().duration_since(began);
-        self.figures.looked_at(&job, action, looked.is_ok(), took);
+        self.tracker.metrics.looked_at(&job, action, looked.is_ok(), took);
         looked
     }
 }
@@ -114,7 +105,7 @@ impl Jobs {
         let pods = self.claim(job, observed).await?;
 
         let now = self.clock.now();
-        let assessment = Assessment::of(job, &pods, &self.records.of(key), now);
+        let assessment = Assessment::of(job, &pods, &self.tracker.records.of(key), now);
         let step = plan(&assessment, caught_up, now);
         *action = Action::of(&step, &job.spec);
         let mut applied = self.apply(&assessment, step, caught_up).await;
@@ -168,10 +159,9 @@ impl Jobs {
     /// Tells what still runs to end. Finalizers stay, so that it is counted.
     async fn end(&self, assessment: &Assessment<'_>, caught_up: bool, counts: Counts) -> Applied {
         let job = assessment.job.object();
-        let deletions = assessment
-            .active
-            .iter()
-            .map(|member| async move { self.hands.delete(job, member.pod.object()).await.map(|_| *member) });
+        let deletions = assessment.active.iter().map(|member| async move {
+            self.pod_control.delete(job, member.pod.object()).await.map(|_| *member)
+        });
         let (counts, failure) = taken_away(counts, join_all(deletions).await);
         // Pods that the cache does not show may still run.
         let ending = assessment.ending.clone().filter(|_| failure.is_none() && caught_up);
@@ -182,17 +172,17 @@ impl Jobs {
     async fn remove(&self, assessment: &Assessment<'_>, pods: &[&Member], still: Applied) -> Applied {
         let job = assessment.job;
         let uids = pods.iter().map(|member| member.uid().to_owned());
-        self.expectations.expect_deletions(job.key(), uids);
+        self.tracker.expectations.expect_deletions(job.key(), uids);
         let deletions = pods.iter().map(|member| async move {
             let pod = member.pod.object();
             let released = if member.tracked { self.releasing.release(pod).await } else { Ok(()) };
             let deleted = match released {
-                Ok(()) => self.hands.delete(job.object(), pod).await,
+                Ok(()) => self.pod_control.delete(job.object(), pod).await,
                 Err(error) => Err(error),
             };
             if !matches!(deleted, Ok(true)) {
                 // What was not deleted now will not be observed.
-                self.expectations.deletion_observed(job.key(), member.uid());
+                self.tracker.expectations.deletion_observed(job.key(), member.uid());
             }
             deleted.map(|_| *member)
         });
@@ -203,9 +193,9 @@ impl Jobs {
     async fn create(&self, assessment: &Assessment<'_>, count: usize, still: Applied) -> Applied {
         let (job, template) = (assessment.job, tracked(assessment.job));
         let owner = controller_ref(&self.kind, job.meta());
-        self.expectations.expect_creations(job.key(), count);
+        self.tracker.expectations.expect_creations(job.key(), count);
         let started =
-            slow_start(count, SLOW_START, |_| self.hands.create(job.object(), &owner, &template)).await;
+            slow_start(count, SLOW_START, |_| self.pod_control.create(job.object(), &owner, &template)).await;
         self.created(assessment, count, started, still)
     }
 
@@ -219,12 +209,12 @@ impl Jobs {
         let templates = IndexedTemplates::of(job);
         let name = &*job.meta().name;
         let owner = controller_ref(&self.kind, job.meta());
-        self.expectations.expect_creations(job.key(), indexes.len());
+        self.tracker.expectations.expect_creations(job.key(), indexes.len());
         let started = slow_start(indexes.len(), SLOW_START, |nth| {
             let index = indexes[nth];
             let (template, prefix) = (templates.pod(name, job, indexed, index), name_prefix(name, index));
             let owner = &owner;
-            async move { self.hands.create_named(job.object(), owner, &template, &prefix).await }
+            async move { self.pod_control.create_named(job.object(), owner, &template, &prefix).await }
         });
         let started = started.await;
         self.created(assessment, indexes.len(), started, still)
@@ -239,11 +229,11 @@ impl Jobs {
     ) -> Applied {
         let (job, Started { succeeded, failed, failure }) = (assessment.job, started);
         // What was not created will not be observed.
-        self.expectations.creations_observed(job.key(), wanted - succeeded);
+        self.tracker.expectations.creations_observed(job.key(), wanted - succeeded);
         let again = (assessment.failed > 0, assessment.terminating > 0);
         let active = still.counts.active.saturating_add(number(succeeded));
         let failure = failure.filter(|error| !namespace_is_terminating(error));
-        self.figures.pods_created(job, again, succeeded, if failure.is_some() { failed } else { 0 });
+        self.tracker.metrics.pods_created(job, again, succeeded, if failure.is_some() { failed } else { 0 });
         Applied { counts: Counts { active, ..still.counts }, failure, ..still }
     }
 
@@ -265,11 +255,11 @@ impl Jobs {
         let mut object = job.object().clone();
         if account.status != job.status {
             object = self.write_status(&object, &account.status).await?;
-            self.records.keep(job.key(), assessment.record.clone());
-            self.figures.counted(job, &job.status, &account.status);
+            self.tracker.records.keep(job.key(), assessment.record.clone());
+            self.tracker.metrics.counted(job, &job.status, &account.status);
         }
-        self.figures.handled_by_policy(&account.handled);
-        if let Some((reason, message)) = turned.map(|turn| turn.told()) {
+        self.tracker.metrics.handled_by_policy(&account.handled);
+        if let Some((reason, message)) = turned.map(|turn| turn.reason_and_message()) {
             self.record(job, EventType::Normal, reason, message);
         }
         self.settle(job, &object, account, applied.ending.as_ref(), now).await
@@ -294,11 +284,11 @@ impl Jobs {
         };
         if status != noted {
             self.write_status(object, &status).await?;
-            self.figures.counted(job, &noted, &status);
+            self.tracker.metrics.counted(job, &noted, &status);
         }
         if let (true, Some(ending)) = (finished, ending) {
             self.record_end(job, &status, ending);
-            self.figures.ended(job, ending);
+            self.tracker.metrics.ended(job, ending);
         }
         match failure {
             Some(error) => {
@@ -315,11 +305,11 @@ impl Jobs {
         pods: &[&Member],
         waiting: &mut BTreeSet<Box<str>>,
     ) -> Option<ClientError> {
-        self.memory.release(job, pods.iter().map(|member| member.uid().into()));
+        self.tracker.memory.release(job, pods.iter().map(|member| member.uid().into()));
         let releases = pods.iter().map(|member| async move {
             let released = self.releasing.release(member.pod.object()).await;
             if released.is_err() {
-                self.memory.release_observed(job, member.uid());
+                self.tracker.memory.release_observed(job, member.uid());
             }
             (member.uid(), released)
         });
@@ -348,7 +338,7 @@ impl Jobs {
         let body = Edit::of(object).set(&["status"], status);
         let written = self.client.update(&self.kind, object.key(), Part::Status, &body).await;
         let written = written.attempting(format!("update the status of job {}", object.key()))?;
-        self.memory.wrote(&written);
+        self.tracker.memory.wrote(&written);
         Ok(written)
     }
 

@@ -1,31 +1,20 @@
 //! Which Jobs, and which leftover pods, a change concerns.
 
-use std::sync::Arc;
+use setpoint::{Event, Key, Object, Queue};
 
-use setpoint::{Event, Expectations, Key, Object, Queue};
-
-use super::backoff::Records;
-use super::figures::Figures;
-use super::memory::Memory;
+use super::Tracker;
 use super::pod::JobPod;
 use super::view::{Job, TRACKING};
 use crate::workload::dependents::Dependents;
 use crate::workload::owners::Owners;
-use crate::workload::pace::Pace;
 
 pub(super) struct Wake {
     pub(super) queue: Queue<Key>,
     /// Pods that wait for being counted though nobody counts them any more.
     pub(super) leftovers: Queue<Key>,
-    pub(super) expectations: Arc<Expectations<Key>>,
-    pub(super) memory: Arc<Memory>,
-    pub(super) records: Arc<Records>,
-    pub(super) pace: Arc<Pace<Key>>,
+    pub(super) tracker: Tracker,
     pub(super) jobs: Owners<Job>,
     pub(super) pods: Dependents<JobPod>,
-    pub(super) figures: Figures,
-    /// Whether Jobs that others manage are left to them.
-    pub(super) heeds_managers: bool,
 }
 
 impl Wake {
@@ -44,15 +33,15 @@ impl Wake {
     fn job_added(&self, job: &Object) {
         self.queue.add(job.key().clone());
         let manager = job.view::<Job>().ok().and_then(Job::other_manager);
-        if let Some(manager) = manager.filter(|_| self.heeds_managers) {
-            self.figures.left_to(manager);
+        if let Some(manager) = manager.filter(|_| self.tracker.heeds_managers) {
+            self.tracker.metrics.left_to(manager);
         }
     }
 
     fn job_updated(&self, old: &Object, new: &Object) {
         let key = new.key();
         if new.view::<Job>().is_ok_and(Job::is_finished) {
-            self.records.forget(key);
+            self.tracker.records.forget(key);
             return self.wake_leftovers(new);
         }
         if old.meta().generation == new.meta().generation {
@@ -63,15 +52,15 @@ impl Wake {
     }
 
     fn job_gone(&self, job: &Object) {
-        self.expectations.forget(job.key());
-        self.memory.forget(job.key());
-        self.records.forget(job.key());
+        self.tracker.expectations.forget(job.key());
+        self.tracker.memory.forget(job.key());
+        self.tracker.records.forget(job.key());
         self.wake_leftovers(job);
         self.queue.add(job.key().clone());
     }
 
     pub(super) fn pod_changed(&self, event: &Event) {
-        self.figures.pod_changed(event);
+        self.tracker.metrics.pod_changed(event);
         match event {
             Event::Added { object, .. } => self.pod_added(object),
             Event::Updated { old, new } if old.meta().uid != new.meta().uid => {
@@ -93,7 +82,7 @@ impl Wake {
             return self.orphan_changed(pod, true);
         }
         if let Some(job) = self.jobs.of(pod) {
-            self.expectations.creation_observed(job.key());
+            self.tracker.expectations.creation_observed(job.key());
             self.look(job.key());
         }
     }
@@ -107,7 +96,7 @@ impl Wake {
         for state in handed_over.then_some(old).into_iter().chain([new]) {
             if let Some(job) = self.jobs.of(state) {
                 if !new.meta().has_finalizer(TRACKING) {
-                    self.memory.release_observed(job.key(), &new.meta().uid);
+                    self.tracker.memory.release_observed(job.key(), &new.meta().uid);
                 }
                 self.look(job.key());
             }
@@ -122,9 +111,9 @@ impl Wake {
         let tracked = pod.meta().has_finalizer(TRACKING);
         match self.jobs.of(pod).filter(|job| !job.is_finished()) {
             Some(job) => {
-                self.expectations.deletion_observed(job.key(), &pod.meta().uid);
+                self.tracker.expectations.deletion_observed(job.key(), &pod.meta().uid);
                 if gone || !tracked {
-                    self.memory.release_observed(job.key(), &pod.meta().uid);
+                    self.tracker.memory.release_observed(job.key(), &pod.meta().uid);
                 }
                 self.look(job.key());
             }
@@ -151,7 +140,7 @@ impl Wake {
 
     /// Many changes in a row are looked at together.
     fn look(&self, job: &Key) {
-        self.queue.add_after(job.clone(), self.pace.delay(job));
+        self.queue.add_after(job.clone(), self.tracker.pace.delay(job));
     }
 }
 

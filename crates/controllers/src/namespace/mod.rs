@@ -27,12 +27,13 @@ use std::time::Duration;
 use setpoint::backoff::Backoff;
 use setpoint::queue::RateLimiter;
 use setpoint::queue::limiter::{MaxOf, Overall, PerKey};
-use setpoint::{Clock, Context, Controller, Event, Key, Kind, Queue, Runnable};
+use setpoint::{Clock, Context, Event, Key, Kind, Queue, Runnable};
 
 use self::reconcile::Namespaces;
 use self::view::Namespace;
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "namespace-controller",
@@ -82,10 +83,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         listed: namespaces.lister(),
         period: options.namespace_sync_period,
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .waits_for(&namespaces)
-        .persistent();
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, [&namespaces]);
     vec![Box::new(controller)]
 }
 

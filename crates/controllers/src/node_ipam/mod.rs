@@ -23,13 +23,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Queue, Runnable};
+use setpoint::{Context, Event, Runnable};
 
 use self::ranges::Ledger;
 pub use self::ranges::{BadRanges, MaskSizes, NodeRanges};
 use self::reconcile::Allocator;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -63,8 +63,7 @@ struct Spec {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(ranges) = &options.node_ranges else { return Vec::new() };
     let nodes = context.informers.of::<Node>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("cidrallocator_node", &context.runtime, limiter);
+    let queue = wiring::queue(context, "cidrallocator_node");
     let ledger = Arc::new(Mutex::new(Ledger::new(ranges)));
     let (changed, given, metrics) = (queue.clone(), ledger.clone(), context.metrics.clone());
     nodes.add_handler(move |event: &Event| {
@@ -93,9 +92,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         ledger,
         metrics: context.metrics.clone(),
     };
-    let controller = Controller::new(ENTRY.name, queue, allocator)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&nodes);
+    let controller = wiring::controller(&ENTRY, options, queue, allocator, [&nodes]);
     vec![Box::new(controller)]
 }

@@ -33,7 +33,7 @@ impl Reconciler for Allocator {
         let ranges = self.ledger.lock().allocate(key.name());
         self.show_usage();
         let Some(ranges) = ranges else {
-            self.tell(&node, "CIDRNotAvailable");
+            self.event(&node, "CIDRNotAvailable");
             let why = "there are no remaining CIDRs left to allocate in the accepted range";
             return Err(ReconcileError::Retry {
                 attempted: format!("give node {key} a range of addresses"),
@@ -43,7 +43,7 @@ impl Reconciler for Allocator {
         let given = self.give(&node, &ranges).await;
         if given.is_err() {
             // The range stays the node's: the answer may have been lost on its way back.
-            self.tell(&node, "CIDRAssignmentFailed");
+            self.event(&node, "CIDRAssignmentFailed");
         }
         given.map(|()| Outcome::Settled)
     }
@@ -97,7 +97,7 @@ impl Allocator {
         standing.iter().for_each(|range| show(&self.metrics, range));
     }
 
-    fn tell(&self, node: &Cached<Node>, reason: &str) {
+    fn event(&self, node: &Cached<Node>, reason: &str) {
         let message = format!("Node {} status is now: {reason}", node.key().name());
         self.recorder.event(&Kind::of::<Node>(), node.object(), EventType::Normal, reason, &message);
     }

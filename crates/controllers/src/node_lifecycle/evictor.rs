@@ -2,21 +2,13 @@
 
 use setpoint::client::Part;
 use setpoint::reconcile::Attempting;
-use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
-use std::sync::Arc;
+use setpoint::{Cached, Client, Clock, Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
 
-use super::figures::Figures;
-use super::roll::Roll;
+use super::Shared;
 use super::taints::{Expulsion, expelling};
 use super::view::Node;
 
-pub(super) struct Evictor {
-    pub(super) client: Client,
-    pub(super) clock: Clock,
-    pub(super) nodes: Lister<Node>,
-    pub(super) roll: Arc<Roll>,
-    pub(super) figures: Arc<Figures>,
-}
+pub(super) struct Evictor(pub(super) Shared);
 
 impl Reconciler for Evictor {
     type Key = Key;
@@ -24,20 +16,20 @@ impl Reconciler for Evictor {
     /// The key is the name of a zone.
     async fn reconcile(&self, zone: &Key) -> Result<Outcome, ReconcileError> {
         let zone = zone.name();
-        while let Some(name) = self.roll.zones(|zones| zones.due(zone, self.clock.instant())) {
-            let node = self.nodes.get(&Key::cluster(&*name))?;
+        while let Some(name) = self.0.known.zones(|zones| zones.due(zone, self.0.clock.instant())) {
+            let node = self.0.nodes.get(&Key::cluster(&*name))?;
             let status = node.as_ref().and_then(|node| Some(node.condition("Ready")?.status.as_str()));
             match (&node, status.and_then(Expulsion::for_status)) {
                 (Some(node), Some(why)) => {
-                    taint(&self.client, &self.clock, node, Some(why)).await?;
-                    self.roll.zones(|zones| zones.tainted(zone, &name, self.clock.instant()));
-                    self.figures.node_evicted(zone);
+                    taint(&self.0.client, &self.0.clock, node, Some(why)).await?;
+                    self.0.known.zones(|zones| zones.tainted(zone, &name, self.0.clock.instant()));
+                    self.0.metrics.node_evicted(zone);
                 }
                 // It is gone, or ready again.
-                _ => self.roll.zones(|zones| zones.stop_waiting(zone, &name)),
+                _ => self.0.known.zones(|zones| zones.stop_waiting(zone, &name)),
             }
         }
-        let next = self.roll.zones(|zones| zones.next(zone, self.clock.instant()));
+        let next = self.0.known.zones(|zones| zones.next(zone, self.0.clock.instant()));
         Ok(next.map_or(Outcome::Settled, Outcome::CheckAfter))
     }
 }

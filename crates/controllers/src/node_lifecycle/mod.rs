@@ -13,8 +13,8 @@
 //!  labels.rs     labels that have an older name                               (pure)
 //!  health.rs     whether a node has been heard of lately                      (pure)
 //!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
-//!  figures.rs    what is counted for Prometheus: `node_collector_*`
-//!  roll.rs       what is known of all nodes, shared by the parts below
+//!  metrics.rs    what is counted for Prometheus: `node_collector_*`
+//!  known_nodes.rs  what is known of all nodes, shared by the parts below
 //!  monitor.rs    every few seconds: listen to all nodes
 //!  tainter.rs    one node: taints that keep pods from coming, and labels
 //!  evictor.rs    one zone: taints that make pods go, no faster than the zone allows
@@ -31,12 +31,12 @@
 
 pub(crate) mod config;
 mod evictor;
-mod figures;
 mod health;
+mod known_nodes;
 mod labels;
+mod metrics;
 mod monitor;
 mod pods;
-mod roll;
 mod tainter;
 mod taints;
 #[cfg(test)]
@@ -46,17 +46,19 @@ mod zones;
 
 use std::sync::Arc;
 
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Queue, Runnable};
+use setpoint::handler::{Handler, enqueue_self};
+use setpoint::{Client, Clock, Context, Informer, Key, Lister, Runnable};
 
+use self::config::NodeLifecycle;
 use self::evictor::Evictor;
-use self::figures::Figures;
+use self::known_nodes::KnownNodes;
+use self::metrics::NodeMetrics;
 use self::monitor::Monitor;
-use self::pods::{Hands, PodMarker};
-use self::roll::Roll;
+use self::pods::{PodMarker, PodReadiness};
 use self::tainter::Tainter;
 use self::view::{Lease, Node};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::on_node::OnNode;
 use crate::workload::pod::Pod;
 
@@ -89,75 +91,58 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let nodes = context.informers.of::<Node>();
     let leases = context.informers.of::<Lease>();
     let pods = context.informers.of::<Pod>();
-    let eager = || limiter::eager(&context.runtime.clock);
-    let changed = Queue::with_rate_limiter("node_lifecycle_controller", &context.runtime, eager());
-    let looks = Queue::with_rate_limiter("node_lifecycle_controller_health", &context.runtime, eager());
-    let zones = Queue::with_rate_limiter("node_lifecycle_controller_zones", &context.runtime, eager());
-    let placed = Queue::with_rate_limiter("node_lifecycle_controller_pods", &context.runtime, eager());
-    let patience = &options.node_lifecycle;
-    let roll = Arc::new(Roll::new(patience.clone()));
-
-    let queue = changed.clone();
-    nodes.add_handler(move |event: &Event| queue.add(event.object().key().clone()));
-    let queue = placed.clone();
-    pods.add_handler(move |event: &Event| {
-        if pods::is_placed(event) {
-            queue.add(event.object().key().clone());
-        }
-    });
+    let changed = wiring::queue(context, "node_lifecycle_controller");
+    let looks = wiring::queue(context, "node_lifecycle_controller_health");
+    let zones = wiring::queue(context, "node_lifecycle_controller_zones");
+    let placed = wiring::queue(context, "node_lifecycle_controller_pods");
+    nodes.add_handler(enqueue_self(&changed));
+    pods.add_handler(enqueue_self(&placed).when(pods::is_placed));
     looks.add(Key::cluster("nodes"));
 
-    let hands = Arc::new(Hands::new(context, COMPONENT));
-    let figures = Arc::new(Figures::new(context.metrics.clone()));
-    let tainter = Tainter {
-        client: context.client.clone(),
-        clock: context.runtime.clock.clone(),
-        nodes: nodes.lister(),
-    };
+    let shared = Shared::new(context, &nodes, &options.node_lifecycle);
+    let readiness = Arc::new(PodReadiness::new(context, COMPONENT));
     let monitor = Monitor {
-        client: context.client.clone(),
-        clock: context.runtime.clock.clone(),
+        shared: shared.clone(),
         recorder: context.recorder(COMPONENT),
-        nodes: nodes.lister(),
         leases: leases.lister(),
         pods: OnNode::of(&pods),
-        roll: roll.clone(),
-        hands: hands.clone(),
+        readiness: readiness.clone(),
         zones: zones.clone(),
-        figures: figures.clone(),
-        patience: patience.clone(),
+        patience: options.node_lifecycle.clone(),
     };
-    let evictor = Evictor {
-        client: context.client.clone(),
-        clock: context.runtime.clock.clone(),
-        nodes: nodes.lister(),
-        roll: roll.clone(),
-        figures,
-    };
-    let marker = PodMarker { pods: pods.lister(), nodes: nodes.lister(), roll, hands };
+    let marker =
+        PodMarker { pods: pods.lister(), nodes: nodes.lister(), known: shared.known.clone(), readiness };
+    let (tainter, evictor) = (Tainter(shared.clone()), Evictor(shared));
+    let health = [&nodes, &leases, &pods];
     vec![
+        Box::new(wiring::controller(&ENTRY, options, changed, tainter, [&nodes])),
+        Box::new(wiring::part("node-lifecycle-controller-health", looks, monitor, health)),
+        Box::new(wiring::part("node-lifecycle-controller-zones", zones, evictor, [&nodes])),
         Box::new(
-            Controller::new(ENTRY.name, changed, tainter)
-                .workers(options.workers(&ENTRY))
-                .persistent()
-                .waits_for(&nodes),
-        ),
-        Box::new(
-            Controller::new("node-lifecycle-controller-health", looks, monitor)
-                .persistent()
-                .waits_for(&nodes)
-                .waits_for(&leases)
-                .waits_for(&pods),
-        ),
-        Box::new(
-            Controller::new("node-lifecycle-controller-zones", zones, evictor).persistent().waits_for(&nodes),
-        ),
-        Box::new(
-            Controller::new("node-lifecycle-controller-pods", placed, marker)
-                .workers(POD_WORKERS)
-                .persistent()
-                .waits_for(&nodes)
-                .waits_for(&pods),
+            wiring::part("node-lifecycle-controller-pods", placed, marker, [&nodes, &pods])
+                .workers(POD_WORKERS),
         ),
     ]
+}
+
+/// What the parts share.
+#[derive(Clone)]
+struct Shared {
+    client: Client,
+    clock: Clock,
+    nodes: Lister<Node>,
+    known: Arc<KnownNodes>,
+    metrics: Arc<NodeMetrics>,
+}
+
+impl Shared {
+    fn new(context: &Context, nodes: &Informer, patience: &NodeLifecycle) -> Self {
+        Self {
+            client: context.client.clone(),
+            clock: context.runtime.clock.clone(),
+            nodes: nodes.lister(),
+            known: Arc::new(KnownNodes::new(patience.clone())),
+            metrics: Arc::new(NodeMetrics::new(context.metrics.clone())),
+        }
+    }
 }

@@ -10,16 +10,15 @@ use setpoint::object::DecodeError;
 use setpoint::reconcile::Attempting;
 use setpoint::recorder::Reference;
 use setpoint::{
-    Cached, Client, Clock, Edit, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
-    Recorder,
+    Cached, Edit, EventType, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler, Recorder,
 };
 
+use super::Shared;
 use super::config::NodeLifecycle;
 use super::evictor::taint;
-use super::figures::Figures;
 use super::health::{Finding, look};
-use super::pods::Hands;
-use super::roll::{Movement, Roll};
+use super::known_nodes::Movement;
+use super::pods::PodReadiness;
 use super::taints::{Expulsion, expels};
 use super::view::{Lease, Node, counts_for_its_zone, zone_of};
 use super::zones::{Census, Turn};
@@ -32,16 +31,12 @@ const LEASES: &str = "kube-node-lease";
 const CONCURRENCY: usize = 8;
 
 pub(super) struct Monitor {
-    pub(super) client: Client,
-    pub(super) clock: Clock,
+    pub(super) shared: Shared,
     pub(super) recorder: Recorder,
-    pub(super) nodes: Lister<Node>,
     pub(super) leases: Lister<Lease>,
     pub(super) pods: OnNode<Pod>,
-    pub(super) roll: Arc<Roll>,
-    pub(super) hands: Arc<Hands>,
+    pub(super) readiness: Arc<PodReadiness>,
     pub(super) zones: Queue<Key>,
-    pub(super) figures: Arc<Figures>,
     pub(super) patience: NodeLifecycle,
 }
 
@@ -50,10 +45,10 @@ impl Reconciler for Monitor {
 
     /// All nodes are one key: what becomes of one depends on how many are like it.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
-        let began = self.clock.instant();
-        let nodes = self.nodes.list(None)?;
-        self.tell(&self.roll.call(&nodes));
-        let looks: Vec<_> = nodes.iter().map(|node| self.look_and_tell(node)).collect();
+        let began = self.shared.clock.instant();
+        let nodes = self.shared.nodes.list(None)?;
+        self.record_movement(&self.shared.known.update(&nodes));
+        let looks: Vec<_> = nodes.iter().map(|node| self.check(node)).collect();
         let readiness: Vec<Option<bool>> = stream::iter(looks).buffered(CONCURRENCY).collect().await;
         let mut census: BTreeMap<String, Census> = BTreeMap::new();
         for (node, ready) in nodes.iter().zip(readiness) {
@@ -63,19 +58,19 @@ impl Reconciler for Monitor {
                 census.entry(zone_of(node.meta())).or_default().count(ready);
             }
         }
-        self.figures.zones(&census);
+        self.shared.metrics.zones(&census);
         self.assess(&nodes, &census).await;
-        self.figures.looked_at_nodes(self.clock.instant().saturating_duration_since(began));
+        self.shared.metrics.looked_at_nodes(self.shared.clock.instant().saturating_duration_since(began));
         Ok(Outcome::CheckAfter(self.patience.monitor_period))
     }
 }
 
 impl Monitor {
     /// Looks at one node; says whether it is ready, if the look went well.
-    async fn look_and_tell(&self, node: &Cached<Node>) -> Option<bool> {
-        let began = self.clock.instant();
+    async fn check(&self, node: &Cached<Node>) -> Option<bool> {
+        let began = self.shared.clock.instant();
         let looked = self.look(node).await;
-        self.figures.looked_at_node(self.clock.instant().saturating_duration_since(began));
+        self.shared.metrics.looked_at_node(self.shared.clock.instant().saturating_duration_since(began));
         match looked {
             Ok(ready) => Some(ready),
             // The next look tries again.
@@ -92,14 +87,16 @@ impl Monitor {
 
     async fn look(&self, node: &Cached<Node>) -> Result<bool, ReconcileError> {
         let name = node.key().name();
-        let (known, from_before) = (self.roll.health(name), self.roll.is_from_before(name));
-        let finding = look(node, self.renewed(name)?, known.as_ref(), &self.patience, self.clock.now());
+        let (known, from_before) = (self.shared.known.health(name), self.shared.known.is_from_before(name));
+        let finding =
+            look(node, self.renewed(name)?, known.as_ref(), &self.patience, self.shared.clock.now());
         if let Some(conditions) = &finding.conditions {
             let body = Edit::of(node.object()).set(&["status", "conditions"], conditions);
-            let written = self.client.update(&Kind::of::<Node>(), node.key(), Part::Status, &body).await;
+            let written =
+                self.shared.client.update(&Kind::of::<Node>(), node.key(), Part::Status, &body).await;
             written.attempting(format!("say that node {name} is silent"))?;
         }
-        self.roll.found(name, &finding);
+        self.shared.known.found(name, &finding);
         let ready = finding.after.as_deref() == Some("True");
         if let Some(after) = &finding.after {
             self.expel(node, after).await?;
@@ -117,17 +114,17 @@ impl Monitor {
     async fn expel(&self, node: &Cached<Node>, status: &str) -> Result<(), ReconcileError> {
         let (zone, name) = (zone_of(node.meta()), node.key().name());
         let Some(why) = Expulsion::for_status(status) else {
-            self.roll.zones(|zones| zones.stop_waiting(&zone, name));
-            return taint(&self.client, &self.clock, node, None).await;
+            self.shared.known.zones(|zones| zones.stop_waiting(&zone, name));
+            return taint(&self.shared.client, &self.shared.clock, node, None).await;
         };
         if why.is_on(node) {
             return Ok(());
         }
         if expels(node) {
-            return taint(&self.client, &self.clock, node, Some(why)).await;
+            return taint(&self.shared.client, &self.shared.clock, node, Some(why)).await;
         }
         // Whether its zone allows it is told when all nodes have been looked at.
-        self.roll.zones(|zones| zones.wait(&zone, name));
+        self.shared.known.zones(|zones| zones.wait(&zone, name));
         Ok(())
     }
 
@@ -137,36 +134,36 @@ impl Monitor {
         let name = node.key().name();
         let ready = |status: &Option<String>| status.as_deref() == Some("True");
         if ready(&finding.after) {
-            return self.roll.set_unmarked(name, false);
+            return self.shared.known.set_unmarked(name, false);
         }
         let ceased = ready(&finding.before);
         if ceased {
             let message = format!("Node {name} status is now: NodeNotReady");
-            self.tell_node(name, &node.meta().uid, "NodeNotReady", message);
+            self.node_event(name, &node.meta().uid, "NodeNotReady", message);
         }
-        if ceased || from_before || self.roll.is_unmarked(name) {
+        if ceased || from_before || self.shared.known.is_unmarked(name) {
             let marked = self.mark_all(name).await;
             if let Err(error) = &marked {
                 tracing::warn!(node = name, error = error.report(), "cannot mark all pods of a node");
             }
-            self.roll.set_unmarked(name, marked.is_err());
+            self.shared.known.set_unmarked(name, marked.is_err());
         }
     }
 
     async fn mark_all(&self, node: &str) -> Result<(), ReconcileError> {
         let mut result = Ok(());
         for pod in self.pods.pods(node)? {
-            result = result.and(self.hands.mark(&pod).await);
+            result = result.and(self.readiness.mark(&pod).await);
         }
         result
     }
 
     async fn assess(&self, nodes: &[Cached<Node>], census: &BTreeMap<String, Census>) {
-        let turn = self.roll.assess(census, self.clock.now(), self.clock.instant());
+        let turn = self.shared.known.assess(census, self.shared.clock.now(), self.shared.clock.instant());
         if turn == Turn::Blind {
             tracing::warn!("no node is ready: nobody is made to leave");
             for node in nodes {
-                if let Err(error) = taint(&self.client, &self.clock, node, None).await {
+                if let Err(error) = taint(&self.shared.client, &self.shared.clock, node, None).await {
                     tracing::warn!(
                         node = node.key().name(),
                         error = error.report(),
@@ -179,18 +176,18 @@ impl Monitor {
         zones.into_iter().for_each(|zone| self.zones.add(Key::cluster(zone)));
     }
 
-    fn tell(&self, movement: &Movement) {
+    fn record_movement(&self, movement: &Movement) {
         for (name, uid) in &movement.come {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
-            self.tell_node(name, uid, "RegisteredNode", message);
+            self.node_event(name, uid, "RegisteredNode", message);
         }
         for (name, uid) in &movement.gone {
             let message = format!("Node {name} event: Removing Node {name} from Controller");
-            self.tell_node(name, uid, "RemovingNode", message);
+            self.node_event(name, uid, "RemovingNode", message);
         }
     }
 
-    fn tell_node(&self, name: &str, uid: &str, reason: &str, message: String) {
+    fn node_event(&self, name: &str, uid: &str, reason: &str, message: String) {
         let about = Reference {
             kind: "Node".to_owned(),
             api_version: "v1".to_owned(),

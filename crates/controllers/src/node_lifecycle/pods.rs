@@ -10,21 +10,21 @@ use setpoint::{
     Recorder,
 };
 
-use super::roll::Roll;
+use super::known_nodes::KnownNodes;
 use super::view::Node;
 use crate::workload::condition::whole_seconds;
 use crate::workload::on_node::node_of;
 use crate::workload::pod::Pod;
 
 /// Marks pods.
-pub(super) struct Hands {
+pub(super) struct PodReadiness {
     client: Client,
     clock: Clock,
     recorder: Recorder,
     kind: Kind,
 }
 
-impl Hands {
+impl PodReadiness {
     pub(super) fn new(context: &Context, component: &'static str) -> Self {
         Self {
             client: context.client.clone(),
@@ -67,8 +67,8 @@ pub(super) fn is_placed(event: &Event) -> bool {
 pub(super) struct PodMarker {
     pub(super) pods: Lister<Pod>,
     pub(super) nodes: Lister<Node>,
-    pub(super) roll: Arc<Roll>,
-    pub(super) hands: Arc<Hands>,
+    pub(super) known: Arc<KnownNodes>,
+    pub(super) readiness: Arc<PodReadiness>,
 }
 
 impl Reconciler for PodMarker {
@@ -77,8 +77,8 @@ impl Reconciler for PodMarker {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(pod) = self.pods.get(key)? else { return Ok(Outcome::Settled) };
         let there = self.nodes.objects().contains(&Key::cluster(&*pod.node));
-        if there && self.roll.is_not_ready(&pod.node) {
-            self.hands.mark(&pod).await?;
+        if there && self.known.is_not_ready(&pod.node) {
+            self.readiness.mark(&pod).await?;
         }
         Ok(Outcome::Settled)
     }

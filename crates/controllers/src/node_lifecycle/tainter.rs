@@ -2,24 +2,21 @@
 
 use setpoint::client::Part;
 use setpoint::reconcile::Attempting;
-use setpoint::{Client, Clock, Edit, Key, Kind, Lister, Outcome, ReconcileError, Reconciler};
+use setpoint::{Edit, Key, Kind, Outcome, ReconcileError, Reconciler};
 
+use super::Shared;
 use super::labels::missing;
 use super::taints::by_conditions;
 use super::view::Node;
 
-pub(super) struct Tainter {
-    pub(super) client: Client,
-    pub(super) clock: Clock,
-    pub(super) nodes: Lister<Node>,
-}
+pub(super) struct Tainter(pub(super) Shared);
 
 impl Reconciler for Tainter {
     type Key = Key;
 
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
-        let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Settled) };
-        let taints = by_conditions(&node, self.clock.now());
+        let Some(node) = self.0.nodes.get(key)? else { return Ok(Outcome::Settled) };
+        let taints = by_conditions(&node, self.0.clock.now());
         let labels = missing(&node.meta().labels);
         if taints.is_none() && labels.is_empty() {
             return Ok(Outcome::Settled);
@@ -31,7 +28,7 @@ impl Reconciler for Tainter {
         for (name, value) in labels {
             edited = edited.set(&["metadata", "labels", name], &value);
         }
-        let written = self.client.update(&Kind::of::<Node>(), key, Part::Main, &edited).await;
+        let written = self.0.client.update(&Kind::of::<Node>(), key, Part::Main, &edited).await;
         written.attempting(format!("taint or label node {key}")).map(|_| Outcome::Settled)
     }
 }

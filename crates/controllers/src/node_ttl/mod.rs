@@ -13,14 +13,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::json;
 use setpoint::client::{Optional, Part, Patch};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
-use setpoint::{
-    Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
-    Runnable,
-};
+use setpoint::{Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::Annotated;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -79,8 +76,7 @@ struct Teller {
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let nodes = context.informers.of::<Node>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("ttlcontroller", &context.runtime, limiter);
+    let queue = wiring::queue(context, "ttlcontroller");
     let step = Arc::new(Mutex::new(Step::default()));
     let (changed, followed, all) = (queue.clone(), step.clone(), nodes.objects().clone());
     nodes.add_handler(move |event: &Event| {
@@ -90,10 +86,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         changed.add(event.object().key().clone());
     });
     let teller = Teller { client: context.client.clone(), nodes: nodes.lister(), step };
-    let controller = Controller::new(ENTRY.name, queue, teller)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&nodes);
+    let controller = wiring::controller(&ENTRY, options, queue, teller, [&nodes]);
     vec![Box::new(controller)]
 }
 
@@ -103,7 +96,7 @@ impl Reconciler for Teller {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Settled) };
         let wanted = self.step.lock().seconds();
-        if told(&node.metadata.annotations) == Some(wanted) {
+        if annotated(&node.metadata.annotations) == Some(wanted) {
             return Ok(Outcome::Settled);
         }
         let annotations = json!({ANNOTATION: wanted.to_string()});
@@ -113,7 +106,7 @@ impl Reconciler for Teller {
     }
 }
 
-fn told(annotations: &BTreeMap<String, String>) -> Option<u32> {
+fn annotated(annotations: &BTreeMap<String, String>) -> Option<u32> {
     annotations.get(ANNOTATION)?.parse().ok()
 }
 

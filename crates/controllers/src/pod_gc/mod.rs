@@ -27,13 +27,13 @@ mod reconcile;
 mod tests;
 mod view;
 
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Key, Queue, Runnable};
+use setpoint::{Context, Key, Runnable};
 
 use self::reconcile::Sweeper;
 use self::view::Node;
 use crate::flags::{Flag, number};
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::pod::Pod;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -59,10 +59,9 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::new(
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Pod>();
     let nodes = context.informers.of::<Node>();
-    let queue = Queue::with_rate_limiter("podgc", &context.runtime, limiter::eager(&context.runtime.clock));
+    let queue = wiring::queue(context, "podgc");
     queue.add(Key::cluster("pods"));
     let sweeper = Sweeper::new(context, pods.lister(), nodes.lister(), options.terminated_pod_threshold);
-    let controller =
-        Controller::new(ENTRY.name, queue, sweeper).waits_for(&pods).waits_for(&nodes).persistent();
+    let controller = wiring::part(ENTRY.name, queue, sweeper, [&pods, &nodes]);
     vec![Box::new(controller)]
 }

@@ -47,7 +47,7 @@ impl Reconciler for Sweeper {
         let gone = self.gone_nodes(&pods, &nodes).await;
         let removals = plan(&pods, &nodes, &gone, self.threshold);
         stream::iter(removals)
-            .for_each_concurrent(CONCURRENCY, |removal| self.remove_and_tell(removal))
+            .for_each_concurrent(CONCURRENCY, |removal| self.remove_and_count(removal))
             .await;
         Ok(Outcome::CheckAfter(PERIOD))
     }
@@ -82,7 +82,7 @@ impl Sweeper {
         gone
     }
 
-    async fn remove_and_tell(&self, removal: Removal) {
+    async fn remove_and_count(&self, removal: Removal) {
         let (pod, why) = (removal.pod.key().clone(), removal.why);
         let removed = self.remove(removal).await;
         self.count(pod.namespace().unwrap_or_default(), why, removed.is_ok());

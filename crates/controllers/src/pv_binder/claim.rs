@@ -7,15 +7,15 @@ use super::Settings;
 use super::observe::Observed;
 use super::provision::{Provision, provision};
 
-/// An event to be told.
+/// An event to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct PlannedEvent {
     pub(super) event_type: EventType,
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
 
-impl Told {
+impl PlannedEvent {
     pub(super) fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { event_type: EventType::Normal, reason, message: message.into() }
     }
@@ -33,11 +33,11 @@ pub(super) enum Plan {
     /// Have a volume made for it.
     Provision(Provision),
     /// It has no volume yet: its phase is `Pending`.
-    Wait(Option<Told>),
+    Wait(Option<PlannedEvent>),
     /// What it had is gone: its phase is `Lost`, told once.
-    GiveUp(Told),
+    GiveUp(PlannedEvent),
     /// Somebody has taken its binding apart.
-    Refuse(Told),
+    Refuse(PlannedEvent),
 }
 
 pub(super) fn plan(claim: &Cached<Claim>, observed: &Observed, settings: Settings) -> Plan {
@@ -53,7 +53,7 @@ pub(super) fn plan(claim: &Cached<Claim>, observed: &Observed, settings: Setting
 }
 
 fn lost(reason: &'static str, message: &str) -> Plan {
-    Plan::GiveUp(Told::warning(reason, message))
+    Plan::GiveUp(PlannedEvent::warning(reason, message))
 }
 
 /// A claim that was bound before stays with its volume.
@@ -85,19 +85,24 @@ fn unbound(claim: &Cached<Claim>, observed: &Observed, settings: Settings) -> Pl
     match claim.class() {
         "" => {
             let message = "no persistent volumes available for this claim and no storage class is set";
-            Plan::Wait(Some(Told::normal("FailedBinding", message)))
+            Plan::Wait(Some(PlannedEvent::normal("FailedBinding", message)))
         }
         _ => Plan::Provision(provision(claim, observed, settings)),
     }
 }
 
-fn waits_for_a_pod(pods: &[String]) -> Told {
+fn waits_for_a_pod(pods: &[String]) -> PlannedEvent {
     match pods {
-        [] => Told::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding"),
-        [pod] => Told::normal("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled")),
+        [] => PlannedEvent::normal(
+            "WaitForFirstConsumer",
+            "waiting for first consumer to be created before binding",
+        ),
+        [pod] => {
+            PlannedEvent::normal("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled"))
+        }
         pods => {
             let message = format!("waiting for pods {} to be scheduled", pods.join(","));
-            Told::normal("WaitForPodScheduled", message)
+            PlannedEvent::normal("WaitForPodScheduled", message)
         }
     }
 }
@@ -113,11 +118,13 @@ fn named(claim: &Cached<Claim>, name: &str, volume: Option<&Cached<Volume>>) -> 
             None => Plan::Bind(volume.clone()),
             Some(objection) => {
                 let message = format!("Cannot bind to requested volume {name:?}: {objection}");
-                Plan::Wait(Some(Told::warning("VolumeMismatch", message)))
+                Plan::Wait(Some(PlannedEvent::warning("VolumeMismatch", message)))
             }
         };
     }
-    let taken =
-        Told::warning("FailedBinding", format!("volume {name:?} already bound to a different claim."));
+    let taken = PlannedEvent::warning(
+        "FailedBinding",
+        format!("volume {name:?} already bound to a different claim."),
+    );
     if claim.metadata.has(BOUND_BY_CONTROLLER) { Plan::Refuse(taken) } else { Plan::Wait(Some(taken)) }
 }

@@ -12,7 +12,7 @@
 //!  volumes ─► observe.rs ─► volume.rs  available, bound, released, unbound                    (pure)
 //!                              └─► reclaim.rs    what becomes of a released volume            (pure)
 //!  reconcile.rs  carries both out     recycle.rs  the pod that empties a volume
-//!  figures.rs    how many there are, for whoever asks
+//!  metrics.rs    how many there are, for Prometheus
 //! ```
 //!
 //! What always holds:
@@ -21,7 +21,7 @@
 //! - a claim that has all it needs, and its volume, are left alone.
 
 mod claim;
-mod figures;
+mod metrics;
 mod observe;
 mod provision;
 mod reclaim;
@@ -34,8 +34,8 @@ mod volume;
 use std::sync::Arc;
 use std::time::Duration;
 
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Informer, Key, Lister, Object, Queue, Runnable};
+use setpoint::handler::enqueue_mapped;
+use setpoint::{Context, Event, Key, Lister, Object, Queue, Runnable};
 use setpoint_volume::{
     Claim, Class, Latest, PodVolumes, VOLUMES_BY_CLAIM, Volume, index_by_claim, index_volumes,
 };
@@ -45,6 +45,7 @@ use self::reconcile::{Binder, Claims, Volumes};
 use self::recycle::Recycling;
 use crate::flags::{Flag, duration, number, truth};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-binder-controller",
@@ -185,12 +186,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     index_by_claim(&pods);
     index_volumes(&volumes);
 
-    let figures = figures::Figures { volumes: volumes.lister(), claims: claims.lister() };
-    context.metrics.register(|registry| registry.register_collector(Box::new(figures)));
-    let limiter = limiter::eager(&context.runtime.clock);
-    let claim_queue = Queue::with_rate_limiter("claims", &context.runtime, limiter);
-    let limiter = limiter::eager(&context.runtime.clock);
-    let volume_queue = Queue::with_rate_limiter("volumes", &context.runtime, limiter);
+    let collector = metrics::VolumeMetrics { volumes: volumes.lister(), claims: claims.lister() };
+    context.metrics.register(|registry| registry.register_collector(Box::new(collector)));
+    let claim_queue = wiring::queue(context, "claims");
+    let volume_queue = wiring::queue(context, "volumes");
     let caches = Caches {
         claims: Latest::of(&claims),
         volumes: Latest::of(&volumes),
@@ -200,12 +199,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     };
     claims.add_handler(on_claim(claim_queue.clone(), volume_queue.clone(), volumes.lister()));
     volumes.add_handler(on_volume(claim_queue.clone(), volume_queue.clone()));
-    let recycled = volume_queue.clone();
-    pods.add_handler(move |event: &Event| {
-        if let Some(volume) = recycle::volume_of(event.object().key()) {
-            recycled.add(volume);
-        }
-    });
+    pods.add_handler(enqueue_mapped(&volume_queue, |pod: &Object| recycle::volume_of(pod.key())));
 
     let binder = Arc::new(Binder {
         client: context.client.clone(),
@@ -216,14 +210,9 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         metrics: context.metrics.clone(),
     });
     let informers = [&claims, &volumes, &classes, &pods, &nodes];
-    let claim_controller =
-        Controller::new(ENTRY.name, claim_queue, Claims(binder.clone())).workers(options.workers(&ENTRY));
-    let volume_controller = Controller::new("persistentvolume-reclaimer", volume_queue, Volumes(binder));
-    vec![Box::new(wait_for(claim_controller, informers)), Box::new(wait_for(volume_controller, informers))]
-}
-
-fn wait_for(controller: Controller, informers: [&Informer; 5]) -> Controller {
-    informers.into_iter().fold(controller.persistent(), |controller, informer| controller.waits_for(informer))
+    let binding = wiring::controller(&ENTRY, options, claim_queue, Claims(binder.clone()), informers);
+    let reclaiming = wiring::part("persistentvolume-reclaimer", volume_queue, Volumes(binder), informers);
+    vec![Box::new(binding), Box::new(reclaiming)]
 }
 
 /// A claim that is gone leaves a volume behind.

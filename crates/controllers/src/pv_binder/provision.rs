@@ -11,7 +11,7 @@ use setpoint_volume::{
 };
 
 use super::Settings;
-use super::claim::Told;
+use super::claim::PlannedEvent;
 use super::observe::Observed;
 use super::reclaim::FINALIZER;
 
@@ -23,7 +23,7 @@ pub(super) enum Provision {
     /// Volumes are not made here.
     Off,
     /// Nobody can make it.
-    Fails(Told),
+    Fails(PlannedEvent),
     /// This driver is asked, and the user told who that is.
     Ask(String),
     /// It is made here, or that fails.
@@ -32,7 +32,7 @@ pub(super) enum Provision {
 
 /// Why a host path could not be made.
 pub(super) struct Failure {
-    pub(super) told: Told,
+    pub(super) event: PlannedEvent,
     /// The claim is told only of a provisioner that has got as far as being asked.
     pub(super) asked: bool,
     /// Whether the scheduler should choose another node.
@@ -60,8 +60,8 @@ pub(super) fn provision(claim: &Cached<Claim>, observed: &Observed, settings: Se
     }
 }
 
-fn failed(message: impl Into<String>) -> Told {
-    Told::warning("ProvisioningFailed", message)
+fn failed(message: impl Into<String>) -> PlannedEvent {
+    PlannedEvent::warning("ProvisioningFailed", message)
 }
 
 /// The name of the volume that is made for a claim.
@@ -76,7 +76,7 @@ fn host_path(
     observed: &Observed,
     settings: Settings,
 ) -> Result<Value, Failure> {
-    let fail = |message: String| Failure { told: failed(message), asked: true, reschedule: false };
+    let fail = |message: String| Failure { event: failed(message), asked: true, reschedule: false };
     if claim.spec.data_source.is_some() {
         let message = format!(
             "plugin {HOST_PATH:?} is not a CSI plugin. Only CSI plugin can provision a claim with a datasource"

@@ -3,7 +3,7 @@
 use setpoint::{Cached, Edit};
 use setpoint_volume::{MIGRATED_TO, PROVISIONED_BY, Volume, migrated};
 
-use super::claim::Told;
+use super::claim::PlannedEvent;
 use super::provision::{HOST_PATH, marked};
 
 /// By which a volume that was made here is held until its storage is gone.
@@ -21,7 +21,7 @@ pub(super) enum Reclaim {
     Recycle,
     Delete,
     /// Nobody here can; its phase is `Failed`, told once.
-    Fails(Told),
+    Fails(PlannedEvent),
 }
 
 pub(super) fn reclaim(volume: &Cached<Volume>) -> Reclaim {
@@ -38,7 +38,7 @@ pub(super) fn reclaim(volume: &Cached<Volume>) -> Reclaim {
 }
 
 fn fails(reason: &'static str, message: impl Into<String>) -> Reclaim {
-    Reclaim::Fails(Told::warning(reason, message))
+    Reclaim::Fails(PlannedEvent::warning(reason, message))
 }
 
 fn delete(volume: &Cached<Volume>) -> Reclaim {

@@ -13,8 +13,8 @@ use setpoint::{
 use setpoint_volume::{Claim, Latest, PROVISIONED_BY, PodVolumes, SELECTED_NODE, Volume, binding};
 
 use super::Settings;
-use super::claim::{self, Told};
-use super::figures;
+use super::claim::{self, PlannedEvent};
+use super::metrics;
 use super::observe::Caches;
 use super::provision::{self, HOST_PATH, Provision};
 use super::reclaim::{self, Reclaim, reclaim};
@@ -82,31 +82,31 @@ impl Binder {
             claim::Plan::AssignClass(class) => {
                 let edit = Edit::of(claim.object()).set(&["spec", "storageClassName"], &class);
                 let given = self.write_claim(claim, Some(edit), Part::Main, "give a class to a claim").await;
-                figures::count_class(&self.metrics, given.is_ok());
+                metrics::count_class(&self.metrics, given.is_ok());
                 given.map(|_| Outcome::Settled)
             }
             claim::Plan::Provision(how) => {
                 self.provision(claim, how).await?;
                 again
             }
-            claim::Plan::Wait(told) => {
-                self.tell_about_claim(claim, told.as_ref());
+            claim::Plan::Wait(event) => {
+                self.claim_event(claim, event.as_ref());
                 let edit = binding::status_without(claim, "Pending");
                 self.write_claim(claim, edit, Part::Status, "say that a claim waits").await?;
                 again
             }
-            claim::Plan::GiveUp(told) => {
+            claim::Plan::GiveUp(event) => {
                 if &*claim.status.phase != "Lost" {
                     let edit = binding::status_without(claim, "Lost");
                     let claim =
                         self.write_claim(claim, edit, Part::Status, "say that a claim is lost").await?;
-                    self.tell_about_claim(&claim, Some(&told));
+                    self.claim_event(&claim, Some(&event));
                 }
                 Ok(Outcome::Settled)
             }
-            claim::Plan::Refuse(told) => {
-                self.tell_about_claim(claim, Some(&told));
-                Err(ReconcileError::retry(format!("bind claim {}: {}", claim.key(), told.message)))
+            claim::Plan::Refuse(event) => {
+                self.claim_event(claim, Some(&event));
+                Err(ReconcileError::retry(format!("bind claim {}: {}", claim.key(), event.message)))
             }
         }
     }
@@ -126,19 +126,20 @@ impl Binder {
     async fn provision(&self, claim: &Cached<Claim>, how: Provision) -> Result<(), ReconcileError> {
         match how {
             Provision::Off => Ok(()),
-            Provision::Fails(told) => {
-                self.tell_about_claim(claim, Some(&told));
+            Provision::Fails(event) => {
+                self.claim_event(claim, Some(&event));
                 Ok(())
             }
             Provision::Ask(driver) => {
                 let asked = self.ask(claim, &driver).await;
-                let told = match &asked {
-                    Ok(_) => Told::normal("ExternalProvisioning", waits_for_driver(&driver)),
-                    Err(error) => {
-                        Told::warning("ProvisioningFailed", format!("Error saving claim: {}", error.report()))
-                    }
+                let event = match &asked {
+                    Ok(_) => PlannedEvent::normal("ExternalProvisioning", waits_for_driver(&driver)),
+                    Err(error) => PlannedEvent::warning(
+                        "ProvisioningFailed",
+                        format!("Error saving claim: {}", error.report()),
+                    ),
                 };
-                self.tell_about_claim(claim, Some(&told));
+                self.claim_event(claim, Some(&event));
                 asked.map(drop)
             }
             Provision::HostPath(made) => self.make_host_path(claim, made).await,
@@ -164,8 +165,8 @@ impl Binder {
                     let edit = Edit::of(claim.object()).remove(&["metadata", "annotations", SELECTED_NODE]);
                     self.write_claim(&claim, Some(edit), Part::Main, "have another node chosen").await?;
                 }
-                self.tell_about_claim(&claim, Some(&failure.told));
-                figures::count_failure(&self.metrics, HOST_PATH, "provision");
+                self.claim_event(&claim, Some(&failure.event));
+                metrics::count_failure(&self.metrics, HOST_PATH, "provision");
                 return Ok(());
             }
         };
@@ -175,7 +176,7 @@ impl Binder {
             created => created.attempting(format!("make volume {name}"))?,
         };
         let message = format!("Successfully provisioned volume {name} using {HOST_PATH}");
-        self.tell_about_claim(&claim, Some(&Told::normal("ProvisioningSucceeded", message)));
+        self.claim_event(&claim, Some(&PlannedEvent::normal("ProvisioningSucceeded", message)));
         Ok(())
     }
 
@@ -195,7 +196,7 @@ impl Binder {
             }
             volume::Plan::Mismatch => {
                 if let Some(claim) = claim {
-                    self.tell_of_mismatch(&volume, &claim);
+                    self.mismatch_events(&volume, &claim);
                 }
                 Ok(Outcome::CheckAfter(self.settings.sync_period))
             }
@@ -221,17 +222,17 @@ impl Binder {
         }
     }
 
-    fn tell_of_mismatch(&self, volume: &Cached<Volume>, claim: &Cached<Claim>) {
+    fn mismatch_events(&self, volume: &Cached<Volume>, claim: &Cached<Claim>) {
         let because = "due to incompatible volumeMode.";
         let message = format!(
             "Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {because}",
             claim.key().name()
         );
-        self.tell_about_volume(volume, &Told::warning("VolumeMismatch", message));
+        self.volume_event(volume, &PlannedEvent::warning("VolumeMismatch", message));
         let name = volume.key().name();
         let message =
             format!("Cannot bind PersistentVolume {name:?} to requested PersistentVolumeClaim {because}");
-        self.tell_about_claim(claim, Some(&Told::warning("VolumeMismatch", message)));
+        self.claim_event(claim, Some(&PlannedEvent::warning("VolumeMismatch", message)));
     }
 
     async fn release(&self, volume: Cached<Volume>) -> Result<Outcome, ReconcileError> {
@@ -243,10 +244,10 @@ impl Binder {
         let again = Outcome::CheckAfter(self.settings.sync_period);
         match reclaim(&volume) {
             Reclaim::Nothing => return Ok(Outcome::Settled),
-            Reclaim::Fails(told) => {
+            Reclaim::Fails(event) => {
                 let maker = volume.metadata.get(PROVISIONED_BY).unwrap_or("N/A");
-                figures::count_failure(&self.metrics, maker, "delete");
-                self.fail(&volume, &told).await?;
+                metrics::count_failure(&self.metrics, maker, "delete");
+                self.fail(&volume, &event).await?;
             }
             Reclaim::Recycle => return self.recycle(&volume).await.map(|outcome| outcome.and(again)),
             Reclaim::Delete => self.delete(&volume).await?,
@@ -255,10 +256,10 @@ impl Binder {
     }
 
     /// The phase `Failed` is told of once; trying goes on.
-    async fn fail(&self, volume: &Cached<Volume>, told: &Told) -> Result<(), ReconcileError> {
-        let Some(edit) = binding::volume_in(volume, "Failed", &told.message) else { return Ok(()) };
+    async fn fail(&self, volume: &Cached<Volume>, event: &PlannedEvent) -> Result<(), ReconcileError> {
+        let Some(edit) = binding::volume_in(volume, "Failed", &event.message) else { return Ok(()) };
         let volume = self.write_volume(volume, Some(edit), Part::Status, "say that a volume failed").await?;
-        self.tell_about_volume(&volume, told);
+        self.volume_event(&volume, event);
         Ok(())
     }
 
@@ -304,7 +305,7 @@ impl Binder {
         let users = self.caches.pods_using(&reference.key())?;
         if !users.is_empty() && self.caches.claims.get(&reference.key())?.is_none() {
             let message = format!("Volume is used by pods: {}", users.join(","));
-            self.tell_about_volume(&volume, &Told::normal("VolumeFailedRecycle", message));
+            self.volume_event(&volume, &PlannedEvent::normal("VolumeFailedRecycle", message));
             return Ok(Outcome::Settled);
         }
         let (kind, key) = (Kind::of::<PodVolumes>(), recycle::key(volume.key()));
@@ -323,10 +324,10 @@ impl Binder {
         match failure(&pod) {
             Some(why) => {
                 let message = format!("Recycle failed: failed to recycle volume: {why}");
-                self.fail(&volume, &Told::warning("VolumeFailedRecycle", message)).await?;
+                self.fail(&volume, &PlannedEvent::warning("VolumeFailedRecycle", message)).await?;
             }
             None => {
-                self.tell_about_volume(&volume, &Told::normal("VolumeRecycled", "Volume recycled"));
+                self.volume_event(&volume, &PlannedEvent::normal("VolumeRecycled", "Volume recycled"));
                 self.unbind(&volume).await?;
             }
         }
@@ -385,25 +386,25 @@ impl Binder {
         Ok(Cached::new(written)?)
     }
 
-    fn tell_about_claim(&self, claim: &Cached<Claim>, told: Option<&Told>) {
-        if let Some(told) = told {
+    fn claim_event(&self, claim: &Cached<Claim>, event: Option<&PlannedEvent>) {
+        if let Some(event) = event {
             self.recorder.event(
                 &Kind::of::<Claim>(),
                 claim.object(),
-                told.event_type,
-                told.reason,
-                &*told.message,
+                event.event_type,
+                event.reason,
+                &*event.message,
             );
         }
     }
 
-    fn tell_about_volume(&self, volume: &Cached<Volume>, told: &Told) {
+    fn volume_event(&self, volume: &Cached<Volume>, event: &PlannedEvent) {
         self.recorder.event(
             &Kind::of::<Volume>(),
             volume.object(),
-            told.event_type,
-            told.reason,
-            &*told.message,
+            event.event_type,
+            event.reason,
+            &*event.message,
         );
     }
 }

@@ -5,7 +5,7 @@ use setpoint::Cached;
 use setpoint_volume::{Claim, Class, Volume};
 
 use super::Settings;
-use super::claim::{Plan, Told, plan};
+use super::claim::{Plan, PlannedEvent, plan};
 use super::observe::Observed;
 use super::provision::Provision;
 use super::reclaim::{Reclaim, kept, reclaim};
@@ -29,8 +29,8 @@ fn class(provisioner: &str, mode: &str) -> Cached<Class> {
     cached(json!({"metadata": {"name": "s"}, "provisioner": provisioner, "volumeBindingMode": mode}))
 }
 
-fn word(told: &Told) -> String {
-    format!("{}: {}", told.reason, told.message)
+fn word(event: &PlannedEvent) -> String {
+    format!("{}: {}", event.reason, event.message)
 }
 
 fn words(plan: Plan) -> String {
@@ -38,14 +38,14 @@ fn words(plan: Plan) -> String {
         Plan::Bind(volume) => format!("bind {}", volume.key()),
         Plan::AssignClass(class) => format!("class {class}"),
         Plan::Wait(None) => "wait".into(),
-        Plan::Wait(Some(told)) => format!("wait {}", word(&told)),
-        Plan::GiveUp(told) => format!("lost {}", word(&told)),
-        Plan::Refuse(told) => format!("refuse {}", word(&told)),
+        Plan::Wait(Some(event)) => format!("wait {}", word(&event)),
+        Plan::GiveUp(event) => format!("lost {}", word(&event)),
+        Plan::Refuse(event) => format!("refuse {}", word(&event)),
         Plan::Provision(Provision::Off) => "off".into(),
-        Plan::Provision(Provision::Fails(told)) => word(&told),
+        Plan::Provision(Provision::Fails(event)) => word(&event),
         Plan::Provision(Provision::Ask(driver)) => format!("ask {driver}"),
         Plan::Provision(Provision::HostPath(Ok(body))) => format!("make {}", body["metadata"]["name"]),
-        Plan::Provision(Provision::HostPath(Err(failure))) => word(&failure.told),
+        Plan::Provision(Provision::HostPath(Err(failure))) => word(&failure.event),
     }
 }
 
@@ -184,7 +184,7 @@ fn a_released_volume_is_reclaimed_as_its_policy_says() {
         let volume: Cached<Volume> =
             cached(json!({"metadata": {"name": "v", "annotations": annotations}, "spec": spec}));
         match (reclaim(&volume), expected) {
-            (Reclaim::Fails(told), Err(message)) => assert_eq!(word(&told), message),
+            (Reclaim::Fails(event), Err(message)) => assert_eq!(word(&event), message),
             (is, Ok(expected)) => assert_eq!(is, expected, "{policy} {spec}"),
             (is, Err(message)) => panic!("{is:?} instead of {message}"),
         }

@@ -33,18 +33,14 @@ mod status;
 mod tests;
 mod view;
 
-use std::sync::Arc;
-
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Expectations, Kind, Queue, Runnable};
+use setpoint::{Context, Kind, Runnable};
 
 use self::observe::Observer;
 use self::reconcile::ReplicaSets;
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::dependents::Dependents;
-use crate::workload::owners::Owners;
-use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::PodControl;
 use crate::workload::wake::Wake;
@@ -93,43 +89,25 @@ pub(crate) fn keeper<R: Replicated>(
 ) -> Vec<Box<dyn Runnable>> {
     let sets = context.informers.of::<R>();
     let pods = context.informers.of::<Pod>();
-    let clock = &context.runtime.clock;
-    let queue = Queue::with_rate_limiter(names.queue, &context.runtime, limiter::eager(clock));
-    let expectations = Arc::new(Expectations::new(clock.clone()));
-    let pace = Arc::new(Pace::new(clock.clone()));
-
-    let wake = Arc::new(Wake {
-        queue: queue.clone(),
-        expectations: expectations.clone(),
-        pace: pace.clone(),
-        sets: Owners::<R>::new(sets.lister()),
-    });
-    let on_set = wake.clone();
-    sets.add_handler(move |event: &setpoint::Event| on_set.set_changed(event));
-    pods.add_handler(move |event: &setpoint::Event| wake.pod_changed(event));
-
+    let queue = wiring::queue(context, names.queue);
+    let wake = Wake::<R>::follow(context, &queue, &sets, &pods);
     let reconciler = ReplicaSets::<R> {
         client: context.client.clone(),
-        clock: clock.clone(),
+        clock: context.runtime.clock.clone(),
         kind: Kind::of::<R>(),
         observer: Observer {
             listed: sets.lister(),
             sets: Dependents::of(&sets),
             pods: Dependents::of(&pods),
-            expectations: expectations.clone(),
+            expectations: wake.expectations.clone(),
             counts_terminating: names.counts_terminating
                 && options.gates.on("DeploymentReplicaSetTerminatingReplicas"),
             by_cost: options.gates.on("PodDeletionCost"),
         },
-        expectations,
-        pace,
+        expectations: wake.expectations.clone(),
+        pace: wake.pace.clone(),
         metrics: context.metrics.clone(),
-        hands: PodControl::new(context, Kind::of::<R>(), names.component),
+        pod_control: PodControl::new(context, Kind::of::<R>(), names.component),
     };
-    let controller = Controller::new(entry.name, queue, reconciler)
-        .workers(options.workers(entry))
-        .persistent()
-        .waits_for(&sets)
-        .waits_for(&pods);
-    vec![Box::new(controller)]
+    vec![Box::new(wiring::controller(entry, options, queue, reconciler, [&sets, &pods]))]
 }

@@ -38,7 +38,7 @@ pub(super) struct ReplicaSets<R> {
     pub(super) expectations: Arc<Expectations<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
     pub(super) metrics: Metrics,
-    pub(super) hands: PodControl,
+    pub(super) pod_control: PodControl,
 }
 
 /// How the writes of a plan went.
@@ -121,11 +121,11 @@ impl<R: Replicated> ReplicaSets<R> {
                     if recheck_owner && !historic::has(Bug::AdoptionFromCache) {
                         recheck(&self.client, &self.kind, set.object()).await?;
                     }
-                    let adopted = self.hands.adopt(&owner, pod.object()).await;
+                    let adopted = self.pod_control.adopt(&owner, pod.object()).await;
                     applied.lost_a_claim |= !adopted.attempting(format!("adopt pod {}", pod.key()))?;
                 }
                 Action::Release { pod } => {
-                    let released = self.hands.release(set.meta(), pod.object()).await;
+                    let released = self.pod_control.release(set.meta(), pod.object()).await;
                     released.attempting(format!("release pod {}", pod.key()))?;
                 }
                 Action::Create { count } => applied.failure = self.create(set, &owner, count).await,
@@ -140,7 +140,7 @@ impl<R: Replicated> ReplicaSets<R> {
         self.expectations.expect_creations(key, count);
         let template = &set.spec().template;
         let started =
-            slow_start(count, SLOW_START, |_| self.hands.create(set.object(), owner, template)).await;
+            slow_start(count, SLOW_START, |_| self.pod_control.create(set.object(), owner, template)).await;
         // What was not created will not be observed.
         if !historic::has(Bug::ExpectationsKeptAfterFailure) {
             self.expectations.creations_observed(key, count - started.succeeded);
@@ -153,7 +153,7 @@ impl<R: Replicated> ReplicaSets<R> {
         let key = set.key();
         self.expectations.expect_deletions(key, pods.iter().map(|pod| pod.meta().uid.to_string()));
         let deletions = pods.iter().map(|pod| async {
-            let deleted = self.hands.delete(set.object(), pod.object()).await;
+            let deleted = self.pod_control.delete(set.object(), pod.object()).await;
             if !matches!(deleted, Ok(true)) {
                 // What was not deleted now will not be observed.
                 self.expectations.deletion_observed(key, &pod.meta().uid);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use setpoint::LabelSelector;
 
 use crate::workload::condition::Condition;
-use crate::workload::encoding::{Annotated, is_zero, one};
+use crate::workload::encoding::{Annotated, is_zero, one, seconds};
 use crate::workload::owners::Owner;
 use crate::workload::template::PodTemplate;
 
@@ -84,6 +84,6 @@ impl ReplicaSetSpec {
 
     /// How long a pod must be ready to count as available.
     pub(crate) fn min_ready(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.min_ready_seconds).unwrap_or(0))
+        seconds(self.min_ready_seconds)
     }
 }

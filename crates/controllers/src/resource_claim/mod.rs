@@ -26,14 +26,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Informer, Key, Outcome, Queue, ReconcileError, Reconciler, Runnable};
+use setpoint::{Context, Informer, Key, Outcome, ReconcileError, Reconciler, Runnable};
 
 use self::claim::Claims;
 use self::pod::Pods;
 use self::view::{Claim, Pod, Template};
-use crate::figures;
+use crate::metrics;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -80,8 +80,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Pod>();
     let claims = context.informers.of::<Claim>();
     let templates = context.informers.of::<Template>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("resource_claim", &context.runtime, limiter);
+    let queue = wiring::queue(context, "resource_claim");
     wake::on_changes(&queue, &pods, &claims);
     show_claims(context, &claims);
     let reconciler = Both {
@@ -100,12 +99,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         },
         claims: Claims { client: context.client.clone(), pods: pods.lister(), claims: claims.lister() },
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&pods)
-        .waits_for(&claims)
-        .waits_for(&templates);
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, [&pods, &claims, &templates]);
     vec![Box::new(controller)]
 }
 
@@ -114,9 +108,9 @@ fn show_claims(context: &Context, claims: &Informer) {
     let claims = claims.lister::<Claim>();
     let name = "resourceclaim_controller_resource_claims";
     let help = "Number of ResourceClaims, categorized by allocation status and admin access";
-    figures::show(&context.metrics, name, help, move || {
+    metrics::show(&context.metrics, name, help, move || {
         let all = claims.objects().list(None);
-        figures::count(all.iter().filter_map(|claim| {
+        metrics::count(all.iter().filter_map(|claim| {
             let claim: Value = claim.decode().ok()?;
             let allocated = claim["status"]["allocation"].is_object();
             let admin = pod::asks_for_admin(&claim["spec"]);

@@ -81,7 +81,7 @@ impl Pods {
             }
         }
         if !given.is_empty() {
-            self.tell(&pod, given).await?;
+            self.write_status(&pod, given).await?;
         }
         if pod.spec.node_name.is_empty() {
             // The scheduler reserves what the pod gets.
@@ -139,7 +139,11 @@ impl Pods {
     }
 
     /// Writes down which claims were made, beside those that are known.
-    async fn tell(&self, pod: &Cached<Pod>, made: BTreeMap<&str, String>) -> Result<(), ReconcileError> {
+    async fn write_status(
+        &self,
+        pod: &Cached<Pod>,
+        made: BTreeMap<&str, String>,
+    ) -> Result<(), ReconcileError> {
         let known = pod.status.resource_claim_statuses.iter();
         let mut statuses: Vec<Given> =
             known.filter(|given| !made.contains_key(given.name.as_str())).cloned().collect();

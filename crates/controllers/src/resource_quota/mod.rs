@@ -25,14 +25,14 @@ mod view;
 
 use std::sync::Arc;
 
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Queue, Runnable};
+use setpoint::{Context, Event, Runnable};
 
 use self::monitors::Monitors;
 use self::reconcile::Counter;
 use self::view::ResourceQuota;
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use setpoint::own_writes::OwnWrites;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -60,8 +60,7 @@ pub(crate) const FLAGS: &[Flag] = &[
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let quotas = context.informers.of::<ResourceQuota>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("resourcequota_primary", &context.runtime, limiter);
+    let queue = wiring::queue(context, "resourcequota_primary");
     let changed = queue.clone();
     let writes = Arc::new(OwnWrites::new(&quotas));
     let own = writes.clone();
@@ -86,9 +85,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         writes,
         full_count: options.quota_sync_period,
     };
-    let controller = Controller::new(ENTRY.name, queue, counter)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&quotas);
+    let controller = wiring::controller(&ENTRY, options, queue, counter, [&quotas]);
     vec![Box::new(controller)]
 }

@@ -16,16 +16,16 @@ use serde::Deserialize;
 use serde_json::json;
 use setpoint::client::Part;
 use setpoint::metrics::Metrics;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Edit, Event, Key, Kind, Lister, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable,
+    Cached, Client, Clock, Context, Edit, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
+    Runnable,
 };
 
-use crate::figures::SYNC_SECONDS;
+use crate::metrics::SYNC_SECONDS;
 use crate::namespace::view::Namespace;
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "root-ca-certificate-publisher-controller",
@@ -78,11 +78,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(certificate) = options.root_ca.clone() else { return Vec::new() };
     let namespaces = context.informers.of::<Namespace>();
     let config_maps = context.informers.of::<ConfigMap>();
-    let queue = Queue::with_rate_limiter(
-        "root_ca_cert_publisher",
-        &context.runtime,
-        limiter::eager(&context.runtime.clock),
-    );
+    let queue = wiring::queue(context, "root_ca_cert_publisher");
     let changed = queue.clone();
     namespaces.add_handler(move |event: &Event| match event {
         Event::Deleted { .. } => {}
@@ -106,11 +102,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         config_maps: config_maps.lister(),
         certificate,
     };
-    let controller = Controller::new(ENTRY.name, queue, publisher)
-        .workers(options.workers(&ENTRY))
-        .waits_for(&namespaces)
-        .waits_for(&config_maps)
-        .persistent();
+    let controller = wiring::controller(&ENTRY, options, queue, publisher, [&namespaces, &config_maps]);
     vec![Box::new(controller)]
 }
 

@@ -26,15 +26,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint::{Context, Event, Key, Lister, Object, Queue, Runnable};
 use setpoint_volume::inline::inline_disks;
 use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, Volume, claims_of, index_by_claim};
 
 use self::reconcile::Warner;
 use self::users::Users;
-use crate::figures;
+use crate::metrics;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "selinux-warning-controller",
@@ -77,41 +77,14 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let volumes = context.informers.of::<Volume>();
     let drivers = context.informers.of::<Driver>();
     index_by_claim(&pods);
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("selinux_warning", &context.runtime, limiter);
+    let queue = wiring::queue(context, "selinux_warning");
     let users = Arc::<Mutex<Users>>::default();
-
-    let changed = queue.clone();
-    pods.add_handler(move |event: &Event| {
-        if event.states().any(|pod| claims_of(pod).is_some() || !inline_disks(pod).is_empty()) {
-            changed.add(event.object().key().clone());
-        }
-    });
-    let (changed, of_claim) = (queue.clone(), pods.lister::<PodVolumes>());
-    claims.add_handler(move |event: &Event| wake(&changed, &of_claim, event.object().key()));
-    let (changed, of_claim) = (queue.clone(), pods.lister::<PodVolumes>());
-    volumes.add_handler(move |event: &Event| {
-        let claim =
-            |volume: &Object| volume.view::<Volume>().ok()?.spec.claim_ref.as_ref().map(|of| of.key());
-        event.states().filter_map(claim).for_each(|claim| wake(&changed, &of_claim, &claim));
-    });
-    let (changed, known) = (queue.clone(), users.clone());
-    drivers.add_handler(move |event: &Event| {
-        let says = |driver: &Object| driver.view::<Driver>().cloned().unwrap_or_default();
-        if !matches!(event, Event::Updated { old, new } if says(old) == says(new)) {
-            let pods = known.lock().of_driver(event.object().key().name());
-            pods.into_iter().for_each(|pod| changed.add(pod));
-        }
-    });
-
-    let known = users.clone();
-    let (name, help) = (
-        "selinux_warning_controller_selinux_volume_conflict",
-        "Conflict between two Pods using the same volume",
-    );
-    figures::show(&context.metrics, name, help, move || {
-        known.lock().conflicts().into_iter().map(|labels| (labels.into(), 1)).collect()
-    });
+    let wake = Arc::new(Wake { queue: queue.clone(), pods: pods.lister(), users: users.clone() });
+    wiring::follow(&pods, &wake, Wake::pod_changed);
+    wiring::follow(&claims, &wake, |wake, event| wake.claim(event.object().key()));
+    wiring::follow(&volumes, &wake, Wake::volume_changed);
+    wiring::follow(&drivers, &wake, Wake::driver_changed);
+    show_conflicts(context, users.clone());
 
     let warner = Warner {
         recorder: context.recorder(COMPONENT),
@@ -122,13 +95,49 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         mounts_with_labels: options.gates.on("SELinuxMountReadWriteOncePod"),
         users,
     };
-    let controller = Controller::new(ENTRY.name, queue, warner).workers(options.workers(&ENTRY)).persistent();
     let informers = [&pods, &claims, &volumes, &drivers];
-    vec![Box::new(informers.into_iter().fold(controller, |one, informer| one.waits_for(informer)))]
+    vec![Box::new(wiring::controller(&ENTRY, options, queue, warner, informers))]
 }
 
-/// Has a look at the pods that use a claim.
-fn wake(queue: &Queue<Key>, pods: &Lister<PodVolumes>, claim: &Key) {
-    let pods = pods.indexed(PODS_BY_CLAIM, &claim.to_string()).unwrap_or_default();
-    pods.into_iter().for_each(|pod| queue.add(pod.key().clone()));
+fn show_conflicts(context: &Context, users: Arc<Mutex<Users>>) {
+    let name = "selinux_warning_controller_selinux_volume_conflict";
+    let help = "Conflict between two Pods using the same volume";
+    metrics::show(&context.metrics, name, help, move || {
+        users.lock().conflicts().into_iter().map(|labels| (labels.into(), 1)).collect()
+    });
+}
+
+/// Which pods a change concerns.
+struct Wake {
+    queue: Queue<Key>,
+    pods: Lister<PodVolumes>,
+    users: Arc<Mutex<Users>>,
+}
+
+impl Wake {
+    fn pod_changed(&self, event: &Event) {
+        if event.states().any(|pod| claims_of(pod).is_some() || !inline_disks(pod).is_empty()) {
+            self.queue.add(event.object().key().clone());
+        }
+    }
+
+    fn volume_changed(&self, event: &Event) {
+        let claim =
+            |volume: &Object| volume.view::<Volume>().ok()?.spec.claim_ref.as_ref().map(|of| of.key());
+        event.states().filter_map(claim).for_each(|claim| self.claim(&claim));
+    }
+
+    fn driver_changed(&self, event: &Event) {
+        let says = |driver: &Object| driver.view::<Driver>().cloned().unwrap_or_default();
+        if !matches!(event, Event::Updated { old, new } if says(old) == says(new)) {
+            let pods = self.users.lock().of_driver(event.object().key().name());
+            pods.into_iter().for_each(|pod| self.queue.add(pod));
+        }
+    }
+
+    /// Has a look at the pods that use a claim.
+    fn claim(&self, claim: &Key) {
+        let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string()).unwrap_or_default();
+        pods.into_iter().for_each(|pod| self.queue.add(pod.key().clone()));
+    }
 }

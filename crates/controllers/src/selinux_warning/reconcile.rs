@@ -70,11 +70,13 @@ impl Warner {
                 Ok(Some(used)) => {
                     let conflicts = self.users.lock().add(&behind.name, pod.key(), used);
                     for conflict in conflicts {
-                        let told = self.pods.objects().get(&conflict.pod);
-                        told.iter().for_each(|pod| self.tell(pod, conflict.reason, &conflict.message));
+                        let warned = self.pods.objects().get(&conflict.pod);
+                        warned.iter().for_each(|pod| self.event(pod, conflict.reason, &conflict.message));
                     }
                 }
-                Err(SeveralLabels) if self.mounts_with_labels => self.tell_of_several(pod.object(), &volume),
+                Err(SeveralLabels) if self.mounts_with_labels => {
+                    self.several_labels_event(pod.object(), &volume)
+                }
                 Ok(None) | Err(SeveralLabels) => {}
             }
         }
@@ -107,11 +109,11 @@ impl Warner {
         Ok(says && self.mounts_with_labels)
     }
 
-    fn tell(&self, pod: &Object, reason: &str, message: &str) {
+    fn event(&self, pod: &Object, reason: &str, message: &str) {
         self.recorder.event(&Kind::of::<PodVolumes>(), pod, EventType::Normal, reason, message);
     }
 
-    fn tell_of_several(&self, pod: &Object, volume: &str) {
+    fn several_labels_event(&self, pod: &Object, volume: &str) {
         let message =
             format!("Volume {volume:?} is mounted twice with different SELinux labels inside this pod");
         let (kind, reason) = (Kind::of::<PodVolumes>(), "MultipleSELinuxLabels");

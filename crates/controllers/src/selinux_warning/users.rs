@@ -12,7 +12,7 @@ pub(super) struct Users {
     volumes: BTreeMap<String, BTreeMap<Key, Use>>,
 }
 
-/// What one of two pods is told.
+/// The event for one of two pods that conflict.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
     pub(super) pod: Key,
@@ -107,12 +107,12 @@ fn labels(
 }
 
 fn both(property: &str, reason: &'static str, one: (&Key, &str), other: (&Key, &str)) -> [Conflict; 2] {
-    let told = |(pod, value): (&Key, &str), (other, theirs): (&Key, &str)| Conflict {
+    let conflict = |(pod, value): (&Key, &str), (other, theirs): (&Key, &str)| Conflict {
         pod: pod.clone(),
         reason,
         message: message(property, (pod, value), (other, theirs)),
     };
-    [told(one, other), told(other, one)]
+    [conflict(one, other), conflict(other, one)]
 }
 
 const OUTCOME: &str = "If both pods land on the same node, only one of them may access the volume.";
@@ -147,21 +147,23 @@ mod tests {
             (Key::namespaced("ns", "a"), Key::namespaced("ns", "b"), Key::namespaced("far", "c"));
         let volume = "kubernetes.io/csi/d^v";
         assert_eq!(users.add(volume, &a, used(":::s0", "MountOption")), []);
-        let told = users.add(volume, &b, used(":::s1", "MountOption"));
-        let names: Vec<_> = told.iter().map(|one| (one.pod.name(), one.reason)).collect();
+        let conflicts = users.add(volume, &b, used(":::s1", "MountOption"));
+        let names: Vec<_> = conflicts.iter().map(|one| (one.pod.name(), one.reason)).collect();
         assert_eq!(names, [("b", "SELinuxLabelConflict"), ("a", "SELinuxLabelConflict")]);
         let expected = "SELinuxLabel \":::s1\" conflicts with pod a that uses the same volume as this pod with \
                         SELinuxLabel \":::s0\". If both pods land on the same node, only one of them may access the volume.";
-        assert_eq!(told[0].message, expected);
+        assert_eq!(conflicts[0].message, expected);
         assert_eq!(users.add(volume, &b, used(":::s1", "MountOption")), []);
         let shown = users.conflicts();
         assert_eq!(shown.len(), 2, "seen from both sides");
         let values: Vec<&str> = shown[0].iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, ["SELinuxLabel", "ns", "a", ":::s0", "ns", "b", ":::s1"]);
         users.forget(&a);
-        let told = users.add(volume, &far, used("", "Recursive"));
-        assert_eq!(told.len(), 4);
-        assert!(told[0].message.starts_with("SELinuxChangePolicy\"Recursive\" conflicts with another pod"));
+        let conflicts = users.add(volume, &far, used("", "Recursive"));
+        assert_eq!(conflicts.len(), 4);
+        assert!(
+            conflicts[0].message.starts_with("SELinuxChangePolicy\"Recursive\" conflicts with another pod")
+        );
         assert_eq!(users.of_driver("d"), [far, b]);
         assert!(users.of_driver("e").is_empty());
     }

@@ -20,13 +20,14 @@ use serde_json::{Value, json};
 use setpoint::client::{Delete, Part, Patch};
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, ClientError, Clock, Context, Controller, Key, Kind, Lister, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable,
+    Cached, Client, ClientError, Clock, Context, Key, Kind, Lister, Outcome, Queue, ReconcileError,
+    Reconciler, Runnable,
 };
 
 use super::tokens::view::{Secret, ServiceAccount};
 use crate::flags::{Flag, duration};
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 use crate::workload::pod::Pod;
 
@@ -71,11 +72,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pods: pods.lister(),
         unused_for: options.legacy_token_clean_up_period,
     };
-    let controller = Controller::new(ENTRY.name, queue, cleaner)
-        .persistent()
-        .waits_for(&secrets)
-        .waits_for(&accounts)
-        .waits_for(&pods);
+    let controller = wiring::part(ENTRY.name, queue, cleaner, [&secrets, &accounts, &pods]);
     vec![Box::new(controller)]
 }
 

@@ -15,15 +15,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
-use setpoint::{
-    Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
-    Runnable,
-};
+use setpoint::{Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 
 use crate::namespace::view::Namespace;
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "serviceaccount-controller",
@@ -58,19 +55,18 @@ struct ServiceAccounts {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let namespaces = context.informers.of::<Namespace>();
     let accounts = context.informers.of::<ServiceAccount>();
-    let queue =
-        Queue::with_rate_limiter("serviceaccount", &context.runtime, limiter::eager(&context.runtime.clock));
+    let queue = wiring::queue(context, "serviceaccount");
     let changed = queue.clone();
     namespaces.add_handler(move |event: &Event| match event {
         Event::Deleted { .. } => {}
         event => changed.add(event.object().key().clone()),
     });
-    let bereaved = queue.clone();
+    let touched = queue.clone();
     accounts.add_handler(move |event: &Event| {
         if let Event::Deleted { last, .. } = event
             && let Some(namespace) = last.key().namespace()
         {
-            bereaved.add(Key::cluster(namespace));
+            touched.add(Key::cluster(namespace));
         }
     });
     let reconciler = ServiceAccounts {
@@ -79,11 +75,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         namespaces: namespaces.lister(),
         accounts: accounts.lister(),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .waits_for(&namespaces)
-        .waits_for(&accounts)
-        .persistent();
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, [&namespaces, &accounts]);
     vec![Box::new(controller)]
 }
 

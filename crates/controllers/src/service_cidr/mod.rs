@@ -18,12 +18,12 @@ mod reconcile;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use setpoint::queue::limiter;
-use setpoint::{Cached, Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint::{Cached, Context, Event, Key, Lister, Object, Runnable};
 
 use self::reconcile::RangeKeeper;
 use crate::prefix::Prefix;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -103,8 +103,7 @@ fn ranges(listed: &[Cached<ServiceCidr>]) -> Ranges {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let cidrs = context.informers.of::<ServiceCidr>();
     let addresses = context.informers.of::<IpAddress>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("ipaddresses", &context.runtime, limiter);
+    let queue = wiring::queue(context, "ipaddresses");
 
     let (changed, lister) = (queue.clone(), cidrs.lister::<ServiceCidr>());
     cidrs.add_handler(move |event: &Event| {
@@ -128,12 +127,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         cidrs: cidrs.lister(),
         addresses: addresses.lister(),
     };
-    let controller = Controller::new(ENTRY.name, queue, keeper)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .max_retries(MAX_RETRIES)
-        .waits_for(&cidrs)
-        .waits_for(&addresses);
+    let controller =
+        wiring::controller(&ENTRY, options, queue, keeper, [&cidrs, &addresses]).max_retries(MAX_RETRIES);
     vec![Box::new(controller)]
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Action {
     /// Hold it.
     AddFinalizer,
     /// Say how it stands.
-    Tell(Condition),
+    SetCondition(Condition),
     /// Let it go.
     RemoveFinalizer,
     /// Let it go after this time.
@@ -44,12 +44,12 @@ pub(super) fn plan(
 ) -> Vec<Action> {
     let Some(deleted) = range.meta().deletion_timestamp else {
         let hold = (!range.meta().has_finalizer(FINALIZER)).then_some(Action::AddFinalizer);
-        let tell = told(range, "True", "", "Kubernetes Service CIDR is ready");
-        return hold.into_iter().chain(tell).collect();
+        let condition = ready(range, "True", "", "Kubernetes Service CIDR is ready");
+        return hold.into_iter().chain(condition).collect();
     };
     if !can_go(range, ranges, given) {
         let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
-        return told(range, "False", "Terminating", message).into_iter().collect();
+        return ready(range, "False", "Terminating", message).into_iter().collect();
     }
     match std::time::Duration::try_from(GRACE - now.duration_since(deleted)) {
         Ok(left) if !left.is_zero() => vec![Action::Wait(left)],
@@ -74,14 +74,14 @@ fn can_go(range: &Cached<ServiceCidr>, ranges: &Ranges, given: &[IpAddr]) -> boo
 }
 
 /// The condition, if it is not told yet.
-fn told(range: &ServiceCidr, status: &str, reason: &str, message: &str) -> Option<Action> {
+fn ready(range: &ServiceCidr, status: &str, reason: &str, message: &str) -> Option<Action> {
     let wanted = Condition {
         r#type: "Ready".to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
-    (!range.status.conditions.contains(&wanted)).then_some(Action::Tell(wanted))
+    (!range.status.conditions.contains(&wanted)).then_some(Action::SetCondition(wanted))
 }
 
 #[cfg(test)]
@@ -103,8 +103,8 @@ mod tests {
         let given: Vec<IpAddr> = given.iter().map(|text| text.parse().expect("an address")).collect();
         let words =
             plan(range, &super::super::ranges(&all), &given, at(15)).into_iter().map(|action| match action {
-                Action::Tell(condition) => {
-                    format!("tell {} {}", condition.status, condition.reason).trim().to_owned()
+                Action::SetCondition(condition) => {
+                    format!("set {} {}", condition.status, condition.reason).trim().to_owned()
                 }
                 Action::Wait(time) => format!("wait {}", time.as_secs()),
                 other => format!("{other:?}"),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_range_is_held_and_told_ready() {
-        check(&range("a", &["10.0.0.0/24"], None, json!([])), &[], &[], &["AddFinalizer", "tell True"]);
+        check(&range("a", &["10.0.0.0/24"], None, json!([])), &[], &[], &["AddFinalizer", "set True"]);
         let ready =
             json!([{"type": "Ready", "status": "True", "message": "Kubernetes Service CIDR is ready"}]);
         check(&range("a", &["10.0.0.0/24"], None, ready), &[], &[], &["AddFinalizer"]);
@@ -126,11 +126,11 @@ mod tests {
         let just_now = range("a", &["10.0.0.0/24"], Some(10), json!([]));
         check(&going, &[], &[], &["RemoveFinalizer"]);
         check(&just_now, &[], &[], &["wait 5"]);
-        check(&going, &[], &["10.0.0.7"], &["tell False Terminating"]);
-        check(&going, &[], &["fd00::7"], &["tell False Terminating"]);
+        check(&going, &[], &["10.0.0.7"], &["set False Terminating"]);
+        check(&going, &[], &["fd00::7"], &["set False Terminating"]);
         check(&going, &[], &["10.0.1.7"], &["RemoveFinalizer"]);
         let other = range("b", &["10.0.0.0/16"], None, json!([]));
         check(&going, std::slice::from_ref(&other), &["10.0.0.7"], &["RemoveFinalizer"]);
-        check(&going, &[other], &["fd00::7"], &["tell False Terminating"]);
+        check(&going, &[other], &["fd00::7"], &["set False Terminating"]);
     }
 }

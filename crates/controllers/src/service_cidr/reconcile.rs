@@ -37,7 +37,7 @@ impl Reconciler for RangeKeeper {
                 Action::RemoveFinalizer => {
                     self.patch(&range, json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})).await?;
                 }
-                Action::Tell(condition) => self.tell(&range, &condition).await?,
+                Action::SetCondition(condition) => self.set_condition(&range, &condition).await?,
                 Action::Wait(time) => outcome = Outcome::CheckAfter(time),
             }
         }
@@ -65,7 +65,11 @@ impl RangeKeeper {
         patched.optional().map(drop).attempting(format!("change the finalizers of range {}", range.key()))
     }
 
-    async fn tell(&self, range: &Cached<ServiceCidr>, condition: &Condition) -> Result<(), ReconcileError> {
+    async fn set_condition(
+        &self,
+        range: &Cached<ServiceCidr>,
+        condition: &Condition,
+    ) -> Result<(), ReconcileError> {
         let applied = self.apply(range, condition).await;
         if applied.is_err() && condition.status == "True" {
             let message = "The ServiceCIDR Status can not be set to Ready=True";

@@ -26,7 +26,7 @@ mod view;
 use setpoint::backoff::Backoff;
 use setpoint::handler::enqueue_self;
 use setpoint::queue::limiter::PerKey;
-use setpoint::{Context, Controller, Queue, Runnable};
+use setpoint::{Context, Queue, Runnable};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ use self::reconcile::Balancer;
 use self::view::Service;
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "service-lb-controller",
@@ -68,6 +69,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         given: parking_lot::Mutex::default(),
     };
     // One worker: which address is free is decided for one service at a time.
-    let controller = Controller::new(ENTRY.name, queue, balancer).persistent().waits_for(&services);
+    let controller = wiring::part(ENTRY.name, queue, balancer, [&services]);
     vec![Box::new(controller)]
 }

@@ -39,7 +39,7 @@ impl Reconciler for Balancer {
             Plan::CleanUp => self.clean_up(&service).await?,
             Plan::Refuse(why) => {
                 let message = format!("Error syncing load balancer: failed to ensure load balancer: {why}");
-                self.tell(&service, EventType::Warning, "SyncLoadBalancerFailed", &message);
+                self.event(&service, EventType::Warning, "SyncLoadBalancerFailed", &message);
                 return Err(ReconcileError::retry(format!("give service {key} an address: {why}")));
             }
         }
@@ -60,7 +60,7 @@ impl Balancer {
     }
 
     async fn ensure(&self, service: &Cached<Service>, address: IpAddr) -> Result<(), ReconcileError> {
-        self.tell(service, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
+        self.event(service, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
         let (kind, key) = (Kind::of::<Service>(), service.key());
         if let Some(patch) = finalizer::addition(service.meta(), FINALIZER) {
             let marked = self.client.patch(&kind, key, Part::Status, patch).await;
@@ -69,14 +69,14 @@ impl Balancer {
             }
         }
         self.given.lock().insert(key.clone(), address);
-        self.tell(service, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
+        self.event(service, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer");
         let ingress = json!([{"ip": address, "ipMode": "VIP"}]);
         self.set_status(service, json!({"ingress": ingress})).await.map(drop)
     }
 
     async fn clean_up(&self, service: &Cached<Service>) -> Result<(), ReconcileError> {
         if service.address().is_some() {
-            self.tell(service, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
+            self.event(service, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
         }
         let (kind, key) = (Kind::of::<Service>(), service.key());
         // The status first: once the finalizer is off, nothing brings this controller back to the service.
@@ -89,7 +89,7 @@ impl Balancer {
             let released = self.client.patch(&kind, key, Part::Status, patch).await;
             released.optional().attempting(format!("take the finalizer off service {key}"))?;
         }
-        self.tell(service, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
+        self.event(service, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Balancer {
         patched.optional().attempting(format!("write the address of service {}", service.key()))
     }
 
-    fn tell(&self, service: &Cached<Service>, r#type: EventType, reason: &str, message: &str) {
+    fn event(&self, service: &Cached<Service>, r#type: EventType, reason: &str, message: &str) {
         self.recorder.event(&Kind::of::<Service>(), service.object(), r#type, reason, message);
     }
 }

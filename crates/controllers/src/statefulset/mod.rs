@@ -31,15 +31,13 @@ mod status;
 mod tests;
 mod view;
 
-use std::sync::Arc;
-
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Kind, Queue, Runnable, handler};
+use setpoint::{Context, Event, Key, Kind, Runnable, handler};
 
 use self::reconcile::StatefulSets;
 use self::view::{Claim, StatefulSet, parent_and_ordinal};
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::dependents::Dependents;
 use crate::workload::history::{Historian, Revision};
 use crate::workload::owners::Owners;
@@ -75,11 +73,10 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let pods = context.informers.of::<Pod>();
     let claims = context.informers.of::<Claim>();
     let revisions = context.informers.of::<Revision>();
-    let clock = &context.runtime.clock;
-    let queue = Queue::with_rate_limiter("statefulset", &context.runtime, limiter::eager(clock));
+    let queue = wiring::queue(context, "statefulset");
 
     sets.add_handler(handler::enqueue_self(&queue));
-    let (wake, owners) = (queue.clone(), Arc::new(Owners::<StatefulSet>::new(sets.lister())));
+    let (wake, owners) = (queue.clone(), Owners::<StatefulSet>::new(sets.lister()));
     pods.add_handler(move |event: &Event| {
         if !matches!(event, Event::Updated { old, new } if old.same_version(new)) {
             owners.concerned_by(event).into_iter().for_each(|set| wake.add(set));
@@ -91,16 +88,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         waiting_for(event).into_iter().for_each(|set| of_claim.add(set));
     });
     let historian = Historian::new(context.client.clone(), &revisions);
-    let (wake, owners) = (queue.clone(), Owners::<StatefulSet>::new(sets.lister()));
-    let news = historian.clone();
-    revisions.add_handler(move |event: &Event| {
-        news.concerned_by(&owners, event).into_iter().for_each(|set| wake.add(set));
-    });
+    historian.follow::<StatefulSet>(&revisions, &queue, &sets);
 
     let reconciler = StatefulSets {
         client: context.client.clone(),
         recorder: context.recorder(ENTRY.name),
-        clock: clock.clone(),
+        clock: context.runtime.clock.clone(),
         kind: Kind::of::<StatefulSet>(),
         pods_kind: Kind::of::<Pod>(),
         claims_kind: Kind::of::<Claim>(),
@@ -110,13 +103,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         historian,
         several_at_once: options.gates.on("MaxUnavailableStatefulSet"),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&sets)
-        .waits_for(&pods)
-        .waits_for(&claims)
-        .waits_for(&revisions);
+    let controller =
+        wiring::controller(&ENTRY, options, queue, reconciler, [&sets, &pods, &claims, &revisions]);
     vec![Box::new(controller)]
 }
 

@@ -8,9 +8,10 @@ use setpoint::historic::{self, Bug};
 use setpoint::{Cached, Metadata};
 
 use super::bodies::POD_NAME_LABEL;
-use super::view::{StatefulSet, StrategyType, Volumes, claim_name, ordinal_in};
+use super::view::{StatefulSet, Volumes, claim_name, ordinal_in};
 use crate::workload::history::REVISION_LABEL;
 use crate::workload::pod::{Phase, Pod};
+use crate::workload::update_strategy::StrategyType;
 
 /// The revisions between which a set moves, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl<'a> Planner<'a> {
         self.keep_slots()?;
         self.entrust_claims();
         self.remove_condemned()?;
-        if self.set.spec.update_strategy.r#type == StrategyType::RollingUpdate {
+        if self.set.spec.update_strategy.is_rolling() {
             match self.at_once {
                 Some(most) => self.update_several(most),
                 None => self.update(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use setpoint::Cached;
 
 use super::plan::{Revisions, revision_of};
-use super::view::{StatefulSet, StatefulSetStatus, StrategyType, ordinal_in};
+use super::view::{StatefulSet, StatefulSetStatus, ordinal_in};
 use crate::workload::pod::{Phase, Pod};
 
 /// The status of a set that has these pods, `renewed` of which have just been given up for newer ones.
@@ -45,7 +45,7 @@ fn completed(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetSta
     let all = [status.updated_replicas, status.ready_replicas, status.replicas]
         .iter()
         .all(|count| *count == wanted);
-    if set.spec.update_strategy.r#type == StrategyType::RollingUpdate && all {
+    if set.spec.update_strategy.is_rolling() && all {
         status.current_replicas = status.updated_replicas;
         status.current_revision = status.update_revision.clone();
     }

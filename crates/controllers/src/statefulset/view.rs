@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 use setpoint::{Cached, LabelSelector, Metadata};
 
 use crate::workload::amount::{Amount, Rounded};
-use crate::workload::encoding::{Annotated, is_zero, one};
+use crate::workload::encoding::{Annotated, is_zero, one, seconds, ten};
 use crate::workload::owners::Owner;
 use crate::workload::template::PodTemplate;
+use crate::workload::update_strategy::UpdateStrategy;
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct StatefulSet {
@@ -36,7 +37,7 @@ pub(super) struct StatefulSetSpec {
     #[serde(default)]
     pub(super) pod_management_policy: PodManagement,
     #[serde(default)]
-    pub(super) update_strategy: Strategy,
+    pub(super) update_strategy: UpdateStrategy<RollingUpdate>,
     #[serde(default = "ten")]
     pub(super) revision_history_limit: i32,
     #[serde(default)]
@@ -72,21 +73,7 @@ pub(super) enum PodManagement {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Strategy {
-    pub(super) r#type: StrategyType,
-    rolling_update: Option<RollingUpdate>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) enum StrategyType {
-    #[default]
-    RollingUpdate,
-    OnDelete,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RollingUpdate {
+pub(super) struct RollingUpdate {
     partition: Option<i32>,
     max_unavailable: Option<Amount>,
 }
@@ -133,10 +120,6 @@ pub(super) struct StatefulSetStatus {
     pub(super) available_replicas: i32,
 }
 
-fn ten() -> i32 {
-    10
-}
-
 impl Owner for StatefulSet {
     fn selector(&self) -> &LabelSelector {
         &self.spec.selector
@@ -180,7 +163,7 @@ impl StatefulSetSpec {
 
     /// How long a pod must be ready to count as available.
     pub(super) fn min_ready(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.min_ready_seconds).unwrap_or(0))
+        seconds(self.min_ready_seconds)
     }
 }
 

@@ -17,11 +17,11 @@ mod plan;
 mod reconcile;
 
 use serde::{Deserialize, Serialize};
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Lister, Metadata, Object, Queue, Runnable};
+use setpoint::{Context, Event, Key, Lister, Metadata, Object, Runnable};
 
 use self::reconcile::Collector;
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 const GROUP: &str = "internal.apiserver.k8s.io";
@@ -100,9 +100,8 @@ struct Condition {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let leases = context.informers.of::<Lease>();
     let versions = context.informers.of::<StorageVersion>();
-    let limiter = limiter::eager(&context.runtime.clock);
     let name = "storage_version_garbage_collector_storageversions";
-    let queue = Queue::with_rate_limiter(name, &context.runtime, limiter);
+    let queue = wiring::queue(context, name);
 
     let (changed, known) = (queue.clone(), leases.lister::<Lease>());
     versions.add_handler(move |event: &Event| {
@@ -129,11 +128,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     });
 
     let collector = Collector { client: context.client.clone(), clock: context.runtime.clock.clone() };
-    let controller = Controller::new(ENTRY.name, queue, collector)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&leases)
-        .waits_for(&versions);
+    let controller = wiring::controller(&ENTRY, options, queue, collector, [&leases, &versions]);
     vec![Box::new(controller)]
 }
 

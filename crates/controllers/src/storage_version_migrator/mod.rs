@@ -19,12 +19,12 @@ mod reconcile;
 
 use serde::{Deserialize, Serialize};
 use setpoint::handler::{Handler, enqueue_self};
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Queue, Runnable};
+use setpoint::{Context, Event, Runnable};
 
 use self::reconcile::Migrator;
 use crate::registry::{Access, Entry, Options};
 use crate::served::Served;
+use crate::wiring;
 use crate::workload::encoding::null_is_empty;
 
 const GROUP: &str = "storagemigration.k8s.io";
@@ -95,8 +95,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         return Vec::new();
     }
     let migrations = context.informers.of::<Migration>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("storage_version_migrator_controller", &context.runtime, limiter);
+    let queue = wiring::queue(context, "storage_version_migrator_controller");
     migrations
         .add_handler(enqueue_self(&queue).when(|event: &Event| !matches!(event, Event::Deleted { .. })));
     let migrator = Migrator {
@@ -105,9 +104,6 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         served: Served::new(context),
         migrations: migrations.lister(),
     };
-    let controller = Controller::new(ENTRY.name, queue, migrator)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&migrations);
+    let controller = wiring::controller(&ENTRY, options, queue, migrator, [&migrations]);
     vec![Box::new(controller)]
 }

@@ -16,7 +16,7 @@ pub(super) enum Step {
 
 /// What a migration says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Progress {
     Running,
     Succeeded,
     Failed(&'static str),
@@ -35,17 +35,17 @@ impl Status {
     }
 
     /// The same status, with this said once; what has ended does not run any more.
-    pub(super) fn telling(&self, told: Told, now: Timestamp) -> Self {
+    pub(super) fn with_progress(&self, progress: Progress, now: Timestamp) -> Self {
         let mut status = self.clone();
-        let (r#type, reason, message) = match told {
-            Told::Running => ("Running", "StorageVersionMigrationInProgress", ""),
-            Told::Succeeded => ("Succeeded", "StorageVersionMigrationSucceeded", ""),
-            Told::Failed(why) => ("Failed", "StorageVersionMigrationFailed", why),
+        let (r#type, reason, message) = match progress {
+            Progress::Running => ("Running", "StorageVersionMigrationInProgress", ""),
+            Progress::Succeeded => ("Succeeded", "StorageVersionMigrationSucceeded", ""),
+            Progress::Failed(why) => ("Failed", "StorageVersionMigrationFailed", why),
         };
         if status.is(r#type) {
             return status;
         }
-        if told != Told::Running {
+        if progress != Progress::Running {
             let running = |condition: &&mut Condition| condition.r#type == "Running";
             status.conditions.iter_mut().filter(running).for_each(|one| one.status = "False".to_owned());
         }
@@ -72,10 +72,13 @@ mod tests {
         assert_eq!(new.next(), Step::NotePlace);
         let placed = Status { resource_version: "7".to_owned(), ..new };
         assert_eq!(placed.next(), Step::Migrate);
-        let running = placed.telling(Told::Running, at(1));
-        assert_eq!((running.next(), running.telling(Told::Running, at(2)) == running), (Step::Migrate, true));
-        for told in [Told::Succeeded, Told::Failed("why")] {
-            let ended = running.telling(told, at(3));
+        let running = placed.with_progress(Progress::Running, at(1));
+        assert_eq!(
+            (running.next(), running.with_progress(Progress::Running, at(2)) == running),
+            (Step::Migrate, true)
+        );
+        for progress in [Progress::Succeeded, Progress::Failed("why")] {
+            let ended = running.with_progress(progress, at(3));
             assert_eq!(ended.next(), Step::Nothing);
             assert!(!ended.is("Running"));
         }

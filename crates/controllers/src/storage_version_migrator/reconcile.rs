@@ -8,7 +8,7 @@ use setpoint::{
     Cached, Client, ClientError, Clock, Edit, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler,
 };
 
-use super::plan::{Step, Told};
+use super::plan::{Progress, Step};
 use super::{ENTRY, Migration, Status};
 use crate::served::Served;
 use crate::workload::condition::whole_seconds;
@@ -40,8 +40,8 @@ impl Reconciler for Migrator {
 impl Migrator {
     async fn note_place(&self, migration: &Cached<Migration>) -> Result<(), ReconcileError> {
         let Some(kind) = self.kind(migration).await? else {
-            let told = Told::Failed("resource does not exist in discovery");
-            let status = migration.status.telling(told, self.now());
+            let progress = Progress::Failed("resource does not exist in discovery");
+            let status = migration.status.with_progress(progress, self.now());
             return self.write(migration.object(), &status).await.map(drop);
         };
         let namespace = kind.namespaced().then(|| NOWHERE.to_owned());
@@ -54,10 +54,10 @@ impl Migrator {
 
     async fn migrate(&self, migration: &Cached<Migration>) -> Result<(), ReconcileError> {
         let Some(kind) = self.kind(migration).await? else {
-            let status = migration.status.telling(Told::Failed("resource not found"), self.now());
+            let status = migration.status.with_progress(Progress::Failed("resource not found"), self.now());
             return self.write(migration.object(), &status).await.map(drop);
         };
-        let running = migration.status.telling(Told::Running, self.now());
+        let running = migration.status.with_progress(Progress::Running, self.now());
         let object = match running == migration.status {
             true => migration.object().clone(),
             false => self.write(migration.object(), &running).await?,
@@ -72,11 +72,11 @@ impl Migrator {
                     return Err(error.into_reconcile_error(format!("store {kind} {} anew", one.key())));
                 }
                 tracing::warn!(%kind, key = %one.key(), %error, "cannot store an object anew");
-                let told = Told::Failed("migration encountered unhandled error");
-                return self.write(&object, &running.telling(told, self.now())).await.map(drop);
+                let progress = Progress::Failed("migration encountered unhandled error");
+                return self.write(&object, &running.with_progress(progress, self.now())).await.map(drop);
             }
         }
-        self.write(&object, &running.telling(Told::Succeeded, self.now())).await.map(drop)
+        self.write(&object, &running.with_progress(Progress::Succeeded, self.now())).await.map(drop)
     }
 
     /// An apply that says nothing: the object is stored as it is, in the version of now. One that was changed or

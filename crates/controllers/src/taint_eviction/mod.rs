@@ -28,13 +28,13 @@ mod view;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use setpoint::queue::limiter;
-use setpoint::{Context, Controller, Event, Key, Lister, Object, Queue, Runnable};
+use setpoint::{Context, Event, Key, Lister, Object, Runnable};
 
 use self::reconcile::Evictor;
 use self::schedule::Schedule;
 use self::view::{Guest, Host};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 use crate::workload::on_node::{OnNode, node_of};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -52,8 +52,7 @@ pub(crate) const ENTRY: Entry = Entry {
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let nodes = context.informers.of::<Host>();
     let pods = context.informers.of::<Guest>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("noexec_taint_pod", &context.runtime, limiter);
+    let queue = wiring::queue(context, "noexec_taint_pod");
 
     let schedule = Arc::new(Mutex::new(Schedule::default()));
     let (changed, hosts, known) = (queue.clone(), nodes.lister::<Host>(), schedule.clone());
@@ -85,11 +84,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         nodes: nodes.lister(),
         schedule,
     };
-    let controller = Controller::new(ENTRY.name, queue, evictor)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&nodes)
-        .waits_for(&pods);
+    let controller = wiring::controller(&ENTRY, options, queue, evictor, [&nodes, &pods]);
     vec![Box::new(controller)]
 }
 

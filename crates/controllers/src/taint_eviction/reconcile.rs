@@ -39,7 +39,7 @@ impl Reconciler for Evictor {
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(pod) = self.pods.get(key)? else {
             if self.schedule.lock().forget(key) {
-                self.tell(key, "Cancelling deletion of Pod");
+                self.event(key, "Cancelling deletion of Pod");
             }
             return Ok(Outcome::Settled);
         };
@@ -50,7 +50,7 @@ impl Reconciler for Evictor {
         match self.decide(&pod)? {
             Verdict::Stays { reprieved } => {
                 if reprieved {
-                    self.tell(key, "Cancelling deletion of Pod");
+                    self.event(key, "Cancelling deletion of Pod");
                 }
                 Ok(Outcome::Settled)
             }
@@ -74,7 +74,7 @@ impl Evictor {
 
     async fn evict(&self, pod: &Cached<Guest>, late: Duration) -> Result<(), ReconcileError> {
         let began = self.clock.instant();
-        self.tell(pod.key(), "Marking for deletion Pod");
+        self.event(pod.key(), "Marking for deletion Pod");
         if EVICTING.end(&self.client, &self.clock, pod.key(), &pod.meta().uid).await? {
             self.schedule.lock().forget(pod.key());
             self.count(late + self.clock.instant().saturating_duration_since(began));
@@ -91,7 +91,7 @@ impl Evictor {
         self.metrics.observe(name, help, LATE_SECONDS, &[], late.as_secs_f64());
     }
 
-    fn tell(&self, pod: &Key, what: &str) {
+    fn event(&self, pod: &Key, what: &str) {
         let about = Reference {
             kind: "Pod".to_owned(),
             api_version: "v1".to_owned(),

@@ -13,16 +13,15 @@ use jiff::{SignedDuration, Timestamp};
 use setpoint::client::{Delete, Optional, Propagation};
 use setpoint::historic::{self, Bug};
 use setpoint::metrics::Metrics;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Clock, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable,
+    Cached, Client, Clock, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable,
 };
 
 use crate::flags::Flag;
 use crate::job::Job;
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ttl-after-finished-controller",
@@ -41,7 +40,7 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-ttl-after-finished
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let jobs = context.informers.of::<Job>();
     let clock = context.runtime.clock.clone();
-    let queue = Queue::with_rate_limiter("ttl_jobs_to_delete", &context.runtime, limiter::eager(&clock));
+    let queue = wiring::queue(context, "ttl_jobs_to_delete");
     let wake = queue.clone();
     jobs.add_handler(move |event: &Event| {
         let job = event.object();
@@ -56,10 +55,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         kind: Kind::of::<Job>(),
         jobs: jobs.lister(),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&jobs);
+    let controller = wiring::controller(&ENTRY, options, queue, reconciler, [&jobs]);
     vec![Box::new(controller)]
 }
 

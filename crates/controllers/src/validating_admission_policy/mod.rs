@@ -26,11 +26,10 @@ mod view;
 use serde_json::{Value, json};
 use setpoint::client::{Optional, Part, Patch};
 use setpoint::handler::{Handler, enqueue_self};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, ClientError, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue,
-    ReconcileError, Reconciler, Runnable,
+    Cached, Client, ClientError, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler,
+    Runnable,
 };
 
 use self::check::{Checked, Warning, warnings};
@@ -38,6 +37,7 @@ use self::view::Policy;
 use crate::flags::Flag;
 use crate::registry::{Access, EVENTS, Entry, Options};
 use crate::served::Served;
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "validatingadmissionpolicy-status-controller",
@@ -62,15 +62,11 @@ const MANAGER: &str = "validatingadmissionpolicy-status";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let policies = context.informers.of::<Policy>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter(MANAGER, &context.runtime, limiter);
+    let queue = wiring::queue(context, MANAGER);
     policies.add_handler(enqueue_self(&queue).when(|event: &Event| !matches!(event, Event::Deleted { .. })));
     let checker =
         Checker { client: context.client.clone(), served: Served::new(context), policies: policies.lister() };
-    let controller = Controller::new(ENTRY.name, queue, checker)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&policies);
+    let controller = wiring::controller(&ENTRY, options, queue, checker, [&policies]);
     vec![Box::new(controller)]
 }
 
@@ -89,7 +85,7 @@ impl Reconciler for Checker {
             return Ok(Outcome::Settled);
         }
         let found = self.check(&policy).await.attempting(format!("learn what policy {key} is about"))?;
-        self.tell(&policy, &found).await?;
+        self.write_status(&policy, &found).await?;
         Ok(Outcome::Settled)
     }
 }
@@ -122,7 +118,7 @@ impl Checker {
         Ok(schema::of_kind(&document, kind))
     }
 
-    async fn tell(&self, policy: &Cached<Policy>, found: &[Warning]) -> Result<(), ReconcileError> {
+    async fn write_status(&self, policy: &Cached<Policy>, found: &[Warning]) -> Result<(), ReconcileError> {
         let checking = if found.is_empty() { json!({}) } else { json!({"expressionWarnings": found}) };
         let body = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",

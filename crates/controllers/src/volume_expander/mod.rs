@@ -10,16 +10,16 @@
 //! What always holds: a claim that has what it asks for is left alone.
 
 use setpoint::client::{Optional, Part};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, Context, Controller, Edit, Event, EventType, Key, Kind, Lister, Object, Outcome, Queue,
-    ReconcileError, Reconciler, Recorder, Runnable,
+    Cached, Client, Context, Edit, Event, EventType, Key, Kind, Lister, Object, Outcome, ReconcileError,
+    Reconciler, Recorder, Runnable,
 };
 use setpoint_quantity::Quantity;
 use setpoint_volume::{Amounts, Claim, Volume, migrated, storage};
 
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-expander-controller",
@@ -46,8 +46,7 @@ const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacit
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let claims = context.informers.of::<Claim>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("volume_expand", &context.runtime, limiter);
+    let queue = wiring::queue(context, "volume_expand");
     let wake = queue.clone();
     claims.add_handler(move |event: &Event| {
         if concerns(event) {
@@ -59,8 +58,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         recorder: context.recorder(COMPONENT),
         claims: claims.lister(),
     };
-    let controller = Controller::new(ENTRY.name, queue, expander).workers(options.workers(&ENTRY));
-    vec![Box::new(controller.persistent().waits_for(&claims))]
+    vec![Box::new(wiring::controller(&ENTRY, options, queue, expander, [&claims]))]
 }
 
 /// Whether a bound claim is new here, asks for more than before, or has got more.
@@ -129,13 +127,13 @@ impl Reconciler for Expander {
                 "expand volume {name}, which is not bound to claim {key}"
             )));
         }
-        self.tell(&claim, plan(&claim, &volume)).await?;
+        self.apply(&claim, plan(&claim, &volume)).await?;
         Ok(Outcome::Settled)
     }
 }
 
 impl Expander {
-    async fn tell(&self, claim: &Cached<Claim>, plan: Plan) -> Result<(), ReconcileError> {
+    async fn apply(&self, claim: &Cached<Claim>, plan: Plan) -> Result<(), ReconcileError> {
         let message = match &plan {
             Plan::Nothing => return Ok(()),
             Plan::AnyDriver => "waiting for an external controller to expand this PVC".to_owned(),

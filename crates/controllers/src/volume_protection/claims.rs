@@ -4,17 +4,16 @@
 //! so the claims of a namespace are looked at together: the key is the namespace's.
 
 use setpoint::finalizer::{Due, due};
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::source::Selection;
 use setpoint::{
-    Cached, Client, Context, Controller, Event, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable,
+    Cached, Client, Context, Event, Key, Kind, Lister, Object, Outcome, ReconcileError, Reconciler, Runnable,
 };
 use setpoint_volume::{Claim, PODS_BY_CLAIM, PodVolumes, claims_of, index_by_claim, is_over};
 
 use super::{change, concerns, is_due};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolumeclaim-protection-controller",
@@ -34,8 +33,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let claims = context.informers.of::<Claim>();
     let pods = context.informers.of::<PodVolumes>();
     index_by_claim(&pods);
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("pvcprotection", &context.runtime, limiter);
+    let queue = wiring::queue(context, "pvcprotection");
     let wake = queue.clone();
     claims.add_handler(move |event: &Event| {
         if concerns(event, FINALIZER) {
@@ -49,8 +47,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
     });
     let keeper = ClaimKeeper { client: context.client.clone(), claims: claims.lister(), pods: pods.lister() };
-    let controller = Controller::new(ENTRY.name, queue, keeper).workers(options.workers(&ENTRY));
-    vec![Box::new(controller.persistent().waits_for(&claims).waits_for(&pods))]
+    vec![Box::new(wiring::controller(&ENTRY, options, queue, keeper, [&claims, &pods]))]
 }
 
 fn namespace_of(object: &Object) -> Key {

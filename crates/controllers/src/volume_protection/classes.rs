@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use setpoint::finalizer::{Due, due};
 use setpoint::indexer::Indexer;
-use setpoint::queue::limiter;
 use setpoint::reconcile::Attempting;
 use setpoint::source::Selection;
 use setpoint::{
-    Client, Context, Controller, Event, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError,
-    Reconciler, Runnable,
+    Client, Context, Event, Informer, Key, Kind, Lister, Object, Outcome, Queue, ReconcileError, Reconciler,
+    Runnable,
 };
 use setpoint_volume::{Claim, Volume};
 
 use super::{change, concerns, make};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "volumeattributesclass-protection-controller",
@@ -47,8 +47,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let classes = context.informers.of::<AttributesClass>();
     let claims = context.informers.of::<Claim>();
     let volumes = context.informers.of::<Volume>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("vacprotection", &context.runtime, limiter);
+    let queue = wiring::queue(context, "vacprotection");
     let wake = queue.clone();
     classes.add_handler(move |event: &Event| {
         if concerns(event, FINALIZER) {
@@ -63,12 +62,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         claims: claims.lister(),
         volumes: volumes.lister(),
     };
-    let controller = Controller::new(ENTRY.name, queue, keeper)
-        .workers(options.workers(&ENTRY))
-        .persistent()
-        .waits_for(&classes)
-        .waits_for(&claims)
-        .waits_for(&volumes);
+    let controller = wiring::controller(&ENTRY, options, queue, keeper, [&classes, &claims, &volumes]);
     vec![Box::new(controller)]
 }
 

@@ -1,14 +1,11 @@
 //! A volume is held while it is bound.
 
-use setpoint::queue::limiter;
-use setpoint::{
-    Client, Context, Controller, Event, Key, Kind, Lister, Outcome, Queue, ReconcileError, Reconciler,
-    Runnable,
-};
+use setpoint::{Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 use setpoint_volume::Volume;
 
 use super::{change, concerns, make};
 use crate::registry::{Access, EVENTS, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "persistentvolume-protection-controller",
@@ -26,8 +23,7 @@ const FINALIZER: &str = "kubernetes.io/pv-protection";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let volumes = context.informers.of::<Volume>();
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("pvprotection", &context.runtime, limiter);
+    let queue = wiring::queue(context, "pvprotection");
     let wake = queue.clone();
     volumes.add_handler(move |event: &Event| {
         if concerns(event, FINALIZER) {
@@ -35,8 +31,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         }
     });
     let keeper = VolumeKeeper { client: context.client.clone(), volumes: volumes.lister() };
-    let controller = Controller::new(ENTRY.name, queue, keeper).workers(options.workers(&ENTRY));
-    vec![Box::new(controller.persistent().waits_for(&volumes))]
+    vec![Box::new(wiring::controller(&ENTRY, options, queue, keeper, [&volumes]))]
 }
 
 struct VolumeKeeper {

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+pub(crate) use setpoint::conditions::whole_seconds;
 
 /// One condition, as Deployments, ReplicaSets and their kin write it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -57,11 +58,6 @@ impl Condition {
     pub(crate) fn is_true(&self) -> bool {
         self.status == "True"
     }
-}
-
-/// Conditions tell time in whole seconds.
-pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 pub(crate) fn find<'a>(conditions: &'a [Condition], r#type: &str) -> Option<&'a Condition> {

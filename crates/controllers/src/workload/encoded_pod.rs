@@ -6,6 +6,29 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+/// A pod, with those of its annotations that `A` reads.
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a, A: Default + Deserialize<'de>"))]
+pub(crate) struct EncodedPod<'a, A> {
+    metadata: EncodedMetadata<A>,
+    #[serde(borrow)]
+    pub(crate) spec: EncodedSpec<'a>,
+    #[serde(borrow)]
+    pub(crate) status: EncodedStatus<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "A: Default + Deserialize<'de>"))]
+struct EncodedMetadata<A> {
+    annotations: Option<A>,
+}
+
+impl<A> EncodedPod<'_, A> {
+    pub(crate) fn annotations(&self) -> Option<&A> {
+        self.metadata.annotations.as_ref()
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct EncodedSpec<'a> {

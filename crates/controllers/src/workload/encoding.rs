@@ -1,6 +1,7 @@
 //! Bits of how workloads are encoded that more than one kind shares.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 pub(crate) use setpoint::null_is_empty;
@@ -13,9 +14,19 @@ pub(crate) struct Annotated {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// How many replicas are wanted where nobody says.
+/// The default number of replicas.
 pub(crate) fn one() -> i32 {
     1
+}
+
+/// The default number of old revisions that are kept.
+pub(crate) fn ten() -> i32 {
+    10
+}
+
+/// A number of seconds; a negative one is none.
+pub(crate) fn seconds(number: i32) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or(0))
 }
 
 /// Statuses leave out what is zero.

@@ -14,7 +14,8 @@ use setpoint::client::{Delete, Part};
 use setpoint::object::DecodeError;
 use setpoint::reconcile::Attempting;
 use setpoint::{
-    Cached, Client, ClientError, Edit, Event, Informer, Key, Kind, Labels, Object, OwnerRef, ReconcileError,
+    Cached, Client, ClientError, Edit, Event, Informer, Key, Kind, Labels, Object, OwnerRef, Queue,
+    ReconcileError,
 };
 
 use super::dependents::Dependents;
@@ -126,9 +127,16 @@ impl Historian {
         self.writes.once_shown(owner.key(), || self.revisions.claimable_by(owner.meta()))
     }
 
-    /// The owners to wake for a change of a revision. One that somebody makes for an owner waits until there is
-    /// something else to do.
-    pub(crate) fn concerned_by<V: Owner>(&self, owners: &Owners<V>, event: &Event) -> Vec<Key> {
+    /// Queues the owners that a change of a revision concerns.
+    pub(crate) fn follow<V: Owner>(&self, revisions: &Informer, queue: &Queue<Key>, owners: &Informer) {
+        let (historian, queue, owners) = (self.clone(), queue.clone(), Owners::<V>::new(owners.lister()));
+        revisions.add_handler(move |event: &Event| {
+            historian.concerned_by(&owners, event).into_iter().for_each(|owner| queue.add(owner));
+        });
+    }
+
+    /// A revision that somebody makes for an owner waits until there is something else to do.
+    fn concerned_by<V: Owner>(&self, owners: &Owners<V>, event: &Event) -> Vec<Key> {
         let has_owner = event.object().meta().controller().is_some();
         let is_made = has_owner && matches!(event, Event::Added { initial: false, .. });
         let mut keys = owners.concerned_by(event);

@@ -3,6 +3,7 @@
 //! ```text
 //!  pod.rs          the few facts of a pod that such a controller reads
 //!  encoded_pod.rs  the fields that facts of a pod are folded from
+//!  update_strategy.rs  rolling, or only when pods are deleted
 //!  template.rs     a pod template: kept encoded, compared, hashed, made into pods
 //!  owners.rs       from a dependent to its owner, and to those who would adopt it
 //!  dependents.rs   from an owner to its dependents, and to orphans
@@ -37,4 +38,5 @@ pub(crate) mod pod;
 pub(crate) mod pod_control;
 pub(crate) mod selector;
 pub(crate) mod template;
+pub(crate) mod update_strategy;
 pub(crate) mod wake;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use setpoint::Cached;
 use setpoint::historic::{self, Bug};
 
-use super::encoded_pod::{EncodedContainerStatus, EncodedSpec, EncodedStatus};
+use super::encoded_pod::{EncodedContainerStatus, EncodedPod};
 
 /// A pod as the controllers of replicas see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,38 +89,20 @@ pub(crate) fn is_active(pod: &Cached<Pod>) -> bool {
 
 impl<'de> Deserialize<'de> for Pod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Encoded::deserialize(deserializer)?.facts())
+        Ok(EncodedPod::<Annotations<'_>>::deserialize(deserializer)?.facts())
     }
 }
 
-/// The fields of a pod that the facts are folded from.
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct Encoded<'a> {
-    #[serde(borrow)]
-    metadata: EncodedMetadata<'a>,
-    #[serde(borrow)]
-    spec: EncodedSpec<'a>,
-    #[serde(borrow)]
-    status: EncodedStatus<'a>,
-}
-
+/// The annotations that the facts are folded from.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct EncodedMetadata<'a> {
-    #[serde(borrow)]
-    annotations: Option<EncodedAnnotations<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct EncodedAnnotations<'a> {
+struct Annotations<'a> {
     /// By which users say which pods to lose first.
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost", borrow)]
     deletion_cost: Option<Cow<'a, str>>,
 }
 
-impl Encoded<'_> {
+impl EncodedPod<'_, Annotations<'_>> {
     fn facts(&self) -> Pod {
         Pod {
             node: self.spec.node_name.as_ref().into(),
@@ -142,8 +124,7 @@ impl Encoded<'_> {
     }
 
     fn deletion_cost(&self) -> i32 {
-        let annotations = self.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| parse_cost(annotations.deletion_cost.as_deref()?)).unwrap_or(0)
+        self.annotations().and_then(|all| parse_cost(all.deletion_cost.as_deref()?)).unwrap_or(0)
     }
 }
 

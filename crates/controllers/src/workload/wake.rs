@@ -5,19 +5,39 @@
 
 use std::sync::Arc;
 
-use setpoint::{Event, Expectations, Key, Object, Queue};
+use setpoint::{Context, Event, Expectations, Informer, Key, Object, Queue};
 
 use super::owners::{Owner, Owners};
 use super::pace::Pace;
+use crate::wiring;
 
 pub(crate) struct Wake<R> {
-    pub(crate) queue: Queue<Key>,
+    queue: Queue<Key>,
     pub(crate) expectations: Arc<Expectations<Key>>,
     pub(crate) pace: Arc<Pace<Key>>,
-    pub(crate) sets: Owners<R>,
+    sets: Owners<R>,
 }
 
 impl<R: Owner> Wake<R> {
+    /// Follows sets and their pods.
+    pub(crate) fn follow(
+        context: &Context,
+        queue: &Queue<Key>,
+        sets: &Informer,
+        pods: &Informer,
+    ) -> Arc<Self> {
+        let clock = &context.runtime.clock;
+        let wake = Arc::new(Self {
+            queue: queue.clone(),
+            expectations: Arc::new(Expectations::new(clock.clone())),
+            pace: Arc::new(Pace::new(clock.clone())),
+            sets: Owners::new(sets.lister()),
+        });
+        wiring::follow(sets, &wake, Self::set_changed);
+        wiring::follow(pods, &wake, Self::pod_changed);
+        wake
+    }
+
     pub(crate) fn set_changed(&self, event: &Event) {
         let replaced = matches!(event, Event::Updated { old, new } if old.meta().uid != new.meta().uid);
         if replaced || matches!(event, Event::Deleted { .. }) {

@@ -342,7 +342,7 @@ fn a_container_keeps_what_it_has_until_it_can_get_what_it_asks_for() {
 fn told(pod: &Watched) -> Vec<(String, String)> {
     let Step::Write(next) = pod.step() else { return Vec::new() };
     let cached = Cached::new(pod.object()).expect("a pod");
-    let told = crate::story::told(&cached, &next);
+    let told = crate::pod_events::pod_events(&cached, &next);
     told.into_iter().map(|told| (told.reason.to_owned(), told.message)).collect()
 }
 

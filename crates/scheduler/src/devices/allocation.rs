@@ -53,7 +53,7 @@ impl Decided {
     }
 }
 
-/// What drivers are told: first by the classes, each once for all requests of it, then by the claim.
+/// What drivers are given: first by the classes, each once for all requests of it, then by the claim.
 fn configs(asks: &ClaimAsks<'_>, solution: &Solution) -> Vec<Value> {
     let mut configs = Vec::new();
     let mut of_class: BTreeMap<&str, std::ops::Range<usize>> = BTreeMap::new();
@@ -68,33 +68,33 @@ fn configs(asks: &ClaimAsks<'_>, solution: &Solution) -> Vec<Value> {
         }
         let start = configs.len();
         let one = [name];
-        configs.extend(ask.class.spec.config.iter().map(|config| told("FromClass", &one, config)));
+        configs.extend(ask.class.spec.config.iter().map(|config| configuration("FromClass", &one, config)));
         of_class.insert(ask.class.key().name(), start..configs.len());
     }
     for config in &asks.claim.spec.devices.config {
         if config.requests.is_empty() {
-            configs.push(told("FromClaim", &[], config));
+            configs.push(configuration("FromClaim", &[], config));
             continue;
         }
         for (request, &chosen) in asks.requests.iter().zip(&solution.chosen) {
             let full = request.name_of(chosen);
             if config.requests.iter().any(|name| *name == request.request.name || *name == full) {
-                configs.push(told("FromClaim", &config.requests, config));
+                configs.push(configuration("FromClaim", &config.requests, config));
             }
         }
     }
     configs
 }
 
-fn told(source: &str, requests: &[String], config: &Config) -> Value {
-    let mut told = json!({"source": source});
+fn configuration(source: &str, requests: &[String], config: &Config) -> Value {
+    let mut given = json!({"source": source});
     if !requests.is_empty() {
-        told["requests"] = json!(requests);
+        given["requests"] = json!(requests);
     }
     if let Some(opaque) = &config.opaque {
-        told["opaque"] = opaque.clone();
+        given["opaque"] = opaque.clone();
     }
-    told
+    given
 }
 
 fn push_request(config: &mut Value, name: &str) {

@@ -249,7 +249,7 @@ impl Delayed {
             return Err(NO_MATCH);
         }
         let driver = caches.drivers.get(&Key::cluster(&*class.provisioner)).ok().flatten();
-        if !driver.is_some_and(|driver| driver.tells_capacity()) {
+        if !driver.is_some_and(|driver| driver.publishes_capacity()) {
             return Ok(());
         }
         let size = self.claim.requested();

@@ -57,7 +57,7 @@ struct DriverSpec {
 
 impl Driver {
     /// Whether it says how much room there is.
-    pub(crate) fn tells_capacity(&self) -> bool {
+    pub(crate) fn publishes_capacity(&self) -> bool {
         self.spec.storage_capacity == Some(true)
     }
 }

@@ -1,9 +1,9 @@
 //! Stage 5: one pipeline per kind and selection, shared by every controller.
 //!
 //! What always holds:
-//! - one task fills the cache and tells the handlers, in the order of each object's changes; when a
-//!   handler is told of a state, the cache shows that state or a newer one;
-//! - a handler added at any time is told of everything in the cache first, and misses nothing after;
+//! - one task fills the cache and notifies the handlers, in the order of each object's changes; when a
+//!   handler is notified of a state, the cache shows that state or a newer one;
+//! - a handler added at any time gets everything in the cache first, and misses nothing after;
 //! - an update never changes an object's uid: one that was replaced under its name is deleted, then
 //!   added;
 //! - all tasks belong to the future of [`Informers::run`] and end when it is dropped.
@@ -28,7 +28,7 @@ use crate::handler::Handler;
 use crate::indexer::{IndexFn, Indexer};
 use crate::lister::Lister;
 use crate::metrics::histogram::{Histogram, QUEUE_SECONDS};
-use crate::metrics::{InformerFigures, InformerStats, Metrics};
+use crate::metrics::{InformerMetrics, InformerStats, Metrics};
 use crate::source::{Selection, Source};
 use crate::{Kind, Object, Runtime, View};
 
@@ -160,11 +160,11 @@ impl Stats {
 /// How far an informer is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// The first list is in the cache, and handlers have been told of it.
+    /// The first list is in the cache, and handlers have been notified of it.
     listed: bool,
-    /// Handlers that have not been told of the cache's content yet.
-    untold: usize,
-    /// The newest version in the cache that handlers have been told of.
+    /// Handlers that have not got the content of the cache yet.
+    pending: usize,
+    /// The newest version in the cache that handlers have been notified of.
     revision: u64,
 }
 
@@ -198,7 +198,7 @@ impl Informers {
         Self { shared: self.shared.clone(), requested: Some(requested.clone()) }
     }
 
-    /// Informers made from now on tell their handlers of every object again, as an update to the same
+    /// Informers made from now on notify their handlers of every object again, as an update to the same
     /// version, each `period`, stretched at random up to twice so that informers do not do it together.
     pub fn resync_every(&self, period: Duration) {
         self.shared.settings.lock().resync = Some(period);
@@ -365,7 +365,7 @@ impl Informer {
         &self.shared.selection
     }
 
-    /// Adds a handler, before or after the start: it is told of everything in the cache first.
+    /// Adds a handler, before or after the start: it gets everything in the cache first.
     pub fn add_handler(&self, handler: impl Handler) -> Registration {
         Registration::new(&self.shared, handler)
     }
@@ -385,7 +385,7 @@ impl Informer {
         &self.shared.indexer
     }
 
-    /// Whether the first list is in the cache and every handler has been told of it.
+    /// Whether the first list is in the cache and every handler has been notified of it.
     pub fn has_synced(&self) -> bool {
         self.shared.progress.borrow().synced()
     }
@@ -395,7 +395,7 @@ impl Informer {
         self.reaches(Progress::synced).await;
     }
 
-    /// The newest version that the cache shows and handlers have been told of; 0 before the first list.
+    /// The newest version that the cache shows and handlers have been notified of; 0 before the first list.
     pub fn revision(&self) -> u64 {
         self.shared.progress.borrow().revision
     }
@@ -409,7 +409,7 @@ impl Informer {
         self.reaches(|progress| progress.revision >= revision).await;
     }
 
-    /// Waits until the cache shows what `shown` looks for, and handlers have been told of it.
+    /// Waits until the cache shows what `shown` looks for, and handlers have been notified of it.
     pub(crate) async fn shows(&self, shown: impl Fn(&Self) -> bool) {
         let _awaited = Awaited::announce(&self.shared);
         let mut progress = self.shared.progress.subscribe();
@@ -430,16 +430,16 @@ impl Informer {
 }
 
 impl InformerStats for Factory {
-    fn figures(&self) -> Vec<InformerFigures> {
+    fn metrics(&self) -> Vec<InformerMetrics> {
         let informers: Vec<Informer> = self.informers.lock().values().cloned().collect();
-        informers.iter().map(|informer| informer.shared.figures()).collect()
+        informers.iter().map(|informer| informer.shared.metrics()).collect()
     }
 }
 
 impl Shared {
-    fn figures(&self) -> InformerFigures {
+    fn metrics(&self) -> InformerMetrics {
         let stats = self.stats.lock();
-        InformerFigures {
+        InformerMetrics {
             name: self.selection.to_string(),
             group: self.kind.group().into(),
             version: self.kind.version().into(),
@@ -455,7 +455,7 @@ impl Shared {
 
 impl Progress {
     fn synced(&self) -> bool {
-        self.listed && self.untold == 0
+        self.listed && self.pending == 0
     }
 }
 
@@ -479,7 +479,7 @@ impl Drop for Awaited<'_> {
 impl Shared {
     /// Waits until every handler has room, or somebody waits for this informer.
     async fn room(&self) {
-        for handler in &*self.registrations.told() {
+        for handler in &*self.registrations.active() {
             let Some(room) = handler.room() else { continue };
             tokio::select! {
                 biased;

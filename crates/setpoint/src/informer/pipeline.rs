@@ -41,7 +41,7 @@ impl Pipeline {
     pub(super) async fn run(mut self) {
         self.schedule_resync();
         loop {
-            self.tell_untold();
+            self.replay_to_pending();
             let (shared, reflector, deltas) = (&self.shared, &mut self.reflector, &mut self.deltas);
             let next = async move {
                 if !reflector.is_listing() {
@@ -118,7 +118,7 @@ impl Pipeline {
                 }
             }
             drop(change);
-            self.tell(&mut events);
+            self.notify(&mut events);
         }
     }
 
@@ -135,7 +135,7 @@ impl Pipeline {
                 self.shared.upsert(&mut change, object, initial, &mut events);
             }
             drop(change);
-            self.tell(&mut events);
+            self.notify(&mut events);
         }
     }
 
@@ -152,30 +152,30 @@ impl Pipeline {
                 events.push(Event::Deleted { last: object, missed: true });
             }
             drop(change);
-            self.tell(&mut events);
+            self.notify(&mut events);
         }
     }
 
-    fn tell(&self, events: &mut Vec<Event>) {
-        let handlers = self.shared.registrations.told();
-        events.drain(..).for_each(|event| Registrations::tell(&handlers, &event));
+    fn notify(&self, events: &mut Vec<Event>) {
+        let handlers = self.shared.registrations.active();
+        events.drain(..).for_each(|event| Registrations::notify(&handlers, &event));
     }
 
-    /// Tells handlers that were added since of everything there is. No change comes between, because
+    /// Replays everything in the cache to handlers that were added since. No change comes between, because
     /// changes are made by this task.
-    fn tell_untold(&self) {
-        for handler in self.shared.registrations.untold() {
+    fn replay_to_pending(&self) {
+        for handler in self.shared.registrations.pending() {
             for object in self.shared.indexer.list(None) {
                 handler.handle(&Event::Added { object, initial: true });
             }
-            self.shared.has_been_told(&handler);
+            self.shared.activate(&handler);
         }
     }
 
     fn resync(&mut self) {
-        let handlers = self.shared.registrations.told();
+        let handlers = self.shared.registrations.active();
         for object in self.shared.indexer.list(None) {
-            Registrations::tell(&handlers, &Event::Updated { old: object.clone(), new: object });
+            Registrations::notify(&handlers, &Event::Updated { old: object.clone(), new: object });
         }
         self.schedule_resync();
     }

@@ -9,19 +9,19 @@ use super::Shared;
 use crate::Event;
 use crate::handler::Handler;
 
-/// Handlers told of every change, and those that first have to be told of what is there.
+/// The handlers that get every change, and those that first have to get what is in the cache.
 #[derive(Default)]
 pub(super) struct Registrations {
     handlers: Mutex<Handlers>,
-    /// A handler waits to be told.
+    /// A handler waits for what is in the cache.
     added: Notify,
 }
 
 #[derive(Default)]
 struct Handlers {
-    /// Replaced as a whole, so that a round of telling holds no lock.
-    told: Arc<[Arc<dyn Handler>]>,
-    untold: Vec<Arc<dyn Handler>>,
+    /// Replaced as a whole, so that notifying them holds no lock.
+    active: Arc<[Arc<dyn Handler>]>,
+    pending: Vec<Arc<dyn Handler>>,
 }
 
 /// A handler's place with an informer. The handler stays when this is dropped.
@@ -38,19 +38,19 @@ pub struct Registration {
 }
 
 impl Registrations {
-    /// The handlers to tell of a change.
-    pub(super) fn told(&self) -> Arc<[Arc<dyn Handler>]> {
-        self.handlers.lock().told.clone()
+    /// The handlers that get every change.
+    pub(super) fn active(&self) -> Arc<[Arc<dyn Handler>]> {
+        self.handlers.lock().active.clone()
     }
 
-    /// The handlers that have to be told of what is there.
-    pub(super) fn untold(&self) -> Vec<Arc<dyn Handler>> {
-        self.handlers.lock().untold.clone()
+    /// The handlers that wait for what is in the cache.
+    pub(super) fn pending(&self) -> Vec<Arc<dyn Handler>> {
+        self.handlers.lock().pending.clone()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         let handlers = self.handlers.lock();
-        handlers.told.is_empty() && handlers.untold.is_empty()
+        handlers.active.is_empty() && handlers.pending.is_empty()
     }
 
     /// Waits until there may be one of those.
@@ -59,28 +59,29 @@ impl Registrations {
     }
 
     /// Hands an event to handlers that have not been removed in the meantime.
-    pub(super) fn tell(handlers: &[Arc<dyn Handler>], event: &Event) {
+    pub(super) fn notify(handlers: &[Arc<dyn Handler>], event: &Event) {
         handlers.iter().for_each(|handler| handler.handle(event));
     }
 }
 
 impl Shared {
-    /// `handler` has been told of what is there: from now on it is told of every change.
-    pub(super) fn has_been_told(&self, handler: &Arc<dyn Handler>) {
+    /// `handler` has got what is in the cache: from now on it gets every change.
+    pub(super) fn activate(&self, handler: &Arc<dyn Handler>) {
         self.change_handlers(|handlers| {
-            let Some(at) = handlers.untold.iter().position(|untold| Arc::ptr_eq(untold, handler)) else {
+            let Some(at) = handlers.pending.iter().position(|pending| Arc::ptr_eq(pending, handler)) else {
                 return;
             };
-            let told = handlers.untold.remove(at);
-            handlers.told = handlers.told.iter().cloned().chain([told]).collect();
+            let active = handlers.pending.remove(at);
+            handlers.active = handlers.active.iter().cloned().chain([active]).collect();
         });
     }
 
     fn change_handlers(&self, change: impl FnOnce(&mut Handlers)) {
         let mut handlers = self.registrations.handlers.lock();
         change(&mut handlers);
-        let untold = handlers.untold.len();
-        self.progress.send_if_modified(|progress| std::mem::replace(&mut progress.untold, untold) != untold);
+        let pending = handlers.pending.len();
+        self.progress
+            .send_if_modified(|progress| std::mem::replace(&mut progress.pending, pending) != pending);
     }
 }
 
@@ -88,7 +89,7 @@ impl Registration {
     pub(super) fn new(informer: &Arc<Shared>, mut handler: impl Handler) -> Self {
         handler.informs_of(&informer.kind);
         let handler: Arc<dyn Handler> = Arc::new(handler);
-        informer.change_handlers(|handlers| handlers.untold.push(handler.clone()));
+        informer.change_handlers(|handlers| handlers.pending.push(handler.clone()));
         informer.registrations.added.notify_one();
         Self { informer: Arc::downgrade(informer), handler }
     }
@@ -98,8 +99,8 @@ impl Registration {
         let Some(informer) = self.informer.upgrade() else { return };
         let others = |handler: &Arc<dyn Handler>| !Arc::ptr_eq(handler, &self.handler);
         informer.change_handlers(|handlers| {
-            handlers.untold.retain(others);
-            handlers.told = handlers.told.iter().filter(|handler| others(handler)).cloned().collect();
+            handlers.pending.retain(others);
+            handlers.active = handlers.active.iter().filter(|handler| others(handler)).cloned().collect();
         });
     }
 }

@@ -3,7 +3,7 @@
 use prometheus_client::registry::Registry;
 
 use super::text::{self, Families};
-use super::{Family, Labels, QueueFigures, Sources, reconciles, requests};
+use super::{Family, Labels, QueueMetrics, Sources, reconciles, requests};
 
 /// Everything: the framework's own families, then what was registered besides.
 pub(super) fn everything(sources: &Sources, registry: &Registry) -> String {
@@ -40,7 +40,7 @@ impl Family {
 /// A value that a queue or a controller shows: name, help, type, and where it comes from.
 type Shown<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
-const QUEUE: &[Shown<QueueFigures>] = &[
+const QUEUE: &[Shown<QueueMetrics>] = &[
     ("workqueue_depth", "Current depth of workqueue", "gauge", |of| of.depth as f64),
     ("workqueue_adds_total", "Total number of adds handled by workqueue", "counter", |of| of.adds as f64),
     ("workqueue_retries_total", "Total number of retries handled by workqueue", "counter", |of| {
@@ -117,18 +117,18 @@ const CONTROLLER: &[Shown<reconciles::Tally>] = &[
 
 impl Sources {
     fn encode_queues(&self, families: &mut Families) {
-        let figures: Vec<(Labels, QueueFigures)> = self
+        let metrics: Vec<(Labels, QueueMetrics)> = self
             .queues
             .lock()
             .iter()
             .filter_map(|(name, queue)| Some((*name, queue.upgrade()?)))
-            .map(|(name, queue)| (vec![("controller", name.into()), ("name", name.into())], queue.figures()))
+            .map(|(name, queue)| (vec![("controller", name.into()), ("name", name.into())], queue.metrics()))
             .collect();
-        if figures.is_empty() {
+        if metrics.is_empty() {
             return;
         }
         for (name, help, kind, value) in QUEUE {
-            let samples = || figures.iter().map(|(labels, of)| (labels.clone(), value(of)));
+            let samples = || metrics.iter().map(|(labels, of)| (labels.clone(), value(of)));
             families.add(name, help, kind, samples());
             if let Some(alias) = alias(name) {
                 families.add(alias, help, kind, samples());
@@ -137,12 +137,12 @@ impl Sources {
         families.add_histograms(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested.",
-            figures.iter().map(|(labels, of)| (labels.clone(), &of.waited)),
+            metrics.iter().map(|(labels, of)| (labels.clone(), &of.waited)),
         );
         families.add_histograms(
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes.",
-            figures.iter().map(|(labels, of)| (labels.clone(), &of.worked)),
+            metrics.iter().map(|(labels, of)| (labels.clone(), &of.worked)),
         );
     }
 

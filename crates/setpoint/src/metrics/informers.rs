@@ -4,13 +4,13 @@ use super::histogram::Histogram;
 use super::text::Families;
 use super::{Labels, Sources};
 
-/// A set of informers that can be asked for its figures.
+/// A set of informers that can be asked for its metrics.
 pub(crate) trait InformerStats: Send + Sync {
-    fn figures(&self) -> Vec<InformerFigures>;
+    fn metrics(&self) -> Vec<InformerMetrics>;
 }
 
 /// What an informer has counted up to now.
-pub(crate) struct InformerFigures {
+pub(crate) struct InformerMetrics {
     /// What it selects of its kind.
     pub(crate) name: String,
     pub(crate) group: String,
@@ -28,7 +28,7 @@ pub(crate) struct InformerFigures {
     pub(crate) inconsistencies: u64,
 }
 
-impl InformerFigures {
+impl InformerMetrics {
     fn labels(&self) -> Labels {
         vec![
             ("group", self.group.clone()),
@@ -43,38 +43,38 @@ impl Sources {
     pub(super) fn encode_informers(&self, families: &mut Families) {
         let informers = self.informers.lock().clone();
         let informers: Vec<_> = informers.iter().filter_map(|stats| stats.upgrade()).collect();
-        let figures: Vec<InformerFigures> = informers.iter().flat_map(|stats| stats.figures()).collect();
-        if figures.is_empty() {
+        let metrics: Vec<InformerMetrics> = informers.iter().flat_map(|stats| stats.metrics()).collect();
+        if metrics.is_empty() {
             return;
         }
         families.add(
             "informer_queued_items",
             "Number of items currently queued in the FIFO of an informer.",
             "gauge",
-            figures.iter().map(|of| (of.labels(), of.queued as f64)),
+            metrics.iter().map(|of| (of.labels(), of.queued as f64)),
         );
         families.add_histograms(
             "informer_processing_latency_seconds",
             "Time from the arrival of a change until every handler has been told of it.",
-            figures.iter().map(|of| (of.labels(), &of.seconds)),
+            metrics.iter().map(|of| (of.labels(), &of.seconds)),
         );
         families.add(
             "informer_store_resource_version",
             "The newest resource version that the informer's store shows.",
             "gauge",
-            figures.iter().map(|of| (of.labels(), of.revision as f64)),
+            metrics.iter().map(|of| (of.labels(), of.revision as f64)),
         );
         families.add(
             "informer_undecodable_objects_total",
             "Total number of objects and changes that could not be read and were left out.",
             "counter",
-            figures.iter().map(|of| (of.labels(), of.undecodable as f64)),
+            metrics.iter().map(|of| (of.labels(), of.undecodable as f64)),
         );
         families.add(
             "informer_inconsistencies_total",
             "Total number of times that the informer's store was found to differ from a list.",
             "counter",
-            figures.iter().map(|of| (of.labels(), of.inconsistencies as f64)),
+            metrics.iter().map(|of| (of.labels(), of.inconsistencies as f64)),
         );
     }
 }

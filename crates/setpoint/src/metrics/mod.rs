@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
-pub(crate) use informers::{InformerFigures, InformerStats};
+pub(crate) use informers::{InformerMetrics, InformerStats};
 pub(crate) use reconciles::{Ended, Reconciles};
 pub(crate) use requests::Requests;
 
@@ -77,13 +77,13 @@ struct Distribution {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// A queue that can be asked for its figures.
+/// A queue that can be asked for its metrics.
 pub(crate) trait QueueStats: Send + Sync {
-    fn figures(&self) -> QueueFigures;
+    fn metrics(&self) -> QueueMetrics;
 }
 
 /// What a queue has counted up to now.
-pub(crate) struct QueueFigures {
+pub(crate) struct QueueMetrics {
     pub(crate) depth: usize,
     pub(crate) adds: u64,
     pub(crate) retries: u64,
@@ -191,7 +191,7 @@ impl Metrics {
         self.shared.sources.informers.lock().push(informers);
     }
 
-    /// The figures of the requests to a host, shared by all who ask for them.
+    /// The metrics of the requests to a host, shared by all who ask for them.
     pub(crate) fn requests(&self, host: &str) -> Arc<Requests> {
         self.shared.sources.requests.lock().entry(host.into()).or_default().clone()
     }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::histogram::{Histogram, RECONCILE_SECONDS, REQUEST_SECONDS};
 
-/// The figures of one controller.
+/// The metrics of one controller.
 pub(crate) struct Reconciles {
     tally: Mutex<Tally>,
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::histogram::{Histogram, REQUEST_SECONDS};
 
-/// The figures of the requests to one host.
+/// The metrics of the requests to one host.
 #[derive(Default)]
 pub(crate) struct Requests {
     tally: Mutex<Tally>,

@@ -104,8 +104,8 @@ fn the_text_is_of_the_classic_format_and_in_order() {
 struct Fresh;
 
 impl InformerStats for Fresh {
-    fn figures(&self) -> Vec<InformerFigures> {
-        vec![InformerFigures {
+    fn metrics(&self) -> Vec<InformerMetrics> {
+        vec![InformerMetrics {
             name: "all".into(),
             group: String::new(),
             version: "v1".into(),

@@ -13,9 +13,10 @@ use std::task::{Poll, Waker};
 
 use setpoint_clock::Instant;
 
+use super::entry::Add;
 use super::lock::{Mutex, MutexGuard};
 use super::ready::Priority;
-use super::state::{Add, State};
+use super::state::State;
 use super::trigger::Trigger;
 use super::waiters::{Place, Wakes};
 use crate::reconcile::WorkKey;
@@ -75,7 +76,8 @@ impl<K: WorkKey> Core<K> {
         let mut wakes = Wakes::default();
         let mut state = self.caught_up(&now, &mut wakes);
         if let Some(window) = state.window {
-            if state.delay(key, now(), window, Add { priority, trigger: trigger() }) {
+            let add = Add { priority: Some(priority), trigger: trigger() };
+            if state.delay(key, now(), window, add) {
                 wakes.push(state.waiters.rearm());
             }
         } else if state.add(key, priority, trigger, &now) {
@@ -90,7 +92,7 @@ impl<K: WorkKey> Core<K> {
         let mut wakes = Wakes::default();
         let mut state = self.caught_up(&now, &mut wakes);
         state.count_retry();
-        if state.add(key, add.priority, || add.trigger, &now) {
+        if state.add_again(key, add, &now) {
             wakes.push(state.waiters.next());
         }
         drop(state);
@@ -107,6 +109,21 @@ impl<K: WorkKey> Core<K> {
         }
         drop(state);
         wakes.wake();
+    }
+
+    /// Takes back what was added for a key; whether there was anything, and whether the queue has ended and this was
+    /// the last.
+    pub(super) fn cancel(&self, key: &K, now: impl Fn() -> Instant) -> (bool, bool) {
+        let mut wakes = Wakes::default();
+        let mut state = self.caught_up(now, &mut wakes);
+        let cancelled = state.cancel(key);
+        if state.has_room() {
+            state.waiters.there_is_room(&mut wakes);
+        }
+        let drained = state.stopping() && state.is_drained();
+        drop(state);
+        wakes.wake();
+        (cancelled, drained)
     }
 
     /// Looks for a key, and says in `trigger` what set it off, if that is wanted; if there is no key the

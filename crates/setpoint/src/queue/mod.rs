@@ -3,18 +3,22 @@
 //! What always holds:
 //! - a key is in the queue at most once, and worked on by at most one worker at a time;
 //! - a key added while it is worked on is worked on again afterwards: nothing is lost;
-//! - keys of one priority are handed out in the order they were added, higher priorities first, and no
-//!   priority waits for ever ([`Priority`]); a delayed key is added when its time comes;
+//! - keys of one [`Priority`] are handed out in the order they were added, and higher priorities first;
+//! - no key waits for ever, unless the queue was asked to be [strict](Queue::strict): `ready.rs` says why;
+//! - a delayed key is added when its time comes;
 //! - after a shutdown nothing is added; what is being worked on can finish;
 //! - a key that is ready finds a waiting worker, if there is one (`core.rs` says why).
 //!
 //! ```text
 //!  queue      what people call: delays, retries, errors        mod.rs
 //!  core       the lock, and who is woken                       core.rs, waiters.rs
-//!  state      which keys wait, are worked on, are delayed      state.rs, ready.rs
+//!  state      which keys wait, are worked on, are delayed      state.rs, entry.rs, ready.rs
+//!  inspection what is known about a key, and the metrics       inspect.rs, timing.rs
 //! ```
 
 mod core;
+mod entry;
+mod inspect;
 pub mod limiter;
 mod lock;
 #[cfg(test)]
@@ -29,7 +33,6 @@ mod trigger;
 mod waiters;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,16 +41,17 @@ use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use tokio::sync::Notify;
 
+pub use inspect::KeyState;
 pub use limiter::RateLimiter;
 pub use ready::Priority;
 pub use trigger::{Cause, Trigger};
 
 use self::core::Core;
-use self::state::{Add, Standing};
+use self::entry::Add;
 use self::take::Take;
 use crate::Runtime;
 use crate::backoff::Backoff;
-use crate::metrics::{Metrics, QueueFigures, QueueStats};
+use crate::metrics::{Metrics, QueueStats};
 use crate::reconcile::WorkKey;
 use limiter::PerKey;
 
@@ -101,31 +105,6 @@ struct Failure {
 /// A conflict means that the cache is a moment behind: ten milliseconds usually suffice.
 const CONFLICT: Backoff = Backoff::doubling(Duration::from_millis(10), Duration::from_secs(1));
 
-/// What a queue knows about a key.
-///
-/// ```
-/// use setpoint::queue::KeyState;
-/// let unknown = KeyState::default();
-/// assert!(!unknown.queued && !unknown.processing && unknown.retries == 0);
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyState {
-    /// Waits for a worker, or, while `processing`, for the present work to end.
-    pub queued: bool,
-    /// How many keys leave before this one, if nothing more urgent comes; `None` if it does not wait.
-    pub position: Option<usize>,
-    /// How urgent it is, while it is queued.
-    pub priority: Priority,
-    /// A worker is on it.
-    pub processing: bool,
-    /// Will be added then.
-    pub delayed_until: Option<Instant>,
-    /// How often it has failed since it last succeeded.
-    pub retries: u32,
-    /// Why the last try failed, if it did.
-    pub last_error: Option<Arc<str>>,
-}
-
 impl<K> Clone for Queue<K> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
@@ -174,6 +153,30 @@ impl<K: WorkKey> Queue<K> {
     /// ```
     pub fn batching(self, window: Duration) -> Self {
         self.shared.core.look().window = Some(window).filter(|window| !window.is_zero());
+        self
+    }
+
+    /// Always hands out the highest priority first, even if lower ones starve. By default one turn in eleven goes to
+    /// the key that has waited longest.
+    ///
+    /// A key that its own work adds again keeps its priority: failures and delays do not change the order.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// # use setpoint::{Clock, Key, Queue, Rng, Runtime};
+    /// # use setpoint::queue::Priority;
+    /// # let runtime = Runtime { clock: Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap()), rng: Rng::seeded(1) };
+    /// let queue = Queue::new("pods", &runtime).strict();
+    /// for (name, priority) in [("web", 0), ("batch", -5), ("system", 2_000_000_000)] {
+    ///     queue.add_with_priority(Key::cluster(name), Priority::new(priority));
+    /// }
+    /// for name in ["system", "web", "batch"] {
+    ///     assert_eq!(queue.take().await, Some(Key::cluster(name)));
+    /// }
+    /// # });
+    /// ```
+    pub fn strict(self) -> Self {
+        self.shared.core.look().ready.strict = true;
         self
     }
 
@@ -227,21 +230,27 @@ impl<K: WorkKey> Queue<K> {
         self.shared.core.add(key, priority, trigger, || self.shared.clock.instant());
     }
 
-    /// Adds the key once `delay` has passed; of several delays for a key the earliest counts.
+    /// Adds the key once `delay` has passed; of several delays for a key the earliest counts. While the key is worked
+    /// on it keeps its priority, if that is above normal or the queue is [strict](Self::strict).
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.delay(key, delay, Cause::Delay);
+        self.delay(key, delay, None, Cause::Delay);
+    }
+
+    /// The same, with this priority.
+    pub fn add_after_with_priority(&self, key: K, delay: Duration, priority: Priority) {
+        self.delay(key, delay, Some(priority), Cause::Delay);
     }
 
     /// Adds the key after the delay of its rate limiter.
     pub fn add_rate_limited(&self, key: K) {
         let delay = self.shared.limiter.when(&key);
-        self.delay(key, delay, Cause::Retry);
+        self.delay(key, delay, None, Cause::Retry);
     }
 
     /// Adds the key after a short delay that grows slowly: its work met a newer state than it had seen.
     pub fn add_after_conflict(&self, key: K) {
         let delay = self.shared.conflicts.when(&key);
-        self.delay(key, delay, Cause::Retry);
+        self.delay(key, delay, None, Cause::Retry);
     }
 
     /// Adds the key once `quiet` has passed without this being asked again, but no later than `at_most`
@@ -262,9 +271,29 @@ impl<K: WorkKey> Queue<K> {
     /// # });
     /// ```
     pub fn debounce(&self, key: K, quiet: Duration, at_most: Duration) {
-        let add = Add { priority: Priority::Normal, trigger: Cause::Delay.into() };
+        let add = Add { priority: None, trigger: Cause::Delay.into() };
         let now = self.shared.clock.instant();
         self.shared.core.delay(|state| state.debounce(key, now, (quiet, at_most), add));
+    }
+
+    /// Takes back what was added for a key and is not being worked on yet: its object is gone, say. Whether there was
+    /// anything to take back.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// # use setpoint::{Clock, Key, Queue, Rng, Runtime};
+    /// # let runtime = Runtime { clock: Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap()), rng: Rng::seeded(1) };
+    /// let queue = Queue::new("web", &runtime);
+    /// queue.add(Key::cluster("gone"));
+    /// assert!(queue.cancel(&Key::cluster("gone")) && queue.is_empty());
+    /// # });
+    /// ```
+    pub fn cancel(&self, key: &K) -> bool {
+        let (cancelled, drained) = self.shared.core.cancel(key, || self.shared.clock.instant());
+        if drained {
+            self.shared.drained.notify_waiters();
+        }
+        cancelled
     }
 
     /// Takes back the delayed add of a key, if there is one. What is already queued stays.
@@ -361,46 +390,6 @@ impl<K: WorkKey> Queue<K> {
         self.shared.core.look().delayed()
     }
 
-    /// What the queue knows about a key.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
-    /// # use std::time::Duration;
-    /// # use setpoint::{Clock, Key, Queue, Rng, Runtime};
-    /// # let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
-    /// # let queue = Queue::new("web", &Runtime { clock: clock.clone(), rng: Rng::seeded(1) });
-    /// let key = Key::cluster("node-1");
-    /// queue.record_error(&key, "the lease is not there");
-    /// queue.add_after(key.clone(), Duration::from_secs(5));
-    /// let state = queue.state(&key);
-    /// assert_eq!(state.delayed_until, Some(clock.instant() + Duration::from_secs(5)));
-    /// assert_eq!(state.last_error.as_deref(), Some("the lease is not there"));
-    /// # });
-    /// ```
-    pub fn state(&self, key: &K) -> KeyState {
-        let state = self.shared.core.look();
-        let (standing, position) = (state.standing(key), state.position(key));
-        drop(state);
-        KeyState { position, ..self.describe(key, standing) }
-    }
-
-    /// Every key that waits, is worked on, is delayed or has failed, in key order.
-    pub fn states(&self) -> BTreeMap<K, KeyState> {
-        let state = self.shared.core.look();
-        let mut standings: BTreeMap<K, Standing> = state.standings().into_iter().collect();
-        let positions = state.positions();
-        drop(state);
-        for key in self.shared.failures.lock().keys() {
-            standings.entry(key.clone()).or_default();
-        }
-        let described = standings.into_iter().map(|(key, standing)| {
-            let position = positions.get(&key).copied();
-            let state = KeyState { position, ..self.describe(&key, standing) };
-            (key, state)
-        });
-        described.collect()
-    }
-
     /// Ends the queue: from here on nothing is added and delayed keys are dropped; what waits is
     /// still handed out, then [`take`](Self::take) says `None`.
     pub fn shut_down(&self) {
@@ -430,7 +419,7 @@ impl<K: WorkKey> Queue<K> {
         self.shared.core.look().stopping()
     }
 
-    /// Shows its figures as `workqueue_*` from here on.
+    /// Shows its metrics as `workqueue_*` from here on.
     pub fn observe(&self, metrics: &Metrics) {
         self.shared.core.look().timing.observed = true;
         let shared: Arc<dyn QueueStats> = self.shared.clone();
@@ -443,59 +432,13 @@ impl<K: WorkKey> Queue<K> {
         }
     }
 
-    fn delay(&self, key: K, delay: Duration, cause: Cause) {
-        let add = Add { priority: Priority::Normal, trigger: cause.into() };
+    fn delay(&self, key: K, delay: Duration, priority: Option<Priority>, cause: Cause) {
+        let add = Add { priority, trigger: cause.into() };
         if delay.is_zero() {
             return self.shared.core.add_at_once(key, add, || self.shared.clock.instant());
         }
         let now = self.shared.clock.instant();
         // What is later than time can tell is never.
         self.shared.core.delay(|state| state.delay(key, now, delay, add));
-    }
-
-    fn describe(&self, key: &K, standing: Standing) -> KeyState {
-        KeyState {
-            queued: standing.queued,
-            position: None,
-            priority: standing.priority,
-            processing: standing.processing,
-            delayed_until: standing.due,
-            retries: self.retries(key),
-            last_error: self.shared.failures.lock().get(key).map(|failure| failure.error.clone()),
-        }
-    }
-}
-
-impl<K: WorkKey> fmt::Debug for Queue<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.core.look();
-        f.debug_struct("Queue")
-            .field("name", &self.shared.name)
-            .field("ready", &state.len())
-            .field("processing", &state.processing())
-            .field("delayed", &state.delayed())
-            .finish()
-    }
-}
-
-impl<K: WorkKey> QueueStats for Shared<K> {
-    fn figures(&self) -> QueueFigures {
-        let now = self.clock.instant();
-        self.core.with(
-            || now,
-            |state| {
-                let running =
-                    || state.started().map(|started| now.saturating_duration_since(started).as_secs_f64());
-                QueueFigures {
-                    depth: state.len(),
-                    adds: state.timing.adds,
-                    retries: state.timing.retries,
-                    waited: state.timing.waited.clone(),
-                    worked: state.timing.worked.clone(),
-                    unfinished: running().fold(0.0, |sum, seconds| sum + seconds),
-                    longest: running().fold(0.0, f64::max),
-                }
-            },
-        )
     }
 }

@@ -14,7 +14,9 @@ use crate::Rng;
 enum Step {
     Add(u8, Priority),
     AddAfter(u8, u64),
+    AddAfterWithPriority(u8, u64, Priority),
     Debounce(u8, u64, u64),
+    CancelDelay(u8),
     Cancel(u8),
     Take,
     Done(u8),
@@ -27,7 +29,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (key.clone(), priority()).prop_map(|(key, priority)| Step::Add(key, priority)),
         4 => (key.clone(), 0..50u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        2 => (key.clone(), 0..50u64, priority())
+            .prop_map(|(key, delay, priority)| Step::AddAfterWithPriority(key, delay, priority)),
         2 => (key.clone(), 1..20u64, 1..40u64).prop_map(|(key, quiet, most)| Step::Debounce(key, quiet, most)),
+        1 => key.clone().prop_map(Step::CancelDelay),
         1 => key.clone().prop_map(Step::Cancel),
         6 => Just(Step::Take),
         6 => key.prop_map(Step::Done),
@@ -37,16 +42,23 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn priority() -> impl Strategy<Value = Priority> {
-    prop_oneof![1 => Just(Priority::Low), 3 => Just(Priority::Normal), 1 => Just(Priority::High)]
+    prop_oneof![
+        1 => Just(Priority::Low),
+        3 => Just(Priority::Normal),
+        1 => Just(Priority::High),
+        1 => (-3..3i32).prop_map(Priority::new),
+    ]
 }
 
 #[derive(Default)]
 struct Model {
-    /// Lowest priority first.
-    ready: [Vec<u8>; 3],
-    passed: [u32; 3],
+    strict: bool,
+    /// In the order in which they were added.
+    ready: Vec<(u8, Priority)>,
+    passed: u32,
     again: BTreeMap<u8, Priority>,
-    working: BTreeSet<u8>,
+    /// With the priority they were taken with.
+    working: BTreeMap<u8, Priority>,
     delays: BTreeMap<u8, Delay>,
     asked: usize,
     stopped: bool,
@@ -57,69 +69,97 @@ struct Delay {
     due: Instant,
     asked: usize,
     since: Instant,
+    priority: Priority,
 }
 
 impl Model {
     fn add(&mut self, key: u8, priority: Priority) {
         if self.stopped {
-        } else if self.working.contains(&key) {
+        } else if self.working.contains_key(&key) {
             let again = self.again.entry(key).or_insert(priority);
             *again = priority.max(*again);
-        } else if self.ready[priority as usize..].iter().all(|level| !level.contains(&key)) {
-            self.ready.iter_mut().for_each(|level| level.retain(|waiting| *waiting != key));
-            self.ready[priority as usize].push(key);
+        } else if self.ready.iter().all(|(waiting, known)| *waiting != key || *known < priority) {
+            self.ready.retain(|(waiting, _)| *waiting != key);
+            self.ready.push((key, priority));
         }
     }
 
-    fn add_after(&mut self, key: u8, now: Instant, due: Instant) {
+    /// The priority of a key that is added without one.
+    fn kept(&self, key: u8) -> Priority {
+        let kept = self.working.get(&key).copied().unwrap_or_default();
+        if self.strict { kept } else { kept.max(Priority::Normal) }
+    }
+
+    fn add_after(&mut self, key: u8, now: Instant, due: Instant, priority: Priority) {
         if !self.stopped && self.delays.get(&key).is_none_or(|known| due < known.due) {
-            self.put_off(key, now, due);
+            self.put_off(key, now, due, priority);
         }
     }
 
     fn debounce(&mut self, key: u8, now: Instant, (quiet, at_most): (Duration, Duration)) {
         let since = self.delays.get(&key).map_or(now, |known| known.since);
         if !self.stopped {
-            self.put_off(key, now, (now + quiet).min(since + at_most));
+            self.put_off(key, now, (now + quiet).min(since + at_most), self.kept(key));
         }
     }
 
-    fn put_off(&mut self, key: u8, now: Instant, due: Instant) {
+    fn put_off(&mut self, key: u8, now: Instant, due: Instant, priority: Priority) {
         self.asked += 1;
-        let since = self.delays.get(&key).map_or(now, |known| known.since);
-        self.delays.insert(key, Delay { due, asked: self.asked, since });
+        let known = self.delays.get(&key);
+        let since = known.map_or(now, |known| known.since);
+        let priority = known.map_or(priority, |known| known.priority.max(priority));
+        self.delays.insert(key, Delay { due, asked: self.asked, since, priority });
     }
 
     fn catch_up(&mut self, now: Instant) {
         let due = self.delays.iter().filter(|(_, delay)| delay.due <= now);
-        let mut due: Vec<_> = due.map(|(key, delay)| (delay.due, delay.asked, *key)).collect();
+        let mut due: Vec<_> =
+            due.map(|(key, delay)| (delay.due, delay.asked, *key, delay.priority)).collect();
         due.sort();
-        for (_, _, key) in due {
+        for (_, _, key, priority) in due {
             self.delays.remove(&key);
-            self.add(key, Priority::Normal);
+            self.add(key, priority);
         }
     }
 
     fn take(&mut self) -> Option<u8> {
-        let highest = (0..3).rev().find(|level| !self.ready[*level].is_empty())?;
-        let mut level = highest;
-        for lower in 0..highest {
-            self.passed[lower] += u32::from(!self.ready[lower].is_empty());
-            if self.passed[lower] > ready::PATIENCE {
-                level = lower;
-            }
+        let highest = self.ready.iter().map(|(_, priority)| *priority).max()?;
+        let mut chosen = self.ready.iter().position(|(_, priority)| *priority == highest)?;
+        if !self.strict && self.ready.iter().any(|(_, priority)| *priority < highest) {
+            self.passed += 1;
         }
-        self.passed[level] = 0;
-        let key = self.ready[level].remove(0);
-        self.working.insert(key);
+        if self.passed > ready::PATIENCE {
+            (self.passed, chosen) = (0, 0);
+        }
+        let (key, priority) = self.ready.remove(chosen);
+        self.rest();
+        self.working.insert(key, priority);
         Some(key)
     }
 
     fn done(&mut self, key: u8) {
-        if self.working.remove(&key)
+        if self.working.remove(&key).is_some()
             && let Some(priority) = self.again.remove(&key)
         {
-            self.ready[priority as usize].push(key);
+            self.ready.push((key, priority));
+        }
+    }
+
+    fn cancel(&mut self, key: u8) -> bool {
+        let waited = self.ready.len();
+        self.ready.retain(|(waiting, _)| *waiting != key);
+        let cancelled = self.ready.len() < waited;
+        if cancelled {
+            self.rest();
+        }
+        let delay = self.delays.remove(&key).is_some();
+        self.again.remove(&key).is_some() || delay || cancelled
+    }
+
+    /// A queue in which nothing waits passes over nobody.
+    fn rest(&mut self) {
+        if self.ready.is_empty() {
+            self.passed = 0;
         }
     }
 
@@ -130,17 +170,16 @@ impl Model {
 
     fn states(&self) -> BTreeMap<u8, KeyState> {
         let mut states = BTreeMap::<u8, KeyState>::new();
-        let levels = [Priority::High, Priority::Normal, Priority::Low];
-        let ready =
-            levels.iter().flat_map(|level| self.ready[*level as usize].iter().map(|key| (*key, *level)));
-        for (position, (key, priority)) in ready.enumerate() {
+        let mut ready = self.ready.clone();
+        ready.sort_by_key(|(_, priority)| std::cmp::Reverse(*priority));
+        for (position, (key, priority)) in ready.into_iter().enumerate() {
             let position = Some(position);
             states.insert(key, KeyState { queued: true, position, priority, ..KeyState::default() });
         }
         for (key, priority) in &self.again {
             states.insert(*key, KeyState { queued: true, priority: *priority, ..KeyState::default() });
         }
-        for key in &self.working {
+        for key in self.working.keys() {
             states.entry(*key).or_default().processing = true;
         }
         for (key, delay) in &self.delays {
@@ -156,13 +195,14 @@ fn take_now(queue: &Queue<u8>) -> Option<Option<u8>> {
     queue.take().now_or_never()
 }
 
-async fn run(steps: Vec<Step>) {
+async fn run(steps: Vec<Step>, strict: bool) {
     let runtime = Runtime {
         clock: Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time")),
         rng: Rng::seeded(1),
     };
     let queue = Queue::<u8>::new("model", &runtime);
-    let mut model = Model::default();
+    let queue = if strict { queue.strict() } else { queue };
+    let mut model = Model { strict, ..Model::default() };
     for step in steps {
         let now = runtime.clock.instant();
         model.catch_up(now);
@@ -173,12 +213,22 @@ async fn run(steps: Vec<Step>) {
             }
             Step::AddAfter(key, 0) => {
                 queue.add_after(key, Duration::ZERO);
-                model.add(key, Priority::Normal);
+                model.add(key, model.kept(key));
             }
             Step::AddAfter(key, delay) => {
                 let delay = Duration::from_millis(delay);
                 queue.add_after(key, delay);
-                model.add_after(key, now, now + delay);
+                model.add_after(key, now, now + delay, model.kept(key));
+            }
+            Step::AddAfterWithPriority(key, 0, priority) => {
+                queue.add_after_with_priority(key, Duration::ZERO, priority);
+                model.add(key, priority);
+            }
+            Step::AddAfterWithPriority(key, delay, priority) => {
+                let delay = Duration::from_millis(delay);
+                queue.len(); // what is due is no longer delayed
+                queue.add_after_with_priority(key, delay, priority);
+                model.add_after(key, now, now + delay, priority);
             }
             Step::Debounce(key, quiet, at_most) => {
                 queue.len(); // what is due is no longer delayed
@@ -186,10 +236,11 @@ async fn run(steps: Vec<Step>) {
                 queue.debounce(key, quiet, at_most);
                 model.debounce(key, now, (quiet, at_most));
             }
-            Step::Cancel(key) => {
+            Step::CancelDelay(key) => {
                 queue.len(); // what is due is no longer delayed
                 assert_eq!(queue.cancel_delay(&key), model.delays.remove(&key).is_some());
             }
+            Step::Cancel(key) => assert_eq!(queue.cancel(&key), model.cancel(key)),
             Step::Take => {
                 let expected = model.take();
                 let taken = take_now(&queue);
@@ -207,7 +258,7 @@ async fn run(steps: Vec<Step>) {
             }
         }
         model.catch_up(runtime.clock.instant());
-        assert_eq!(queue.len(), model.ready.iter().map(Vec::len).sum::<usize>());
+        assert_eq!(queue.len(), model.ready.len());
         assert_eq!(queue.states(), model.states());
     }
 }
@@ -216,9 +267,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(steps in prop::collection::vec(step(), 1..120)) {
+    fn the_queue_does_what_the_model_does(
+        steps in prop::collection::vec(step(), 1..120),
+        strict in any::<bool>(),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(run(steps));
+        runtime.expect("a runtime").block_on(run(steps, strict));
     }
 
     /// Workers that come, go and fail at random: everything that was added is worked on afterwards.

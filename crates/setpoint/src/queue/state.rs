@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Priority and trigger are those of the add that made the key dirty; a more urgent add raises the
-//! priority and moves the key.
+//! priority and moves the key. A key that its own work adds again keeps the priority it was taken with.
 //!
 //! Entries are found through a table of their slots, so that adding and finishing a key hash it once
 //! each and taking it does not hash it at all. Nothing iterates the table, so its order is nobody's
@@ -26,6 +26,7 @@ use hashbrown::hash_table::Entry as Slot;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use setpoint_clock::Instant;
 
+use super::entry::{Add, Due, Entry, Standing};
 use super::ready::{Priority, Ready};
 use super::timing::Timing;
 use super::trigger::Trigger;
@@ -39,7 +40,7 @@ pub(super) struct State<K> {
     free: Vec<usize>,
     table: HashTable<usize>,
     hasher: DefaultHashBuilder,
-    ready: Ready,
+    pub(super) ready: Ready,
     /// By time, then by the order in which the delays were asked for.
     delayed: BTreeSet<(Instant, u64, usize)>,
     delays: u64,
@@ -53,49 +54,6 @@ pub(super) struct State<K> {
     /// With this many keys waiting there is no room for more, for those who ask.
     pub(super) bound: Option<usize>,
     pub(super) timing: Timing,
-}
-
-/// How a key is added once its delay is over.
-pub(super) struct Add {
-    pub(super) priority: Priority,
-    pub(super) trigger: Trigger,
-}
-
-struct Entry<K> {
-    /// `None`: the slot is free, and nothing below is true.
-    key: Option<K>,
-    hash: u64,
-    /// Wants to be worked on: in `ready`, or, while `processing`, once that is done.
-    dirty: bool,
-    processing: bool,
-    priority: Priority,
-    /// Its place in `ready`.
-    ticket: u64,
-    trigger: Trigger,
-    /// Boxed: few keys have one, and every turn moves through entries.
-    due: Option<Box<Due>>,
-    /// For the metrics, and only while somebody observes them.
-    added_at: Option<Instant>,
-    started_at: Option<Instant>,
-}
-
-/// When a delayed key is added.
-struct Due {
-    at: Instant,
-    /// Numbers the delays, so that those of one instant end in the order they were asked for.
-    order: u64,
-    /// When the first of the adds was asked for that this delay puts off.
-    since: Instant,
-    add: Add,
-}
-
-/// What a queue knows about a key at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
-    pub(super) queued: bool,
-    pub(super) processing: bool,
-    pub(super) priority: Priority,
-    pub(super) due: Option<Instant>,
 }
 
 impl<K: WorkKey> State<K> {
@@ -135,6 +93,24 @@ impl<K: WorkKey> State<K> {
         self.mark_dirty(slot, priority, trigger, now)
     }
 
+    /// Adds a key that its own work wants to see again at once; whether it became ready.
+    pub(super) fn add_again(&mut self, key: K, add: Add, now: impl FnOnce() -> Instant) -> bool {
+        if self.stopping {
+            return false;
+        }
+        let slot = self.slot_of(key);
+        let priority = add.priority.unwrap_or_else(|| self.kept_priority(slot));
+        self.mark_dirty(slot, priority, || add.trigger, now)
+    }
+
+    /// The priority of a key that is added without one. In a fair queue a low one means only that nothing had
+    /// happened to the key, which is over once its work asks for more.
+    fn kept_priority(&self, slot: usize) -> Priority {
+        let entry = &self.entries[slot];
+        let kept = if entry.processing { entry.taken_with } else { Priority::Normal };
+        if self.ready.strict { kept } else { kept.max(Priority::Normal) }
+    }
+
     /// Adds the key after `delay`; an earlier delay stays. Whether this is now the earliest delay of all.
     pub(super) fn delay(&mut self, key: K, now: Instant, delay: Duration, add: Add) -> bool {
         self.put_off(key, now, add, |known| {
@@ -171,6 +147,7 @@ impl<K: WorkKey> State<K> {
             return false;
         }
         let slot = self.slot_of(key);
+        let priority = add.priority.unwrap_or_else(|| self.kept_priority(slot));
         let known = self.entries[slot].due.as_deref();
         let Some(at) = choose(known) else {
             self.remove_if_idle(slot);
@@ -183,9 +160,12 @@ impl<K: WorkKey> State<K> {
         match &mut self.entries[slot].due {
             Some(known) => {
                 (known.at, known.order) = (at, self.delays);
-                known.add.priority = known.add.priority.max(add.priority);
+                known.priority = known.priority.max(priority);
             }
-            due @ None => *due = Some(Box::new(Due { at, order: self.delays, since: now, add })),
+            due @ None => {
+                let trigger = add.trigger;
+                *due = Some(Box::new(Due { at, order: self.delays, since: now, priority, trigger }));
+            }
         }
         self.delayed.insert((at, self.delays, slot));
         self.earliest() == Some(at)
@@ -200,6 +180,22 @@ impl<K: WorkKey> State<K> {
         true
     }
 
+    /// Takes back what was added for a key, now or later; whether there was anything. Work under way goes on.
+    pub(super) fn cancel(&mut self, key: &K) -> bool {
+        let delayed = self.cancel_delay(key);
+        let Some(slot) = self.find(key) else { return delayed };
+        let Self { entries, ready, .. } = self;
+        let entry = &mut entries[slot];
+        let queued = std::mem::take(&mut entry.dirty);
+        entry.added_at = None;
+        if std::mem::take(&mut entry.ticket) != 0 {
+            let priority = entry.priority;
+            ready.leave(priority, |slot, ticket| entries[slot].ticket == ticket);
+        }
+        self.remove_if_idle(slot);
+        delayed || queued
+    }
+
     /// Adds the keys whose time has come; how many became ready. The clock is read only if some are delayed.
     pub(super) fn catch_up(&mut self, now: impl Fn() -> Instant) -> usize {
         if self.delayed.is_empty() { 0 } else { self.promote(now()) }
@@ -211,7 +207,7 @@ impl<K: WorkKey> State<K> {
         while let Some(&(at, order, slot)) = self.delayed.first().filter(|(at, ..)| *at <= now) {
             self.delayed.remove(&(at, order, slot));
             let Some(due) = self.entries[slot].due.take() else { continue };
-            let Add { priority, trigger } = due.add;
+            let Due { priority, trigger, .. } = *due;
             promoted += usize::from(self.mark_dirty(slot, priority, || trigger, || now));
         }
         promoted
@@ -226,6 +222,7 @@ impl<K: WorkKey> State<K> {
         let entry = &mut self.entries[slot];
         entry.dirty = false;
         entry.processing = true;
+        entry.taken_with = entry.priority;
         entry.ticket = 0;
         self.processing += 1;
         self.latest = slot;
@@ -420,36 +417,6 @@ impl<K: WorkKey> State<K> {
         self.free.push(slot);
         if let Ok(occupied) = self.table.find_entry(entry.hash, |candidate| *candidate == slot) {
             occupied.remove();
-        }
-    }
-}
-
-impl<K: PartialEq> Entry<K> {
-    fn new(key: K, hash: u64) -> Self {
-        Self {
-            key: Some(key),
-            hash,
-            dirty: false,
-            processing: false,
-            priority: Priority::default(),
-            ticket: 0,
-            trigger: Trigger::default(),
-            due: None,
-            added_at: None,
-            started_at: None,
-        }
-    }
-
-    fn holds(&self, key: &K) -> bool {
-        self.key.as_ref() == Some(key)
-    }
-
-    fn standing(&self) -> Standing {
-        Standing {
-            queued: self.dirty,
-            processing: self.processing,
-            priority: if self.dirty { self.priority } else { Priority::default() },
-            due: self.due.as_ref().map(|due| due.at),
         }
     }
 }

@@ -385,6 +385,91 @@ async fn a_key_is_raised_and_never_lowered() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_strict_queue_hands_out_the_highest_priority_first_and_equals_in_order() {
+    let queue = queue().strict();
+    queue.add_with_priority(key("low"), Priority::new(-7));
+    queue.add_with_priority(key("medium-1"), Priority::new(5));
+    queue.add_with_priority(key("medium-2"), Priority::new(5));
+    // More than one turn in eleven: nothing ages.
+    for number in 0..30 {
+        queue.add_with_priority(key(&format!("high-{number}")), Priority::new(1_000_000));
+    }
+    for number in 0..30 {
+        assert_eq!(take(&queue).await, format!("high-{number}"));
+    }
+    assert_eq!([take(&queue).await, take(&queue).await, take(&queue).await], ["medium-1", "medium-2", "low"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_its_own_work_adds_again_keeps_its_priority() {
+    let queue = queue().strict();
+    queue.add_with_priority(key("a"), Priority::new(-5));
+    take(&queue).await;
+    queue.add_after(key("a"), Duration::from_secs(1));
+    queue.done(&key("a"));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!((queue.len(), queue.state(&key("a")).priority), (1, Priority::new(-5)));
+    take(&queue).await;
+    queue.add_rate_limited(key("a"));
+    queue.done(&key("a"));
+    assert_eq!(queue.state(&key("a")).priority, Priority::new(-5), "a retry is as urgent as the first try");
+    take(&queue).await;
+    queue.done(&key("a"));
+    queue.add_after_with_priority(key("a"), Duration::from_secs(1), Priority::High);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!((queue.len(), queue.state(&key("a")).priority), (1, Priority::High));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_listed_is_retried_like_one_that_changed() {
+    let queue = queue();
+    queue.add_with_priority(key("a"), Priority::Low);
+    take(&queue).await;
+    queue.add_rate_limited(key("a"));
+    queue.done(&key("a"));
+    assert_eq!(queue.state(&key("a")).priority, Priority::Normal);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_key_is_not_handed_out_and_makes_room() {
+    use futures::FutureExt;
+    let queue = queue().bounded(1);
+    queue.add_with_priority(key("a"), Priority::High);
+    queue.add_after(key("a"), Duration::from_secs(5));
+    assert!(queue.room().now_or_never().is_none());
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.room().await }
+    });
+    tokio::task::yield_now().await;
+    assert!(queue.cancel(&key("a")) && !queue.cancel(&key("a")));
+    waiting.await.expect("there is room");
+    assert_eq!(queue.states(), BTreeMap::new());
+
+    queue.add(key("b"));
+    take(&queue).await;
+    queue.add(key("b"));
+    assert!(queue.cancel(&key("b")), "its next turn is taken back, not the work under way");
+    assert_eq!((queue.processing(), queue.state(&key("b")).queued), (1, false));
+    queue.done(&key("b"));
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_cancelled_key() {
+    let queue = queue();
+    queue.add(key("a"));
+    let draining = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.shut_down_with_drain().await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!draining.is_finished());
+    queue.cancel(&key("a"));
+    draining.await.expect("nothing is left");
+}
+
 /// A key that is raised again and again leaves no more behind than there are keys.
 #[tokio::test(start_paused = true)]
 async fn the_gaps_of_raised_keys_are_closed() {

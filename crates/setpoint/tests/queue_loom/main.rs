@@ -15,6 +15,8 @@ use setpoint::{Clock, Instant, Key, Kind, reconcile};
 
 #[path = "../../src/queue/core.rs"]
 mod core;
+#[path = "../../src/queue/entry.rs"]
+mod entry;
 mod lock;
 mod metrics;
 #[path = "../../src/queue/ready.rs"]

@@ -19,7 +19,7 @@ use self::stream::{Plan, WatchStream};
 use super::{Call, list, respond};
 use crate::body::Body;
 use crate::kind::Verb;
-use crate::measure::{OpenWatch, Scope};
+use crate::metrics::{OpenWatch, Scope};
 use crate::options::ListOptions;
 use crate::selector::Choice;
 use crate::status::Status;

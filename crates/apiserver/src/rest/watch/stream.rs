@@ -18,7 +18,7 @@ use setpoint_store::{Event, Record, Revision};
 
 use super::form::{Form, Framing};
 use super::records::{ChangeKind, RecordWatch};
-use crate::measure::OpenWatch;
+use crate::metrics::OpenWatch;
 use crate::status::Status;
 
 /// How often a watcher that wants bookmarks gets one.

@@ -245,7 +245,7 @@ impl Model {
         self.delete.remove(&uid);
         match observe(&mut self.graph, &uid) {
             Observed::Done => {}
-            Observed::Rumour(identity) => match self.look_up(&identity) {
+            Observed::Virtual(identity) => match self.look_up(&identity) {
                 Err(Unclear::NotServed) => _ = self.later.insert(uid),
                 Err(Unclear::NoNamespace) => {}
                 Ok(Some(found)) if Uid::from(&*found.meta().uid) == uid => _ = self.later.insert(uid),
@@ -326,7 +326,7 @@ impl Model {
 
     /// Everything is delivered and worked on until nothing changes any more.
     pub(super) fn settle(&mut self) {
-        // An owner with several rumours about it takes a round for each; none has as many as these.
+        // An owner that is named in several ways takes a round for each; none has as many as these.
         let mut quiet_rounds = 0;
         for _ in 0..1000 {
             let before = self.revision;

@@ -83,7 +83,7 @@ impl Run {
                 let other = if &*owner.kind == "Box" { ("example.com/v1", "Lid") } else { ("v1", "Box") };
                 (owner.api_version, owner.kind) = (other.0.into(), other.1.into());
             }
-            Flaw::UnservedKind => owner.kind = "Rumour".into(),
+            Flaw::UnservedKind => owner.kind = "Virtual".into(),
         }
         Some(owner)
     }

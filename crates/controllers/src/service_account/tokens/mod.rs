@@ -25,13 +25,13 @@ pub(super) mod view;
 
 use std::sync::Arc;
 
-use setpoint::queue::limiter;
-use setpoint::{Cached, Context, Controller, Event, Key, Kind, Lister, Object, Queue, Runnable};
+use setpoint::{Cached, Context, Event, Key, Kind, Lister, Object, Runnable};
 
 use self::reconcile::{Token, Tokens};
 use self::view::{Secret, ServiceAccount};
 use crate::flags::Flag;
 use crate::registry::{Access, Entry, Options};
+use crate::wiring;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "serviceaccount-token-controller",
@@ -62,8 +62,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let secrets = context.informers.of::<Secret>();
     let accounts = context.informers.of::<ServiceAccount>();
     secrets.add_index(BY_ACCOUNT, Arc::new(index));
-    let limiter = limiter::eager(&context.runtime.clock);
-    let queue = Queue::with_rate_limiter("serviceaccount_tokens_service", &context.runtime, limiter);
+    let queue = wiring::queue(context, "serviceaccount_tokens_service");
     let wake = queue.clone();
     secrets.add_handler(move |event: &Event| {
         token(event.object()).into_iter().for_each(|token| wake.add(token))
@@ -83,12 +82,8 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         signer,
         root_ca: options.root_ca.clone(),
     };
-    let controller = Controller::new(ENTRY.name, queue, reconciler)
-        .workers(options.workers(&ENTRY))
-        .max_retries(RETRIES)
-        .waits_for(&secrets)
-        .waits_for(&accounts)
-        .persistent();
+    let controller =
+        wiring::controller(&ENTRY, options, queue, reconciler, [&secrets, &accounts]).max_retries(RETRIES);
     vec![Box::new(controller)]
 }
 

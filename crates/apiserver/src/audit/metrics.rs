@@ -10,14 +10,14 @@ pub(crate) const PLUGINS: [&str; 4] = ["buffered", "log", "truncate", "webhook"]
 
 /// Counts of events and of what became of them.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(crate) struct Metrics {
     events: AtomicU64,
     rejected: AtomicU64,
     levels: [AtomicU64; 4],
     errors: [AtomicU64; 4],
 }
 
-impl Measured {
+impl Metrics {
     pub(super) fn event(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Figures that are counted when somebody asks, under the names by which Kubernetes does.
+//! Metrics that are counted when they are scraped, under the names by which Kubernetes does.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -13,17 +13,17 @@ use setpoint_volume::{Csi, PodVolumes, Volume, bound_volume, is_over};
 
 use super::disk::Disk;
 use super::observe::Caches;
-use crate::figures::{self, Counts, Labels};
+use crate::metrics::{self, Counts, Labels};
 
 /// Shows the volumes that pods use, and those that are or are to be attached.
 pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
     let (used, all) = (caches.clone(), caches.clone());
     let help = "Measure number of volumes in use";
-    figures::show(metrics, "storage_count_attachable_volumes_in_use", help, move || {
+    metrics::show(metrics, "storage_count_attachable_volumes_in_use", help, move || {
         used.in_use().unwrap_or_default()
     });
     let help = "Number of volumes in A/D Controller";
-    figures::show(metrics, "attachdetach_controller_total_volumes", help, move || {
+    metrics::show(metrics, "attachdetach_controller_total_volumes", help, move || {
         all.totals().unwrap_or_default()
     });
 }
@@ -129,7 +129,7 @@ impl Caches {
             vec![("plugin_name", plugin), ("state", state.to_owned())]
         };
         let mut counts =
-            figures::count(wanted.into_iter().map(|(_, _, plugin)| labels(plugin, "desired_state_of_world")));
+            metrics::count(wanted.into_iter().map(|(_, _, plugin)| labels(plugin, "desired_state_of_world")));
         let attached = self.attachments.list(None)?;
         let attached = attached.iter().filter(|attachment| attachment.status.attached);
         let attached = attached.map(|one| plugin_of(&one.spec.attacher));
@@ -137,7 +137,7 @@ impl Caches {
         let found = nodes.iter().flat_map(|node| &node.attached).filter(|name| is_on_network(name));
         let found = found.map(|name| Used::on_network(name.to_string()).plugin);
         let actual = attached.chain(found).map(|plugin| labels(plugin, "actual_state_of_world"));
-        counts.extend(figures::count(actual));
+        counts.extend(metrics::count(actual));
         Ok(counts)
     }
 

@@ -13,13 +13,13 @@ const NODE_SECONDS: &[f64] = &[0.001, 0.004, 0.016, 0.064, 0.256, 1.024, 4.096, 
 /// 10 ms, then four times as much, seven times.
 const NODES_SECONDS: &[f64] = &[0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 163.84];
 
-pub(super) struct Figures {
+pub(super) struct NodeMetrics {
     metrics: Metrics,
     /// The zones that were there when they were last counted.
     known: Mutex<Vec<String>>,
 }
 
-impl Figures {
+impl NodeMetrics {
     pub(super) fn new(metrics: Metrics) -> Self {
         Self { metrics, known: Mutex::default() }
     }
@@ -78,13 +78,13 @@ mod tests {
     #[test]
     fn a_zone_whose_nodes_are_gone_is_well_and_empty() {
         let metrics = Metrics::new();
-        let figures = Figures::new(metrics.clone());
-        figures.zones(&BTreeMap::from([("a".to_owned(), Census { ready: 1, not_ready: 3 })]));
-        figures.node_evicted("a");
+        let counted = NodeMetrics::new(metrics.clone());
+        counted.zones(&BTreeMap::from([("a".to_owned(), Census { ready: 1, not_ready: 3 })]));
+        counted.node_evicted("a");
         let shows = |line: &str| assert!(metrics.encode().contains(line), "{line} in {}", metrics.encode());
         shows("node_collector_zone_health{zone=\"a\"} 25\n");
         shows("node_collector_unhealthy_nodes_in_zone{zone=\"a\"} 3\n");
-        figures.zones(&BTreeMap::new());
+        counted.zones(&BTreeMap::new());
         shows("node_collector_zone_health{zone=\"a\"} 100\n");
         shows("node_collector_zone_size{zone=\"a\"} 0\n");
         shows("node_collector_evictions_total{zone=\"a\"} 1\n");

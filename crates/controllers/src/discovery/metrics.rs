@@ -10,26 +10,26 @@ use super::address::Family;
 use super::changes::Changes;
 use super::slice::{Endpoint, EndpointKey, PortsKey, ports_key};
 
-/// What one controller calls its figures.
+/// What one controller calls its counted.
 pub(crate) struct Names {
-    pub(crate) added: Figure,
+    pub(crate) added: MetricName,
     /// Not everybody counts those.
-    pub(crate) updated: Option<Figure>,
-    pub(crate) removed: Figure,
-    pub(crate) endpoints: Figure,
-    pub(crate) slices: Figure,
-    pub(crate) wanted: Figure,
-    pub(crate) changes: Figure,
+    pub(crate) updated: Option<MetricName>,
+    pub(crate) removed: MetricName,
+    pub(crate) endpoints: MetricName,
+    pub(crate) slices: MetricName,
+    pub(crate) wanted: MetricName,
+    pub(crate) changes: MetricName,
 }
 
 /// A name, and what it stands for.
-pub(crate) type Figure = (&'static str, &'static str);
+pub(crate) type MetricName = (&'static str, &'static str);
 
 /// From 2 on twice as many, fifteen times.
 pub(crate) const HOW_MANY: &[f64] =
     &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0];
 
-pub(crate) struct Figures {
+pub(crate) struct SliceMetrics {
     metrics: Metrics,
     names: &'static Names,
     /// The most endpoints in a slice.
@@ -53,7 +53,7 @@ struct Packed {
     wanted: usize,
 }
 
-impl Figures {
+impl SliceMetrics {
     pub(crate) fn new(metrics: &Metrics, names: &'static Names, most: usize) -> Self {
         Self { metrics: metrics.clone(), names, most: most.max(1), kept: Mutex::default() }
     }
@@ -67,7 +67,7 @@ impl Figures {
     /// The slices of an owner are to become these: those of a family, or all.
     pub(crate) fn planned(&self, owner: &Key, family: Option<Family>, changes: &Changes) {
         let moved = Moved::of(changes);
-        let observe = |(name, help): Figure, count: usize| {
+        let observe = |(name, help): MetricName, count: usize| {
             self.metrics.observe(name, help, HOW_MANY, &[], count as f64);
         };
         observe(self.names.added, moved.added);
@@ -205,14 +205,14 @@ mod tests {
     #[test]
     fn endpoints_and_slices_are_counted_as_they_come_and_go() {
         let metrics = Metrics::new();
-        let figures = Figures::new(&metrics, &NAMES, 2);
+        let counted = SliceMetrics::new(&metrics, &NAMES, 2);
         let owner = Key::namespaced("ns", "s");
         let changes = Changes {
             create: vec![draft(None, &["10.0.0.1", "10.0.0.2", "10.0.0.3"])],
             ..Changes::default()
         };
-        figures.planned(&owner, None, &changes);
-        figures.wrote("create");
+        counted.planned(&owner, None, &changes);
+        counted.wrote("create");
         let shows = |lines: &[&str]| {
             let text = metrics.encode();
             lines.iter().for_each(|line| assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}"));
@@ -228,7 +228,7 @@ mod tests {
         let old = slice("a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
         let changes =
             Changes { update: vec![draft(Some(old), &["10.0.0.3", "10.0.0.4"])], ..Changes::default() };
-        figures.planned(&owner, None, &changes);
+        counted.planned(&owner, None, &changes);
         shows(&[
             "endpoints 2",
             "slices 1",
@@ -238,7 +238,7 @@ mod tests {
             "removed_sum 2",
             "added_count 2",
         ]);
-        figures.forget(&owner);
+        counted.forget(&owner);
         shows(&["endpoints 0", "slices 0", "wanted 0"]);
     }
 }

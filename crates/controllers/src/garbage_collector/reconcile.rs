@@ -1,4 +1,4 @@
-//! Attempt to delete: whether an item is to go is decided anew each time it is looked at.
+//! Attempt to delete: whether an item is to go is decided each time it is looked at.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Reconciler for Collector {
         let attempted = self.0.look(|graph| observe(graph, uid));
         match attempted {
             Observed::Done => Ok(Outcome::Settled),
-            Observed::Rumour(identity) => {
+            Observed::Virtual(identity) => {
                 self.verify(&identity).await.attempting(format!("see whether {identity} exists"))
             }
             Observed::Waiting(waiting) => {
@@ -49,7 +49,7 @@ impl Collector {
                 return Ok(Outcome::Requeue);
             }
             Found::NoNamespace => {}
-            Found::Object(_) | Found::Nothing => self.0.tell(|graph| graph.found_absent(identity)),
+            Found::Object(_) | Found::Nothing => self.0.update(|graph| graph.found_absent(identity)),
         }
         Ok(Outcome::Settled)
     }

@@ -13,7 +13,7 @@ use super::zones::{Census, Turn, Zones};
 
 /// At most one entry per node, and what the zones hold.
 #[derive(Default)]
-pub(super) struct Roll {
+pub(super) struct KnownNodes {
     state: Mutex<State>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Roll {
 struct State {
     nodes: BTreeMap<Box<str>, Entry>,
     zones: Zones,
-    /// The roll has been called before.
+    /// They have been listed before.
     called: bool,
 }
 
@@ -36,20 +36,20 @@ struct Entry {
     unmarked: bool,
 }
 
-/// Which nodes have come and gone since the last roll call, each with its uid.
+/// Which nodes have come and gone since the last update, each with its uid.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Movement {
     pub(super) come: Vec<(Box<str>, Box<str>)>,
     pub(super) gone: Vec<(Box<str>, Box<str>)>,
 }
 
-impl Roll {
+impl KnownNodes {
     pub(super) fn new(patience: NodeLifecycle) -> Self {
         Self { state: Mutex::new(State { zones: Zones::new(patience), ..State::default() }) }
     }
 
-    /// Calls the roll.
-    pub(super) fn call(&self, nodes: &[Cached<Node>]) -> Movement {
+    /// Takes in which nodes there are.
+    pub(super) fn update(&self, nodes: &[Cached<Node>]) -> Movement {
         let mut state = self.state.lock();
         let mut movement = Movement::default();
         let from_before = !std::mem::replace(&mut state.called, true);

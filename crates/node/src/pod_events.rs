@@ -1,4 +1,4 @@
-//! What a kubelet tells about the containers of a pod, in its words. Pure.
+//! The events that a kubelet records about the containers of a pod, in its words. Pure.
 //!
 //! What is said about a container follows from how the pod's status shows it and how it is about to show it.
 
@@ -13,32 +13,32 @@ use crate::view::{Container, ContainerStatus, Look, PodView, Probe};
 
 /// An event about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct PodEvent {
     pub(crate) event_type: EventType,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-/// How much is told of what goes as it should, by all nodes together: as much as one kubelet may tell. A burst of ten
+/// How many events all nodes together may record of what goes as it should: as many as one kubelet may. A burst of ten
 /// thousand pods would otherwise be followed by three times as many events, which nobody reads.
 #[derive(Debug)]
-pub(crate) struct Chatter {
+pub(crate) struct EventLimit {
     left: f64,
     since: Option<Instant>,
 }
 
-/// The kubelet's own figures.
+/// The kubelet's own limits.
 const EVENTS_PER_SECOND: f64 = 50.0;
 const BURST: f64 = 100.0;
 
-impl Default for Chatter {
+impl Default for EventLimit {
     fn default() -> Self {
         Self { left: BURST, since: None }
     }
 }
 
-impl Chatter {
-    /// Whether one more event can be told now.
+impl EventLimit {
+    /// Whether one more event can be recorded now.
     pub(crate) fn has_room(&mut self, now: Instant) -> bool {
         let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         self.since = Some(now);
@@ -51,9 +51,9 @@ impl Chatter {
     }
 }
 
-/// What there is to tell about a pod that is about to stand like this.
-pub(crate) fn told(pod: &Cached<PodView>, next: &PodNow) -> Vec<Told> {
-    let mut told = Vec::new();
+/// The events of a pod that is about to be in this state.
+pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> {
+    let mut events = Vec::new();
     let policy = Restarts::of(&pod.spec.restart_policy);
     let (spec, status) = (&pod.spec, &pod.status);
     let all = [
@@ -66,15 +66,15 @@ pub(crate) fn told(pod: &Cached<PodView>, next: &PodNow) -> Vec<Told> {
             let before = statuses.iter().find(|status| status.name == container.name);
             let stops = next.failure.is_some() || pod.meta().is_being_deleted();
             let restarts = container.is_sidecar() || policy != Restarts::Never;
-            about(container, pod, before, standing, Outlook { stops, restarts }, &mut told);
+            about(container, pod, before, standing, Outlook { stops, restarts }, &mut events);
         }
     }
     if let Some((reason, message)) = &next.failure
         && &**reason == "DeadlineExceeded"
     {
-        told.push(normal("DeadlineExceeded", message.to_string()));
+        events.push(normal("DeadlineExceeded", message.to_string()));
     }
-    told
+    events
 }
 
 /// What is to become of a container.
@@ -92,21 +92,21 @@ fn about(
     before: Option<&ContainerStatus>,
     after: &Standing,
     outlook: Outlook,
-    told: &mut Vec<Told>,
+    events: &mut Vec<PodEvent>,
 ) {
     let (name, image) = (&container.name, &container.image);
     if let Some(kind) = after.failed {
         let how = kind.of(container).map_or("", how_it_failed);
-        told.push(warning("Unhealthy", format!("{} probe failed: {how}", kind.title())));
+        events.push(warning("Unhealthy", format!("{} probe failed: {how}", kind.title())));
         if kind != ProbeKind::Readiness {
             let then = if outlook.restarts { ", will be restarted" } else { "" };
-            told.push(normal("Killing", format!("Container {name} failed {} probe{then}", kind.name())));
+            events.push(normal("Killing", format!("Container {name} failed {} probe{then}", kind.name())));
         }
     }
     let ran = before.is_some_and(|status| status.state.running.is_some());
     let anew = before.is_some_and(|status| status.restart_count < after.restarts);
     if ran && anew && after.is_running() {
-        told.push(normal("Killing", format!("Container {name} resize requires restart")));
+        events.push(normal("Killing", format!("Container {name} resize requires restart")));
     }
     let waited_for = |reason: &str| {
         let waiting = before.and_then(|status| status.state.waiting.as_ref());
@@ -114,27 +114,27 @@ fn about(
     };
     match &after.state {
         State::Running { .. } if !ran || anew => {
-            told.push(normal("Pulled", format!("Container image {image:?} already present on machine")));
-            told.push(normal("Created", format!("Created container: {name}")));
-            told.push(normal("Started", format!("Started container {name}")));
+            events.push(normal("Pulled", format!("Container image {image:?} already present on machine")));
+            events.push(normal("Created", format!("Created container: {name}")));
+            events.push(normal("Started", format!("Started container {name}")));
         }
         State::Terminated(_) if ran && outlook.stops => {
-            told.push(normal("Killing", format!("Stopping container {name}")));
+            events.push(normal("Killing", format!("Stopping container {name}")));
         }
         State::Waiting { reason, .. } if **reason == *CRASH_LOOP && !waited_for(CRASH_LOOP) => {
             let (key, uid) = (pod.key(), &pod.meta().uid);
             let pod = format!("{}_{}({uid})", key.name(), key.namespace().unwrap_or_default());
             let message = format!("Back-off restarting failed container {name} in pod {pod}");
-            told.push(warning("BackOff", message));
+            events.push(warning("BackOff", message));
         }
         State::Waiting { reason, message } if **reason == *PULL_FAILED && !waited_for(PULL_FAILED) => {
-            told.push(normal("Pulling", format!("Pulling image {image:?}")));
-            told.push(warning("Failed", format!("Failed to pull image {image:?}: {message}")));
-            told.push(warning("Failed", format!("Error: {PULL_FAILED}")));
+            events.push(normal("Pulling", format!("Pulling image {image:?}")));
+            events.push(warning("Failed", format!("Failed to pull image {image:?}: {message}")));
+            events.push(warning("Failed", format!("Error: {PULL_FAILED}")));
         }
         State::Waiting { reason, .. } if **reason == *PULL_BACK_OFF && !waited_for(PULL_BACK_OFF) => {
-            told.push(normal("BackOff", format!("Back-off pulling image {image:?}")));
-            told.push(warning("Failed", format!("Error: {PULL_BACK_OFF}")));
+            events.push(normal("BackOff", format!("Back-off pulling image {image:?}")));
+            events.push(warning("Failed", format!("Error: {PULL_BACK_OFF}")));
         }
         _ => {}
     }
@@ -151,12 +151,12 @@ fn how_it_failed(probe: &Probe) -> &'static str {
     }
 }
 
-fn normal(reason: &'static str, message: String) -> Told {
-    Told { event_type: EventType::Normal, reason, message }
+fn normal(reason: &'static str, message: String) -> PodEvent {
+    PodEvent { event_type: EventType::Normal, reason, message }
 }
 
-fn warning(reason: &'static str, message: String) -> Told {
-    Told { event_type: EventType::Warning, reason, message }
+fn warning(reason: &'static str, message: String) -> PodEvent {
+    PodEvent { event_type: EventType::Warning, reason, message }
 }
 
 #[cfg(test)]
@@ -164,15 +164,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_goes_as_it_should_is_told_within_bounds() {
+    async fn events_about_what_goes_as_it_should_are_limited() {
         let clock = setpoint::Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
-        let mut chatter = Chatter::default();
-        let mut told =
-            |clock: &setpoint::Clock| (0..1000).filter(|_| chatter.has_room(clock.instant())).count();
-        assert_eq!(told(&clock), 100);
+        let mut limit = EventLimit::default();
+        let mut recorded =
+            |clock: &setpoint::Clock| (0..1000).filter(|_| limit.has_room(clock.instant())).count();
+        assert_eq!(recorded(&clock), 100);
         clock.sleep(Duration::from_secs(1)).await;
-        assert_eq!(told(&clock), 50);
+        assert_eq!(recorded(&clock), 50);
         clock.sleep(Duration::from_secs(3600)).await;
-        assert_eq!(told(&clock), 100);
+        assert_eq!(recorded(&clock), 100);
     }
 }

@@ -18,7 +18,7 @@ const SYNC_SECONDS: &[f64] = &[
 ];
 
 #[derive(Clone)]
-pub(super) struct Figures(pub(super) Metrics);
+pub(super) struct JobMetrics(pub(super) Metrics);
 
 /// What a look at a Job did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Action {
     }
 }
 
-impl Figures {
+impl JobMetrics {
     pub(super) fn looked_at(&self, job: &Job, action: Action, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "error" };
         let labels = [("completion_mode", mode(job)), ("result", result), ("action", action.name())];
@@ -192,10 +192,10 @@ mod tests {
 
     /// What is counted by `count`, without the names' common beginning.
     #[track_caller]
-    fn check(count: impl FnOnce(&Figures), expected: &[&str]) {
-        let figures = Figures(Metrics::new());
-        count(&figures);
-        let text = figures.0.encode();
+    fn check(count: impl FnOnce(&JobMetrics), expected: &[&str]) {
+        let metrics = JobMetrics(Metrics::new());
+        count(&metrics);
+        let text = metrics.0.encode();
         let lines = text.lines().filter_map(|line| line.strip_prefix("job_controller_"));
         let lines: Vec<_> = lines.filter(|line| !line.contains("_seconds")).collect();
         assert_eq!(lines, expected);
@@ -208,7 +208,7 @@ mod tests {
         let after =
             status(json!({"succeeded": 3, "failed": 2, "completedIndexes": "0,2,3", "failedIndexes": "1"}));
         check(
-            |figures| figures.counted(&job(json!({})), &before, &after),
+            |metrics| metrics.counted(&job(json!({})), &before, &after),
             &[
                 "job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"failed\"} 1",
                 "job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\"} 2",
@@ -216,7 +216,7 @@ mod tests {
         );
         let indexed = job(json!({"completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1}));
         check(
-            |figures| figures.counted(&indexed, &before, &after),
+            |metrics| metrics.counted(&indexed, &before, &after),
             &[
                 "job_finished_indexes_total{status=\"failed\",backoffLimit=\"perIndex\"} 1",
                 "job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"perIndex\"} 2",
@@ -226,7 +226,7 @@ mod tests {
         );
         let shrunk = job(json!({"completionMode": "Indexed", "completions": 1}));
         check(
-            |figures| figures.counted(&shrunk, &after, &before),
+            |metrics| metrics.counted(&shrunk, &after, &before),
             &[
                 "job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"global\"} 0",
                 "job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 0",
@@ -243,7 +243,7 @@ mod tests {
                 format!("job_pods_creation_total{{reason=\"{reason}\",status=\"succeeded\"}} 2"),
                 format!("job_pods_creation_total{{reason=\"{reason}\",status=\"failed\"}} 1"),
             );
-            check(|figures| figures.pods_created(&job, again, 2, 1), &[&refused, &made]);
+            check(|metrics| metrics.pods_created(&job, again, 2, 1), &[&refused, &made]);
         };
         check(None, (false, false), "new");
         check(None, (false, true), "recreate_terminating_or_failed");
@@ -262,11 +262,11 @@ mod tests {
         };
         let updated = |old: Object, new: Object| Event::Updated { old, new };
         check(
-            |figures| {
-                figures.pod_changed(&updated(pod("Running", true), pod("Failed", true)));
-                figures.pod_changed(&updated(pod("Failed", true), pod("Failed", true)));
-                figures.pod_changed(&updated(pod("Failed", true), pod("Failed", false)));
-                figures.pod_changed(&updated(pod("Running", false), pod("Failed", false)));
+            |metrics| {
+                metrics.pod_changed(&updated(pod("Running", true), pod("Failed", true)));
+                metrics.pod_changed(&updated(pod("Failed", true), pod("Failed", true)));
+                metrics.pod_changed(&updated(pod("Failed", true), pod("Failed", false)));
+                metrics.pod_changed(&updated(pod("Running", false), pod("Failed", false)));
             },
             &[
                 "terminated_pods_tracking_finalizer_total{event=\"add\"} 1",
@@ -279,12 +279,12 @@ mod tests {
     fn ends_and_looks_are_counted_by_what_they_were() {
         let job = job(json!({"suspend": true}));
         check(
-            |figures| {
-                figures.ended(&job, &Ending::completions_reached());
+            |metrics| {
+                metrics.ended(&job, &Ending::completions_reached());
                 let action = Action::of(&Step::Keep, &job.spec);
-                figures.looked_at(&job, action, true, Duration::from_millis(5));
-                figures.left_to("example.com/queue");
-                figures.handled_by_policy(&["Ignore", "Ignore"]);
+                metrics.looked_at(&job, action, true, Duration::from_millis(5));
+                metrics.left_to("example.com/queue");
+                metrics.handled_by_policy(&["Ignore", "Ignore"]);
             },
             &[
                 "job_syncs_total{completion_mode=\"NonIndexed\",result=\"success\",action=\"pods_deleted\"} 1",

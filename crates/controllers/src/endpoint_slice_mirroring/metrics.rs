@@ -1,6 +1,6 @@
 //! What the controller counts, under v1.34's names.
 
-use crate::discovery::figures::Names;
+use crate::discovery::metrics::Names;
 
 pub(super) const NAMES: Names = Names {
     added: (

@@ -24,7 +24,7 @@ use crate::server::Server;
 
 /// What the server counts that belongs to no kind.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(crate) struct ServerMetrics {
     /// Requests that are not about objects, by path.
     pub(crate) paths: Requests,
     pub(crate) tokens: TokenUses,
@@ -86,7 +86,7 @@ impl Drop for Ongoing<'_> {
     }
 }
 
-impl Measured {
+impl ServerMetrics {
     /// Counts a request as under way.
     pub(crate) fn begin(&self, is_read: bool) -> Ongoing<'_> {
         let gauge = if is_read { &self.reading } else { &self.writing };
@@ -151,7 +151,7 @@ pub(crate) fn text(server: &Server) -> String {
 }
 
 fn audit(server: &Server, text: &mut Text) {
-    let none = crate::audit::Measured::default();
+    let none = crate::audit::Metrics::default();
     let measured = server.audit.as_ref().map_or(&none, |audit| &*audit.measured);
     const ERRORS: &str = "apiserver_audit_error_total";
     let help = "[ALPHA] Audit events that a backend did not take, by backend.";

@@ -8,20 +8,20 @@ use setpoint::metrics::Metrics;
 use setpoint::{Cached, Lister};
 use setpoint_volume::{Claim, Volume};
 
-use crate::figures::{self, Counts, count};
+use crate::metrics::{self, Counts, count};
 
-pub(super) struct Figures {
+pub(super) struct VolumeMetrics {
     pub(super) volumes: Lister<Volume>,
     pub(super) claims: Lister<Claim>,
 }
 
-impl fmt::Debug for Figures {
+impl fmt::Debug for VolumeMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Figures").finish_non_exhaustive()
+        f.debug_struct("VolumeMetrics").finish_non_exhaustive()
     }
 }
 
-impl Collector for Figures {
+impl Collector for VolumeMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let volumes = self.volumes.list(None).unwrap_or_default();
         let claims = self.claims.list(None).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Collector for Figures {
             ),
         ];
         for (name, help, counts) in families {
-            figures::encode(&mut encoder, name, help, counts)?;
+            metrics::encode(&mut encoder, name, help, counts)?;
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::figures::Labels;
+    use crate::metrics::Labels;
     use crate::workload::fixtures::cached;
 
     #[test]

@@ -1,0 +1,223 @@
+//! What happens in the cluster, as far as it concerns scheduling: events change the ledger, and queue the pods that
+//! they may help.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use setpoint::queue::Priority;
+use setpoint::{Cached, Clock, Event, Key, Object, Queue};
+use setpoint_volume::PODS_BY_CLAIM;
+
+use crate::devices::{self, Claim as DeviceClaim, DeviceSources, Reservation};
+use crate::ledger::Ledger;
+use crate::parked::{Change, NodeChange, Parked, asks_differently, is_idle};
+use crate::surroundings::Surroundings;
+use crate::view::{NodeView, Pod, PodView};
+use crate::volumes::{Preparing, VolumeSources};
+
+/// What handlers and workers share: the state of the cluster, the pods that wait, and their queue. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SharedState {
+    pub(crate) queue: Queue<Key>,
+    pub(crate) clock: Clock,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) parked: Parked,
+    /// The pods whose claims are being bound, by uid.
+    pub(crate) preparing: BTreeMap<Box<str>, Preparing>,
+    /// The claims for devices of pods that have a node and are not bound yet, by uid.
+    pub(crate) reservations: BTreeMap<Box<str>, Reservation>,
+}
+
+impl SharedState {
+    /// Looks at pods again whose claims change, or whose volumes may be found now.
+    pub(crate) fn follow(&self, volumes: &VolumeSources) {
+        let shared = self.clone();
+        volumes.claims.add_handler(move |event: &Event| shared.on_claim(event.object().key()));
+        for informer in volumes.helpful() {
+            let shared = self.clone();
+            informer.add_handler(move |_: &Event| {
+                let state = &mut *shared.state.lock();
+                if state.parked.minds_volumes() {
+                    shared.wake(state, &Change::Storage);
+                }
+            });
+        }
+    }
+
+    /// Looks at pods again whose devices may be found now.
+    pub(crate) fn follow_devices(&self, devices: &DeviceSources) {
+        let shared = self.clone();
+        devices.claims.add_handler(move |event: &Event| shared.on_device_claim(event));
+        for informer in devices.helpful() {
+            let shared = self.clone();
+            informer.add_handler(move |_: &Event| {
+                let state = &mut *shared.state.lock();
+                if state.parked.minds_devices() {
+                    shared.wake(state, &Change::Devices);
+                }
+            });
+        }
+    }
+
+    fn on_device_claim(&self, event: &Event) {
+        let Ok(claim) = Cached::<DeviceClaim>::new(event.object().clone()) else { return };
+        let state = &mut *self.state.lock();
+        let freed = match event {
+            Event::Deleted { .. } => state.ledger.devices.gone(&claim),
+            _ => state.ledger.devices.follow(&claim),
+        };
+        if state.parked.minds_devices() {
+            let news = devices::is_news(event, &claim);
+            self.wake(state, &Change::DeviceClaim { claim: claim.key(), freed, news });
+        }
+    }
+
+    fn on_claim(&self, claim: &Key) {
+        let state = &mut *self.state.lock();
+        if state.parked.minds_volumes() {
+            self.wake(state, &Change::Claim(claim));
+        }
+        if state.preparing.is_empty() {
+            return;
+        }
+        let users = self.surroundings.volumes.pods.objects().indexed(PODS_BY_CLAIM, &claim.to_string());
+        for pod in users.iter().filter(|pod| state.preparing.contains_key(&pod.meta().uid)) {
+            let priority = pod.view::<PodView>().map_or(0, |pod| pod.spec.priority);
+            self.queue.add_with_priority(pod.key().clone(), Priority::new(priority));
+        }
+    }
+
+    pub(crate) fn on_node(&self, event: &Event) {
+        let state = &mut *self.state.lock();
+        let what = match event {
+            Event::Deleted { last, .. } => {
+                state.ledger.remove_node(&last.meta().name);
+                return self.wake(state, &Change::NodeGone);
+            }
+            Event::Added { .. } => NodeChange::ADDED,
+            Event::Updated { old, new } => node_change(old, new),
+        };
+        let object = event.object();
+        match object.view::<NodeView>() {
+            Ok(view) => state.ledger.put_node(object, view),
+            Err(error) => tracing::warn!(node = %object.key(), %error, "cannot read the node"),
+        }
+        if what.is_none() {
+            return;
+        }
+        if let Some(node) = state.ledger.node(&object.meta().name) {
+            self.wake_parked(&mut state.parked, &Change::Node { node, what });
+        }
+    }
+
+    pub(crate) fn on_pod(&self, event: &Event) {
+        if let Event::Updated { old, new } = event
+            && is_idle(old, new)
+        {
+            return self.state.lock().parked.refresh(new);
+        }
+        let Ok(pod) = Cached::<PodView>::new(event.object().clone()) else { return };
+        let state = &mut *self.state.lock();
+        if let Event::Deleted { last, .. } = event {
+            state.parked.forget(last.key());
+            self.queue.cancel(last.key());
+            self.queue.forget(last.key());
+            return self.gone(state, &pod);
+        }
+        if pod.is_finished() {
+            return self.gone(state, &pod);
+        }
+        if let Some(freed) = state.ledger.put_pod(&pod) {
+            self.wake(state, &Change::PodResized { freed: &freed });
+        }
+        if let Some(before) = lost_promise(event, &pod) {
+            self.wake(state, &Change::PodGone(&before));
+        }
+        if pod.spec.node_name.is_empty() {
+            if pod.awaits_scheduling() && is_news(event, &pod) {
+                state.parked.unpark(pod.key());
+                self.queue.add_with_priority(pod.key().clone(), Priority::new(pod.spec.priority));
+            } else {
+                state.parked.refresh(pod.object());
+            }
+        } else if state.preparing.remove(&pod.meta().uid).is_none() && state.parked.minds_company() {
+            self.company_changed(state, event, &pod);
+        }
+    }
+
+    /// A pod has come to a node, or one that is there is like others now.
+    fn company_changed(&self, state: &mut State, event: &Event, pod: &Pod) {
+        if let Event::Updated { old, new } = event
+            && old.mentions("\"nodeName\"")
+        {
+            if old.meta().labels == new.meta().labels {
+                return;
+            }
+            if let Ok(before) = Cached::new(old.clone()) {
+                self.wake(state, &Change::PodWas(&before));
+            }
+        }
+        self.wake(state, &Change::PodThere(pod));
+    }
+
+    /// A pod takes no room any more.
+    pub(crate) fn gone(&self, state: &mut State, pod: &Pod) {
+        if let Some(preparing) = state.preparing.remove(&pod.meta().uid) {
+            preparing.preparation.forget(&self.surroundings.volumes);
+        }
+        if let Some(reservation) = state.reservations.remove(&pod.meta().uid) {
+            reservation.forget(&mut state.ledger.devices);
+        }
+        let had_promise = !pod.status.nominated_node_name.is_empty();
+        if state.ledger.remove_pod(&pod.meta().uid) || had_promise {
+            self.wake(state, &Change::PodGone(pod));
+        }
+    }
+
+    fn wake(&self, state: &mut State, change: &Change<'_>) {
+        self.wake_parked(&mut state.parked, change);
+    }
+
+    fn wake_parked(&self, parked: &mut Parked, change: &Change<'_>) {
+        if parked.is_empty() {
+            return;
+        }
+        for (key, priority, left) in parked.woken_by(change, &self.surroundings, self.clock.instant()) {
+            self.queue.add_after_with_priority(key, left, Priority::new(priority));
+        }
+    }
+}
+
+fn node_change(old: &Object, new: &Object) -> NodeChange {
+    match (old.view(), new.view()) {
+        (Ok(before), Ok(after)) => NodeChange::between(before, after, old.meta().labels != new.meta().labels),
+        _ => NodeChange::ADDED,
+    }
+}
+
+/// A pod as it was when a node was promised to it that is not any more: others were kept off that room, and itself it
+/// has to look for another.
+fn lost_promise(event: &Event, pod: &PodView) -> Option<Pod> {
+    let Event::Updated { old, .. } = event else { return None };
+    if !pod.spec.node_name.is_empty() || !old.mentions("\"nominatedNodeName\"") {
+        return None;
+    }
+    let before = Pod::new(old.clone()).ok()?;
+    let promised = &before.status.nominated_node_name;
+    let is_lost = !promised.is_empty() && *promised != pod.status.nominated_node_name;
+    is_lost.then_some(before)
+}
+
+/// A pending pod is worth a look when it is new or asks for something else.
+fn is_news(event: &Event, view: &PodView) -> bool {
+    let Event::Updated { old, new } = event else { return true };
+    let labels_changed = old.meta().labels != new.meta().labels;
+    old.view::<PodView>().map_or(true, |before| asks_differently(before, view, labels_changed))
+}

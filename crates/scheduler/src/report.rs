@@ -1,0 +1,110 @@
+//! What is written to pods that cannot be bound: the `PodScheduled` condition, a nominated node, preempted victims.
+
+use serde_json::{Value, json};
+use setpoint::client::{Part, Patch};
+use setpoint::conditions::whole_seconds;
+use setpoint::{EventType, Outcome, ReconcileError};
+
+use crate::decide::{LetGo, Misfit, Remedy};
+use crate::preempt::Preemption;
+use crate::reconcile::{COMPONENT, LOOK_AGAIN, Scheduler, pod_kind, unless_gone};
+use crate::view::{Condition, Pod, PodView};
+
+impl Scheduler {
+    /// Says on the pod that something went wrong, and tries again later.
+    pub(crate) async fn fail(&self, pod: &Pod, message: &str) -> Result<Outcome, ReconcileError> {
+        if !already_says(pod, "SchedulerError", message) {
+            self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
+            let condition = self.condition(pod, "PodScheduled", "False", "SchedulerError", message);
+            self.patch_status(pod, json!({"conditions": [condition]}), "say why it is not bound").await?;
+        }
+        Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
+    }
+
+    /// Says on the pod why it fits nowhere, and makes room for it where that can be done.
+    pub(crate) async fn report(&self, pod: &Pod, misfit: &Misfit) -> Result<Outcome, ReconcileError> {
+        let mut status = json!({});
+        let promised = match &misfit.remedy {
+            Remedy::Preempt(preemption) => {
+                self.make_room(pod, preemption).await?;
+                &preemption.node
+            }
+            Remedy::None => "",
+            Remedy::Wait => &pod.status.nominated_node_name,
+        };
+        if pod.status.nominated_node_name != *promised {
+            status["nominatedNodeName"] = if promised.is_empty() { json!(null) } else { json!(promised) };
+        }
+        if let Some(LetGo(claim)) = &misfit.let_go {
+            self.let_go(claim).await?;
+        }
+        let message = &misfit.message;
+        if !already_says(pod, "Unschedulable", message) {
+            self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
+            status["conditions"] =
+                json!([self.condition(pod, "PodScheduled", "False", "Unschedulable", message)]);
+        }
+        if status.as_object().is_some_and(|fields| !fields.is_empty()) {
+            self.patch_status(pod, status, "say why it fits nowhere").await?;
+        }
+        Ok(Outcome::CheckAfter(LOOK_AGAIN))
+    }
+
+    /// Sends the victims away, and tells less important pods that the node is no longer theirs.
+    async fn make_room(&self, pod: &Pod, preemption: &Preemption) -> Result<(), ReconcileError> {
+        for displaced in &preemption.displaced {
+            self.shared.state.lock().ledger.forget_nomination(&displaced.meta().uid);
+            self.patch_status(displaced, json!({"nominatedNodeName": null}), "take back its node").await?;
+        }
+        // Who is already going need not be told twice.
+        for victim in preemption.victims.iter().filter(|victim| !victim.meta().is_being_deleted()) {
+            self.send_away(victim, pod, &preemption.node).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_away(&self, victim: &Pod, pod: &Pod, node: &str) -> Result<(), ReconcileError> {
+        let scheduler = match pod.spec.scheduler_name.as_str() {
+            "" => COMPONENT,
+            name => name,
+        };
+        let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
+        let condition = self.condition(victim, "DisruptionTarget", "True", "PreemptionByScheduler", &message);
+        self.patch_status(victim, json!({"conditions": [condition]}), "mark it as preempted").await?;
+        let delete = setpoint::client::Delete::of_uid(&*victim.meta().uid);
+        let deleted = self.client.delete(&pod_kind(), victim.key(), &delete).await;
+        let is_deleted = deleted.is_ok();
+        unless_gone(deleted, format!("preempt pod {}", victim.key()))?;
+        if is_deleted {
+            let message = format!("Preempted by pod {} on node {node}", pod.meta().uid);
+            self.recorder.event(&pod_kind(), victim.object(), EventType::Normal, "Preempted", message);
+        }
+        Ok(())
+    }
+
+    /// A condition of a pod, which has stood since it first was so.
+    fn condition(&self, pod: &Pod, name: &str, status: &str, reason: &str, message: &str) -> Value {
+        let mut condition = json!({"type": name, "status": status, "reason": reason, "message": message,
+            "observedGeneration": pod.meta().generation});
+        let is_so = |known: &Condition| known.condition_type == name && known.status == status;
+        if !pod.status.conditions.iter().any(is_so) {
+            condition["lastTransitionTime"] = whole_seconds(self.shared.clock.now()).to_string().into();
+        }
+        condition
+    }
+
+    async fn patch_status(&self, pod: &Pod, status: Value, attempted: &str) -> Result<(), ReconcileError> {
+        let patch = Patch::strategic(&json!({"metadata": {"uid": &pod.meta().uid}, "status": status}));
+        let written = self.client.patch_and_forget(&pod_kind(), pod.key(), Part::Status, patch).await;
+        unless_gone(written, format!("patch the status of pod {}: {attempted}", pod.key())).map(drop)
+    }
+}
+
+fn already_says(pod: &PodView, reason: &str, message: &str) -> bool {
+    pod.status.conditions.iter().any(|condition| {
+        condition.condition_type == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason == reason
+            && condition.message == message
+    })
+}

@@ -1,0 +1,97 @@
+//! Reserving the devices of a pod before it is bound, and giving them back.
+
+use serde_json::json;
+use setpoint::client::{Part, Patch};
+use setpoint::reconcile::Attempting;
+use setpoint::{Cached, ClientError, Kind, ReconcileError};
+
+use crate::devices::{self, Claim as DeviceClaim, Reserving, Write};
+use crate::reconcile::{Scheduler, unless_gone};
+use crate::view::Pod;
+
+/// A claim is written twice, and read again after conflicts: with four of them v1.34 gives up as well.
+const RESERVATION_WRITES: usize = 2 + 4;
+
+impl Scheduler {
+    /// Makes the claims of a pod its own; `false` if one of them cannot be any more, and then none is.
+    pub(crate) async fn reserve(&self, pod: &Pod) -> Result<bool, ReconcileError> {
+        let reservation = self.shared.state.lock().reservations.get(&pod.meta().uid).cloned();
+        for (index, reserving) in reservation.iter().flat_map(|reservation| &reservation.claims).enumerate() {
+            let attempted = || format!("reserve claim {} for pod {}", reserving.claim.key(), pod.key());
+            match self.reserve_claim(pod, reserving).await.attempting(attempted())? {
+                Ok(()) => {}
+                Err(lost) => {
+                    self.shared.gone(&mut self.shared.state.lock(), pod);
+                    let done = reservation.iter().flat_map(|reservation| &reservation.claims[..index]);
+                    self.unreserve(pod, done).await?;
+                    let message = format!("running PreBind plugin \"DynamicResources\": {lost}");
+                    return self.fail(pod, &message).await.map(|_| false);
+                }
+            }
+        }
+        self.shared.state.lock().reservations.remove(&pod.meta().uid);
+        Ok(true)
+    }
+
+    /// Writes a claim until it is the pod's; `Err` inside says why it cannot be. After an error from outside it is
+    /// not known what was written: the next try finds out.
+    async fn reserve_claim(
+        &self,
+        pod: &Pod,
+        reserving: &Reserving,
+    ) -> Result<Result<(), String>, ClientError> {
+        let kind = Kind::of::<DeviceClaim>();
+        let key = reserving.claim.key();
+        let mut claim = reserving.claim.object().clone();
+        for _ in 0..RESERVATION_WRITES {
+            let Ok(known) = Cached::new(claim.clone()) else { return Ok(Err(format!("cannot read {key}"))) };
+            let (part, object) = match devices::next_write(&known, reserving, pod) {
+                Write::Main(object) => (Part::Main, object),
+                Write::Status(object) => (Part::Status, object),
+                Write::Nothing => {
+                    let shown = self.shared.surroundings.devices.claims.get(key).ok().flatten();
+                    self.shared.state.lock().ledger.devices.wrote(&claim, shown.as_ref());
+                    return Ok(Ok(()));
+                }
+                Write::Lost(why) => return Ok(Err(why)),
+            };
+            claim = match self.client.update_encoded(&kind, key, part, object.raw().clone()).await {
+                Err(error) if error.is_conflict() => match self.client.get(&kind, key).await {
+                    Err(error) if error.is_not_found() => return Ok(Err(error.to_string())),
+                    read => read?,
+                },
+                Err(error) if error.is_not_found() || error.is_invalid() || error.is_forbidden() => {
+                    return Ok(Err(format!("add reservation to claim {key}: {error}")));
+                }
+                written => written?,
+            };
+        }
+        Ok(Err(format!("claim {key} changes all the time")))
+    }
+
+    /// Takes a pod off claims that it got and cannot use.
+    async fn unreserve(
+        &self,
+        pod: &Pod,
+        claims: impl Iterator<Item = &Reserving>,
+    ) -> Result<(), ReconcileError> {
+        for reserving in claims {
+            let (key, uid) = (reserving.claim.key(), &reserving.claim.meta().uid);
+            let user = json!([{"$patch": "delete", "uid": &pod.meta().uid}]);
+            let patch = json!({"metadata": {"uid": uid}, "status": {"reservedFor": user}});
+            let kind = Kind::of::<DeviceClaim>();
+            let patch = Patch::strategic(&patch);
+            let written = self.client.patch_and_forget(&kind, key, Part::Status, patch).await;
+            unless_gone(written, format!("take pod {} off claim {key}", pod.key()))?;
+        }
+        Ok(())
+    }
+
+    /// Lets go the devices of a claim that nobody uses.
+    pub(crate) async fn let_go(&self, claim: &Cached<DeviceClaim>) -> Result<(), ReconcileError> {
+        let Write::Status(object) = devices::let_go(claim) else { return Ok(()) };
+        let (kind, key) = (Kind::of::<DeviceClaim>(), claim.key());
+        let written = self.client.update_encoded(&kind, key, Part::Status, object.raw().clone()).await;
+        unless_gone(written.map(drop), format!("deallocate claim {key}")).map(drop)
+    }
+}

@@ -1,4 +1,4 @@
-//! A volume is held while it is bound.
+//! Keeps a volume while it is bound.
 
 use setpoint::queue::limiter;
 use setpoint::{

@@ -104,7 +104,7 @@ fn page(entry: &Entry) -> String {
     properties(&mut page, entry, &file);
     page.push_str("## Watches\n\n");
     table(&mut page, entry.watches);
-    page.push_str("## Writes\n\n");
+    page.push_str("## Other requests\n\n");
     table(&mut page, entry.writes);
     flag_table(&mut page, &own);
     metrics(&mut page, entry, &own);
@@ -123,7 +123,11 @@ fn properties(page: &mut String, entry: &Entry, file: &Path) {
         let _ = writeln!(page, "| Required [feature gates](feature-gates.md) | {} |", quoted(entry.gates));
     }
     let _ = writeln!(page, "| Workers | {} |", entry.default_workers);
-    let _ = writeln!(page, "| Service account | {} |", or_none(account.unwrap_or_default()));
+    let _ = writeln!(
+        page,
+        "| Service account | {} |",
+        account.unwrap_or_else(|| "none; uses the manager's own credentials".into())
+    );
     let _ = writeln!(page, "| Source | `crates/controllers/{source}` |\n");
 }
 

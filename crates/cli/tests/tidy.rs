@@ -1,7 +1,8 @@
 //! Style as a test: what a reader should be able to rely on anywhere in the tree.
 //!
 //! - every source file is declared by a module (an undeclared one is never compiled, its tests never run);
-//! - every path that a document cites exists;
+//! - every path that a document cites exists, and every link of a page leads somewhere;
+//! - every page is in the site's table of contents;
 //! - dependencies between the rooms point one way;
 //! - no module is named after nothing (`utils`, `helpers`, `common`);
 //! - every module opens by saying what it owns;
@@ -194,7 +195,78 @@ fn every_path_a_document_cites_exists() {
     assert_none(missing);
 }
 
-/// The rooms that a manifest names in a section.
+/// A document without its code, in which nothing is a link.
+fn prose(document: &str) -> String {
+    let mut in_block = false;
+    let mut text = String::new();
+    for line in document.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        if !in_block && !is_fence {
+            text.extend(line.split('`').step_by(2));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The targets of links and images, other than those on the web.
+fn local_links(document: &str) -> Vec<String> {
+    let prose = prose(document);
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
+}
+
+/// The anchors of a page's headings, as GitHub and mdBook make them.
+fn anchors(document: &str) -> BTreeSet<String> {
+    let headings = document.lines().filter(|line| line.starts_with('#'));
+    let keeps = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
+    let anchor = |heading: &str| {
+        let text: String =
+            heading.trim_start_matches('#').trim().to_lowercase().chars().filter(keeps).collect();
+        text.replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}
+
+/// The pages of the site: those at the top and those in `docs`.
+fn site() -> Vec<PathBuf> {
+    let at_the_top = |path: &PathBuf| path.parent() == Some(&root());
+    let mut pages: Vec<PathBuf> = files(&root(), &["md"]).into_iter().filter(at_the_top).collect();
+    pages.extend(files(&root().join("docs"), &["md"]));
+    pages
+}
+
+#[test]
+fn every_link_of_a_page_leads_somewhere() {
+    let mut broken = Vec::new();
+    for page in site() {
+        let text = read(&page);
+        let home = page.parent().expect("a page has a directory");
+        for link in local_links(&text) {
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { page.clone() } else { home.join(path) };
+            let leads = target.is_file() && (anchor.is_empty() || anchors(&read(&target)).contains(anchor));
+            if !leads {
+                broken.push(format!("{}: {link} leads nowhere", relative(&page)));
+            }
+        }
+    }
+    assert_none(broken);
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let contents = root().join("docs/SUMMARY.md");
+    let canonical = |path: PathBuf| path.canonicalize().unwrap_or(path);
+    let linked: Vec<PathBuf> =
+        local_links(&read(&contents)).iter().map(|link| canonical(root().join("docs").join(link))).collect();
+    let times = |page: &PathBuf| linked.iter().filter(|one| *one == page).count();
+    let pages = site().into_iter().filter(|page| *page != contents);
+    let wrong = pages.filter(|page| times(page) != 1);
+    assert_none(wrong.map(|page| format!("{}: not once in docs/SUMMARY.md", relative(&page))).collect());
+}
+
 /// The tests that the table of faults names: words in code quotes that are no paths.
 fn named_tests(document: &str) -> BTreeSet<&str> {
     let quoted = document.split('`').skip(1).step_by(2);
@@ -210,6 +282,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
     assert_none(missing.map(|test| format!("docs/faults.md names {test}: there is no such test")).collect());
 }
 
+/// The rooms that a manifest names in a section.
 fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
     let wanted = format!("[{section}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);

@@ -134,7 +134,7 @@ fn manifest(checkout: &Path) -> anyhow::Result<String> {
 
 fn inherited(name: &str) -> anyhow::Result<&'static str> {
     let found = WORKSPACE.lines().find(|line| line.split_once(' ').is_some_and(|(key, _)| key == name));
-    found.with_context(|| format!("the workspace says nothing of {name}"))
+    found.with_context(|| format!("the workspace has no dependency {name}"))
 }
 
 /// Where the crates are: they are not published, so a project refers to a checkout.

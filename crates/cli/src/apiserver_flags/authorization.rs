@@ -47,7 +47,7 @@ impl AuthorizationFlags {
         outbound: Outbound,
     ) -> anyhow::Result<Authorizers> {
         if self.authorization_policy_file.is_some() {
-            bail!("--authorization-policy-file: the mode ABAC is not supported, use RBAC or Webhook");
+            bail!("--authorization-policy-file: ABAC is not supported; use RBAC or Webhook");
         }
         let Some(file) = &self.authorization_config else {
             let config = AuthorizationConfig::from_modes(&self.modes(), self.webhook().as_ref())?;

@@ -45,7 +45,7 @@ impl Connection {
     pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
         let mut config = match &self.kubeconfig {
             Some(path) => from_file(path, self.context.clone()).await?,
-            None => kube::Config::infer().await.context("no kubeconfig found: name one with --kubeconfig")?,
+            None => kube::Config::infer().await.context("no kubeconfig found: set --kubeconfig")?,
         };
         if let Some(master) = &self.master {
             config.cluster_url =

@@ -169,7 +169,7 @@ impl Serving {
             TlsProtocol::new(self.tls_min_version, &self.tls_cipher_suites).context("--tls-cipher-suites")?;
         let builder = ServerConfig::builder_with_provider(protocol.provider().clone())
             .with_protocol_versions(protocol.versions())
-            .context("--tls-min-version and --tls-cipher-suites leave nothing to speak")?;
+            .context("--tls-min-version and --tls-cipher-suites leave no cipher suite")?;
         let trust = self.trust()?;
         let builder = match trust.is_empty() {
             true => builder.with_no_client_auth(),

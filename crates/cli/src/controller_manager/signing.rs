@@ -120,7 +120,7 @@ fn authority((certificate, key, flag): Files<'_>) -> anyhow::Result<Option<Certi
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        _ => bail!("--{flag}-cert-file and --{flag}-key-file go together: one of them is missing"),
+        _ => bail!("--{flag}-cert-file and --{flag}-key-file must be set together"),
     };
     let certificate = read(&format!("{flag}-cert-file"), certificate)?;
     let key = read(&format!("{flag}-key-file"), key)?;

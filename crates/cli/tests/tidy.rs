@@ -267,6 +267,22 @@ fn every_page_is_in_the_table_of_contents() {
     assert_none(wrong.map(|page| format!("{}: not once in docs/SUMMARY.md", relative(&page))).collect());
 }
 
+#[test]
+fn the_page_of_simulated_nodes_has_every_annotation() {
+    let source = read(&root().join("crates/node/src/behaviour.rs"));
+    let page = read(&root().join("docs/reference/simulated-nodes.md"));
+    let declared = source.lines().filter(|line| line.trim_start().starts_with("pub const "));
+    let names = declared.filter_map(|line| line.split("node.setpoint.dev/").nth(1)?.split('"').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 10, "the annotations have been read: {names:?}");
+    let missing = names.into_iter().filter(|name| {
+        !page.contains(&format!("`{name}`")) && !page.contains(&format!("`node.setpoint.dev/{name}`"))
+    });
+    assert_none(
+        missing.map(|name| format!("docs/reference/simulated-nodes.md: {name} is missing")).collect(),
+    );
+}
+
 /// The tests that the table of faults names: words in code quotes that are no paths.
 fn named_tests(document: &str) -> BTreeSet<&str> {
     let quoted = document.split('`').skip(1).step_by(2);

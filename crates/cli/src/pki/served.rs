@@ -106,7 +106,10 @@ impl Served {
                 Err(error) => {
                     let text = format!("{error:#}");
                     if text != reported {
-                        tracing::error!(error = text, "cannot reload the certificates; keeping the current ones");
+                        tracing::error!(
+                            error = text,
+                            "cannot reload the certificates; keeping the current ones"
+                        );
                         reported = text;
                     }
                 }
@@ -217,8 +220,7 @@ impl ServedFiles {
         if let (Some(path), Some(pem)) = (&self.client_authorities, authorities.last()) {
             certificates(pem).with_context(|| format!("--client-ca-file: cannot use {}", path.display()))?;
         }
-        let clients =
-            ClientTrust::new(&authorities).context("cannot use the client CAs")?;
+        let clients = ClientTrust::new(&authorities).context("cannot use the client CAs")?;
         let clients = match &self.front_proxies {
             Some(pem) => clients.with_front_proxies(pem).context("--requestheader-client-ca-file")?,
             None => clients,

@@ -3,7 +3,7 @@
 //! - every source file is declared by a module (an undeclared one is never compiled, its tests never run);
 //! - every path that a document cites exists, and every link of a page leads somewhere;
 //! - every page is in the site's table of contents;
-//! - dependencies between the rooms point one way;
+//! - dependencies between crates point one way, as ARCHITECTURE.md says;
 //! - no module is named after nothing (`utils`, `helpers`, `common`);
 //! - every module opens by saying what it owns;
 //! - every test that the table of features names exists.
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which rooms each room may depend on. `tests` may reach further: see [`TEST_REACH`].
+/// Which crates each crate may depend on. `tests` may reach further: see [`TEST_REACH`].
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("cel", &["quantity"]),
@@ -55,7 +55,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tests of these rooms run against a whole cluster or its simulation, and run the examples.
+/// Tests may depend on these to run a whole cluster, its simulation and the examples.
 const TEST_REACH: &[&str] =
     &["cluster", "sim", "example-application", "example-first-controller", "example-operator-template"];
 
@@ -298,7 +298,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
     assert_none(missing.map(|test| format!("docs/faults.md names {test}: there is no such test")).collect());
 }
 
-/// The rooms that a manifest names in a section.
+/// The crates of this workspace that a manifest names in a section.
 fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
     let wanted = format!("[{section}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);
@@ -312,10 +312,10 @@ fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
 #[test]
 fn dependencies_between_rooms_point_one_way() {
     let mut wrong = Vec::new();
-    for entry in fs::read_dir(root().join("crates")).expect("the rooms are there").flatten() {
+    for entry in fs::read_dir(root().join("crates")).expect("the crates are there").flatten() {
         let room = entry.file_name().to_string_lossy().into_owned();
         let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
-            wrong.push(format!("crates/{room}: not on the map of rooms"));
+            wrong.push(format!("crates/{room}: not in the table of crates"));
             continue;
         };
         let manifest = read(&entry.path().join("Cargo.toml"));
@@ -323,8 +323,27 @@ fn dependencies_between_rooms_point_one_way() {
         let reach = of("dev-dependencies").into_iter().filter(|used| !TEST_REACH.contains(&used.as_str()));
         for used in of("dependencies").into_iter().chain(reach) {
             if !allowed.contains(&used.as_str()) {
-                wrong.push(format!("crates/{room} depends on {used}: the map does not allow it"));
+                wrong.push(format!("crates/{room} depends on {used}: the table of crates does not allow it"));
             }
+        }
+    }
+    assert_none(wrong);
+}
+
+#[test]
+fn the_architecture_page_lists_the_same_dependencies() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let listed = |room: &str| -> Option<BTreeSet<String>> {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `crates/{room}` |")))?;
+        let cell = row.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim();
+        Some(cell.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "–").collect())
+    };
+    let mut wrong = Vec::new();
+    for (room, allowed) in ROOMS {
+        let expected: BTreeSet<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let found = listed(room).unwrap_or_default();
+        if found != expected && !found.contains("all above") {
+            wrong.push(format!("ARCHITECTURE.md: crates/{room} may depend on {expected:?}, not {found:?}"));
         }
     }
     assert_none(wrong);

@@ -4,7 +4,7 @@
 
 use crate::registry::Entry;
 
-const CLOUD: &str = "it needs a cloud provider: run the provider's cloud-controller-manager";
+const CLOUD: &str = "it needs a cloud provider; run the provider's cloud-controller-manager";
 
 /// Why a controller of [`ENTRIES`] does not run.
 const WHY: &[(&str, &str)] = &[("node-route-controller", CLOUD), ("cloud-node-lifecycle-controller", CLOUD)];

@@ -145,12 +145,15 @@ fn flag_table(page: &mut String, own: &[PathBuf]) {
 }
 
 fn metrics(page: &mut String, entry: &Entry, own: &[PathBuf]) {
-    let queues = first_arguments(own, &["Queue::new(", "Queue::with_rate_limiter("]);
+    let calls = ["Queue::new(", "Queue::with_rate_limiter(", "queue(context,", "queue:"];
+    let queues = first_arguments(own, &calls);
     let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
     page.push_str("## Metrics\n\n| Metrics | Label |\n|---|---|\n");
     let _ = writeln!(page, "| `controller_runtime_*` | `controller=\"{}\"` |", entry.name);
-    let names = if queues.is_empty() { "the name of the queue".into() } else { quoted(&queues) };
-    let _ = writeln!(page, "| `workqueue_*` | `name`: {names} |\n");
+    if !queues.is_empty() {
+        let _ = writeln!(page, "| `workqueue_*` | `name`: {} |", quoted(&queues));
+    }
+    page.push('\n');
 }
 
 fn index() -> String {

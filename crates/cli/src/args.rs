@@ -49,7 +49,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Certs(Certs),
     /// Print a shell completion script.
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        /// Shell to print the script for.
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]

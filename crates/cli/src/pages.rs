@@ -11,6 +11,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use crate::args::Arguments;
 
 const DEFAULT: &str = " [default: ";
+/// Headings with many options that few users need.
+const LAST: [&str; 2] = ["Controllers", "Compatibility"];
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference")
@@ -46,7 +48,7 @@ fn usage(page: &mut String, command: &Command) {
     let _ = write!(page, "```text\n{}\n```\n\n", usage.trim_start_matches("Usage: ").trim());
 }
 
-/// A table for each help heading, in the order in which they first occur.
+/// A table for each help heading, in the order in which they first occur; the long ones come last.
 fn options(page: &mut String, command: &Command, level: &str) {
     let is_own = |arg: &&Arg| !arg.is_global_set() && !["help", "version"].contains(&arg.get_id().as_str());
     let own: Vec<&Arg> = command.get_arguments().filter(is_own).collect();
@@ -57,6 +59,7 @@ fn options(page: &mut String, command: &Command, level: &str) {
             headings.push(heading(arg));
         }
     }
+    headings.sort_by_key(|title| LAST.contains(&title.as_str()));
     for title in headings {
         let _ = write!(page, "{level} {title}\n\n| Option | Default | Description |\n|---|---|---|\n");
         for arg in own.iter().filter(|arg| heading(arg) == title) {

@@ -12,8 +12,8 @@ use crate::pki::{Directory, NamedFiles, Pair, ServedFiles};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Serving")]
 pub(crate) struct ServingFlags {
-    /// Serving certificate followed by its intermediates [default: one signed by the cluster CA]. Reloaded when the
-    /// file changes.
+    /// Serving certificate followed by its intermediates; reloaded when the file changes [default: one signed by the
+    /// cluster CA].
     #[arg(long, value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
     /// Private key of --tls-cert-file.
@@ -26,7 +26,7 @@ pub(crate) struct ServingFlags {
     /// Minimum TLS version: VersionTLS12 or VersionTLS13.
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     tls_min_version: MinVersion,
-    /// TLS 1.2 cipher suites, by Go's names [default: all supported]. TLS 1.3 suites cannot be chosen.
+    /// TLS 1.2 cipher suites, by Go's names; TLS 1.3 suites cannot be chosen [default: all supported].
     #[arg(long, value_name = "SUITES", value_delimiter = ',')]
     tls_cipher_suites: Vec<String>,
     /// Directory for the generated serving certificate [default: pki in the data directory].

@@ -16,11 +16,11 @@ struct Settled {
     deprecated: Option<&'static str>,
 }
 
-const NO_CLOUD: &str = "cloud providers are not built in: run the provider's cloud-controller-manager";
+const NO_CLOUD: &str = "cloud providers are not built in (run the provider's cloud-controller-manager)";
 const NO_MIGRATION: &str = "leader migration is not supported";
 const NOT_CACHED: &str = "reviews are not cached";
 const NO_LOOKUP: &str =
-    "CAs are not read from the cluster: set --client-ca-file and --requestheader-client-ca-file";
+    "CAs are not read from the cluster (set --client-ca-file and --requestheader-client-ca-file)";
 const ONE_STREAM: &str = "logs are written unbuffered to stderr";
 const ALL_LABELS: &str = "metrics keep all label values";
 
@@ -149,8 +149,8 @@ mod tests {
         };
         check("cloud-provider", "external", Ok(()));
         check("cloud-provider", "", Ok(()));
-        let no_cloud = "--cloud-provider=aws is not supported: cloud providers are not built in: run the provider's \
-                        cloud-controller-manager";
+        let no_cloud = "--cloud-provider=aws is not supported: cloud providers are not built in (run the provider's \
+                        cloud-controller-manager)";
         check("cloud-provider", "aws", Err(no_cloud));
         check("route-reconciliation-period", "10s", Ok(()));
         check(

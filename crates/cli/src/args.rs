@@ -78,14 +78,6 @@ pub(crate) struct Up {
     /// File the admin kubeconfig is written to.
     #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
-    #[command(flatten)]
-    pub(crate) controllers: Controllers,
-    #[command(flatten)]
-    pub(crate) apis: ApiFlags,
-    #[command(flatten)]
-    pub(crate) authentication: AuthenticationFlags,
-    #[command(flatten)]
-    pub(crate) authorization: AuthorizationFlags,
     /// CIDR for Service cluster IPs; two, comma-separated, for dual-stack.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
     pub(crate) service_cluster_ip_range: String,
@@ -99,6 +91,21 @@ pub(crate) struct Up {
     /// they get no addresses.
     #[arg(long, value_name = "CIDR", value_parser = address_pool)]
     pub(crate) load_balancer_range: Option<AddressPool>,
+    /// Do not run the scheduler.
+    #[arg(long)]
+    pub(crate) no_scheduler: bool,
+    /// Create a default StorageClass `standard` (provisioner kubernetes.io/host-path).
+    #[arg(long)]
+    pub(crate) default_storage_class: bool,
+    // Flattened groups come last: their headings apply to everything after them.
+    #[command(flatten)]
+    pub(crate) controllers: Controllers,
+    #[command(flatten)]
+    pub(crate) apis: ApiFlags,
+    #[command(flatten)]
+    pub(crate) authentication: AuthenticationFlags,
+    #[command(flatten)]
+    pub(crate) authorization: AuthorizationFlags,
     #[command(flatten)]
     pub(crate) audit: AuditFlags,
     #[command(flatten)]
@@ -109,12 +116,6 @@ pub(crate) struct Up {
     pub(crate) encryption: EncryptionFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
-    /// Do not run the scheduler.
-    #[arg(long)]
-    pub(crate) no_scheduler: bool,
-    /// Create a default StorageClass `standard` (provisioner kubernetes.io/host-path).
-    #[arg(long)]
-    pub(crate) default_storage_class: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -191,6 +192,7 @@ pub(crate) struct New {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "General")]
 pub(crate) struct Generic {
     /// Minimum resync period of the informers; the actual period is between this and twice this.
     #[arg(long, default_value = "12h", value_name = "DURATION", value_parser = duration)]
@@ -205,6 +207,7 @@ pub(crate) struct Generic {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Controllers")]
 pub(crate) struct Controllers {
     /// Controllers to run: '*' for all that are on by default, 'foo' to enable foo, '-foo' to disable it.
     #[arg(long = "controllers", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]

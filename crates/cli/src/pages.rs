@@ -89,7 +89,7 @@ fn name(arg: &Arg) -> String {
     let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
     match arg.get_long() {
         Some(long) => format!("{short}`--{long}`"),
-        None => format!("`{}`", arg.get_id().as_str().to_uppercase()),
+        None => format!("`{}`", arg.get_value_names().unwrap_or_default()[0]),
     }
 }
 

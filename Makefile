@@ -1,35 +1,43 @@
-# Everything a developer types. `make help` lists it.
+# The commands of this project. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz loom sim-search historic
+.PHONY: help run test lint docs demo bench fuzz loom sim-search historic
 
-help: ## This list
+help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Start a whole control plane on this machine (Ctrl-C stops it; the state stays in ./setpoint-data)
+run: ## Start a control plane on this machine (Ctrl-C stops it; state is kept in ./setpoint-data)
 	cargo run --release --quiet --bin setpoint -- up --data-dir setpoint-data --kubeconfig setpoint.kubeconfig
 
-test: lint ## Every test: units, simulation, store crashes, and a real kubectl against the real binary
+test: lint ## Run every test: units, simulation, store crashes, and a real kubectl against the real binary
 	cargo test --workspace --quiet --doc
 	KUBECTL="$$(scripts/kubectl)" cargo test --workspace --all-targets --quiet
 
-lint: ## Formatting and clippy, without warnings
+lint: ## Check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-bench: ## Benchmarks, with peers side by side where they can run (BENCH=name runs one)
+docs: ## Build the documentation site and check its links; warnings are errors
+	cargo test --workspace --quiet --test tidy page
+	scripts/docs
+
+demo: ## Record docs/demo.svg from a real session
+	cargo build --release --quiet --bin setpoint
+	KUBECTL="$$(scripts/kubectl)" scripts/demo
+
+bench: ## Run benchmarks, next to other implementations where possible (BENCH=name runs one)
 	cargo build --release --quiet --bin setpoint
 	WRK="$$(scripts/wrk)" cargo run --release --quiet -p setpoint-bench -- $(BENCH)
 
-fuzz: ## A long run of bent documents, patches, selectors, expressions, tokens and certificates (SEED=n, RUNS=n)
+fuzz: ## Fuzz documents, patches, selectors, expressions, tokens and certificates for longer (SEED=n, RUNS=n)
 	SETPOINT_FUZZ_SEED=$(or $(SEED),1) SETPOINT_FUZZ_RUNS=$(or $(RUNS),200000) \
 		cargo test --release --quiet -p setpoint-apiserver --test api fuzz
 
-loom: ## The work queue's core in more orders of steps than `make test` tries (PREEMPTIONS=n)
+loom: ## Model-check the work queue with more preemptions than `make test` (PREEMPTIONS=n)
 	LOOM_MAX_PREEMPTIONS=$(or $(PREEMPTIONS),4) cargo test --release --quiet -p setpoint --test queue_loom
 
-sim-search: ## A long search for a plan of faults that a controller does not survive (SEED=n, COMBINATIONS=n)
+sim-search: ## Search longer for fault schedules that break a controller (SEED=n, COMBINATIONS=n)
 	SETPOINT_SIM_SEED=$(or $(SEED),1) SETPOINT_SIM_COMBINATIONS=$(or $(COMBINATIONS),2000) \
 		cargo test --release --quiet -p setpoint-sim --test faults -- --nocapture
 
-historic: ## Bugs that controllers of Kubernetes once had, put back one by one: every one is noticed
+historic: ## Reintroduce historical bugs of Kubernetes controllers one by one, and check that tests notice
 	cargo test --workspace --test sets historic

@@ -25,7 +25,7 @@ use crate::controller_manager::settled::SettledFlags;
 use crate::controller_manager::signing::Keys;
 use crate::logging::Logging;
 
-/// The Kubernetes controller system in one binary.
+/// A Kubernetes control plane in one binary.
 #[derive(Debug, Parser)]
 #[command(name = "setpoint", version, propagate_version = true)]
 pub(crate) struct Arguments {
@@ -41,41 +41,64 @@ pub(crate) enum Command {
     Up(Box<Up>),
     /// Run the controllers against any Kubernetes API server.
     ControllerManager(Box<ControllerManager>),
-    /// Write a new operator that builds, has tests and runs.
+    /// Write a new operator project, with a custom resource, a controller and tests.
     New(New),
-    /// Let simulated nodes fail and recover.
+    /// Fail, recover and list simulated nodes.
     #[command(subcommand)]
     Node(Node),
-    /// List the certificates of a data directory, or make them anew.
+    /// List or renew the certificates in a data directory.
     #[command(subcommand)]
     Certs(Certs),
-    /// Print a completion script for a shell.
-    Completion { shell: clap_complete::Shell },
+    /// Print a shell completion script.
+    Completion {
+        /// Shell to print the script for.
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// The port the API server listens on; 0 picks a free one.
+    /// Port of the API server; 0 picks a free one.
     #[arg(long, default_value_t = 6443, overrides_with = "port")]
     pub(crate) port: u16,
-    /// The address the API server listens on.
+    /// Address the API server listens on.
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) bind_address: std::net::IpAddr,
-    /// Where the state is kept.
+    /// Directory for the store and the certificates.
     #[arg(long, default_value = "setpoint-data", conflicts_with = "in_memory")]
     pub(crate) data_dir: PathBuf,
-    /// Keep nothing: the state is gone when the process ends.
+    /// Keep all state in memory; it is lost when the process exits.
     #[arg(long)]
     pub(crate) in_memory: bool,
-    /// How many simulated nodes there are.
+    /// Number of simulated nodes.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(crate) nodes: usize,
-    /// How many zones the simulated nodes are spread over, one after the other.
+    /// Number of zones the simulated nodes are spread over (zone-a, zone-b, ...).
     #[arg(long, default_value = "3", value_name = "N")]
     pub(crate) zones: std::num::NonZeroUsize,
-    /// Where the kubeconfig is written.
+    /// File the admin kubeconfig is written to.
     #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
+    /// CIDR for Service cluster IPs; two, comma-separated, for dual-stack.
+    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
+    pub(crate) service_cluster_ip_range: String,
+    /// Admission plugins to enable in addition to the defaults, by kube-apiserver's names.
+    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
+    pub(crate) enable_admission_plugins: Vec<String>,
+    /// Admission plugins to disable although they are on by default.
+    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
+    pub(crate) disable_admission_plugins: Vec<String>,
+    /// CIDR for Services of type LoadBalancer and for Ingresses of the class controller setpoint.dev/ingress. Unset,
+    /// they get no addresses.
+    #[arg(long, value_name = "CIDR", value_parser = address_pool)]
+    pub(crate) load_balancer_range: Option<AddressPool>,
+    /// Do not run the scheduler.
+    #[arg(long)]
+    pub(crate) no_scheduler: bool,
+    /// Create a default StorageClass `standard` (provisioner kubernetes.io/host-path).
+    #[arg(long)]
+    pub(crate) default_storage_class: bool,
+    // Flattened groups come last: their headings apply to everything after them.
     #[command(flatten)]
     pub(crate) controllers: Controllers,
     #[command(flatten)]
@@ -84,19 +107,6 @@ pub(crate) struct Up {
     pub(crate) authentication: AuthenticationFlags,
     #[command(flatten)]
     pub(crate) authorization: AuthorizationFlags,
-    /// The range that Services get their addresses from, or one of each IP family with a comma between them.
-    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
-    pub(crate) service_cluster_ip_range: String,
-    /// Admission plugins that are on besides the default ones, by kube-apiserver's names for them.
-    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
-    pub(crate) enable_admission_plugins: Vec<String>,
-    /// Default admission plugins that are off, by kube-apiserver's names for them.
-    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
-    pub(crate) disable_admission_plugins: Vec<String>,
-    /// The addresses of services of type LoadBalancer and of ingresses of the controller setpoint.dev/ingress; none
-    /// are given without it.
-    #[arg(long, value_name = "CIDR", value_parser = address_pool)]
-    pub(crate) load_balancer_range: Option<AddressPool>,
     #[command(flatten)]
     pub(crate) audit: AuditFlags,
     #[command(flatten)]
@@ -109,27 +119,21 @@ pub(crate) struct Up {
     pub(crate) encryption: EncryptionFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
-    /// Leave pods unscheduled.
-    #[arg(long)]
-    pub(crate) no_scheduler: bool,
-    /// Make a StorageClass `standard` of host paths, for claims that name no class.
-    #[arg(long)]
-    pub(crate) default_storage_class: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Node {
-    /// Let nodes fail: they renew no lease, and their pods are left as they are.
+    /// Mark nodes as failed: they stop renewing their leases and updating their pods.
     Fail(NodeNames),
-    /// Let nodes that fail recover.
+    /// Bring failed nodes back.
     Recover(NodeNames),
-    /// List the nodes, and which of them fail.
+    /// List the nodes and whether they are failed.
     List(Target),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeNames {
-    /// The names of the nodes.
+    /// Names of the nodes.
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
@@ -138,7 +142,7 @@ pub(crate) struct NodeNames {
 
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// The kubeconfig of the cluster.
+    /// Kubeconfig of the cluster.
     #[arg(long, default_value = "setpoint.kubeconfig", value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
 }
@@ -155,7 +159,7 @@ pub(crate) struct ControllerManager {
     pub(crate) keys: Keys,
     #[command(flatten)]
     pub(crate) network: Network,
-    /// The range of the cluster's services, which no node is given.
+    /// CIDR of the cluster's Services; excluded from node CIDRs.
     #[arg(
         long,
         default_value = "",
@@ -174,42 +178,44 @@ pub(crate) struct ControllerManager {
 
 #[derive(Debug, Args)]
 pub(crate) struct New {
-    /// The name of the project, such as database-operator.
+    /// Name of the project, such as database-operator.
     pub(crate) name: String,
-    /// The kind that it operates; without it made from the name.
+    /// Kind of the custom resource [default: derived from the name].
     #[arg(long)]
     pub(crate) kind: Option<String>,
-    /// The API group of the kind.
+    /// API group of the custom resource.
     #[arg(long, default_value = "example.com")]
     pub(crate) group: String,
-    /// Where to write it; without it a directory of the project's name.
+    /// Directory to write to [default: the name of the project].
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// The checkout of setpoint that the project is built with; without it the one that this binary is from.
+    /// Checkout of setpoint to build against [default: the one this binary was built from].
     #[arg(long, value_name = "DIR")]
     pub(crate) setpoint_path: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "General")]
 pub(crate) struct Generic {
-    /// After how long every object is looked at again, at least; at most twice as long.
+    /// Minimum resync period of the informers; the actual period is between this and twice this.
     #[arg(long, default_value = "12h", value_name = "DURATION", value_parser = duration)]
     pub(crate) min_resync_period: Duration,
-    /// How long to wait between the starts of two controllers.
+    /// Delay between starting two controllers.
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     pub(crate) controller_start_interval: Duration,
-    /// Serve profiles of CPU and memory on the secure port, below /debug/pprof.
+    /// Serve CPU and heap profiles below /debug/pprof on the secure port.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     pub(crate) profiling: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Controllers")]
 pub(crate) struct Controllers {
-    /// The controllers to run: '*' for all that are on by default, 'foo' for foo, '-foo' to leave it out.
+    /// Controllers to run: '*' for all that are on by default, 'foo' to enable foo, '-foo' to disable it.
     #[arg(long = "controllers", default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) selection: Vec<String>,
-    /// Feature gates: Name=true,Other=false.
+    /// Feature gates, as Name=true,Other=false.
     #[arg(long, default_value = "", value_name = "GATES", hide_default_value = true)]
     pub(crate) feature_gates: FeatureGates,
     #[command(flatten)]
@@ -217,7 +223,7 @@ pub(crate) struct Controllers {
 }
 
 impl Controllers {
-    /// Says what there is to say about the gates that were set.
+    /// Prints warnings about the gates that were set.
     pub(crate) fn warn_of_gates(&self) {
         for warning in self.feature_gates.warnings() {
             eprintln!("{warning}");
@@ -226,7 +232,7 @@ impl Controllers {
 }
 
 fn address_pool(text: &str) -> Result<AddressPool, String> {
-    AddressPool::parse(text).ok_or_else(|| "expected a range of addresses such as 192.0.2.0/24".into())
+    AddressPool::parse(text).ok_or_else(|| "expected a CIDR such as 192.0.2.0/24".into())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `setpoint certs`: what certificates a data directory keeps, and making them anew.
+//! `setpoint certs`: lists and renews the certificates in a data directory.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::pki::{Directory, Renewal, Retired, renew};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Certs {
-    /// List the certificates and when they expire.
+    /// List certificates and when they expire.
     Check(Check),
-    /// Make certificates and keys anew: the admin's and the server's, if none are named.
+    /// Renew certificates and keys; without flags, the admin and serving certificates.
     Renew(Renew),
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Certs {
 pub(crate) struct Check {
     #[command(flatten)]
     place: Place,
-    /// How the list is written.
+    /// Output format.
     #[arg(long, short, value_enum, default_value = "text", value_name = "FORMAT")]
     output: Output,
 }
@@ -38,23 +38,23 @@ enum Output {
 pub(crate) struct Renew {
     #[command(flatten)]
     place: Place,
-    /// The authority, and with it everything it signs. The old one is believed for another year.
+    /// Renew the CA and everything it signs. The old CA stays trusted for a year.
     #[arg(long)]
     ca: bool,
-    /// The admin's certificate.
+    /// Renew the admin certificate.
     #[arg(long)]
     admin: bool,
-    /// The server's certificate.
+    /// Renew the serving certificate.
     #[arg(long)]
     server: bool,
-    /// The key of the service accounts' tokens. Those of the old one count for another year.
+    /// Renew the service account key. Tokens signed by the old key stay valid for a year.
     #[arg(long)]
     service_account_key: bool,
 }
 
 #[derive(Debug, Args)]
 struct Place {
-    /// Where `setpoint up` keeps its state.
+    /// Data directory of `setpoint up`.
     #[arg(long, default_value = "setpoint-data", value_name = "DIR")]
     data_dir: PathBuf,
 }
@@ -79,7 +79,9 @@ pub(crate) fn run(command: Certs) -> anyhow::Result<()> {
             for line in renew(&arguments.place.directory(), arguments.renewal(), now)? {
                 println!("{line}");
             }
-            println!("A running server shows its new certificate within seconds; restart it for the rest.");
+            println!(
+                "A running server picks up its new serving certificate within seconds. Restart it for the rest."
+            );
         }
     }
     Ok(())
@@ -93,18 +95,18 @@ impl Renew {
     }
 }
 
-/// What a directory keeps.
+/// The contents of a data directory.
 struct Listed {
     certificates: Vec<Certificate>,
-    /// Keys of tokens that were replaced and still count.
+    /// Replaced service account keys that are still accepted.
     keys: Vec<Retired>,
 }
 
 struct Certificate {
     name: String,
-    /// Nothing if it is missing, or cannot be read.
+    /// `None` if it is missing or cannot be read.
     found: Option<Inspected>,
-    /// The file of the authority that signed it.
+    /// The CA that signed it.
     authority: Option<String>,
 }
 
@@ -146,7 +148,7 @@ impl Listed {
         }));
         let mut text = table(&rows);
         if !self.keys.is_empty() {
-            let mut rows = vec![["KEY OF TOKENS", "COUNTS UNTIL"].map(String::from)];
+            let mut rows = vec![["SERVICE ACCOUNT KEY", "VALID UNTIL"].map(String::from)];
             rows.extend(self.keys.iter().map(|key| [stem(&key.path), key.until.to_string()]));
             let _ = write!(text, "\n{}", table(&rows));
         }
@@ -185,7 +187,7 @@ fn seconds_left(until: Timestamp, now: Timestamp) -> i64 {
     until.as_second().saturating_sub(now.as_second()).max(0)
 }
 
-/// In the largest unit that fits: `9y`, `364d`, `5h`, `3m`, `2s`; `<invalid>` for what has expired.
+/// In the largest unit that fits: `9y`, `364d`, `5h`, `3m`, `2s`; `<invalid>` if expired.
 fn residual(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match () {

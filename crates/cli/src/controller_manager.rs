@@ -78,10 +78,10 @@ pub(crate) async fn run(arguments: ControllerManager) -> anyhow::Result<()> {
     if let Some(accounts) = accounts {
         tokio::spawn(accounts.keep(stop.clone()));
     }
-    eprintln!("setpoint runs {} controllers against Kubernetes {}", controllers.len(), version.git_version);
+    eprintln!("Running {} controllers against Kubernetes {}", controllers.len(), version.git_version);
     match manager.run(stop).await {
         Ended::Stopped => Ok(()),
-        Ended::Lost => bail!("the lease was lost: another manager leads"),
+        Ended::Lost => bail!("lost the leader election lease"),
     }
 }
 

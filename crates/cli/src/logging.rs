@@ -1,4 +1,4 @@
-//! Diagnostics on stderr: structured, and quiet unless asked.
+//! Structured logs on stderr, warnings and errors by default.
 
 use std::io::IsTerminal;
 
@@ -10,16 +10,16 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 #[derive(Debug, Args)]
 pub(crate) struct Logging {
-    /// What is logged: a level, or a filter such as `warn,setpoint::worker=debug`.
+    /// Log level, or a filter such as `warn,setpoint::worker=debug`.
     #[arg(long, global = true, default_value = "warn", env = "SETPOINT_LOG", value_name = "FILTER")]
     log: String,
-    /// How it is logged.
+    /// Log format.
     #[arg(long, global = true, default_value = "text", alias = "logging-format")]
     log_format: Format,
     /// Send a trace of every reconcile to the OpenTelemetry collector at this URL, over OTLP/HTTP.
     #[arg(long, global = true, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// How much is logged, as Kubernetes counts: from 2 on what happens, from 4 on why, from 6 on everything.
+    /// Log verbosity as in Kubernetes: 2 is info, 4 is debug, 6 is trace.
     #[arg(short = 'v', long = "v", global = true, default_value_t = 0, value_name = "LEVEL")]
     verbosity: u32,
 }
@@ -30,7 +30,7 @@ enum Format {
     Json,
 }
 
-/// Starts logging for the whole process, and traces where somebody wants them. Call inside a runtime.
+/// Starts logging for the whole process, and tracing if an endpoint is set. Call inside a runtime.
 pub(crate) fn start(logging: &Logging) -> Result<Option<Telemetry>, TelemetryError> {
     match logging.otlp_endpoint.as_deref() {
         None | Some("") => {

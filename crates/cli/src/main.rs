@@ -8,6 +8,8 @@ mod kubeconfig;
 mod logging;
 mod new;
 mod node;
+#[cfg(test)]
+mod pages;
 mod pki;
 mod process;
 mod up;

@@ -1,4 +1,4 @@
-//! `setpoint node`: simulated nodes that fail and recover, of a control plane that runs.
+//! `setpoint node`: fails, recovers and lists the simulated nodes of a running control plane.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ async fn mark(NodeNames { names, target }: &NodeNames, mark: Value, done: &str) 
     for name in names {
         let patched =
             client.patch(&nodes(), &Key::cluster(name.as_str()), Part::Main, Patch::merge(&patch)).await;
-        patched.with_context(|| format!("cannot mark node {name}"))?;
+        patched.with_context(|| format!("cannot annotate node {name}"))?;
         println!("node/{name} {done}");
     }
     Ok(())

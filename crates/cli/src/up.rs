@@ -151,7 +151,7 @@ async fn make_default_storage_class(client: &setpoint::Client) -> anyhow::Result
     let kind = setpoint::Kind::new("storage.k8s.io", "v1", "StorageClass", "storageclasses", false);
     match client.create(&kind, None, &class).await {
         Err(error) if !error.is_already_exists() => {
-            Err(error).context("cannot make the default StorageClass")
+            Err(error).context("cannot create the default StorageClass")
         }
         _ => Ok(()),
     }
@@ -192,7 +192,7 @@ fn allow_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of open files stays");
+        tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }
 
@@ -276,7 +276,7 @@ fn announce(arguments: &Up, server: &str, parts: &Parts) {
     let scheduler = if parts.scheduler { "a scheduler" } else { "no scheduler" };
     let (controllers, nodes) = (parts.controllers.len(), parts.nodes);
     eprintln!("setpoint is up at {server}: {controllers} controllers, {scheduler}, {nodes} simulated nodes");
-    eprintln!("The state is kept {state}. Ctrl-C stops it.");
+    eprintln!("State is kept {state}. Press Ctrl-C to stop.");
     eprintln!("Try:  export KUBECONFIG={}", arguments.kubeconfig.display());
     eprintln!("      kubectl get nodes,namespaces");
 }

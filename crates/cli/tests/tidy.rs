@@ -1,8 +1,9 @@
 //! Style as a test: what a reader should be able to rely on anywhere in the tree.
 //!
 //! - every source file is declared by a module (an undeclared one is never compiled, its tests never run);
-//! - every path that a document cites exists;
-//! - dependencies between the rooms point one way;
+//! - every path that a document cites exists, and every link of a page leads somewhere;
+//! - every page is in the site's table of contents;
+//! - dependencies between crates point one way, as ARCHITECTURE.md says;
 //! - no module is named after nothing (`utils`, `helpers`, `common`);
 //! - every module opens by saying what it owns;
 //! - every test that the table of features names exists;
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which rooms each room may depend on. `tests` may reach further: see [`TEST_REACH`].
+/// Which crates each crate may depend on. `tests` may reach further: see [`TEST_REACH`].
 const ROOMS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("cel", &["quantity"]),
@@ -55,7 +56,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tests of these rooms run against a whole cluster or its simulation, and run the examples.
+/// Tests may depend on these to run a whole cluster, its simulation and the examples.
 const TEST_REACH: &[&str] =
     &["cluster", "sim", "example-application", "example-first-controller", "example-operator-template"];
 
@@ -195,6 +196,94 @@ fn every_path_a_document_cites_exists() {
     assert_none(missing);
 }
 
+/// A document without its code, in which nothing is a link.
+fn prose(document: &str) -> String {
+    let mut in_block = false;
+    let mut text = String::new();
+    for line in document.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        if !in_block && !is_fence {
+            text.extend(line.split('`').step_by(2));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The targets of links and images, other than those on the web.
+fn local_links(document: &str) -> Vec<String> {
+    let prose = prose(document);
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
+}
+
+/// The anchors of a page's headings, as GitHub and mdBook make them.
+fn anchors(document: &str) -> BTreeSet<String> {
+    let headings = document.lines().filter(|line| line.starts_with('#'));
+    let keeps = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
+    let anchor = |heading: &str| {
+        let text: String =
+            heading.trim_start_matches('#').trim().to_lowercase().chars().filter(keeps).collect();
+        text.replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}
+
+/// The pages of the site: those at the top and those in `docs`.
+fn site() -> Vec<PathBuf> {
+    let at_the_top = |path: &PathBuf| path.parent() == Some(&root());
+    let mut pages: Vec<PathBuf> = files(&root(), &["md"]).into_iter().filter(at_the_top).collect();
+    pages.extend(files(&root().join("docs"), &["md"]));
+    pages
+}
+
+#[test]
+fn every_link_of_a_page_leads_somewhere() {
+    let mut broken = Vec::new();
+    for page in site() {
+        let text = read(&page);
+        let home = page.parent().expect("a page has a directory");
+        for link in local_links(&text) {
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { page.clone() } else { home.join(path) };
+            let leads = target.is_file() && (anchor.is_empty() || anchors(&read(&target)).contains(anchor));
+            if !leads {
+                broken.push(format!("{}: {link} leads nowhere", relative(&page)));
+            }
+        }
+    }
+    assert_none(broken);
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let contents = root().join("docs/SUMMARY.md");
+    let canonical = |path: PathBuf| path.canonicalize().unwrap_or(path);
+    let linked: Vec<PathBuf> =
+        local_links(&read(&contents)).iter().map(|link| canonical(root().join("docs").join(link))).collect();
+    let times = |page: &PathBuf| linked.iter().filter(|one| *one == page).count();
+    let pages = site().into_iter().filter(|page| *page != contents);
+    let wrong = pages.filter(|page| times(page) != 1);
+    assert_none(wrong.map(|page| format!("{}: not once in docs/SUMMARY.md", relative(&page))).collect());
+}
+
+#[test]
+fn the_page_of_simulated_nodes_has_every_annotation() {
+    let source = read(&root().join("crates/node/src/behaviour.rs"));
+    let page = read(&root().join("docs/reference/simulated-nodes.md"));
+    let declared = source.lines().filter(|line| line.trim_start().starts_with("pub const "));
+    let names = declared.filter_map(|line| line.split("node.setpoint.dev/").nth(1)?.split('"').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 10, "the annotations have been read: {names:?}");
+    let missing = names.into_iter().filter(|name| {
+        !page.contains(&format!("`{name}`")) && !page.contains(&format!("`node.setpoint.dev/{name}`"))
+    });
+    assert_none(
+        missing.map(|name| format!("docs/reference/simulated-nodes.md: {name} is missing")).collect(),
+    );
+}
+
 /// The tests that the table of faults names: words in code quotes that are no paths.
 fn named_tests(document: &str) -> BTreeSet<&str> {
     let quoted = document.split('`').skip(1).step_by(2);
@@ -210,7 +299,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
     assert_none(missing.map(|test| format!("docs/faults.md names {test}: there is no such test")).collect());
 }
 
-/// The rooms that a manifest names in a section.
+/// The crates of this workspace that a manifest names in a section.
 fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
     let wanted = format!("[{section}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != wanted).skip(1);
@@ -224,10 +313,10 @@ fn rooms_in(manifest: &str, section: &str) -> Vec<String> {
 #[test]
 fn dependencies_between_rooms_point_one_way() {
     let mut wrong = Vec::new();
-    for entry in fs::read_dir(root().join("crates")).expect("the rooms are there").flatten() {
+    for entry in fs::read_dir(root().join("crates")).expect("the crates are there").flatten() {
         let room = entry.file_name().to_string_lossy().into_owned();
         let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
-            wrong.push(format!("crates/{room}: not on the map of rooms"));
+            wrong.push(format!("crates/{room}: not in the table of crates"));
             continue;
         };
         let manifest = read(&entry.path().join("Cargo.toml"));
@@ -235,8 +324,27 @@ fn dependencies_between_rooms_point_one_way() {
         let reach = of("dev-dependencies").into_iter().filter(|used| !TEST_REACH.contains(&used.as_str()));
         for used in of("dependencies").into_iter().chain(reach) {
             if !allowed.contains(&used.as_str()) {
-                wrong.push(format!("crates/{room} depends on {used}: the map does not allow it"));
+                wrong.push(format!("crates/{room} depends on {used}: the table of crates does not allow it"));
             }
+        }
+    }
+    assert_none(wrong);
+}
+
+#[test]
+fn the_architecture_page_lists_the_same_dependencies() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let listed = |room: &str| -> Option<BTreeSet<String>> {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `crates/{room}` |")))?;
+        let cell = row.trim_end_matches(['|', ' ']).rsplit('|').next()?.trim();
+        Some(cell.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "–").collect())
+    };
+    let mut wrong = Vec::new();
+    for (room, allowed) in ROOMS {
+        let expected: BTreeSet<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let found = listed(room).unwrap_or_default();
+        if found != expected && !found.contains("all above") {
+            wrong.push(format!("ARCHITECTURE.md: crates/{room} may depend on {expected:?}, not {found:?}"));
         }
     }
     assert_none(wrong);

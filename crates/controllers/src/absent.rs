@@ -1,11 +1,10 @@
-//! Controllers whose names are known and that do not run: those of clouds.
+//! Controllers of cloud providers, which are known by name but not available.
 //!
-//! A list of controllers may name any of them, and whoever asks for one is told why it does not run.
+//! A list of controllers may name them; asking for one explains why it does not run.
 
 use crate::registry::Entry;
 
-const CLOUD: &str =
-    "it needs a cloud provider, and kube-controller-manager has none: run the cloud's own manager";
+const CLOUD: &str = "it needs a cloud provider; run the provider's cloud-controller-manager";
 
 /// Why a controller of [`ENTRIES`] does not run.
 const WHY: &[(&str, &str)] = &[("node-route-controller", CLOUD), ("cloud-node-lifecycle-controller", CLOUD)];
@@ -20,7 +19,7 @@ const fn absent(name: &'static str, aliases: &'static [&'static str]) -> Entry {
         aliases,
         on_by_default: false,
         gates: &[],
-        summary: "known by name; it does not run",
+        summary: "not available: needs a cloud provider",
         watches: &[],
         writes: &[],
         default_workers: 1,

@@ -1,7 +1,7 @@
-//! What can be set on the command line, each flag beside the controller it is for.
+//! The command line flags of the controllers.
 //!
-//! A controller declares its flags as data: name, default, what it sets. The command line, the help and the
-//! documentation are made from [`all`]; so are the errors, which name the flag and what was expected.
+//! A controller declares its flags as data: name, default, what it sets. The command line, its help, the documentation
+//! and error messages are generated from [`all`].
 
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ pub struct BadFlag {
 impl Flag {
     /// How many keys of a controller are worked on at once.
     pub(crate) const fn workers(name: &'static str, entry: &Entry, default: &'static str) -> Self {
-        let help = "How many of these are worked on at once; more make the cluster faster and cost more CPU.";
+        let help =
+            "Number of objects synced concurrently; larger values are more responsive but use more CPU.";
         Self { name, value: "N", default, help, set: Set::Workers(entry.name) }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! All gates of v1.34's kube-controller-manager are known by name (`gates.txt`), with the errors and warnings that
 //! they have there, so that a command line that works there works here. Those that change something here are
-//! listed in [`EFFECTS`]; whoever sets another one away from its default is told that it changes nothing.
+//! listed in [`EFFECTS`]; setting any other gate to a non-default value prints a warning that it has no effect.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,45 +16,48 @@ const WHOLE_STAGES: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta"
 /// How components other than this one would be named; there are none.
 const COMPONENT: &str = "kube";
 
-/// What gates change here, besides starting the controllers that need them.
+/// The gates that have an effect here, besides starting the controllers that need them.
 pub const EFFECTS: &[(&str, &str)] = &[
-    ("APIServerIdentity", "starts the garbage collector of storage versions"),
-    ("ClearingNominatedNodeNameAfterBinding", "forgets the node that a pod was meant for once it is bound"),
-    ("ClusterTrustBundle", "serves ClusterTrustBundles, and publishes the API server's"),
+    ("APIServerIdentity", "starts the StorageVersion garbage collector"),
+    ("ClearingNominatedNodeNameAfterBinding", "clears `nominatedNodeName` when a pod is bound"),
+    ("ClusterTrustBundle", "serves ClusterTrustBundles, and publishes the API server's CA"),
     (
         "DRADeviceTaints",
-        "serves DeviceTaintRules, keeps pods off tainted devices, and evicts those that use them",
+        "serves DeviceTaintRules, keeps pods off tainted devices, and evicts pods that use them",
     ),
-    ("DRAPrioritizedList", "lets resource claims of templates list what they would take, in order"),
-    ("DRAAdminAccess", "lets resource claims of templates ask for access as an administrator"),
+    (
+        "DRAPrioritizedList",
+        "allows prioritized alternatives in the requests of claims created from templates",
+    ),
+    ("DRAAdminAccess", "allows admin access in claims created from templates"),
     (
         "DeploymentReplicaSetTerminatingReplicas",
         "counts terminating pods in the status of ReplicaSets and Deployments",
     ),
-    ("DynamicResourceAllocation", "lets the controllers of resource claims and of device taints run"),
-    ("HPAConfigurableTolerance", "lets autoscalers have tolerances of their own"),
-    ("HPAScaleToZero", "lets autoscalers have no replicas at all"),
-    ("InformerResourceVersion", "lets the storage version migrator run"),
-    ("JobManagedBy", "leaves Jobs alone that others manage"),
-    ("MaxUnavailableStatefulSet", "lets rolling updates of StatefulSets take down several pods at once"),
-    ("PodCertificateRequest", "serves PodCertificateRequests, and removes those that are over"),
-    ("PodDeletionCost", "prefers to delete pods whose annotation says that they cost least"),
-    ("PodLevelResources", "lets autoscalers go by what whole pods ask for"),
-    ("PodTopologyLabelsAdmission", "labels pods with the zone and the region of their nodes"),
+    ("DynamicResourceAllocation", "starts the ResourceClaim and device taint eviction controllers"),
+    ("HPAConfigurableTolerance", "allows a tolerance per HorizontalPodAutoscaler"),
+    ("HPAScaleToZero", "allows HorizontalPodAutoscalers to scale to zero"),
+    ("InformerResourceVersion", "starts the storage version migrator"),
+    ("JobManagedBy", "leaves Jobs with `managedBy` to their controller"),
+    ("MaxUnavailableStatefulSet", "allows `maxUnavailable` in rolling updates of StatefulSets"),
+    ("PodCertificateRequest", "serves PodCertificateRequests, and deletes old ones"),
+    ("PodDeletionCost", "deletes pods with the lowest deletion cost annotation first"),
+    ("PodLevelResources", "lets HorizontalPodAutoscalers use pod-level resource requests"),
+    ("PodTopologyLabelsAdmission", "labels pods with the zone and region of their node"),
+    ("PreferSameTrafficDistribution", "supports the traffic distributions PreferSameZone and PreferSameNode"),
+    ("RelaxedServiceNameValidation", "allows Service names that start with a digit"),
+    ("SELinuxChangePolicy", "starts the SELinux warning controller"),
     (
-        "PreferSameTrafficDistribution",
-        "keeps traffic in the same zone or on the same node where services ask for it",
+        "SELinuxMountReadWriteOncePod",
+        "lets the SELinux warning controller assume that volumes are mounted with their label",
     ),
-    ("RelaxedServiceNameValidation", "lets names of Services begin with digits"),
-    ("SELinuxChangePolicy", "lets the controller that warns of SELinux labels run"),
-    ("SELinuxMountReadWriteOncePod", "warns of conflicting SELinux labels of volumes"),
-    ("StorageVersionAPI", "serves StorageVersions, and removes those of API servers that are gone"),
-    ("StorageVersionMigrator", "serves StorageVersionMigrations, and carries them out"),
+    ("StorageVersionAPI", "serves StorageVersions, and removes entries of API servers that are gone"),
+    ("StorageVersionMigrator", "serves StorageVersionMigrations, and runs them"),
     (
         "TokenRequestServiceAccountUIDValidation",
-        "refuses tokens to those who ask for them for another account of the same name",
+        "rejects token requests whose service account UID does not match",
     ),
-    ("VolumeAttributesClass", "keeps classes of volume attributes that are in use"),
+    ("VolumeAttributesClass", "keeps VolumeAttributesClasses in use"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

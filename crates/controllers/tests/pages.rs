@@ -1,5 +1,5 @@
-//! Every controller has its page under `docs/controllers`, made from its entry in the registry and from what its
-//! module says of itself. `SETPOINT_WRITE_PAGES=1 cargo test --workspace --test pages` writes them anew.
+//! Generates the pages in `docs/controllers` from the registry and the header of each controller's module.
+//! `SETPOINT_WRITE_PAGES=1 cargo test --workspace --test pages` writes them.
 
 use std::fmt::Write;
 use std::fs;
@@ -44,18 +44,26 @@ fn module_of(entry: &Entry) -> (PathBuf, Vec<PathBuf>) {
     (file, own)
 }
 
-/// What the module says of itself.
+/// The module's header as Markdown: its labels start new lines, and links to code are plain code.
 fn header(file: &Path) -> String {
     let text = fs::read_to_string(file).expect("a source");
     let lines = text.lines().take_while(|line| line.starts_with("//!"));
     let lines = lines.map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default());
-    lines
-        .collect::<Vec<_>>()
-        .join("\n")
-        .replace("Owns:", "\nOwns:")
-        .replace("\nWatches:", "  \nWatches:")
-        .replace("\nWrites:", "  \nWrites:")
-        .replace("\nCounts:", "  \nCounts:")
+    let text = lines.collect::<Vec<_>>().join("\n").replace("[`", "`").replace("`]", "`");
+    let labels = ["Watches:", "Writes:", "Metrics:"];
+    let text =
+        labels.iter().fold(text, |text, label| text.replace(&format!("\n{label}"), &format!("  \n{label}")));
+    text.replace("Invariants:\n- ", "Invariants:\n\n- ")
+}
+
+/// The sentence for a summary.
+fn sentence(summary: &str) -> String {
+    let (first, rest) = summary.split_at(1);
+    format!("{}{rest}.", first.to_uppercase())
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// The texts that are the first argument of a call, in these sources.
@@ -85,76 +93,87 @@ fn table(page: &mut String, accesses: &[Access]) {
 
 fn page(entry: &Entry) -> String {
     let (file, own) = module_of(entry);
-    let mut page = format!("# {}\n\nIt {}.\n\n", entry.name, entry.summary);
+    let mut page = format!("# {}\n\n", entry.name);
+    let aliases = quoted(entry.aliases);
     if let Some(why) = why_absent(entry) {
-        let names: Vec<_> = entry.aliases.iter().map(|name| format!("`{name}`")).collect();
-        let older =
-            if names.is_empty() { String::new() } else { format!(" Older names: {}.", names.join(", ")) };
-        return format!(
-            "# {}\n\nA list of controllers may name it; it does not run: {why}.{older}\n",
-            entry.name
-        );
+        let aliases = if aliases.is_empty() { aliases } else { format!(" Aliases: {aliases}.") };
+        let _ = writeln!(page, "Accepted by `--controllers`, but not available: {why}.{aliases}");
+        return page;
     }
-    let names: Vec<_> = entry.aliases.iter().map(|name| format!("`{name}`")).collect();
-    let account =
-        entry.account().map_or("the whole manager".into(), |account| format!("`kube-system/{account}`"));
-    page.push_str("| | |\n|---|---|\n");
-    let _ = writeln!(
-        page,
-        "| Older names | {} |",
-        if names.is_empty() { "none".into() } else { names.join(", ") }
-    );
-    let _ = writeln!(page, "| On by default | {} |", if entry.on_by_default { "yes" } else { "no" });
-    if !entry.gates.is_empty() {
-        let gates: Vec<_> = entry.gates.iter().map(|gate| format!("`{gate}`")).collect();
-        let _ = writeln!(page, "| Needs the features | {} |", gates.join(", "));
-    }
-    let _ = writeln!(page, "| Keys at once | {} |", entry.default_workers);
-    let _ = writeln!(page, "| Acts as | {account} |\n");
+    let _ = write!(page, "{}\n\n", sentence(entry.summary));
+    properties(&mut page, entry, &file);
     page.push_str("## Watches\n\n");
     table(&mut page, entry.watches);
-    page.push_str("## Asks the API server for\n\n");
+    page.push_str("## Other requests\n\n");
     table(&mut page, entry.writes);
-    let declared = first_arguments(&own, &["Flag::workers(", "Flag::new("]);
-    let declared: Vec<_> =
-        flags::all().filter(|flag| declared.iter().any(|name| name == flag.name)).collect();
-    if !declared.is_empty() {
-        page.push_str("## Flags\n\n| Flag | Default | |\n|---|---|---|\n");
-        for flag in declared {
-            let _ = writeln!(page, "| `--{}` | {} | {} |", flag.name, flag.default, flag.help);
-        }
-        page.push('\n');
-    }
-    let queues = first_arguments(&own, &["Queue::new(", "Queue::with_rate_limiter("]);
-    page.push_str("## Metrics\n\n");
-    let _ = write!(page, "`controller_runtime_*` with `controller=\"{}\"`", entry.name);
-    match queues.is_empty() {
-        true => page.push_str(", `workqueue_*` with the name of its queue.\n\n"),
-        false => {
-            let queues: Vec<_> = queues.iter().map(|name| format!("`{name}`")).collect();
-            let _ = write!(page, ", `workqueue_*` with `name` one of {}.\n\n", queues.join(", "));
-        }
-    }
-    let _ = write!(page, "## What it guarantees, and how\n\n{}\n", header(&file));
+    flag_table(&mut page, &own);
+    metrics(&mut page, entry, &own);
+    let _ = write!(page, "## Design\n\n{}\n", header(&file));
     page
+}
+
+fn properties(page: &mut String, entry: &Entry, file: &Path) {
+    let source = file.strip_prefix(here()).expect("a source of this crate").display();
+    let or_none = |text: String| if text.is_empty() { "none".into() } else { text };
+    let account = entry.account().map(|account| format!("`kube-system/{account}`"));
+    page.push_str("| | |\n|---|---|\n");
+    let _ = writeln!(page, "| Aliases | {} |", or_none(quoted(entry.aliases)));
+    let _ = writeln!(page, "| Enabled by default | {} |", if entry.on_by_default { "yes" } else { "no" });
+    if !entry.gates.is_empty() {
+        let _ = writeln!(page, "| Required [feature gates](feature-gates.md) | {} |", quoted(entry.gates));
+    }
+    let _ = writeln!(page, "| Workers | {} |", entry.default_workers);
+    let _ = writeln!(
+        page,
+        "| Service account | {} |",
+        account.unwrap_or_else(|| "none; uses the manager's own credentials".into())
+    );
+    let _ = writeln!(page, "| Source | `crates/controllers/{source}` |\n");
+}
+
+fn flag_table(page: &mut String, own: &[PathBuf]) {
+    let declared = first_arguments(own, &["Flag::workers(", "Flag::new("]);
+    let mut flags = flags::all().filter(|flag| declared.iter().any(|name| name == flag.name)).peekable();
+    if flags.peek().is_none() {
+        return;
+    }
+    page.push_str("## Flags\n\n| Flag | Default | Description |\n|---|---|---|\n");
+    for flag in flags {
+        let _ = writeln!(page, "| `--{}` | {} | {} |", flag.name, flag.default, flag.help);
+    }
+    page.push('\n');
+}
+
+fn metrics(page: &mut String, entry: &Entry, own: &[PathBuf]) {
+    let calls = ["Queue::new(", "Queue::with_rate_limiter(", "queue(context,", "queue:"];
+    let queues = first_arguments(own, &calls);
+    let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
+    page.push_str("## Metrics\n\n| Metrics | Label |\n|---|---|\n");
+    let _ = writeln!(page, "| `controller_runtime_*` | `controller=\"{}\"` |", entry.name);
+    if !queues.is_empty() {
+        let _ = writeln!(page, "| `workqueue_*` | `name`: {} |", quoted(&queues));
+    }
+    page.push('\n');
 }
 
 fn index() -> String {
     let mut index = String::from(
-        "# The built-in controllers\n\n[Feature gates](feature-gates.md) change what they do.\n\n| Controller | |\n|---|---|\n",
+        "# Controllers\n\nOne page for each built-in controller, generated from its registry entry and its module \
+         header. [Feature gates](feature-gates.md) lists the gates that have an effect.\n\n| Controller | What it \
+         does |\n|---|---|\n",
     );
     for entry in REGISTRY {
-        let _ = writeln!(index, "| [{0}]({0}.md) | {1} |", entry.name, entry.summary);
+        let _ = writeln!(index, "| [{0}]({0}.md) | {1} |", entry.name, sentence(entry.summary));
     }
     index
 }
 
-/// What each feature gate changes, and which controllers need it.
+/// The effect of each feature gate, and the controllers that need it.
 fn gates_page() -> String {
     let mut page = String::from(
-        "# Feature gates\n\nAll gates of v1.34 are known to `--feature-gates`. These change something here; a kind that a \
-         gate is about is served by `setpoint up` while the gate is on.\n\n| Gate | What it does | Controllers that \
-         need it |\n|---|---|---|\n",
+        "# Feature gates\n\n`--feature-gates` accepts every gate of Kubernetes v1.34. The gates below have an effect; \
+         setting another one to a non-default value prints a warning. `setpoint up` serves the kinds of a feature \
+         while its gate is on.\n\n| Gate | Effect | Required by |\n|---|---|---|\n",
     );
     let needed = |gate: &str| {
         let entries = REGISTRY.iter().filter(|entry| entry.gates.contains(&gate));
@@ -163,7 +182,7 @@ fn gates_page() -> String {
     let mut effects = gates::EFFECTS.to_vec();
     effects.sort_unstable();
     for (gate, effect) in effects {
-        let _ = writeln!(page, "| `{gate}` | {effect} | {} |", needed(gate));
+        let _ = writeln!(page, "| `{gate}` | {} | {} |", sentence(effect), needed(gate));
     }
     page
 }

@@ -1,4 +1,4 @@
-//! Flags of what the API server serves and accepts.
+//! Flags that choose which APIs are served and accepted.
 
 use clap::{ArgAction, Args};
 use setpoint_apiserver::Config;
@@ -8,7 +8,7 @@ use setpoint_apiserver::runtime_config::RuntimeConfig;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "APIs")]
 pub(crate) struct ApiFlags {
-    /// API versions to turn on or off: api/all, api/ga, api/beta, api/alpha or group/version, =true or =false.
+    /// API versions to enable or disable: api/all, api/ga, api/beta, api/alpha or group/version, =true or =false.
     #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
     runtime_config: Vec<String>,
     /// Allow privileged containers.

@@ -22,7 +22,7 @@ const VERSION: &str = "audit.k8s.io/v1";
 #[derive(Debug, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct AuditFlags {
-    /// The audit policy: which requests are recorded, and how much of them. Without it nothing is recorded.
+    /// Audit policy: which requests are recorded, and in how much detail. Unset, nothing is recorded.
     #[arg(long, value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
     #[command(flatten)]
@@ -33,105 +33,105 @@ pub(crate) struct AuditFlags {
 
 #[derive(Debug, Args)]
 struct LogFlags {
-    /// The file that audit events are written to; '-' is standard output.
+    /// File audit events are written to; '-' is standard output.
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     audit_log_path: Option<PathBuf>,
-    /// How many days old audit log files are kept, by the time in their names; 0 for ever.
+    /// Days to keep rotated audit logs, by the timestamp in their names; 0 keeps them forever.
     #[arg(long, default_value_t = 0, value_name = "DAYS", allow_negative_numbers = true)]
     audit_log_maxage: i64,
-    /// How many old audit log files are kept; 0 for all.
+    /// Number of rotated audit logs to keep; 0 keeps all.
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
     audit_log_maxbackup: i64,
-    /// The size in megabytes at which the audit log is rotated; 0 for 100.
+    /// Size in megabytes at which the audit log is rotated; 0 means 100.
     #[arg(long, default_value_t = 0, value_name = "MB", allow_negative_numbers = true)]
     audit_log_maxsize: i64,
-    /// Compress old audit log files with gzip.
+    /// Compress rotated audit logs with gzip.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     audit_log_compress: bool,
-    /// The format of the audit log: json, or legacy for one line of text for each event.
+    /// Format of the audit log: json, or legacy for one line of text per event.
     #[arg(long, default_value = "json", value_name = "FORMAT")]
     audit_log_format: String,
-    /// The API version of the events in the audit log.
+    /// API version of the events in the audit log.
     #[arg(long, default_value = VERSION, value_name = "VERSION")]
     audit_log_version: String,
-    /// When events are written: batch (later, in the background), blocking (before the response) or blocking-strict
-    /// (before the response, and a request that cannot be recorded fails).
+    /// When events are written: batch (in the background), blocking (before the response) or blocking-strict (before
+    /// the response; a request that cannot be recorded fails).
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     audit_log_mode: String,
-    /// How many events are buffered in batch mode.
+    /// Number of events buffered in batch mode.
     #[arg(long, default_value_t = 10_000, value_name = "N", allow_negative_numbers = true)]
     audit_log_batch_buffer_size: i64,
-    /// How many events a batch has at most.
+    /// Maximum number of events in a batch.
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
     audit_log_batch_max_size: i64,
-    /// After how long a batch is written that is not full.
+    /// Time after which a batch is written even if it is not full.
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     audit_log_batch_max_wait: Duration,
-    /// Whether batches are throttled.
+    /// Throttle batches.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     audit_log_batch_throttle_enable: bool,
-    /// How many batches are written in a second on average.
+    /// Average number of batches written per second.
     #[arg(long, default_value_t = 0.0, value_name = "QPS", allow_negative_numbers = true)]
     audit_log_batch_throttle_qps: f64,
-    /// How many batches are written at once after a pause.
+    /// Number of batches written in a burst.
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
     audit_log_batch_throttle_burst: i64,
-    /// Whether events and batches that are too large are cut.
+    /// Truncate events and batches that are too large.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     audit_log_truncate_enabled: bool,
-    /// How many bytes a batch has at most.
+    /// Maximum size of a batch in bytes.
     #[arg(long, default_value_t = 10 << 20, value_name = "BYTES", allow_negative_numbers = true)]
     audit_log_truncate_max_batch_size: i64,
-    /// How many bytes an event has at most. A larger one loses its objects, and if that does not help it is dropped.
+    /// Maximum size of an event in bytes. A larger one loses its objects; if it is still too large, it is dropped.
     #[arg(long, default_value_t = 100 << 10, value_name = "BYTES", allow_negative_numbers = true)]
     audit_log_truncate_max_event_size: i64,
 }
 
 #[derive(Debug, Args)]
 struct WebhookFlags {
-    /// A kubeconfig file that names the server audit events are posted to.
+    /// Kubeconfig of the server audit events are sent to.
     #[arg(long, value_name = "FILE")]
     audit_webhook_config_file: Option<PathBuf>,
-    /// How long to wait after the first failed post.
+    /// Backoff after the first failed request.
     #[arg(long, alias = "audit-webhook-batch-initial-backoff", default_value = "10s", value_name = "DURATION",
         value_parser = duration)]
     audit_webhook_initial_backoff: Duration,
-    /// The API version of the events that are posted.
+    /// API version of the events sent.
     #[arg(long, default_value = VERSION, value_name = "VERSION")]
     audit_webhook_version: String,
-    /// When events are posted: batch, blocking or blocking-strict.
+    /// When events are sent: batch, blocking or blocking-strict.
     #[arg(long, default_value = "batch", value_name = "MODE")]
     audit_webhook_mode: String,
-    /// How many events are buffered in batch mode.
+    /// Number of events buffered in batch mode.
     #[arg(long, default_value_t = 10_000, value_name = "N", allow_negative_numbers = true)]
     audit_webhook_batch_buffer_size: i64,
-    /// How many events a batch has at most.
+    /// Maximum number of events in a batch.
     #[arg(long, default_value_t = 400, value_name = "N", allow_negative_numbers = true)]
     audit_webhook_batch_max_size: i64,
-    /// After how long a batch is posted that is not full.
+    /// Time after which a batch is sent even if it is not full.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     audit_webhook_batch_max_wait: Duration,
-    /// Whether batches are throttled.
+    /// Throttle batches.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     audit_webhook_batch_throttle_enable: bool,
-    /// How many batches are posted in a second on average.
+    /// Average number of batches sent per second.
     #[arg(long, default_value_t = 10.0, value_name = "QPS", allow_negative_numbers = true)]
     audit_webhook_batch_throttle_qps: f64,
-    /// How many batches are posted at once after a pause.
+    /// Number of batches sent in a burst.
     #[arg(long, default_value_t = 15, value_name = "N", allow_negative_numbers = true)]
     audit_webhook_batch_throttle_burst: i64,
-    /// Whether events and batches that are too large are cut.
+    /// Truncate events and batches that are too large.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     audit_webhook_truncate_enabled: bool,
-    /// How many bytes a batch has at most.
+    /// Maximum size of a batch in bytes.
     #[arg(long, default_value_t = 10 << 20, value_name = "BYTES", allow_negative_numbers = true)]
     audit_webhook_truncate_max_batch_size: i64,
-    /// How many bytes an event has at most. A larger one loses its objects, and if that does not help it is dropped.
+    /// Maximum size of an event in bytes. A larger one loses its objects; if it is still too large, it is dropped.
     #[arg(long, default_value_t = 100 << 10, value_name = "BYTES", allow_negative_numbers = true)]
     audit_webhook_truncate_max_event_size: i64,
 }

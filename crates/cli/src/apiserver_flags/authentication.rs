@@ -16,30 +16,30 @@ use super::read;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authentication")]
 pub(crate) struct AuthenticationFlags {
-    /// A file of bearer tokens: lines of token,user,uid,"group1,group2".
+    /// CSV file of static bearer tokens: token,user,uid,"group1,group2".
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Let in requests without credentials, as system:anonymous. True without it.
+    /// Accept requests without credentials as system:anonymous [default: true].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = ArgAction::Set, value_name = "BOOL")]
     anonymous_auth: Option<bool>,
-    /// A file of AuthenticationConfiguration: which issuers of tokens are trusted. It is read again when it changes.
+    /// AuthenticationConfiguration file: JWT issuers and anonymous access. Reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
     /// Let bootstrap tokens authenticate: secrets of type bootstrap.kubernetes.io/token in kube-system.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     enable_bootstrap_token_auth: bool,
-    /// A kubeconfig that says where the webhook is that knows bearer tokens.
+    /// Kubeconfig of the webhook that authenticates bearer tokens.
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// The version of TokenReview that the webhook speaks: v1 or v1beta1.
+    /// TokenReview version sent to the webhook: v1 or v1beta1.
     #[arg(long, default_value = "v1beta1", value_name = "VERSION")]
     authentication_token_webhook_version: String,
-    /// How long what the webhook said is kept.
+    /// How long the webhook's responses are cached.
     #[arg(long, default_value = "2m", value_name = "DURATION", value_parser = duration)]
     authentication_token_webhook_cache_ttl: Duration,
-    /// Identifiers of the API server that tokens are meant for; its issuers without it.
+    /// Audiences the API server accepts tokens for [default: its service account issuers].
     #[arg(long, value_delimiter = ',', value_name = "AUDIENCES")]
     api_audiences: Vec<String>,
     #[command(flatten)]
@@ -52,79 +52,79 @@ pub(crate) struct AuthenticationFlags {
 
 #[derive(Debug, Args)]
 struct FrontProxyFlags {
-    /// The authorities of front proxies, which name users in headers.
+    /// CA bundle for front proxies, which pass the user in request headers.
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// The common names that certificates of front proxies may have; any without it.
+    /// Common names accepted in front proxy certificates [default: any].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     requestheader_allowed_names: Vec<String>,
-    /// Headers that front proxies name users in, such as X-Remote-User.
+    /// Request headers with the user name, such as X-Remote-User.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_username_headers: Vec<String>,
-    /// Headers that front proxies name uids in, such as X-Remote-Uid.
+    /// Request headers with the user's UID, such as X-Remote-Uid.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_uid_headers: Vec<String>,
-    /// Headers that front proxies name groups in, such as X-Remote-Group.
+    /// Request headers with groups, such as X-Remote-Group.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers that front proxies name more in, such as X-Remote-Extra-.
+    /// Prefixes of request headers with extra user info, such as X-Remote-Extra-.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     requestheader_extra_headers_prefix: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct Oidc {
-    /// The URL of an OpenID issuer whose tokens are accepted.
+    /// URL of the OpenID Connect issuer whose tokens are accepted.
     #[arg(long, value_name = "URL")]
     oidc_issuer_url: Option<String>,
-    /// The audience that its tokens must be for.
+    /// Audience the tokens must be issued for.
     #[arg(long, value_name = "ID")]
     oidc_client_id: Option<String>,
-    /// The authorities of the issuer; those of this machine without it.
+    /// CA bundle for the issuer [default: the host's root CAs].
     #[arg(long, value_name = "FILE")]
     oidc_ca_file: Option<PathBuf>,
-    /// The claim that is the user's name. sub without it.
+    /// Claim used as the user name [default: sub].
     #[arg(long, value_name = "CLAIM")]
     oidc_username_claim: Option<String>,
-    /// What names are prefixed with; '-' for nothing. The issuer and '#' without it, unless the claim is email.
+    /// Prefix for user names; '-' for none [default: the issuer URL and '#', unless the claim is email].
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_username_prefix: Option<String>,
-    /// The claim that is the user's groups.
+    /// Claim used as the user's groups.
     #[arg(long, value_name = "CLAIM")]
     oidc_groups_claim: Option<String>,
-    /// What groups are prefixed with.
+    /// Prefix for groups.
     #[arg(long, value_name = "PREFIX")]
     oidc_groups_prefix: Option<String>,
-    /// The algorithms that tokens may be signed with. RS256 without it.
+    /// Accepted signing algorithms [default: RS256].
     #[arg(long, value_delimiter = ',', value_name = "ALGORITHMS")]
     oidc_signing_algs: Vec<String>,
-    /// A claim that tokens must have, with its value. May be given several times.
+    /// Claim that tokens must have, with its value. May be repeated.
     #[arg(long, value_name = "CLAIM=VALUE", value_parser = pair)]
     oidc_required_claim: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
 struct ServiceAccountFlags {
-    /// Keys that verify tokens of service accounts: public or private, RSA or ECDSA. May be given several times.
+    /// Keys that verify service account tokens: public or private, RSA or ECDSA. May be repeated.
     #[arg(long, value_name = "FILE")]
     service_account_key_file: Vec<PathBuf>,
-    /// The private key that signs tokens of service accounts; the server's own without it.
+    /// Private key that signs service account tokens [default: a generated key].
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
-    /// The issuer of tokens of service accounts. Given several times, the first issues and all are accepted.
+    /// Issuer of service account tokens. May be repeated: the first issues, all are accepted.
     #[arg(long, value_name = "ISSUER")]
     service_account_issuer: Vec<String>,
-    /// Where others find the keys that verify tokens of service accounts.
+    /// JWKS URL published in the issuer discovery document.
     #[arg(long, value_name = "URL")]
     service_account_jwks_uri: Option<String>,
-    /// Look tokens that are kept in secrets up there.
+    /// Check that the Secrets of secret-based tokens still exist.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     service_account_lookup: bool,
-    /// The longest that a token of a service account is valid.
+    /// Maximum lifetime of a service account token.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     service_account_max_token_expiration: Option<Duration>,
-    /// Let tokens that pods mount be valid for a year.
+    /// Extend the lifetime of tokens projected into pods to one year.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     service_account_extend_token_expiration: bool,

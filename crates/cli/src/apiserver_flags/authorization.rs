@@ -1,4 +1,4 @@
-//! Flags of authorization.
+//! Authorization flags.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use setpoint_store::Store;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Authorization")]
 pub(crate) struct AuthorizationFlags {
-    /// The authorizers to ask, in order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny. Node,RBAC without it.
+    /// Authorizers, in order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny [default: Node,RBAC].
     #[arg(long, value_delimiter = ',', value_name = "MODES")]
     authorization_mode: Vec<String>,
-    /// A file of AuthorizationConfiguration: which authorizers there are. It is read again when it changes.
+    /// AuthorizationConfiguration file. Reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     authorization_config: Option<PathBuf>,
-    /// The policy of the mode ABAC, which is not supported.
+    /// Not supported: there is no ABAC authorizer.
     #[arg(long, value_name = "FILE")]
     authorization_policy_file: Option<PathBuf>,
-    /// A kubeconfig that says where the webhook of the mode Webhook is.
+    /// Kubeconfig of the authorization webhook.
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// The version of SubjectAccessReview that the webhook speaks: v1 or v1beta1. v1beta1 without it.
+    /// SubjectAccessReview version sent to the webhook: v1 or v1beta1 [default: v1beta1].
     #[arg(long, value_name = "VERSION")]
     authorization_webhook_version: Option<String>,
-    /// How long what the webhook allowed stays allowed. 5m without it.
+    /// How long allowed responses are cached [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long what the webhook did not allow stays so. 30s without it.
+    /// How long denied responses are cached [default: 30s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
 }
@@ -47,7 +47,7 @@ impl AuthorizationFlags {
         outbound: Outbound,
     ) -> anyhow::Result<Authorizers> {
         if self.authorization_policy_file.is_some() {
-            bail!("--authorization-policy-file: the mode ABAC is not supported, use RBAC or Webhook");
+            bail!("--authorization-policy-file: ABAC is not supported; use RBAC or Webhook");
         }
         let Some(file) = &self.authorization_config else {
             let config = AuthorizationConfig::from_modes(&self.modes(), self.webhook().as_ref())?;

@@ -1,4 +1,4 @@
-//! How the API server encrypts what it stores.
+//! Encryption-at-rest flags.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use setpoint_encryption::{Encryption, Options};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Encryption at rest")]
 pub(crate) struct EncryptionFlags {
-    /// The EncryptionConfiguration: which resources are encrypted where they are stored, and with which keys.
+    /// EncryptionConfiguration file: which resources are encrypted at rest, and with which keys.
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
-    /// Let changes of that file take effect without a restart, within a minute or so.
+    /// Reload that file when it changes; it is checked once a minute.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     encryption_provider_config_automatic_reload: bool,

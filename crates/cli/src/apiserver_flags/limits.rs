@@ -1,4 +1,4 @@
-//! The limits of requests, watches and connections, and how serving ends.
+//! Limits on requests, watches and connections, and shutdown flags.
 
 use std::time::Duration;
 
@@ -7,56 +7,55 @@ use clap::{ArgAction, Args};
 use setpoint_apiserver::{Config, FlowSettings, ServeSettings, WatchLimits};
 use setpoint_controllers::flags::duration;
 
-/// The largest part of requests after which a client is asked to connect anew.
+/// The largest fraction of requests that may be answered with GOAWAY.
 const MAX_GOAWAY_CHANCE: f64 = 0.02;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitFlags {
-    /// Reads under way at once; with priority and fairness, added to the next one for all seats. 0 is no limit
-    /// without it.
+    /// Maximum number of read requests in flight. With priority and fairness, this and
+    /// --max-mutating-requests-inflight add up to the total number of seats. 0 means no limit otherwise.
     #[arg(long, default_value_t = 400, value_name = "N")]
     max_requests_inflight: u32,
-    /// Writes under way at once; with priority and fairness, added to the last one for all seats. 0 is no limit
-    /// without it.
+    /// Maximum number of mutating requests in flight; see --max-requests-inflight.
     #[arg(long, default_value_t = 200, value_name = "N")]
     max_mutating_requests_inflight: u32,
-    /// Divide requests by FlowSchemas and PriorityLevelConfigurations instead of limiting all reads and all writes.
+    /// Queue requests by FlowSchemas and PriorityLevelConfigurations instead of the two plain limits above.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     enable_priority_and_fairness: bool,
-    /// How long a request may take that is not a watch or a stream.
+    /// Deadline of requests other than watches and streams.
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
     request_timeout: Duration,
-    /// How many seconds a watch lasts at least that sets no limit of its own; at most twice as long.
+    /// Minimum duration in seconds of a watch that sets no timeout; the actual one is between this and twice this.
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     min_request_timeout: u32,
-    /// The part of HTTP/2 requests, at most 0.02, after which the client is asked to connect anew.
+    /// Fraction of HTTP/2 requests answered with GOAWAY, so that clients reconnect; at most 0.02.
     #[arg(long, default_value_t = 0.0, value_name = "FRACTION")]
     goaway_chance: f64,
-    /// HTTP/2 requests under way on one connection; 0 for 100.
+    /// Maximum number of concurrent HTTP/2 streams per connection; 0 means 100.
     #[arg(long, default_value_t = 0, value_name = "N")]
     http2_max_streams_per_connection: u32,
-    /// Connections at once. Beyond it the one that has been idle for longest is closed.
+    /// Maximum number of connections. At the limit, the one idle longest is closed.
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     max_connections: usize,
-    /// Connections of one client address at once.
+    /// Maximum number of connections per client address.
     #[arg(long, default_value_t = 8_000, value_name = "N")]
     max_connections_per_client: usize,
-    /// Watches open at once. More are answered with 429.
+    /// Maximum number of open watches. More are rejected with 429.
     #[arg(long, default_value_t = 20_000, value_name = "N")]
     max_watches: usize,
-    /// Watches of one user open at once.
+    /// Maximum number of open watches per user.
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     max_watches_per_user: usize,
-    /// How long requests are still served after the signal to stop, while /readyz fails.
+    /// How long to keep serving after SIGTERM while /readyz fails.
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     shutdown_delay_duration: Duration,
-    /// Keep listening until requests under way are answered, and answer new ones with 429 and Retry-After.
+    /// Keep listening until requests in flight have finished, and reject new ones with 429 and Retry-After.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     shutdown_send_retry_after: bool,
-    /// Over how long open watches end when the server stops.
+    /// Period over which open watches are closed on shutdown.
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     shutdown_watch_termination_grace_period: Duration,
 }

@@ -1,4 +1,4 @@
-//! How the API server presents itself and which client certificates it believes: kube-apiserver's flags.
+//! Serving certificates, TLS settings and client CAs: kube-apiserver's flags.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,29 +12,27 @@ use crate::pki::{Directory, NamedFiles, Pair, ServedFiles};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Serving")]
 pub(crate) struct ServingFlags {
-    /// The certificate of the server, with what leads to its authority after it; one of the cluster's own authority
-    /// without it. The file is followed: a new certificate needs no restart.
+    /// Serving certificate followed by its intermediates; reloaded when the file changes [default: one signed by the
+    /// cluster CA].
     #[arg(long, value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
-    /// The private key of --tls-cert-file.
+    /// Private key of --tls-cert-file.
     #[arg(long, value_name = "FILE")]
     tls_private_key_file: Option<PathBuf>,
-    /// A certificate and key for some names: CERT,KEY or CERT,KEY:NAME,NAME. Names may begin with `*.` or be
-    /// addresses of the server; without names those of the certificate count. May be given more than once.
+    /// Certificate and key for some server names: CERT,KEY or CERT,KEY:NAME,NAME. Names may start with `*.` or be
+    /// IP addresses; without names, those in the certificate are used. May be repeated.
     #[arg(long, value_name = "FILES", value_parser = named_files)]
     tls_sni_cert_key: Vec<NamedFiles>,
-    /// The oldest version of TLS that is spoken: VersionTLS12 or VersionTLS13.
+    /// Minimum TLS version: VersionTLS12 or VersionTLS13.
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     tls_min_version: MinVersion,
-    /// The cipher suites of TLS 1.2, by their names in Go; all that are spoken without it. Those of TLS 1.3 cannot be
-    /// chosen.
+    /// TLS 1.2 cipher suites, by Go's names; TLS 1.3 suites cannot be chosen [default: all supported].
     #[arg(long, value_name = "SUITES", value_delimiter = ',')]
     tls_cipher_suites: Vec<String>,
-    /// Where the certificate is kept that the server makes for itself; in pki below the data directory without it.
+    /// Directory for the generated serving certificate [default: pki in the data directory].
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Authorities whose client certificates are believed, besides the cluster's own: any number of certificates. The
-    /// file is followed.
+    /// CA bundle for client certificates, in addition to the cluster CA. Reloaded when the file changes.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
 }

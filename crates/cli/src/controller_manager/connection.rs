@@ -9,25 +9,25 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "API server")]
 pub(crate) struct Connection {
-    /// The kubeconfig of the cluster; without it the usual places are searched.
+    /// Kubeconfig of the cluster [default: KUBECONFIG, ~/.kube/config, or the pod's service account].
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use.
+    /// Context to use from the kubeconfig.
     #[arg(long)]
     pub(crate) context: Option<String>,
-    /// The address of the API server, whatever the kubeconfig says.
+    /// Address of the API server; overrides the kubeconfig.
     #[arg(long, value_name = "URL")]
     pub(crate) master: Option<String>,
-    /// Requests a second.
+    /// Requests per second to the API server.
     #[arg(long, default_value_t = 20.0, value_name = "N")]
     pub(crate) kube_api_qps: f64,
-    /// Requests at once.
+    /// Burst of requests to the API server.
     #[arg(long, default_value_t = 30, value_name = "N")]
     pub(crate) kube_api_burst: u32,
-    /// How requests are encoded; whatever is named here, JSON is spoken.
+    /// Content type of requests. Accepted for compatibility; requests are always JSON.
     #[arg(long, default_value = "application/json", value_name = "TYPE", value_parser = content_type)]
     pub(crate) kube_api_content_type: String,
-    /// Let each controller act in the name of its own service account.
+    /// Run each controller with the credentials of its own service account.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     pub(crate) use_service_account_credentials: bool,
@@ -45,7 +45,7 @@ impl Connection {
     pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
         let mut config = match &self.kubeconfig {
             Some(path) => from_file(path, self.context.clone()).await?,
-            None => kube::Config::infer().await.context("no kubeconfig found: name one with --kubeconfig")?,
+            None => kube::Config::infer().await.context("no kubeconfig found: set --kubeconfig")?,
         };
         if let Some(master) = &self.master {
             config.cluster_url =

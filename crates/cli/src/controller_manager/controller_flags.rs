@@ -1,4 +1,4 @@
-//! The flags of the controllers, made from what each of them declares.
+//! The controllers' flags, generated from what each controller declares.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use setpoint_controllers::flags::{BadFlag, Flag, all};
@@ -6,19 +6,19 @@ use setpoint_controllers::{Entry, Options, selected, why_absent};
 
 use crate::args::Controllers;
 
-/// What was given for the controllers' flags.
+/// The values given for the controllers' flags.
 #[derive(Debug, Default)]
 pub(crate) struct ControllerFlags {
     given: Vec<(&'static Flag, String)>,
 }
 
 impl ControllerFlags {
-    /// Sets what was given.
+    /// Applies the given values.
     pub(crate) fn apply(&self, options: &mut Options) -> Result<(), BadFlag> {
         self.given.iter().try_for_each(|(flag, value)| flag.apply(options, value))
     }
 
-    /// Every flag with the value that holds.
+    /// Every flag with its effective value.
     pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static str, &str)> {
         all().map(|flag| {
             let given = self.given.iter().find(|(given, _)| given.name == flag.name);
@@ -66,7 +66,7 @@ impl clap::FromArgMatches for ControllerFlags {
     }
 }
 
-/// The controllers that a list selects; what was asked for by name and does not run is said.
+/// The controllers that a list selects. Prints why a controller named in it cannot run.
 pub(crate) fn selection(arguments: &Controllers) -> anyhow::Result<Vec<&'static Entry>> {
     use anyhow::Context;
     let (list, gates) = (&arguments.selection, &arguments.feature_gates);

@@ -10,26 +10,26 @@ use setpoint_controllers::flags::duration;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Leader election")]
 pub(crate) struct Leading {
-    /// Work only while holding the lease that managers of this cluster compete for.
+    /// Run the controllers only while holding the leader election lease.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true,
         action = ArgAction::Set, value_name = "BOOL")]
     pub(crate) leader_elect: bool,
-    /// How long others wait for a leader that is not heard of.
+    /// How long standbys wait before taking over a lease that is not renewed.
     #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = duration)]
     leader_elect_lease_duration: Duration,
-    /// How long a leader goes on without having renewed its lease.
+    /// How long the leader keeps trying to renew its lease before it gives up.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     leader_elect_renew_deadline: Duration,
-    /// How long to wait between two tries.
+    /// Time between attempts to acquire or renew the lease.
     #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
     leader_elect_retry_period: Duration,
-    /// What kind of object the lease is; there is one.
+    /// Kind of the lock object; only leases are supported.
     #[arg(long, default_value = "leases", value_name = "KIND", value_parser = ["leases"])]
     leader_elect_resource_lock: String,
-    /// The name of the lease.
+    /// Name of the lease.
     #[arg(long, default_value = "kube-controller-manager", value_name = "NAME")]
     leader_elect_resource_name: String,
-    /// The namespace of the lease.
+    /// Namespace of the lease.
     #[arg(long, default_value = "kube-system", value_name = "NAMESPACE")]
     leader_elect_resource_namespace: String,
 }

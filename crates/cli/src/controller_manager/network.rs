@@ -1,4 +1,4 @@
-//! Ranges of addresses for the pods of nodes.
+//! Pod CIDR flags.
 
 use anyhow::Context;
 use clap::{ArgAction, Args};
@@ -7,24 +7,26 @@ use setpoint_controllers::{MaskSizes, NodeRanges};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct Network {
-    /// Give every node a range of addresses for its pods.
+    /// Allocate a pod CIDR to every node.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     allocate_node_cidrs: bool,
-    /// The range of the cluster's pods, or one of each IP family.
+    /// CIDR for pods; two, comma-separated, for dual-stack.
     #[arg(long, default_value = "", value_name = "CIDR", hide_default_value = true)]
     cluster_cidr: String,
-    /// How long the prefix of a node's range is [default: 24 for IPv4, 64 for IPv6].
+    /// Prefix length of a node's CIDR [default: 24 for IPv4, 64 for IPv6].
     #[arg(long, value_name = "BITS")]
     node_cidr_mask_size: Option<u32>,
+    /// Prefix length of a node's IPv4 CIDR in a dual-stack cluster.
     #[arg(long, value_name = "BITS")]
     node_cidr_mask_size_ipv4: Option<u32>,
+    /// Prefix length of a node's IPv6 CIDR in a dual-stack cluster.
     #[arg(long, value_name = "BITS")]
     node_cidr_mask_size_ipv6: Option<u32>,
-    /// Who gives ranges to nodes; there is no cloud that could.
+    /// CIDR allocator; only RangeAllocator is supported.
     #[arg(long, default_value = "RangeAllocator", value_name = "TYPE", value_parser = ["RangeAllocator"])]
     cidr_allocator_type: String,
-    /// What a cloud would call the cluster.
+    /// Name of the cluster. Accepted for compatibility; used by cloud providers only.
     #[arg(long, default_value = "kubernetes", value_name = "NAME")]
     cluster_name: String,
 }

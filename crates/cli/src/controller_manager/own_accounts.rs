@@ -74,7 +74,11 @@ impl OwnAccounts {
                         wait = wait.min(lifetime * 4 / 5);
                     }
                     Err(error) => {
-                        tracing::warn!(account, error = format!("{error:#}"), "cannot renew a token");
+                        tracing::warn!(
+                            account,
+                            error = format!("{error:#}"),
+                            "cannot renew a service account token"
+                        );
                         wait = RETRY;
                     }
                 }
@@ -101,9 +105,10 @@ impl OwnAccounts {
             }
             answer => answer,
         };
-        let answer = answer.with_context(|| format!("ask for a token of service account {account}"))?;
-        let status =
-            answer.status.with_context(|| format!("no token of service account {account} in the answer"))?;
+        let answer = answer.with_context(|| format!("request a token for service account {account}"))?;
+        let status = answer
+            .status
+            .with_context(|| format!("no token for service account {account} in the response"))?;
         let mut header = HeaderValue::try_from(format!("Bearer {}", status.token))?;
         header.set_sensitive(true);
         // The server may have shortened its life; by its own clock, so a rough share of what was asked is kept.

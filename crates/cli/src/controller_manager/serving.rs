@@ -1,4 +1,4 @@
-//! How the secure port presents itself, and to whom it answers.
+//! The secure port: address, TLS, authentication and authorization flags.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -28,72 +28,76 @@ const BACKLOG: u32 = 128;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Secure port")]
 pub(crate) struct Serving {
-    /// The address of the secure port.
+    /// Address of the secure port.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// The port for health, metrics and configuration; 0 for none.
+    /// HTTPS port for health checks, metrics and configuration; 0 disables it.
     #[arg(long, default_value_t = 10257, value_name = "PORT")]
     secure_port: u16,
-    /// The certificate of the secure port; without it one is made that nobody else signs.
+    /// Certificate of the secure port [default: a self-signed one].
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
+    /// Private key of --tls-cert-file.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// The oldest version of TLS that is spoken.
+    /// Minimum TLS version: VersionTLS12 or VersionTLS13.
     #[arg(long, default_value = "VersionTLS12", value_name = "VERSION")]
     tls_min_version: MinVersion,
-    /// The cipher suites for TLS 1.2, by their names in Go; all that are safe, without it.
+    /// TLS 1.2 cipher suites, by Go's names [default: all secure ones].
     #[arg(long, value_delimiter = ',', value_name = "SUITES")]
     tls_cipher_suites: Vec<String>,
-    /// The kubeconfig of the API server that is asked about tokens.
+    /// Kubeconfig for TokenReviews.
     #[arg(long, value_name = "FILE")]
     authentication_kubeconfig: Option<PathBuf>,
-    /// The kubeconfig of the API server that is asked what is allowed.
+    /// Kubeconfig for SubjectAccessReviews.
     #[arg(long, value_name = "FILE")]
     authorization_kubeconfig: Option<PathBuf>,
-    /// Paths that are for everybody.
+    /// Paths served without authorization.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez", value_name = "PATHS")]
     authorization_always_allow_paths: Vec<String>,
-    /// The authority of users' client certificates.
+    /// CA bundle for client certificates.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// The authority of proxies, which say in headers for whom they ask.
+    /// CA bundle for front proxies, which pass the user in request headers.
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// The names of proxies whose headers are believed; all that the authority knows, without it.
+    /// Common names accepted in front proxy certificates [default: any].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     requestheader_allowed_names: Vec<String>,
-    /// Where proxies say for whom they ask.
+    /// Request headers with the user name.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-user", value_name = "HEADERS")]
     requestheader_username_headers: Vec<String>,
+    /// Request headers with the user's UID.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_uid_headers: Vec<String>,
+    /// Request headers with groups.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-group", value_name = "HEADERS")]
     requestheader_group_headers: Vec<String>,
+    /// Prefixes of request headers with extra user info.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-", value_name = "PREFIXES")]
     requestheader_extra_headers_prefix: Vec<String>,
-    /// Where a certificate that nobody else signs is kept, if there is no other; nowhere, without it.
+    /// Directory to keep the self-signed certificate in [default: keep it in memory].
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Certificates for some names: CERTIFICATE,KEY or CERTIFICATE,KEY:NAME,NAME. May be given more than once.
+    /// Certificate and key for some server names: CERT,KEY or CERT,KEY:NAME,NAME. May be repeated.
     #[arg(long, value_name = "FILES", value_parser = named_files)]
     tls_sni_cert_key: Vec<NamedFiles>,
-    /// Speak HTTP/1.1 only.
+    /// Serve HTTP/1.1 only.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     disable_http2_serving: bool,
-    /// The most requests at once on one HTTP/2 connection; 0 for the usual limit.
+    /// Maximum number of concurrent HTTP/2 streams per connection; 0 uses the default.
     #[arg(long, default_value_t = 0, value_name = "N")]
     http2_max_streams_per_connection: u32,
-    /// Bind the port although connections of a process before this one linger (SO_REUSEADDR).
+    /// Bind with SO_REUSEADDR, so that lingering connections of an earlier process do not block the port.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     permit_address_sharing: bool,
-    /// Bind the port although others have bound it too (SO_REUSEPORT).
+    /// Bind with SO_REUSEPORT, so that several processes can share the port.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
         action = ArgAction::Set, value_name = "BOOL")]
     permit_port_sharing: bool,
-    /// Metrics that are not served.
+    /// Metrics to leave out.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) disabled_metrics: Vec<String>,
 }
@@ -166,7 +170,7 @@ impl Serving {
             TlsProtocol::new(self.tls_min_version, &self.tls_cipher_suites).context("--tls-cipher-suites")?;
         let builder = ServerConfig::builder_with_provider(protocol.provider().clone())
             .with_protocol_versions(protocol.versions())
-            .context("--tls-min-version and --tls-cipher-suites leave nothing to speak")?;
+            .context("--tls-min-version and --tls-cipher-suites leave no cipher suite")?;
         let builder = match self.trust(clock)?.verifier(protocol.provider()) {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),

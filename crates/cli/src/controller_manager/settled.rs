@@ -1,31 +1,31 @@
-//! Flags of kube-controller-manager whose value is settled here: what they would turn on is not there, or cannot be
-//! turned off. One that says what is so anyway is accepted; any other value is an error that says why.
+//! kube-controller-manager flags that have only one supported value: the feature is missing or cannot be turned off.
+//! That value is accepted; any other is rejected with an explanation.
 
 use anyhow::bail;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// A flag with a settled value.
+/// A flag with one supported value.
 struct Settled {
     name: &'static str,
-    /// What kind of value it takes: `BOOL`, `FILE`.
+    /// Placeholder for its value: `BOOL`, `FILE`.
     value: &'static str,
-    /// The values that say what is so anyway; none: all of them do.
+    /// The values that match the behaviour; empty if any value does.
     accepted: &'static [&'static str],
     why: &'static str,
-    /// What is printed if it is given at all.
+    /// Deprecation warning printed if the flag is set.
     deprecated: Option<&'static str>,
 }
 
-const NO_CLOUD: &str = "there is no cloud in this binary: run the cloud's own manager";
-const NO_MIGRATION: &str = "controllers are not handed from one manager to another one by one";
-const NOT_CACHED: &str = "the API server is asked anew each time";
-const NO_LOOKUP: &str = "nothing is looked up in the cluster: name authorities with --client-ca-file and \
-                         --requestheader-client-ca-file";
-const ONE_STREAM: &str = "log lines are written at once, to standard error";
-const ALL_LABELS: &str = "metrics keep the values of all their labels";
+const NO_CLOUD: &str = "cloud providers are not built in (run the provider's cloud-controller-manager)";
+const NO_MIGRATION: &str = "leader migration is not supported";
+const NOT_CACHED: &str = "reviews are not cached";
+const NO_LOOKUP: &str =
+    "CAs are not read from the cluster (set --client-ca-file and --requestheader-client-ca-file)";
+const ONE_STREAM: &str = "logs are written unbuffered to stderr";
+const ALL_LABELS: &str = "metrics keep all label values";
 
 const ALL: &[Settled] = &[
-    settled("contention-profiling", "BOOL", &["false"], "there are profiles of CPU and memory only"),
+    settled("contention-profiling", "BOOL", &["false"], "only CPU and heap profiles are supported"),
     settled("enable-leader-migration", "BOOL", &["false"], NO_MIGRATION),
     settled("leader-migration-config", "FILE", &[""], NO_MIGRATION),
     settled("cloud-provider", "NAME", &["", "external"], NO_CLOUD),
@@ -40,7 +40,7 @@ const ALL: &[Settled] = &[
          instances.",
     ),
     deprecated("node-sync-period", "DURATION", "This flag is currently no-op and will be deleted."),
-    settled("emulated-version", "VERSION", &["", "1.34", "kube=1.34"], "everything is as in v1.34"),
+    settled("emulated-version", "VERSION", &["", "1.34", "kube=1.34"], "only v1.34 is emulated"),
     settled("authentication-skip-lookup", "BOOL", &[], NO_LOOKUP),
     settled("authentication-tolerate-lookup-failure", "BOOL", &[], NO_LOOKUP),
     settled("authentication-token-webhook-cache-ttl", "DURATION", &[], NOT_CACHED),
@@ -54,7 +54,7 @@ const ALL: &[Settled] = &[
     settled("log-json-split-stream", "BOOL", &["false"], ONE_STREAM),
     settled("log-text-info-buffer-size", "BYTES", &["", "0"], ONE_STREAM),
     settled("log-text-split-stream", "BOOL", &["false"], ONE_STREAM),
-    settled("vmodule", "PATTERN", &[""], "use --log, which takes a level for each module"),
+    settled("vmodule", "PATTERN", &[""], "use --log, which takes a level per module"),
 ];
 
 const fn settled(
@@ -70,14 +70,14 @@ const fn deprecated(name: &'static str, value: &'static str, word: &'static str)
     Settled { name, value, accepted: &[], why: "it has no effect", deprecated: Some(word) }
 }
 
-/// What was given for such flags.
+/// The values given for these flags.
 #[derive(Debug, Default)]
 pub(crate) struct SettledFlags {
     given: Vec<(&'static str, String)>,
 }
 
 impl SettledFlags {
-    /// Says what there is to say about them; a value that cannot be had is an error.
+    /// Rejects unsupported values and prints deprecation warnings.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         for (name, value) in &self.given {
             let Some(flag) = ALL.iter().find(|flag| flag.name == *name) else { continue };
@@ -94,17 +94,17 @@ impl SettledFlags {
 
 fn arg(flag: &'static Settled) -> Arg {
     let values = match flag.accepted {
-        [] => "any value is accepted".to_owned(),
+        [] => "Any value is accepted".to_owned(),
         values => {
             let shown: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
-            format!("accepted: {}", shown.join(", "))
+            format!("Accepted: {}", shown.join(", "))
         }
     };
     let arg = Arg::new(flag.name)
         .long(flag.name)
         .value_name(flag.value)
-        .help(format!("Settled: {} ({values})", flag.why))
-        .help_heading("Settled")
+        .help(format!("Not configurable: {}. {values}", flag.why))
+        .help_heading("Compatibility")
         .action(ArgAction::Set);
     match flag.value {
         "BOOL" => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_so_anyway_may_be_said_and_nothing_else() {
+    fn only_supported_values_are_accepted() {
         let check = |name: &'static str, value: &str, expected: Result<(), &str>| {
             let flags = SettledFlags { given: vec![(name, value.to_owned())] };
             let checked = flags.check().map_err(|error| error.to_string());
@@ -149,14 +149,14 @@ mod tests {
         };
         check("cloud-provider", "external", Ok(()));
         check("cloud-provider", "", Ok(()));
-        let no_cloud = "--cloud-provider=aws is not supported: there is no cloud in this binary: run the cloud's \
-                        own manager";
+        let no_cloud = "--cloud-provider=aws is not supported: cloud providers are not built in (run the provider's \
+                        cloud-controller-manager)";
         check("cloud-provider", "aws", Err(no_cloud));
         check("route-reconciliation-period", "10s", Ok(()));
         check(
             "emulated-version",
             "1.33",
-            Err("--emulated-version=1.33 is not supported: everything is as in v1.34"),
+            Err("--emulated-version=1.33 is not supported: only v1.34 is emulated"),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The keys that certificates and tokens are signed with.
+//! Flags for the keys that sign certificates and tokens.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,38 +13,43 @@ use setpoint_controllers::{CertificateAuthority, Options, Signers, TokenSigner};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Keys")]
 pub(crate) struct Keys {
-    /// The certificate to publish in every namespace; without it that of the kubeconfig.
+    /// Root CA published in every namespace [default: the CA of the kubeconfig].
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// The key that signs tokens of service accounts; without it none are made.
+    /// Private key that signs service account tokens. Unset, token Secrets are not filled.
     #[arg(long, value_name = "FILE")]
     service_account_private_key_file: Option<PathBuf>,
-    /// The authority that signs for all signers that have none of their own.
+    /// CA certificate for signers without their own.
     #[arg(long, value_name = "FILE")]
     cluster_signing_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-cert-file.
     #[arg(long, value_name = "FILE")]
     cluster_signing_key_file: Option<PathBuf>,
-    /// The authority of kubernetes.io/kubelet-serving.
+    /// CA certificate for the signer kubernetes.io/kubelet-serving.
     #[arg(long, value_name = "FILE")]
     cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-kubelet-serving-cert-file.
     #[arg(long, value_name = "FILE")]
     cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
-    /// The authority of kubernetes.io/kube-apiserver-client-kubelet.
+    /// CA certificate for the signer kubernetes.io/kube-apiserver-client-kubelet.
     #[arg(long, value_name = "FILE")]
     cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-kubelet-client-cert-file.
     #[arg(long, value_name = "FILE")]
     cluster_signing_kubelet_client_key_file: Option<PathBuf>,
-    /// The authority of kubernetes.io/kube-apiserver-client.
+    /// CA certificate for the signer kubernetes.io/kube-apiserver-client.
     #[arg(long, value_name = "FILE")]
     cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-kube-apiserver-client-cert-file.
     #[arg(long, value_name = "FILE")]
     cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
-    /// The authority of kubernetes.io/legacy-unknown.
+    /// CA certificate for the signer kubernetes.io/legacy-unknown.
     #[arg(long, value_name = "FILE")]
     cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-legacy-unknown-cert-file.
     #[arg(long, value_name = "FILE")]
     cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
-    /// How long signed certificates last at most.
+    /// Maximum lifetime of signed certificates.
     #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
     cluster_signing_duration: Duration,
 }
@@ -115,7 +120,7 @@ fn authority((certificate, key, flag): Files<'_>) -> anyhow::Result<Option<Certi
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        _ => bail!("--{flag}-cert-file and --{flag}-key-file go together: one of them is missing"),
+        _ => bail!("--{flag}-cert-file and --{flag}-key-file must be set together"),
     };
     let certificate = read(&format!("{flag}-cert-file"), certificate)?;
     let key = read(&format!("{flag}-key-file"), key)?;

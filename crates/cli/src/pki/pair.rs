@@ -56,8 +56,8 @@ impl Pair {
             .and_then(|_| Inspected::of_pem(&identity.certificate))
         {
             Ok(found) if will_do(&found) => return Ok(Some(identity)),
-            Ok(found) => tracing::info!(%path, expires = %found.not_after, "the certificate is made anew"),
-            Err(error) => tracing::warn!(%path, %error, "the certificate cannot be used and is made anew"),
+            Ok(found) => tracing::info!(%path, expires = %found.not_after, "renewing the certificate"),
+            Err(error) => tracing::warn!(%path, %error, "replacing a certificate that cannot be used"),
         }
         Ok(None)
     }

@@ -19,32 +19,32 @@ pub(crate) struct Renewal {
 
 /// Renews in a directory that has been used; says what was done, a line each.
 pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> anyhow::Result<Vec<String>> {
-    let path = directory.0.as_deref().context("nothing is kept")?;
+    let path = directory.0.as_deref().context("there is no data directory")?;
     let kept = directory.authority()?;
-    let mut authority = kept.with_context(|| format!("there is no authority in {}", path.display()))?;
+    let mut authority = kept.with_context(|| format!("no CA found in {}", path.display()))?;
     let mut done = Vec::new();
     if what.authority {
         authority = renew_authority(directory, &authority, now)?;
-        done.push("ca: made anew; the old one is believed for a year".to_owned());
+        done.push("ca: renewed; the old CA stays trusted for a year".to_owned());
     }
     if what.admin || what.authority {
         let made = authority.admin_certificate(now)?;
-        directory.pair("admin").context("nothing is kept")?.write(&made)?;
-        done.push("admin: made anew".into());
+        directory.pair("admin").context("there is no data directory")?.write(&made)?;
+        done.push("admin: renewed".into());
     }
     if what.server || what.authority {
         renew_server(directory, &authority, now)?;
-        done.push("apiserver: made anew".into());
+        done.push("apiserver: renewed".into());
     }
     if what.service_account_key {
         renew_service_account_key(directory, now)?;
-        done.push("sa: made anew; tokens of the old key count for a year".into());
+        done.push("sa: renewed; tokens signed by the old key stay valid for a year".into());
     }
     Ok(done)
 }
 
 fn renew_authority(directory: &Directory, old: &Authority, now: Timestamp) -> anyhow::Result<Authority> {
-    let path = directory.0.as_deref().context("nothing is kept")?;
+    let path = directory.0.as_deref().context("there is no data directory")?;
     let (new, cross_signed) = old.renewed(now)?;
     let cross = path.join("ca-cross.crt");
     let before = read_if_there(&cross)?.unwrap_or_default();
@@ -52,13 +52,13 @@ fn renew_authority(directory: &Directory, old: &Authority, now: Timestamp) -> an
     // authority is still there, and believed once more than needed.
     Retired::keep(path, "ca", "crt", &old.identity().certificate, now)?;
     write_private(&cross, &(cross_signed + &before))?;
-    directory.pair("ca").context("nothing is kept")?.write(new.identity())?;
+    directory.pair("ca").context("there is no data directory")?.write(new.identity())?;
     Ok(new)
 }
 
 /// For the addresses that the old certificate has.
 fn renew_server(directory: &Directory, authority: &Authority, now: Timestamp) -> anyhow::Result<()> {
-    let pair = directory.pair("apiserver").context("nothing is kept")?;
+    let pair = directory.pair("apiserver").context("there is no data directory")?;
     let old = pair.read()?.and_then(|old| Inspected::of_pem(&old.certificate).ok());
     let mut addresses = old.map(|old| old.addresses).unwrap_or_default();
     addresses.retain(|address| !address.is_loopback());
@@ -66,7 +66,7 @@ fn renew_server(directory: &Directory, authority: &Authority, now: Timestamp) ->
 }
 
 fn renew_service_account_key(directory: &Directory, now: Timestamp) -> anyhow::Result<()> {
-    let path = directory.0.as_deref().context("nothing is kept")?;
+    let path = directory.0.as_deref().context("there is no data directory")?;
     let old = TokenSigner::from_pem(&directory.token_key()?)?;
     let key = TokenSigner::generate_key()?;
     let public = TokenSigner::from_pem(&key)?.public_pem();

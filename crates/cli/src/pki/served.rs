@@ -106,7 +106,10 @@ impl Served {
                 Err(error) => {
                     let text = format!("{error:#}");
                     if text != reported {
-                        tracing::error!(error = text, "the certificates in use stay as they are");
+                        tracing::error!(
+                            error = text,
+                            "cannot reload the certificates; keeping the current ones"
+                        );
                         reported = text;
                     }
                 }
@@ -130,7 +133,7 @@ impl Served {
         }
         self.tls.replace(&self.files.presence(&content)?)?;
         if let Ok(found) = Inspected::of_pem(&content.certificate.certificate) {
-            tracing::info!(subject = found.subject, expires = %found.not_after, "the certificates have changed");
+            tracing::info!(subject = found.subject, expires = %found.not_after, "reloaded the certificates");
         }
         self.content = content;
         Ok(true)
@@ -217,8 +220,7 @@ impl ServedFiles {
         if let (Some(path), Some(pem)) = (&self.client_authorities, authorities.last()) {
             certificates(pem).with_context(|| format!("--client-ca-file: cannot use {}", path.display()))?;
         }
-        let clients =
-            ClientTrust::new(&authorities).context("cannot use the authorities of client certificates")?;
+        let clients = ClientTrust::new(&authorities).context("cannot use the client CAs")?;
         let clients = match &self.front_proxies {
             Some(pem) => clients.with_front_proxies(pem).context("--requestheader-client-ca-file")?,
             None => clients,

@@ -21,7 +21,7 @@ spec: {text: good morning}
 "#;
 
 /// Runs an operator as its `main` does, until it is told to stop.
-async fn operate(
+pub(crate) async fn operate(
     up: &Up,
     name: &'static str,
     runnables: fn(&Context) -> Vec<Box<dyn Runnable>>,

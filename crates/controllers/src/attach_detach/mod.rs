@@ -1,24 +1,24 @@
-//! Attach and detach: volumes are attached to the nodes whose pods use them, and to no others.
+//! Attach/detach: attaches volumes to the nodes whose pods use them, and detaches them from all others.
 //!
-//! Owns: the VolumeAttachments of pods' volumes, disks that pods name themselves included, and `status.volumesAttached` of nodes.
+//! Owns: the VolumeAttachments of pods' volumes, including volumes that pods define inline; `status.volumesAttached` of
+//! nodes.
 //! Watches: pods, claims, volumes, nodes, VolumeAttachments, CSIDrivers.
 //! Writes: VolumeAttachments (create, delete), node status (patch), events.
-//! Counts: `attachdetach_controller_total_volumes`, `storage_count_attachable_volumes_in_use`,
+//! Metrics: `attachdetach_controller_total_volumes`, `storage_count_attachable_volumes_in_use`,
 //! `attach_detach_controller_attachdetach_controller_forced_detaches`, `storage_operation_duration_seconds`.
 //!
 //! ```text
-//!  wake.rs: from events to keys
-//!  pods, claims, volumes ─► a disk's key (disk.rs) ─► observe.rs ─► plan.rs  attach, detach, wait  (pure)
-//!  attachments           ─► a node's key   ─► what the node is told to have attached; with it the disks that it
-//!                                              reaches over the network (network.rs)
-//!  reconcile.rs  carries both out
+//!  wake.rs: events → keys
+//!  pods, claims, volumes ─► key of a disk (disk.rs) ─► observe.rs ─► plan.rs  attach, detach, wait  (pure)
+//!  attachments           ─► key of a node           ─► `volumesAttached`, including network disks (network.rs)
+//!  reconcile.rs  applies both
 //! ```
 //!
-//! What always holds:
-//! - a volume that cannot be shared is attached to a second node only when the first has let go of it;
-//! - a node is told that a volume goes before it goes, and a volume that a node has in use is detached only if
-//!   the node is out of service, or has been unhealthy for six minutes;
-//! - only nodes that ask for it are served: `volumes.kubernetes.io/controller-managed-attach-detach`.
+//! Invariants:
+//! - a volume that cannot be shared is attached to a second node only after the first has released it;
+//! - a volume leaves `volumesAttached` before it is detached; one that a node still uses is detached only if the node
+//!   is out of service or has been unhealthy for six minutes;
+//! - only nodes with the annotation `volumes.kubernetes.io/controller-managed-attach-detach` are managed.
 
 mod disk;
 mod memory;
@@ -75,7 +75,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "attach-detach-reconcile-sync-period",
         "DURATION",
         "1m",
-        "How often attachments are compared with what is known of them; they are followed as they change anyway.",
+        "Validated, but has no effect: attachments are followed as they change.",
         |_, text| match duration(text)? > Duration::from_secs(1) {
             true => Ok(()),
             false => Err("expected a duration greater than 1s".into()),
@@ -85,15 +85,14 @@ pub(crate) const FLAGS: &[Flag] = &[
         "disable-attach-detach-reconcile-sync",
         "BOOL",
         "false",
-        "Do not compare them now and then; they are followed as they change anyway.",
+        "Has no effect: attachments are followed as they change.",
         |_, text| truth(text).map(drop),
     ),
     Flag::new(
         "disable-force-detach-on-timeout",
         "BOOL",
         "false",
-        "Never detach a volume from a node that still uses it, however long it is unhealthy, unless it is out of \
-         service.",
+        "Never force-detach volumes from unhealthy nodes; only from nodes that are out of service.",
         |options, text| truth(text).map(|never| options.force_detach = !never),
     ),
 ];

@@ -1,4 +1,4 @@
-//! Removes tokens that have expired.
+//! Deletes expired bootstrap tokens.
 
 use setpoint::client::{Delete, Optional};
 use setpoint::handler::{Handler, enqueue_self};
@@ -18,7 +18,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["tokencleaner"],
     on_by_default: false,
     gates: &[],
-    summary: "removes bootstrap tokens that have expired",
+    summary: "deletes expired bootstrap tokens",
     watches: &[Access::watch("", "secrets")],
     writes: &[Access::to("", "secrets", &["delete"])],
     default_workers: 1,

@@ -1,4 +1,4 @@
-//! Signs `cluster-info` with every token that may sign.
+//! Signs the ConfigMap `cluster-info` with every bootstrap token that is enabled for signing.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["bootstrapsigner"],
     on_by_default: false,
     gates: &[],
-    summary: "signs the config map by which joining machines know the cluster",
+    summary: "signs the cluster-info ConfigMap that joining nodes use to discover the cluster",
     watches: &[Access::watch("", "secrets"), Access::watch("", "configmaps")],
     writes: &[Access::to("", "configmaps", &["update"])],
     default_workers: 1,

@@ -1,4 +1,4 @@
-//! Kubelets get the client certificates that they may have, without anybody's word.
+//! Approves kubelets' requests for client certificates that they are allowed to have.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["csrapproving"],
     on_by_default: true,
     gates: &[],
-    summary: "approves the client certificates that kubelets may ask for",
+    summary: "approves kubelets' client certificate requests",
     watches: &[Access::watch(GROUP, REQUESTS)],
     writes: &[
         Access::to(GROUP, "certificatesigningrequests/approval", &["update"]),

@@ -1,4 +1,4 @@
-//! Requests that have been answered for an hour, or that nobody has answered for a day, go.
+//! Deletes certificate signing requests an hour after they were handled, or a day after they were created.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["csrcleaner"],
     on_by_default: true,
     gates: &[],
-    summary: "removes requests for certificates that nobody needs any more",
+    summary: "deletes old certificate signing requests",
     watches: &[Access::watch(GROUP, REQUESTS)],
     writes: &[Access::to(GROUP, REQUESTS, &["delete"])],
     default_workers: 1,

@@ -1,10 +1,10 @@
-//! PodCertificateRequests: nobody waits for one longer than a quarter of an hour.
+//! PodCertificateRequest cleanup: deletes requests that are no longer useful.
 //!
-//! Owns: the end of PodCertificateRequests.
+//! Owns: the deletion of PodCertificateRequests.
 //! Watches: PodCertificateRequests.
 //! Writes: deletes them.
 //!
-//! What always holds: a request goes between fifteen and twenty minutes after it was made, answered or not.
+//! Invariants: a request is deleted between fifteen and twenty minutes after its creation, handled or not.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: true,
     gates: &["PodCertificateRequest"],
-    summary: "removes requests for certificates of pods that nobody waits for any more",
+    summary: "deletes old PodCertificateRequests",
     watches: &[Access::watch(GROUP, "podcertificaterequests")],
     writes: &[Access::to(GROUP, "podcertificaterequests", &["delete"])],
     default_workers: 1,

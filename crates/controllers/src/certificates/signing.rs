@@ -1,4 +1,4 @@
-//! The signers of kube-controller-manager: approved requests get their certificates.
+//! Signs approved certificate signing requests with kube-controller-manager's signers.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["csrsigning"],
     on_by_default: true,
     gates: &[],
-    summary: "signs the certificates that kubelets and clients are approved to have",
+    summary: "signs approved certificate signing requests of kubelets and clients",
     watches: &[Access::watch(GROUP, REQUESTS)],
     writes: &[
         Access::to(GROUP, "certificatesigningrequests/status", &["update"]),

@@ -1,13 +1,13 @@
-//! ClusterTrustBundles: the authority of the API server's serving certificates is published for pods to trust.
+//! ClusterTrustBundle publishing: publishes the CA of the API server's serving certificates for pods to trust.
 //!
 //! Owns: the ClusterTrustBundles of the signer `kubernetes.io/kube-apiserver-serving`.
 //! Watches: ClusterTrustBundles.
-//! Writes: creates, updates and deletes those of the signer.
-//! Counts: `clustertrustbundle_publisher_*`.
+//! Writes: creates, updates and deletes the signer's bundles.
+//! Metrics: `clustertrustbundle_publisher_*`.
 //!
-//! What always holds:
-//! - there is one bundle of the signer, named after what it holds;
-//! - others of the signer go, but not before the one that is right is there.
+//! Invariants:
+//! - the signer has one bundle, named after its content;
+//! - other bundles of the signer are deleted, but not before the correct one exists.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -30,7 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: true,
     gates: &["ClusterTrustBundle"],
-    summary: "publishes the authority of the API server's certificates as a ClusterTrustBundle",
+    summary: "publishes the CA of the API server's serving certificates as a ClusterTrustBundle",
     watches: &[Access::to(GROUP, "clustertrustbundles", &["list", "watch"])],
     writes: &[Access::to(GROUP, "clustertrustbundles", &["create", "delete", "update"]), EVENTS],
     default_workers: 1,

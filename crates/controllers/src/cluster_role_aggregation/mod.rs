@@ -1,12 +1,12 @@
-//! ClusterRole aggregation: a role that gathers the rules of others has them all.
+//! ClusterRole aggregation: fills a role with the rules of the roles it selects.
 //!
-//! Owns: `rules` of ClusterRoles that have an aggregation rule.
+//! Owns: `rules` of ClusterRoles with an aggregation rule.
 //! Watches: ClusterRoles.
 //! Writes: ClusterRoles (server-side apply).
 //!
-//! What always holds:
-//! - the rules are those of the selected roles, by selector and then by name, each once;
-//! - a role does not gather its own rules; nothing is written where it is so already.
+//! Invariants:
+//! - the rules are those of the selected roles, ordered by selector and then by name, without duplicates;
+//! - a role does not aggregate its own rules; nothing is written if nothing changes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["clusterrole-aggregation"],
     on_by_default: true,
     gates: &[],
-    summary: "gathers the rules of cluster roles in others",
+    summary: "aggregates the rules of ClusterRoles into others",
     watches: &[Access::watch("rbac.authorization.k8s.io", "clusterroles")],
     writes: &[Access::to("rbac.authorization.k8s.io", "clusterroles", &["escalate", "patch", "update"])],
     default_workers: 5,

@@ -1,20 +1,20 @@
-//! CronJob: Jobs, started when they are due.
+//! CronJob: creates Jobs on schedule.
 //!
 //! Owns: the Jobs that a CronJob controls; `status` of CronJobs.
 //! Watches: CronJobs, Jobs.
 //! Writes: creates and deletes Jobs; CronJob status (update).
-//! Counts: `cronjob_controller_job_creation_skew_duration_seconds`.
+//! Metrics: `cronjob_controller_job_creation_skew_duration_seconds`.
 //!
 //! ```text
-//!  timing.rs     when a Job was due, and when the next one is                        (pure)
-//!  plan.rs       what has ended, what is to be started, what is to be forgotten      (pure)
+//!  timing.rs     when a Job was due, and when the next one is          (pure)
+//!  plan.rs       which Jobs have finished, which to start and delete   (pure)
 //!  reconcile.rs  observe, plan, apply, then status and history
 //! ```
 //!
-//! What always holds:
-//! - the name of a Job follows from the time it is due, so that starting it twice starts one;
-//! - of many missed times only the latest is made up for;
-//! - a Job is taken for missing only when a look past the cache agrees.
+//! Invariants:
+//! - a Job's name is derived from its scheduled time, so creating it twice creates one Job;
+//! - of several missed schedules only the latest is run;
+//! - a Job counts as missing only if an uncached read confirms it.
 
 mod plan;
 mod reconcile;
@@ -38,7 +38,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["cronjob"],
     on_by_default: true,
     gates: &[],
-    summary: "starts a CronJob's Jobs when they are due",
+    summary: "creates a CronJob's Jobs on schedule",
     watches: &[Access::watch("batch", "cronjobs"), Access::watch("batch", "jobs")],
     writes: &[
         Access::to("batch", "jobs", &["create", "delete"]),

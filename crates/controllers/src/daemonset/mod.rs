@@ -1,4 +1,4 @@
-//! DaemonSet: one pod on every node that fits.
+//! DaemonSet: runs one pod on every eligible node.
 //!
 //! Owns: the pods and the revisions that a DaemonSet controls; `status` of DaemonSets.
 //! Watches: DaemonSets, Pods, Nodes, ControllerRevisions.
@@ -6,21 +6,21 @@
 //! releases and deletes revisions; DaemonSet status (update).
 //!
 //! ```text
-//!  placement.rs  on which nodes a daemon runs                      (pure)
-//!  plan.rs       which nodes get a daemon and which pods go        (pure)
-//!  rolling.rs    from one template to the next, within bounds      (pure)
-//!  bodies.rs     what pods are made of                             (pure)
-//!  backoff.rs    how long failed pods stay
-//!  revisions.rs  the revision of the template, and earlier ones
-//!  status.rs     what the status says, and when to look again      (pure)
+//!  placement.rs  which nodes run a daemon pod                         (pure)
+//!  plan.rs       which nodes need a pod, and which pods to delete     (pure)
+//!  rolling.rs    rolling updates within their bounds                  (pure)
+//!  bodies.rs     pod bodies                                           (pure)
+//!  backoff.rs    how long failed pods are kept
+//!  revisions.rs  the current revision of the template, and old ones
+//!  status.rs     status, and when to check again                      (pure)
 //!  reconcile.rs  observe, plan, apply, then history and status
 //! ```
 //!
-//! What always holds:
-//! - a pod is made for one node, which its affinity names; the scheduler only confirms it;
-//! - a node has one pod, or while an update surges two;
-//! - nothing is created or deleted while earlier creates and deletes have not shown up in the cache;
-//! - an update goes on only where there is nothing to put right.
+//! Invariants:
+//! - a pod is created for one node, which its affinity names; the scheduler only confirms it;
+//! - a node has at most one pod, or two while an update surges;
+//! - nothing is created or deleted while earlier creates and deletes are missing from the cache;
+//! - an update proceeds only if there is nothing to repair.
 
 mod backoff;
 mod bodies;
@@ -55,7 +55,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["daemonset"],
     on_by_default: true,
     gates: &[],
-    summary: "keeps one of a DaemonSet's pods on every node that fits",
+    summary: "runs one of a DaemonSet's pods on every eligible node",
     watches: &[
         Access::watch("apps", "daemonsets"),
         Access::watch("apps", "controllerrevisions"),

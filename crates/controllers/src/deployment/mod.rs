@@ -1,35 +1,34 @@
-//! Deployment: from one pod template to the next, within bounds.
+//! Deployment: rolls pods from one template to the next, within bounds.
 //!
 //! Owns: the ReplicaSets that a Deployment controls; `status` and the revision of Deployments.
-//! Watches: Deployments, ReplicaSets, Pods (whose end a Recreate waits for).
-//! Writes: creates, updates (size, annotations) and deletes ReplicaSets; adopts and releases them
-//! (patch); Deployment status and revision (update of status); a Deployment that is rolled back
-//! (update).
+//! Watches: Deployments, ReplicaSets, Pods (the Recreate strategy waits for their deletion).
+//! Writes: creates, updates (size, annotations) and deletes ReplicaSets; adopts and releases them (patch);
+//! Deployment status and revision (update of status); Deployments that are rolled back (update).
 //!
 //! ```text
-//!  wake.rs       a change of a Deployment, a set or a pod → the Deployments to look at
+//!  wake.rs       events of Deployments, ReplicaSets and pods → keys
 //!  observe.rs    listers → Observed
-//!  plan.rs       what this sync does: claim, roll back, scale, or roll out    (pure)
-//!  members.rs    the sets of a Deployment as they are, and as they shall be   (pure)
-//!  bounds.rs     how many pods more and fewer than wanted                     (pure)
-//!  revision.rs   revisions, their history, what a set is annotated with       (pure)
-//!  rolling.rs    RollingUpdate: up with the new, down with the old            (pure)
-//!  recreate.rs   Recreate: down with the old, then up with the new            (pure)
-//!  scaling.rs    a new size in the middle of a rollout                        (pure)
-//!  history.rs    the old sets that nobody needs any more                      (pure)
-//!  rollback.rs   back to an earlier revision                                  (pure)
-//!  progress.rs   whether a rollout moves, has ended or is stuck               (pure)
-//!  status.rs     what the Deployment's status says                            (pure)
+//!  plan.rs       what this sync does: claim, roll back, scale or roll out    (pure)
+//!  members.rs    the ReplicaSets of a Deployment, actual and desired         (pure)
+//!  bounds.rs     maxSurge and maxUnavailable                                 (pure)
+//!  revision.rs   revisions, their history, annotations of ReplicaSets        (pure)
+//!  rolling.rs    RollingUpdate: scale up new, scale down old                 (pure)
+//!  recreate.rs   Recreate: delete old, then create new                       (pure)
+//!  scaling.rs    proportional scaling during a rollout                       (pure)
+//!  history.rs    old ReplicaSets beyond the history limit                    (pure)
+//!  rollback.rs   rollback to an earlier revision                             (pure)
+//!  progress.rs   whether a rollout progresses, is complete or is stuck       (pure)
+//!  status.rs     status                                                      (pure)
 //!  reconcile.rs  observe, plan, apply, then status
 //! ```
 //!
-//! What always holds:
-//! - the sizes of all sets together never exceed `replicas + maxSurge` by a rollout's doing, and an
-//!   available old pod is given up only while more than `replicas - maxUnavailable` are available;
-//! - every write of a set carries the resource version that was planned from, so a plan made from a
-//!   stale cache fails and is made again;
-//! - the new set's name follows from the template, so that creating it twice creates one;
-//! - status is written only when it changed.
+//! Invariants:
+//! - a rollout never raises the total size of all ReplicaSets above `replicas + maxSurge`, and removes an available old
+//!   pod only while more than `replicas - maxUnavailable` pods are available;
+//! - every write to a ReplicaSet carries the resource version the plan was based on, so a plan from a stale cache fails
+//!   and is made again;
+//! - the name of the new ReplicaSet is derived from the template, so creating it twice creates one;
+//! - status is written only if it changed.
 
 mod bounds;
 mod history;

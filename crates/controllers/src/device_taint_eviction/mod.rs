@@ -1,23 +1,23 @@
-//! Device taint eviction: pods leave devices whose taints their claims do not tolerate.
+//! Device taint eviction: deletes pods that use devices whose taints their claims do not tolerate.
 //!
-//! Owns: no object; it ends pods.
+//! Owns: nothing; it deletes pods.
 //! Watches: Pods, ResourceClaims, ResourceSlices, DeviceTaintRules, DeviceClasses.
 //! Writes: Pod status (patch), deletes pods.
-//! Counts: `device_taint_eviction_controller_*`.
+//! Metrics: `device_taint_eviction_controller_*`.
 //!
 //! ```text
 //!  view.rs       claims and slices as they are read
-//!  devices.rs    which taints a device has: its driver's, and those of rules  (pure)
-//!  plan.rs       when the pods of a claim have to go                          (pure)
-//!  reconcile.rs  look at a pod; delete it when its time has come
+//!  devices.rs    the taints of a device: its driver's, and those of rules  (pure)
+//!  plan.rs       when the pods of a claim must be evicted                  (pure)
+//!  reconcile.rs  checks a pod; deletes it when its time has come
 //! ```
 //!
-//! What always holds:
-//! - a pod goes when the first `NoExecute` taint of a device of its claims is not tolerated any more, counted from
-//!   when the taint was added; whoever tolerates it for good stays;
+//! Invariants:
+//! - a pod is evicted when the first `NoExecute` taint of one of its devices is no longer tolerated, counted from when
+//!   the taint was added; a pod that tolerates all of them without a limit stays;
 //! - only slices of the newest generation of a pool count;
-//! - a pod says that it was made to go before it is deleted, and every delete names its uid;
-//! - a rule with an expression that does not work for a device says so, and does not taint it.
+//! - a pod gets a disruption condition before it is deleted, and every delete carries its UID;
+//! - a rule whose expression fails for a device reports this and does not taint it.
 
 mod devices;
 mod plan;

@@ -1,24 +1,24 @@
-//! Disruption: how many pods of a budget may be evicted now.
+//! Disruption: computes how many pods of a PodDisruptionBudget may be evicted.
 //!
-//! Owns: `status` of PodDisruptionBudgets; the end of evictions that did not happen.
+//! Owns: `status` of PodDisruptionBudgets; the cleanup of stale disruption conditions.
 //! Watches: PodDisruptionBudgets, Pods, and the owners of pods: ReplicaSets, Deployments, StatefulSets,
 //! ReplicationControllers.
 //! Writes: PodDisruptionBudget status (update), Pod status (patch).
 //!
 //! ```text
 //!  view.rs       budgets, pods and their owners as they are read
-//!  scale.rs      how many pods the owners of some pods want
-//!  status.rs     what a budget's status says                                  (pure)
-//!  stale.rs      pods that said they would go and stayed
+//!  scale.rs      the desired scale of the pods' owners
+//!  status.rs     status                                            (pure)
+//!  stale.rs      disruption conditions of pods that were not deleted
 //!  reconcile.rs  observe, plan, write
 //! ```
 //!
-//! What always holds:
-//! - an eviction that the API server has granted is counted as a pod that is down until the pod is seen
-//!   to go, or two minutes have passed;
-//! - where it cannot be told how many pods there should be, none may be evicted;
-//! - nothing is allowed on the ground of a status that the cache does not show yet: every write names the
-//!   version it was made from.
+//! Invariants:
+//! - an eviction that the API server has granted counts as an unavailable pod until its deletion is observed, or for two
+//!   minutes;
+//! - if the expected number of pods cannot be determined, no disruption is allowed;
+//! - a disruption is never allowed based on a status that is not in the cache yet: every write carries the resource
+//!   version it is based on.
 
 mod reconcile;
 mod scale;
@@ -43,7 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["disruption"],
     on_by_default: true,
     gates: &[],
-    summary: "says how many pods of a budget may be evicted",
+    summary: "computes how many pods of a PodDisruptionBudget may be evicted",
     watches: &[
         Access::watch("policy", "poddisruptionbudgets"),
         Access::watch("", "pods"),

@@ -1,26 +1,25 @@
-//! EndpointSlices: every service with a selector has slices that list its pods, a hundred to a slice.
+//! EndpointSlice: lists the pods of every Service that has a selector, by default a hundred per slice.
 //!
-//! Owns: the slices that are labelled as this controller's.
+//! Owns: the slices labelled as managed by this controller.
 //! Watches: Services, Pods, Nodes, EndpointSlices.
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
-//!  metrics.rs    what is counted for Prometheus
-//!  node.rs       the facts of a node: its zone, how much it can do
-//!  plan.rs       from pods to the slices of one address family                (pure)
-//!  packing.rs    which endpoint goes to which slice                           (pure)
-//!  traffic.rs    hints by which traffic stays close, as a service asks for it (pure)
-//!  hints.rs      hints by which each zone gets its share                      (pure)
-//!  topology.rs   how much each zone can do, and what was hinted to it
+//!  metrics.rs    metrics
+//!  node.rs       facts about a node: zone, CPU
+//!  plan.rs       from pods to the slices of one address family         (pure)
+//!  packing.rs    which endpoint goes into which slice                  (pure)
+//!  traffic.rs    hints for a Service's traffic distribution            (pure)
+//!  hints.rs      topology-aware hints: each zone gets its share        (pure)
+//!  topology.rs   the capacity of each zone, and earlier hints
 //!  reconcile.rs  observe, plan, apply
 //! ```
 //!
-//! What always holds:
-//! - slices are not looked at again before the cache shows what was last written for their service: what
-//!   was created and not yet seen is not created again;
+//! Invariants:
+//! - the slices of a Service are not reconciled before the cache shows the last write, so nothing is created twice;
 //! - an endpoint that stays, stays in its slice; slices that change anyway are filled first;
-//! - a service without endpoints has one empty slice for each address family;
-//! - a slice that belongs to another service of the same name is not rewritten, it goes.
+//! - a Service without endpoints has one empty slice per address family;
+//! - a slice left over from an earlier Service of the same name is deleted, not rewritten.
 
 mod hints;
 mod metrics;
@@ -62,7 +61,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["endpointslice"],
     on_by_default: true,
     gates: &[],
-    summary: "lists a service's pods in EndpointSlices",
+    summary: "lists a Service's pods in EndpointSlices",
     watches: &[
         Access::watch("", "services"),
         Access::watch("", "pods"),
@@ -76,14 +75,18 @@ pub(crate) const ENTRY: Entry = Entry {
 
 pub(crate) const FLAGS: &[Flag] = &[
     Flag::workers("concurrent-service-endpoint-syncs", &ENTRY, "5"),
-    Flag::new("max-endpoints-per-slice", "N", "100", "The most endpoints in a slice.", |options, text| {
-        most(text).map(|most| options.endpoints.most_in_slice = most)
-    }),
+    Flag::new(
+        "max-endpoints-per-slice",
+        "N",
+        "100",
+        "Maximum number of endpoints in a slice.",
+        |options, text| most(text).map(|most| options.endpoints.most_in_slice = most),
+    ),
     Flag::new(
         "endpointslice-updates-batch-period",
         "DURATION",
         "0s",
-        "How long changes of pods wait for others to come, before slices are written.",
+        "How long pod changes are batched before slices are written.",
         |options, text| duration(text).map(|period| options.endpoints.slices_batch = period),
     ),
 ];

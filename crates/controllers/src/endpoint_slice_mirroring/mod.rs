@@ -1,19 +1,19 @@
-//! EndpointSlice mirroring: who writes Endpoints by hand gets slices too.
+//! EndpointSlice mirroring: mirrors Endpoints that are managed by users into EndpointSlices.
 //!
-//! Owns: the slices that are labelled as this controller's.
+//! Owns: the slices labelled as managed by this controller.
 //! Watches: Endpoints, Services, EndpointSlices.
 //! Writes: creates, updates and deletes EndpointSlices.
 //!
 //! ```text
-//!  metrics.rs    what is counted for Prometheus
-//!  plan.rs       from Endpoints to slices                                     (pure)
+//!  metrics.rs    metrics
+//!  plan.rs       from Endpoints to slices          (pure)
 //!  reconcile.rs  observe, plan, apply
 //! ```
 //!
-//! What always holds:
-//! - only the Endpoints of a service without a selector are mirrored, and none that say they should not be;
-//! - at most 1000 addresses of a subset are mirrored, or as many as is set;
-//! - slices are not looked at again before the cache shows what was last written for them.
+//! Invariants:
+//! - only Endpoints of Services without a selector are mirrored, and none that opt out by label;
+//! - at most 1000 addresses of a subset are mirrored (configurable);
+//! - slices are not reconciled before the cache shows the last write.
 
 mod metrics;
 mod plan;
@@ -45,7 +45,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["endpointslicemirroring"],
     on_by_default: true,
     gates: &[],
-    summary: "mirrors Endpoints that people write into EndpointSlices",
+    summary: "mirrors user-managed Endpoints into EndpointSlices",
     watches: &[
         Access::watch("", "endpoints"),
         Access::watch("", "services"),
@@ -62,14 +62,14 @@ pub(crate) const FLAGS: &[Flag] = &[
         "mirroring-max-endpoints-per-subset",
         "N",
         "1000",
-        "The most addresses of a subset that are mirrored.",
+        "Maximum number of addresses mirrored per subset.",
         |options, text| most(text).map(|most| options.endpoints.most_in_subset = most),
     ),
     Flag::new(
         "mirroring-endpointslice-updates-batch-period",
         "DURATION",
         "0s",
-        "How long changes that others make to mirrored slices wait for more to come.",
+        "How long changes to mirrored slices are batched before they are processed.",
         |options, text| duration(text).map(|period| options.endpoints.mirroring_batch = period),
     ),
 ];

@@ -1,21 +1,20 @@
-//! Endpoints: every service with a selector has an object that lists the addresses of its pods.
+//! Endpoints: lists the addresses of the pods of every Service that has a selector.
 //!
-//! Owns: the Endpoints object of each service that has a selector; it has the service's name.
+//! Owns: the Endpoints object of each such Service; it has the Service's name.
 //! Watches: Services, Pods, Endpoints.
 //! Writes: creates, updates and deletes Endpoints.
 //!
 //! ```text
-//!  plan.rs       what the object of a service should say                      (pure)
-//!  capacity.rs   which addresses are left out where there are too many        (pure)
+//!  plan.rs       the desired Endpoints of a Service             (pure)
+//!  capacity.rs   which addresses to leave out at the limit      (pure)
 //!  reconcile.rs  observe, plan, write
 //! ```
 //!
-//! What always holds:
-//! - pods that are about to end are not listed, unless the service wants addresses that are not ready;
-//! - at most [`capacity::MOST`] addresses are listed, ready ones first, and an annotation says that some
-//!   are missing;
-//! - an object is not looked at again before the cache shows what was last written to it;
-//! - an object whose service is gone goes too, once the API server itself has said that it is gone.
+//! Invariants:
+//! - terminating pods are not listed, unless the Service publishes not-ready addresses;
+//! - at most [`capacity::MOST`] addresses are listed, ready ones first; an annotation says if some were left out;
+//! - an object is not reconciled before the cache shows the last write;
+//! - an object whose Service is gone is deleted after the API server has confirmed that it is gone.
 
 mod capacity;
 mod plan;
@@ -45,7 +44,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["endpoint"],
     on_by_default: true,
     gates: &[],
-    summary: "lists the addresses of a service's pods in its Endpoints",
+    summary: "lists the addresses of a Service's pods in its Endpoints",
     watches: &[Access::watch("", "services"), Access::watch("", "pods"), Access::watch("", "endpoints")],
     writes: &[Access::to("", "endpoints", &["create", "delete", "update"]), EVENTS],
     default_workers: 5,
@@ -58,7 +57,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "endpoint-updates-batch-period",
         "DURATION",
         "0s",
-        "How long changes of pods wait for others to come, before Endpoints are written.",
+        "How long pod changes are batched before Endpoints are written.",
         |options, text| duration(text).map(|period| options.endpoints.endpoints_batch = period),
     ),
 ];

@@ -1,12 +1,12 @@
-//! Ephemeral volumes: a pod that asks for a volume of its own gets a claim, which goes with the pod.
+//! Ephemeral volumes: creates the claims of pods' ephemeral volumes; they are deleted with the pod.
 //!
-//! Owns: the claims of pods' ephemeral volumes.
+//! Owns: the claims of ephemeral volumes.
 //! Watches: pods, claims.
 //! Writes: claims (create), events.
-//! Counts: `ephemeral_volume_controller_*`.
+//! Metrics: `ephemeral_volume_controller_*`.
 //!
-//! What always holds: a claim of the right name that was not made for the pod is never used for it: the pod
-//! waits, and says so.
+//! Invariants: a claim of the right name that was not created for the pod is never used for it; the pod waits, with an
+//! event.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["ephemeral-volume"],
     on_by_default: true,
     gates: &[],
-    summary: "makes the claims of volumes that live as long as their pods",
+    summary: "creates the claims of ephemeral volumes",
     watches: &[Access::watch("", "pods"), Access::watch("", "persistentvolumeclaims")],
     writes: &[
         Access::to("", "persistentvolumeclaims", &["create"]),

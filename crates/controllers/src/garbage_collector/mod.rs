@@ -1,31 +1,30 @@
-//! Garbage collector: objects go when the last of their owners has gone.
+//! Garbage collector: deletes objects when the last of their owners is gone.
 //!
-//! Owns: the finalizers `foregroundDeletion` and `orphan` of all objects; owner references to owners
-//! that do not exist.
-//! Watches: every resource there is that can be listed, watched and deleted, but for events.
+//! Owns: the finalizers `foregroundDeletion` and `orphan` of all objects; owner references to owners that do not
+//! exist.
+//! Watches: every resource that can be listed, watched and deleted, except for events.
 //! Writes: deletes dependents; patches owner references and finalizers.
-//! Counts: `garbagecollector_controller_resources_sync_error_total`.
+//! Metrics: `garbagecollector_controller_resources_sync_error_total`.
 //!
 //! ```text
-//!  monitors.rs   discovery → an informer for each kind → the graph; looks again every 30 s
-//!  graph.rs      who owns whom; a change → work                             (pure)
-//!  identity.rs, absent.rs, uid.rs: what the graph is made of
+//!  monitors.rs   discovery → an informer for each kind → the graph; rediscovers every 30 s
+//!  graph.rs      who owns whom; a change → work                               (pure)
+//!  identity.rs, absent.rs, uid.rs: the parts of the graph
 //!  observe.rs    graph → Observed
-//!  plan.rs       keep, let go of some owners, or delete                      (pure)
-//!  patch.rs      the bodies of patches                                       (pure)
-//!  reconcile.rs  the queue "attempt to delete": observe, ask, plan, apply
-//!  orphan.rs     the queue "attempt to orphan": release dependents, then the owner
-//!  shared.rs     what these three share, and the requests they make
+//!  plan.rs       keep, remove owner references, or delete                     (pure)
+//!  patch.rs      patch bodies                                                 (pure)
+//!  reconcile.rs  the queue "attempt to delete": observe, verify, plan, apply
+//!  orphan.rs     the queue "attempt to orphan": release the dependents, then the owner
+//!  shared.rs     the state and requests these share
 //! ```
 //!
-//! What always holds:
-//! - an object is deleted only if each of its owners was seen to go by its monitor, or is not there
-//!   when the API server is asked, or waits for its dependents to be deleted; so a graph that is
-//!   incomplete, or behind, never costs an object its life;
-//! - a delete carries the uid and the version it was decided on; only if the owners are still the same
-//!   may it do without the version;
-//! - an owner that orphans goes only after every dependent was looked for where the graph may be behind;
-//! - an owner whose kind is not served, or cannot be discovered, counts as one that may exist.
+//! Invariants:
+//! - an object is deleted only if for each of its owners the monitor saw the deletion, or the API server confirms that it
+//!   does not exist, or it waits for its dependents to be deleted. An incomplete or stale graph never deletes an object;
+//! - a delete carries the UID and the resource version it was decided on; the version is dropped only if the owners are
+//!   unchanged;
+//! - an owner that orphans is released only after every dependent was searched for where the graph may be stale;
+//! - an owner whose kind is not served, or cannot be discovered, is assumed to exist.
 
 mod absent;
 mod graph;
@@ -76,7 +75,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "enable-garbage-collector",
         "BOOL",
         "true",
-        "Remove dependents with their owners.",
+        "Delete dependents whose owners are gone.",
         |options, text| truth(text).map(|on| options.garbage_collector = on),
     ),
 ];

@@ -1,29 +1,28 @@
-//! Horizontal pod autoscaler: as many replicas as metrics call for.
+//! HorizontalPodAutoscaler: scales workloads by metrics.
 //!
-//! Owns: `spec.replicas` of the targets of autoscalers, through their scale; `status` of autoscalers.
+//! Owns: `spec.replicas` of the scale targets, through their scale subresource; `status` of autoscalers.
 //! Watches: HorizontalPodAutoscalers, Pods.
 //! Writes: the scale of any kind (update), HorizontalPodAutoscaler status (update).
-//! Counts: `horizontal_pod_autoscaler_controller_*`.
+//! Metrics: `horizontal_pod_autoscaler_controller_*`.
 //!
 //! ```text
-//!  settings.rs   what can be set for all of them
+//!  settings.rs   settings for all autoscalers
 //!  view.rs       autoscalers and pods as they are read
 //!  metrics_api.rs  the three metrics APIs
-//!  replicas.rs   from measurements to a number of replicas                    (pure)
-//!  behavior.rs   how fast that number may be followed                         (pure)
-//!  history.rs    what was recommended and done lately                         (pure)
-//!  status.rs     conditions                                                   (pure)
-//!  metrics.rs    what is counted for Prometheus
-//!  measure.rs    one metric of an autoscaler: ask, and calculate
-//!  reconcile.rs  look at the target, measure, scale, tell
+//!  replicas.rs   from measurements to a number of replicas      (pure)
+//!  behavior.rs   scaling policies and stabilization             (pure)
+//!  history.rs    recent recommendations and scale events        (pure)
+//!  status.rs     conditions                                     (pure)
+//!  metrics.rs    metrics about the controller
+//!  measure.rs    fetches and evaluates one metric
+//!  reconcile.rs  reads the target, measures, scales, writes status
 //! ```
 //!
-//! What always holds:
-//! - an autoscaler is looked at every 15 seconds (unless set otherwise), and never sooner after a change;
-//! - a target of zero replicas is left alone; one outside the bounds is brought inside without measuring;
-//! - of several metrics the one that calls for most counts, and none that cannot be had makes the target
-//!   smaller;
-//! - what is about to be done is told before it is done, so that a successor knows of it.
+//! Invariants:
+//! - an autoscaler is evaluated every 15 seconds (configurable), and not sooner after a change;
+//! - a target with zero replicas is left alone; one outside the bounds is brought inside without measuring;
+//! - of several metrics the highest recommendation wins; a metric that cannot be fetched never scales down;
+//! - a scale decision is written to the status before it is carried out, so that a successor knows of it.
 
 mod behavior;
 mod history;
@@ -57,7 +56,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["horizontalpodautoscaling"],
     on_by_default: true,
     gates: &[],
-    summary: "scales workloads as metrics call for it",
+    summary: "scales workloads by metrics",
     watches: &[Access::watch("autoscaling", "horizontalpodautoscalers"), Access::watch("", "pods")],
     writes: &[
         Access::to("autoscaling", "horizontalpodautoscalers/status", &["update"]),

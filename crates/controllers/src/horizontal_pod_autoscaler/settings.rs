@@ -14,35 +14,35 @@ pub(crate) const FLAGS: &[Flag] = &[
         "horizontal-pod-autoscaler-sync-period",
         "DURATION",
         "15s",
-        "How long from one look at an autoscaler to the next.",
+        "How often autoscalers are evaluated.",
         |options, text| at_least_a_moment(text).map(|value| options.autoscaler.period = value),
     ),
     Flag::new(
         "horizontal-pod-autoscaler-downscale-stabilization",
         "DURATION",
         "5m",
-        "For how long a higher recommendation keeps replicas from being taken away.",
+        "How far back the highest recommendation is used when scaling down.",
         |options, text| duration(text).map(|value| options.autoscaler.downscale_stabilization = value),
     ),
     Flag::new(
         "horizontal-pod-autoscaler-tolerance",
         "RATIO",
         "0.1",
-        "How far from its target a ratio may be without anything being done.",
+        "How far the ratio of current to target value may be from 1.0 before the autoscaler acts.",
         |options, text| ratio(text).map(|value| options.autoscaler.tolerance = value),
     ),
     Flag::new(
         "horizontal-pod-autoscaler-cpu-initialization-period",
         "DURATION",
         "5m",
-        "For how long after its start a pod's use of processors may say nothing.",
+        "Period after a pod's start during which its CPU samples may be skipped.",
         |options, text| signed(text).map(|value| options.autoscaler.start.cpu_initialization = value),
     ),
     Flag::new(
         "horizontal-pod-autoscaler-initial-readiness-delay",
         "DURATION",
         "30s",
-        "For how long after its start a pod that becomes ready does so for the first time.",
+        "Period after a pod's start during which a change to ready counts as its first.",
         |options, text| signed(text).map(|value| options.autoscaler.start.initial_readiness = value),
     ),
 ];
@@ -54,7 +54,7 @@ pub struct Settings {
     pub period: Duration,
     /// How long a higher recommendation counts before replicas are taken away, where nobody says.
     pub downscale_stabilization: Duration,
-    /// How far from its target a ratio may be without anything being done.
+    /// How far the ratio of current to target value may be from 1.0 before the autoscaler acts.
     pub tolerance: f64,
     /// Which samples of pods that have just started count.
     pub start: Start,

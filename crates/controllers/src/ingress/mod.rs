@@ -1,15 +1,15 @@
-//! Ingress: ingresses of this controller's class say where they can be reached.
+//! Ingress: publishes an address in the status of Ingresses of its class.
 //!
-//! For local use, as kube-controller-manager has no such controller: it runs where there is an address to say.
+//! For local use: kube-controller-manager has no such controller. It runs if there is an address to publish.
 //!
-//! Owns: `status.loadBalancer` of ingresses of the classes whose controller is [`CONTROLLER`].
+//! Owns: `status.loadBalancer` of Ingresses whose class has the controller [`CONTROLLER`].
 //! Watches: Ingresses, IngressClasses.
 //! Writes: Ingress status (patch).
 //!
-//! What always holds:
-//! - an ingress of another controller's class is left alone;
-//! - an ingress that names no class is of the default one, the newest if there are several;
-//! - an ingress that is this controller's no longer does not say its address.
+//! Invariants:
+//! - Ingresses of other controllers' classes are left alone;
+//! - an Ingress without a class belongs to the default class, the newest if there are several;
+//! - the address is removed from an Ingress that no longer belongs to this controller.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: true,
     gates: &[],
-    summary: "tells ingresses of its class where they can be reached",
+    summary: "publishes an address in the status of Ingresses of its class",
     watches: &[
         Access::watch("networking.k8s.io", "ingresses"),
         Access::watch("networking.k8s.io", "ingressclasses"),

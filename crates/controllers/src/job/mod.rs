@@ -1,34 +1,34 @@
-//! Job: pods that run to their end, as many as are wanted, each counted exactly once.
+//! Job: runs pods to completion and counts each of them exactly once.
 //!
 //! Owns: the pods that a Job controls; `status` of Jobs.
 //! Watches: Jobs, Pods.
 //! Writes: creates and deletes pods; adopts, releases and untracks them (patch); Job status (update).
 //!
 //! ```text
-//!  wake.rs            a change of a Job or a pod → the Jobs to look at, the leftovers to let go
+//!  wake.rs            events of Jobs and pods → keys of Jobs and of orphaned pods
 //!  observe.rs         listers → Observed
 //!  pod.rs             a pod as a Job sees it
-//!  assess.rs          what has ended, what is left, whether the Job is over  (pure)
-//!  indexes.rs         sets of completion indexes                             (pure)
-//!  failure_policy.rs  what the failure of a pod means                        (pure)
-//!  success_policy.rs  when some indexes are enough                           (pure)
-//!  backoff.rs         how long to wait after failures                        (pure)
-//!  plan.rs            which pods to start and which to remove                (pure)
-//!  bodies.rs          what pods are made of                                  (pure)
-//!  account.rs         counting pods, each exactly once                       (pure)
-//!  metrics.rs         what is counted for Prometheus: `job_controller_*`
-//!  memory.rs          what was done that the cache may not show yet
-//!  leftovers.rs       pods that nobody counts any more
+//!  assess.rs          what has finished, what is left, whether the Job is over  (pure)
+//!  indexes.rs         sets of completion indexes                                (pure)
+//!  failure_policy.rs  podFailurePolicy                                          (pure)
+//!  success_policy.rs  successPolicy                                             (pure)
+//!  backoff.rs         backoff after failures                                    (pure)
+//!  plan.rs            which pods to create and delete                           (pure)
+//!  bodies.rs          pod bodies                                                (pure)
+//!  account.rs         counts pods, each exactly once                            (pure)
+//!  metrics.rs         metrics: `job_controller_*`
+//!  memory.rs          recent writes that the cache may not show yet
+//!  leftovers.rs       removes the finalizer from pods without a Job
 //!  reconcile.rs       observe, assess, plan, apply, then count
 //! ```
 //!
-//! What always holds:
-//! - `succeeded` and `failed` together count every pod that ended once, by its uid: a pod stays (by its
-//!   finalizer) until the status has noted it, and the note becomes a number only when it need not stay;
-//! - a Job is not looked at while the cache shows an older one than was written last;
-//! - nothing is created or removed while earlier creates and deletes have not shown up in the cache;
-//! - a Job is over only once none of its pods runs, or is about to end, or waits for being counted;
-//! - once it is announced how a Job ends, it ends so.
+//! Invariants:
+//! - `succeeded` and `failed` count every finished pod once, by UID: its finalizer keeps a pod until the status has
+//!   recorded it, and a record becomes a count only after the finalizer is gone;
+//! - a Job is not reconciled while the cache shows an older version than the last write;
+//! - nothing is created or deleted while earlier creates and deletes are missing from the cache;
+//! - a Job is over only when none of its pods is running, terminating or waiting to be counted;
+//! - once the outcome of a Job is announced, it does not change.
 
 mod account;
 mod assess;
@@ -79,7 +79,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["job"],
     on_by_default: true,
     gates: &[],
-    summary: "runs a Job's pods to their end and counts them",
+    summary: "runs a Job's pods to completion and counts them",
     watches: &[Access::watch("batch", "jobs"), Access::watch("", "pods")],
     writes: &[
         Access::to("", "pods", &["create", "delete", "patch"]),

@@ -1,19 +1,19 @@
-//! Namespace: a namespace that is deleted goes once everything in it is gone.
+//! Namespace: deletes the content of a terminating namespace, then the namespace.
 //!
-//! Owns: the finalizer `kubernetes` of namespaces, their phase and conditions while being deleted.
+//! Owns: the finalizer `kubernetes` of namespaces; their phase and conditions during deletion.
 //! Watches: Namespaces.
-//! Writes: deletes every deletable namespaced resource there is, collection by collection; Namespace
-//! status (update) and finalizers (`finalize`).
+//! Writes: deletes every deletable namespaced resource, collection by collection; Namespace status (update) and
+//! finalizers (`finalize`).
 //!
 //! ```text
-//!  content.rs    deletes everything of one kind, and says what is left
-//!  findings.rs   what was found, as conditions                              (pure)
-//!  reconcile.rs  discovers, deletes pods and then the rest, reports, lets go
+//!  content.rs    deletes everything of one kind, and reports what is left
+//!  findings.rs   results as conditions                                        (pure)
+//!  reconcile.rs  discovers, deletes pods and then the rest, reports, finalizes
 //! ```
 //!
-//! What always holds:
-//! - pods go first: nothing else is deleted before the last one has ended;
-//! - the finalizer stays while anything is left, or while a part of the API could not be discovered;
+//! Invariants:
+//! - pods are deleted first: nothing else is deleted before the last one is gone;
+//! - the finalizer stays while anything is left, or while part of the API cannot be discovered;
 //! - a namespace that is not being deleted is never touched.
 
 mod content;
@@ -40,7 +40,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["namespace"],
     on_by_default: true,
     gates: &[],
-    summary: "empties a namespace that is being deleted, then lets it go",
+    summary: "deletes the content of a terminating namespace, then the namespace",
     watches: &[Access::watch("", "namespaces")],
     writes: &[
         Access::to("", "namespaces/status", &["update"]),
@@ -57,7 +57,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "namespace-sync-period",
         "DURATION",
         "5m",
-        "How often a namespace that is being deleted is looked at while others keep it.",
+        "How often a terminating namespace is checked while other finalizers keep it.",
         |options, text| duration(text).map(|period| options.namespace_sync_period = period),
     ),
 ];

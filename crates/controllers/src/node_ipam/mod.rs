@@ -1,20 +1,20 @@
-//! Node IPAM: every node has a range of addresses for its pods.
+//! Node IPAM: allocates a pod CIDR to every node.
 //!
-//! Owns: `podCIDR` and `podCIDRs` of nodes, where nobody else has set them.
+//! Owns: `podCIDR` and `podCIDRs` of nodes that have none.
 //! Watches: Nodes.
 //! Writes: Nodes (patch).
-//! Counts: `node_ipam_controller_*`.
+//! Metrics: `node_ipam_controller_*`.
 //!
 //! ```text
-//!  ranges.rs     the ranges of the cluster, and what of them is given away    (pure)
-//!  reconcile.rs  a node without a range gets the next one that is free
+//!  ranges.rs     the cluster CIDRs, and what is allocated      (pure)
+//!  reconcile.rs  allocates the next free CIDR to a node
 //! ```
 //!
-//! What always holds:
-//! - no two nodes are given the same range, however stale the cache: what is given away is remembered until the
-//!   node is seen to go;
-//! - a node's range never changes;
-//! - the addresses of services are given to no node.
+//! Invariants:
+//! - no CIDR is allocated twice, even from a stale cache: an allocation is remembered until the node's deletion is
+//!   observed;
+//! - a node's CIDR never changes;
+//! - the Service CIDR is never allocated to a node.
 
 mod ranges;
 mod reconcile;
@@ -37,7 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["nodeipam"],
     on_by_default: true,
     gates: &[],
-    summary: "gives every node a range of addresses for its pods",
+    summary: "allocates a pod CIDR to every node",
     watches: &[Access::watch("", "nodes")],
     writes: &[Access::to("", "nodes", &["patch"]), EVENTS],
     default_workers: 30,

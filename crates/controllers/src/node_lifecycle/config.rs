@@ -10,17 +10,17 @@ use crate::registry::Options;
 /// How patient the node lifecycle controller is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeLifecycle {
-    /// How often all nodes are looked at.
+    /// How often the health of all nodes is checked.
     pub monitor_period: Duration,
-    /// How long a node may say nothing.
+    /// How long a node may be unresponsive before it is marked unhealthy.
     pub monitor_grace: Duration,
     /// How long a new node may take to say something at all.
     pub startup_grace: Duration,
     /// How many nodes of a zone are tainted a second, so that their pods go.
     pub eviction_rate: f64,
-    /// The same, where most of a large zone is not ready.
+    /// Nodes per second that are tainted for eviction in an unhealthy zone of a large cluster.
     pub secondary_eviction_rate: f64,
-    /// A zone of more nodes than this is large.
+    /// Zones with more nodes than this count as large.
     pub large_cluster: usize,
     /// The share of nodes from which on a zone is in trouble.
     pub unhealthy_zone: f64,
@@ -58,49 +58,49 @@ pub(crate) const FLAGS: &[Flag] = &[
         "node-monitor-period",
         "DURATION",
         "5s",
-        "How often all nodes are looked at.",
+        "How often the health of all nodes is checked.",
         |options, text| set(options, duration(text), |config, value| config.monitor_period = value),
     ),
     Flag::new(
         "node-monitor-grace-period",
         "DURATION",
         "50s",
-        "How long a node may say nothing.",
+        "How long a node may be unresponsive before it is marked unhealthy.",
         |options, text| set(options, duration(text), |config, value| config.monitor_grace = value),
     ),
     Flag::new(
         "node-startup-grace-period",
         "DURATION",
         "1m",
-        "How long a new node may take to say something.",
+        "How long a new node may be unresponsive before it is marked unhealthy.",
         |options, text| set(options, duration(text), |config, value| config.startup_grace = value),
     ),
     Flag::new(
         "node-eviction-rate",
         "N",
         "0.1",
-        "How many nodes of a zone a second are tainted so that their pods go.",
+        "Nodes per second and zone that are tainted for eviction while the zone is healthy.",
         |options, text| set(options, rate(text), |config, value| config.eviction_rate = value),
     ),
     Flag::new(
         "secondary-node-eviction-rate",
         "N",
         "0.01",
-        "The same, where most of a large zone is not ready.",
+        "Nodes per second that are tainted for eviction in an unhealthy zone of a large cluster.",
         |options, text| set(options, rate(text), |config, value| config.secondary_eviction_rate = value),
     ),
     Flag::new(
         "large-cluster-size-threshold",
         "N",
         "50",
-        "A zone of more nodes than this is large.",
+        "Zones with more nodes than this count as large.",
         |options, text| set(options, number(text), |config, value| config.large_cluster = value),
     ),
     Flag::new(
         "unhealthy-zone-threshold",
         "SHARE",
         "0.55",
-        "The share of nodes that are not ready from which on a zone is in trouble.",
+        "Fraction of unready nodes from which a zone is unhealthy.",
         |options, text| set(options, share(text), |config, value| config.unhealthy_zone = value),
     ),
 ];

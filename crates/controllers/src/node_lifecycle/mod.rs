@@ -1,33 +1,31 @@
-//! Node lifecycle: whether nodes are there, and what that means for the pods on them.
+//! Node lifecycle: monitors node health, and taints unhealthy nodes.
 //!
-//! Owns: the taints that stand for node conditions and for a cordon; the conditions of nodes that have
-//! fallen silent; the readiness of pods on nodes that are not ready; the older labels for operating
-//! system and architecture.
+//! Owns: the taints for node conditions and for cordoned nodes; the conditions of nodes that stopped reporting; the
+//! readiness of pods on unready nodes; the deprecated OS and architecture labels.
 //! Watches: Nodes, Leases, Pods.
 //! Writes: Nodes (update), Node status (update), Pod status (patch).
 //!
 //! ```text
-//!  config.rs     how patient it is
+//!  config.rs     settings
 //!  view.rs       nodes and leases as they are read
-//!  taints.rs     which taints a node's conditions call for                    (pure)
-//!  labels.rs     labels that have an older name                               (pure)
-//!  health.rs     whether a node has been heard of lately                      (pure)
-//!  zones.rs      how bad it is in each zone, and how fast nodes may be tainted there (pure)
-//!  metrics.rs    what is counted for Prometheus: `node_collector_*`
-//!  known_nodes.rs  what is known of all nodes, shared by the parts below
-//!  monitor.rs    every few seconds: listen to all nodes
-//!  tainter.rs    one node: taints that keep pods from coming, and labels
-//!  evictor.rs    one zone: taints that make pods go, no faster than the zone allows
-//!  pods.rs       pods on nodes that are not ready are not ready
+//!  taints.rs     the taints for a node's conditions                            (pure)
+//!  labels.rs     deprecated labels                                             (pure)
+//!  health.rs     whether a node has reported recently                          (pure)
+//!  zones.rs      the health of each zone, and its eviction rate                (pure)
+//!  metrics.rs    metrics: `node_collector_*`
+//!  known_nodes.rs  the known state of all nodes, shared by the parts below
+//!  monitor.rs    checks all nodes every few seconds
+//!  tainter.rs    per node: NoSchedule taints and labels
+//!  evictor.rs    per zone: NoExecute taints, rate-limited
+//!  pods.rs       marks pods on unready nodes as not ready
 //! ```
 //!
-//! What always holds:
-//! - a condition's `NoSchedule` taint is on a node exactly while the condition says so; taints of others
-//!   stay as they are;
-//! - a node that renews neither its lease nor its status for the grace period is not known to be ready;
-//! - pods are made to go no faster than their zone allows: where most of a zone is not ready, hardly or
-//!   not at all; where no node at all is ready, it is this controller that cannot see;
-//! - nobody is declared silent for what happened before this controller looked.
+//! Invariants:
+//! - the `NoSchedule` taint of a condition is on a node exactly while the condition holds; other taints are left alone;
+//! - the readiness of a node that renews neither its lease nor its status within the grace period becomes Unknown;
+//! - nodes are tainted no faster than their zone allows: hardly or not at all if most of a zone is unready. If no node is
+//!   ready anywhere, the controller assumes that it is cut off itself, and evicts nothing;
+//! - no node is declared dead for anything that happened before this controller started.
 
 pub(crate) mod config;
 mod evictor;
@@ -67,7 +65,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["nodelifecycle"],
     on_by_default: true,
     gates: &[],
-    summary: "taints nodes by their conditions, and notices when they fall silent",
+    summary: "monitors node health and taints unhealthy nodes",
     watches: &[
         Access::watch("", "nodes"),
         Access::watch("", "pods"),

@@ -1,11 +1,11 @@
-//! Node TTL: the more nodes there are, the longer each may rely on what it knows of secrets.
+//! Node TTL: sets how long nodes may cache Secrets and ConfigMaps; longer in larger clusters.
 //!
 //! Owns: the annotation `node.alpha.kubernetes.io/ttl` of Nodes.
 //! Watches: Nodes.
 //! Writes: Nodes (patch).
 //!
-//! What always holds: the time changes with the number of nodes in steps that overlap, so that a cluster
-//! at the edge of a step does not go back and forth.
+//! Invariants: the TTL follows the number of nodes in overlapping steps, so that a cluster at the edge of a step does not
+//! flap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["ttl"],
     on_by_default: true,
     gates: &[],
-    summary: "tells nodes how long they may rely on what they know",
+    summary: "sets how long nodes may cache Secrets and ConfigMaps",
     watches: &[Access::watch("", "nodes")],
     writes: &[Access::to("", "nodes", &["patch"])],
     default_workers: 5,

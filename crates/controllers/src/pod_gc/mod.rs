@@ -1,23 +1,23 @@
-//! Pod GC: pods that nobody else will ever remove.
+//! Pod garbage collector: deletes pods that nothing else would delete.
 //!
-//! Owns: no object; it ends pods that have outlived their use.
+//! Owns: nothing; it deletes pods.
 //! Watches: Pods, Nodes.
-//! Writes: marks pods as failed (patch of `status`), deletes pods at once.
-//! Counts: `pod_gc_collector_*`.
+//! Writes: marks pods as failed (patch of `status`), force-deletes pods.
+//! Metrics: `pod_gc_collector_*`.
 //!
 //! ```text
-//!  view.rs        what is read of nodes
-//!  quarantine.rs  nodes that are missed, and since when                      (pure)
-//!  plan.rs        which pods are to go, and why                              (pure)
-//!  patch.rs       how a pod is marked as failed                              (pure)
-//!  reconcile.rs   every 20 s: look, ask for missed nodes, plan, remove
+//!  view.rs        nodes as they are read
+//!  quarantine.rs  missing nodes, and since when                   (pure)
+//!  plan.rs        which pods to delete, and why                   (pure)
+//!  patch.rs       marks a pod as failed                           (pure)
+//!  reconcile.rs   every 20 s: observe, verify missing nodes, plan, delete
 //! ```
 //!
-//! What always holds:
-//! - a pod is not removed for the sake of a missing node before the API server itself has said, 40 s
-//!   after the node was first missed, that there is no such node;
-//! - a pod that had not ended says that it failed before it is deleted, so that whoever counts it can;
-//! - every delete names the uid of the pod that was looked at.
+//! Invariants:
+//! - a pod is not deleted because of a missing node before the API server has confirmed, 40 s after the node was first
+//!   missed, that it does not exist;
+//! - a pod that has not finished is marked as failed before it is deleted, so that its owner can count it;
+//! - every delete carries the UID of the pod that was examined.
 
 mod patch;
 mod plan;
@@ -41,7 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["podgc"],
     on_by_default: true,
     gates: &[],
-    summary: "removes pods that have ended long ago, or whose node is gone",
+    summary: "deletes pods that finished long ago, and pods of deleted nodes",
     watches: &[Access::watch("", "pods"), Access::watch("", "nodes")],
     writes: &[Access::to("", "pods", &["delete"]), Access::to("", "pods/status", &["patch"])],
     default_workers: 1,
@@ -52,7 +52,7 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::new(
     "terminated-pod-gc-threshold",
     "N",
     "12500",
-    "How many pods that have ended may stay before the oldest are removed; 0: all.",
+    "Number of finished pods to keep before the oldest are deleted; 0 keeps all.",
     |options, text| number(text).map(|count| options.terminated_pod_threshold = count),
 )];
 

@@ -1,24 +1,24 @@
-//! The volume binder: a claim gets a volume that serves it, and a volume without a claim is reclaimed.
+//! PersistentVolume binder: binds claims to volumes, and reclaims released volumes.
 //!
-//! Owns: the binding between claims and volumes (`claimRef`, `volumeName` and the annotations about them), the
-//! phases of both, the request to provisioners (annotations), volumes that it makes itself (host paths).
+//! Owns: the binding between claims and volumes (`claimRef`, `volumeName` and their annotations), the phases of both,
+//! the provisioning annotations, and the host path volumes it provisions itself.
 //! Watches: claims, volumes, classes, pods, nodes.
 //! Writes: claims and volumes (update), their status (update), volumes and recycler pods (create, delete), events.
-//! Counts: `pv_collector_*`, `retroactive_storageclass_*`, `volume_operation_total_errors`.
+//! Metrics: `pv_collector_*`, `retroactive_storageclass_*`, `volume_operation_total_errors`.
 //!
 //! ```text
-//!  claims ──► observe.rs ─► claim.rs   bind, wait, ask for a class or a volume, give up      (pure)
-//!                              └─► provision.rs  who makes a volume, and how                  (pure)
-//!  volumes ─► observe.rs ─► volume.rs  available, bound, released, unbound                    (pure)
-//!                              └─► reclaim.rs    what becomes of a released volume            (pure)
-//!  reconcile.rs  carries both out     recycle.rs  the pod that empties a volume
-//!  metrics.rs    how many there are, for Prometheus
+//!  claims ──► observe.rs ─► claim.rs   bind, wait, set a class, provision, mark as lost   (pure)
+//!                              └─► provision.rs  who provisions a volume, and how         (pure)
+//!  volumes ─► observe.rs ─► volume.rs  available, bound, released, unbound                (pure)
+//!                              └─► reclaim.rs    what happens to a released volume        (pure)
+//!  reconcile.rs  applies both         recycle.rs  the pod that scrubs a volume
+//!  metrics.rs    metrics
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - the volume is written before the claim, so a volume never has two claims;
-//! - data is given up (a claim lost, a volume released or deleted) only on a look past the cache;
-//! - a claim that has all it needs, and its volume, are left alone.
+//! - data is given up (a claim lost, a volume released or deleted) only after an uncached read;
+//! - a claim that is completely bound, and its volume, are left alone.
 
 mod claim;
 mod metrics;
@@ -52,7 +52,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["persistentvolume-binder"],
     on_by_default: true,
     gates: &[],
-    summary: "binds claims to volumes, has volumes made for them and reclaims those that are released",
+    summary: "binds claims to volumes, triggers provisioning and reclaims released volumes",
     watches: &[
         Access::watch("", "persistentvolumeclaims"),
         Access::watch("", "persistentvolumes"),
@@ -80,35 +80,35 @@ pub(crate) const FLAGS: &[Flag] = &[
         "pvclaimbinder-sync-period",
         "DURATION",
         "15s",
-        "How often claims without a volume are looked at again.",
+        "How often unbound claims are checked again.",
         |options, text| duration(text).map(|period| options.volume_binder.sync_period = period),
     ),
     Flag::new(
         "enable-dynamic-provisioning",
         "BOOL",
         "true",
-        "Make volumes for claims whose class says how.",
+        "Provision volumes for claims whose class has a provisioner.",
         |options, text| truth(text).map(|on| options.volume_binder.dynamic_provisioning = on),
     ),
     Flag::new(
         "enable-hostpath-provisioner",
         "BOOL",
         "false",
-        "Let the class of host paths make volumes, for trying things out on a single node.",
+        "Enable the host path provisioner, for testing on a single node.",
         |options, text| truth(text).map(|on| options.volume_binder.host_path_provisioner = on),
     ),
     Flag::new(
         "pv-recycler-minimum-timeout-hostpath",
         "SECONDS",
         "60",
-        "How long emptying a host path may take at least.",
+        "Minimum timeout in seconds for scrubbing a host path volume.",
         |options, text| number(text).map(|seconds| options.volume_binder.recycling.host_path_least = seconds),
     ),
     Flag::new(
         "pv-recycler-timeout-increment-hostpath",
         "SECONDS",
         "30",
-        "How much longer emptying a host path may take per gigabyte.",
+        "Additional timeout in seconds per GiB for scrubbing a host path volume.",
         |options, text| {
             number(text).map(|seconds| options.volume_binder.recycling.host_path_per_gigabyte = seconds)
         },
@@ -117,14 +117,14 @@ pub(crate) const FLAGS: &[Flag] = &[
         "pv-recycler-minimum-timeout-nfs",
         "SECONDS",
         "300",
-        "How long emptying an NFS volume may take at least.",
+        "Minimum timeout in seconds for scrubbing an NFS volume.",
         |options, text| number(text).map(|seconds| options.volume_binder.recycling.nfs_least = seconds),
     ),
     Flag::new(
         "pv-recycler-increment-timeout-nfs",
         "SECONDS",
         "30",
-        "How much longer emptying an NFS volume may take per gigabyte.",
+        "Additional timeout in seconds per GiB for scrubbing an NFS volume.",
         |options, text| {
             number(text).map(|seconds| options.volume_binder.recycling.nfs_per_gigabyte = seconds)
         },
@@ -135,16 +135,16 @@ pub(crate) const FLAGS: &[Flag] = &[
         "flex-volume-plugin-dir",
         "DIR",
         FLEX_PLUGINS,
-        "Where plugins of flex volumes would be; none are run.",
+        "Accepted for compatibility: FlexVolume plugins are not run.",
         |_, text| match text {
             "" | FLEX_PLUGINS => Ok(()),
-            _ => Err("flex volumes are not supported: nothing is run from a directory of plugins".into()),
+            _ => Err("FlexVolume plugins are not supported".into()),
         },
     ),
 ];
 
 const FLEX_PLUGINS: &str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/";
-const OWN_TEMPLATE: &str = "Not supported: the pods that empty volumes are all made alike.";
+const OWN_TEMPLATE: &str = "Not supported: the recycler pod cannot be customized.";
 
 fn no_template(_: &mut Options, text: &str) -> Result<(), String> {
     match text {

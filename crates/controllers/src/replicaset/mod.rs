@@ -1,28 +1,27 @@
-//! ReplicaSet: as many pods of a template as are wanted.
+//! ReplicaSet: keeps the desired number of pods of a template.
 //!
-//! Owns: the pods that a set controls; `status` of ReplicaSets.
+//! Owns: the pods that a ReplicaSet controls; `status` of ReplicaSets.
 //! Watches: ReplicaSets, Pods.
 //! Writes: creates and deletes pods; adopts and releases them (patch); ReplicaSet status (update).
-//! Counts: `replicaset_controller_sorting_deletion_age_ratio`.
+//! Metrics: `replicaset_controller_sorting_deletion_age_ratio`.
 //!
 //! ```text
 //!  observe.rs    listers → Observed
-//!  plan.rs       which pods to claim, how many to create, which to delete   (pure)
-//!  rank.rs       which pods go first                                         (pure)
-//!  status.rs     what the set's status says, and when to look again          (pure)
+//!  plan.rs       which pods to adopt, how many to create, which to delete   (pure)
+//!  rank.rs       which pods are deleted first                               (pure)
+//!  status.rs     status, and when to check again                            (pure)
 //!  reconcile.rs  observe, plan, apply, then status
 //! ```
 //!
-//! What always holds:
-//! - nothing is created or deleted while earlier creates and deletes have not shown up in the cache
-//!   (or five minutes have passed); status is written all the same;
+//! Invariants:
+//! - nothing is created or deleted while earlier creates and deletes are missing from the cache, for up to five minutes;
+//!   status is written anyway;
 //! - at most [`plan::BURST`] pods are created or deleted at a time;
-//! - a pod that another controller controls is never touched;
-//! - a set that is being deleted creates, deletes, adopts and releases nothing;
-//! - status follows the writes, because it tells how they went;
-//! - what is said of sets here holds for every kind that wants so many pods of a template
-//!   ([`Replicated`]);
-//! - what changes a number in the status is told at once, and ever more rarely while it keeps changing.
+//! - a pod that another controller owns is never touched;
+//! - a ReplicaSet that is being deleted creates, deletes, adopts and releases nothing;
+//! - status is computed after the writes, because it reports their result;
+//! - all of this applies to every kind that keeps a number of pods of a template ([`Replicated`]);
+//! - the first change of a number in the status is written at once; further changes are batched, at growing intervals.
 
 mod observe;
 mod plan;
@@ -52,7 +51,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["replicaset"],
     on_by_default: true,
     gates: &[],
-    summary: "keeps as many pods of a template as a ReplicaSet wants",
+    summary: "keeps a ReplicaSet's desired number of pods",
     watches: &[Access::watch("apps", "replicasets"), Access::watch("", "pods")],
     writes: &[
         Access::to("", "pods", &["create", "delete", "patch"]),

@@ -1,7 +1,7 @@
-//! ReplicationController: a ReplicaSet's elder, whose selector is a map of labels.
+//! ReplicationController: the predecessor of ReplicaSet, whose selector is a plain map of labels.
 //!
-//! Owns, watches and writes what a ReplicaSet's controller does, for its own kind. It is that
-//! controller, over another kind: this room holds no behaviour of its own.
+//! Owns, watches and writes the same as the ReplicaSet controller, for its own kind. It is that controller over another
+//! kind: this module has no behaviour of its own.
 
 mod view;
 
@@ -17,7 +17,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["replicationcontroller"],
     on_by_default: true,
     gates: &[],
-    summary: "keeps as many pods of a template as a ReplicationController wants",
+    summary: "keeps a ReplicationController's desired number of pods",
     watches: &[Access::watch("", "replicationcontrollers"), Access::watch("", "pods")],
     writes: &[
         Access::to("", "pods", &["create", "delete", "patch"]),

@@ -1,21 +1,21 @@
-//! ResourceClaim: pods that ask for devices by a template get a claim of their own, and claims know their users.
+//! ResourceClaim: creates claims from templates, and tracks which pods use a claim.
 //!
-//! Owns: claims made from templates, the names of those claims in pod statuses, the consumers of claims.
+//! Owns: claims created from templates, their names in pod statuses, the consumers of claims.
 //! Watches: Pods, ResourceClaims, ResourceClaimTemplates.
 //! Writes: ResourceClaims (create, update, delete), ResourceClaim status (update), Pod status (server-side apply).
-//! Counts: `resourceclaim_controller_*`.
+//! Metrics: `resourceclaim_controller_*`.
 //!
 //! ```text
 //!  view.rs    pods, claims and templates as they are read
-//!  pod.rs     one pod: its claims are there, and reserved for it once it has a node
-//!  claim.rs   one claim: consumers that are gone are taken off, and a claim without any goes with its pod
-//!  wake.rs    whose turn it is when something changes
+//!  pod.rs     per pod: creates its claims, and reserves them once it has a node
+//!  claim.rs   per claim: removes consumers that are gone, and deletes a claim without consumers along with its pod
+//!  wake.rs    events → keys
 //! ```
 //!
-//! What always holds:
-//! - a pod has at most one claim made for each of its requests, however stale the cache;
-//! - a consumer is taken off a claim only if the API server itself says that it is gone, or it is done;
-//! - a claim that somebody uses keeps its allocation.
+//! Invariants:
+//! - a pod has at most one claim for each of its requests, even with a stale cache;
+//! - a consumer is removed from a claim only if the API server confirms that it is gone, or it has finished;
+//! - a claim in use keeps its allocation.
 
 mod claim;
 mod pod;
@@ -41,7 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["resource-claim-controller"],
     on_by_default: true,
     gates: &["DynamicResourceAllocation"],
-    summary: "makes the claims that pods ask for by template, and keeps their consumers up to date",
+    summary: "creates ResourceClaims from templates and tracks their consumers",
     watches: &[
         Access::watch("", "pods"),
         Access::watch(GROUP, "resourceclaims"),

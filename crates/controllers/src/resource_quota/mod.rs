@@ -1,22 +1,22 @@
-//! ResourceQuota: how much of what a quota limits is in use.
+//! ResourceQuota: computes the usage of quotas.
 //!
-//! Owns: `status` of ResourceQuotas. The API server raises it when it admits an object; this controller
-//! counts anew when something goes, and every five minutes in any case.
-//! Watches: ResourceQuotas, and every kind that some quota limits.
+//! Owns: `status` of ResourceQuotas. The API server raises usage when it admits an object; this controller recounts after
+//! deletions, and every five minutes.
+//! Watches: ResourceQuotas, and every kind that a quota limits.
 //! Writes: ResourceQuota status (update).
 //!
 //! ```text
 //!  view.rs       a quota as it is read and written
-//!  monitors.rs   the kinds that quotas limit, each watched from when the first quota asks for it
-//!  count.rs      from objects to usage                                        (pure)
+//!  monitors.rs   the kinds that quotas limit, each watched once a quota needs it
+//!  count.rs      from objects to usage                                       (pure)
 //!  reconcile.rs  observe, count, write
 //! ```
 //!
-//! What always holds:
-//! - what cannot be counted now keeps the number it had;
-//! - a creation is not counted here: it was when it was admitted, and others may be admitted that the
-//!   cache does not show yet;
-//! - status lists only what the quota limits and somebody counts.
+//! Invariants:
+//! - a resource that cannot be counted keeps its previous usage;
+//! - creations are not counted here: they were counted at admission, and others may have been admitted that the cache
+//!   does not show yet;
+//! - status lists only resources that the quota limits and that can be counted.
 
 mod count;
 mod monitors;
@@ -40,7 +40,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["resourcequota"],
     on_by_default: true,
     gates: &[],
-    summary: "counts what quotas limit",
+    summary: "computes the usage of quotas",
     watches: &[Access::watch("", "resourcequotas"), Access::watch("*", "*")],
     writes: &[Access::to("", "resourcequotas/status", &["update"])],
     default_workers: 5,
@@ -53,7 +53,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "resource-quota-sync-period",
         "DURATION",
         "5m",
-        "How often everything is counted anew, whether or not something happened; 0: never.",
+        "How often usage is recounted in full; 0 disables it.",
         |options, text| duration(text).map(|period| options.quota_sync_period = period),
     ),
 ];

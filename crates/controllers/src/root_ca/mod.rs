@@ -1,13 +1,13 @@
-//! Root CA: every namespace has the certificate by which its pods know the API server.
+//! Root CA publisher: publishes the CA certificate of the API server in every namespace.
 //!
-//! Owns: the config map `kube-root-ca.crt` of each namespace.
+//! Owns: the ConfigMap `kube-root-ca.crt` of each namespace.
 //! Watches: Namespaces, ConfigMaps.
-//! Writes: creates and updates that config map.
-//! Counts: `root_ca_cert_publisher_*`.
+//! Writes: creates and updates that ConfigMap.
+//! Metrics: `root_ca_cert_publisher_*`.
 //!
-//! What always holds:
-//! - the config map's data is the certificate and nothing else;
-//! - nothing is written where it is so already.
+//! Invariants:
+//! - the ConfigMap contains the certificate and nothing else;
+//! - nothing is written if nothing changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["root-ca-cert-publisher"],
     on_by_default: true,
     gates: &[],
-    summary: "publishes the API server's root certificate in every namespace",
+    summary: "publishes the API server's CA certificate in every namespace",
     watches: &[Access::watch("", "namespaces"), Access::watch("", "configmaps")],
     writes: &[Access::to("", "configmaps", &["create", "update"])],
     default_workers: 1,

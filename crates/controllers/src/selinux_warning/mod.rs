@@ -1,22 +1,22 @@
-//! SELinux warning: pods that share a volume and want it labelled differently are told.
+//! SELinux warning: reports pods that share a volume but want different SELinux labels on it.
 //!
-//! Owns: no object; it records events.
+//! Owns: nothing; it records events.
 //! Watches: Pods, PersistentVolumeClaims, PersistentVolumes, CSIDrivers.
 //! Writes: events.
-//! Counts: `selinux_warning_controller_selinux_volume_conflict`.
+//! Metrics: `selinux_warning_controller_selinux_volume_conflict`.
 //!
 //! ```text
-//!  label.rs      which label a pod wants a volume to have, and which conflict  (pure)
-//!  users.rs      who uses which volume, and how                                (pure)
-//!  reconcile.rs  look at a pod; tell both of those that conflict
+//!  label.rs      the label a pod wants for a volume, and which labels conflict  (pure)
+//!  users.rs      which pods use a volume, and how                               (pure)
+//!  reconcile.rs  checks a pod; reports conflicts on both pods
 //! ```
 //!
-//! What always holds:
-//! - both pods of a conflict are told once, when it comes to be; a pod of another namespace is not named;
-//! - volumes that cannot be mounted with a label are relabelled, whoever uses them: those of drivers that do not say
-//!   that they can, or all, if the feature `SELinuxMountReadWriteOncePod` is off;
-//! - volumes of drivers count, with those of plugins of old that drivers have taken over, and disks that nodes reach
-//!   over the network, which can always be mounted with a label; all others are not looked at.
+//! Invariants:
+//! - both pods of a conflict get one event when it arises; a pod in another namespace is not named;
+//! - volumes that cannot be mounted with a label are relabelled for every user: those of drivers that do not declare
+//!   support, or all if the feature gate `SELinuxMountReadWriteOncePod` is off;
+//! - CSI volumes are checked, including in-tree volumes migrated to CSI, and network volumes, which can always be mounted
+//!   with a label; all others are ignored.
 
 mod label;
 mod reconcile;
@@ -41,7 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: false,
     gates: &["SELinuxChangePolicy"],
-    summary: "tells pods that share a volume and want it to have different SELinux labels",
+    summary: "warns about pods that share a volume but want different SELinux labels",
     watches: &[
         Access::watch("", "pods"),
         Access::watch("", "persistentvolumeclaims"),

@@ -1,13 +1,13 @@
-//! Legacy tokens: secrets that hold a token nobody has used for a long time are put out of use, then removed.
+//! Legacy token cleaner: invalidates, and later deletes, token Secrets that have not been used for a long time.
 //!
-//! Owns: the label `kubernetes.io/legacy-token-invalid-since`, the end of tokens that carry it for long.
+//! Owns: the label `kubernetes.io/legacy-token-invalid-since`, and the deletion of tokens that carry it long enough.
 //! Watches: Secrets, ServiceAccounts, Pods.
 //! Writes: Secrets (patch, delete).
 //!
-//! What always holds:
-//! - a token goes only if it was made for its account, no pod mounts it, and neither it nor the record of use
-//!   is younger than the period;
-//! - a token is invalid for a whole period before it is removed, and stays if it changes meanwhile.
+//! Invariants:
+//! - a token is invalidated only if it was generated for its account, no pod mounts it, and both the token and its
+//!   last-used record are older than the period;
+//! - a token is invalid for a whole period before it is deleted, and is kept if it changes in the meantime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["legacy-service-account-token-cleaner"],
     on_by_default: true,
     gates: &[],
-    summary: "removes token secrets that nobody has used for a year",
+    summary: "invalidates and deletes token Secrets that have not been used for a year",
     watches: &[Access::watch("", "secrets"), Access::watch("", "serviceaccounts"), Access::watch("", "pods")],
     writes: &[Access::to("", "secrets", &["delete", "patch"]), Access::to("", "configmaps", &["get"])],
     default_workers: 1,
@@ -47,7 +47,7 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::new(
     "legacy-service-account-token-clean-up-period",
     "DURATION",
     "8760h",
-    "How long a token secret is not used before it is put out of use, and then removed.",
+    "How long a token Secret must be unused before it is invalidated, and then invalid before it is deleted.",
     |options, text| duration(text).map(|period| options.legacy_token_clean_up_period = period),
 )];
 

@@ -1,12 +1,12 @@
-//! ServiceAccount: every active namespace has a service account `default`.
+//! ServiceAccount: creates the service account `default` in every active namespace.
 //!
-//! Owns: the service account `default` of each namespace, in that it exists.
+//! Owns: the existence of the service account `default` in each namespace.
 //! Watches: Namespaces, ServiceAccounts.
 //! Writes: creates service accounts.
 //!
-//! What always holds:
+//! Invariants:
 //! - nothing is created in a namespace that is not active;
-//! - a service account that exists is never changed, whatever it says.
+//! - an existing service account is never changed.
 
 pub(crate) mod legacy_tokens;
 pub(crate) mod tokens;
@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["serviceaccount"],
     on_by_default: true,
     gates: &[],
-    summary: "gives every namespace a service account named default",
+    summary: "creates the default service account of every namespace",
     watches: &[Access::watch("", "namespaces"), Access::watch("", "serviceaccounts")],
     writes: &[Access::to("", "serviceaccounts", &["create"])],
     default_workers: 1,

@@ -1,16 +1,16 @@
-//! ServiceCIDR: a range of addresses stays while services use it.
+//! ServiceCIDR: keeps a ServiceCIDR while Services use its addresses.
 //!
 //! Owns: the finalizer and the condition `Ready` of ServiceCIDRs.
 //! Watches: ServiceCIDRs, IPAddresses.
 //! Writes: ServiceCIDRs (patch), ServiceCIDR status (server-side apply).
 //!
 //! ```text
-//!  plan.rs       what to do about a range                                     (pure)
+//!  plan.rs       what to do about a ServiceCIDR      (pure)
 //!  reconcile.rs  observe, plan, write
 //! ```
 //!
-//! What always holds: a range goes only when every address in use is in another range too, and not before
-//! ten seconds have passed, in which API servers take note that it is going.
+//! Invariants: a ServiceCIDR is released only if every address in use is covered by another one, and not before ten
+//! seconds have passed, so that API servers notice the deletion.
 
 mod plan;
 mod reconcile;
@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: true,
     gates: &[],
-    summary: "keeps ranges of service addresses that are in use",
+    summary: "keeps ServiceCIDRs whose addresses are in use",
     watches: &[
         Access::watch("networking.k8s.io", "servicecidrs"),
         Access::watch("networking.k8s.io", "ipaddresses"),

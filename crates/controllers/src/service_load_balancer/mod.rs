@@ -1,22 +1,22 @@
-//! Service load balancer: services of type LoadBalancer have an address from outside.
+//! Service load balancer: assigns external addresses to Services of type LoadBalancer.
 //!
-//! There is no cloud: a pool of addresses stands for one, for local use. Without a pool this controller does
-//! nothing, as kube-controller-manager's does without a cloud.
+//! For local use: addresses come from a configured pool instead of a cloud provider. Without a pool this controller does
+//! nothing, like kube-controller-manager's without a cloud provider.
 //!
-//! Owns: the finalizer `service.kubernetes.io/load-balancer-cleanup`, `status.loadBalancer` of such services.
+//! Owns: the finalizer `service.kubernetes.io/load-balancer-cleanup` and `status.loadBalancer` of these Services.
 //! Watches: Services.
-//! Writes: Service status (patch), by which the finalizer comes and goes too.
+//! Writes: Service status (patch), which also adds and removes the finalizer.
 //!
 //! ```text
-//!  pool.rs       the addresses there are                                      (pure)
-//!  plan.rs       what to do about a service                                   (pure)
-//!  reconcile.rs  finalizer, address, status, and the way back
+//!  pool.rs       the address pool                                 (pure)
+//!  plan.rs       what to do about a Service                       (pure)
+//!  reconcile.rs  finalizer, address, status; and cleanup
 //! ```
 //!
-//! What always holds:
-//! - a service whose `loadBalancerClass` is set is somebody else's;
-//! - no two services have the same address;
-//! - a service goes only after its address is free again.
+//! Invariants:
+//! - Services with a `loadBalancerClass` are left alone;
+//! - no two Services have the same address;
+//! - a Service is released only after its address is free again.
 
 mod plan;
 mod pool;
@@ -43,7 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["service"],
     on_by_default: true,
     gates: &[],
-    summary: "gives services of type LoadBalancer an address of a pool, where there is one",
+    summary: "assigns addresses from a pool to Services of type LoadBalancer",
     watches: &[Access::watch("", "services")],
     writes: &[Access::to("", "services/status", &["patch"]), EVENTS],
     default_workers: 1,

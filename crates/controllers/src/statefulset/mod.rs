@@ -1,25 +1,24 @@
-//! StatefulSet: pods that keep their names and their claims.
+//! StatefulSet: keeps pods with stable names and claims.
 //!
-//! Owns: the pods and the revisions that a set controls, the claims of its pods; `status` of
-//! StatefulSets.
-//! Watches: StatefulSets, Pods, ControllerRevisions, and the end of PersistentVolumeClaims.
+//! Owns: the pods and the revisions that a StatefulSet controls, the claims of its pods; `status` of StatefulSets.
+//! Watches: StatefulSets, Pods, ControllerRevisions, and deletions of PersistentVolumeClaims.
 //! Writes: creates, updates and deletes pods; adopts and releases them (patch); creates and updates claims;
 //! creates, updates, adopts and deletes revisions; StatefulSet status (update).
 //!
 //! ```text
-//!  plan.rs       which pods to create, mend and delete, in which order    (pure)
-//!  bodies.rs     what pods are made of                                     (pure)
-//!  claims.rs     the claims of pods, and whose they are                    (pure)
-//!  revisions.rs  the revisions between which a set moves
-//!  status.rs     what the set's status says, and when to look again        (pure)
+//!  plan.rs       which pods to create, repair and delete, and in which order  (pure)
+//!  bodies.rs     pod bodies                                                   (pure)
+//!  claims.rs     the claims of pods, and who owns them                        (pure)
+//!  revisions.rs  the current and the update revision
+//!  status.rs     status, and when to check again                              (pure)
 //!  reconcile.rs  observe, plan, apply, then status and history
 //! ```
 //!
-//! What always holds:
-//! - there is at most one pod of an ordinal: its name is its own, and a deletion names its uid;
-//! - a pod of an ordered set is created only when all before it are available, and deleted only when all
-//!   that are wanted are;
-//! - a claim is never deleted, only made to go with the pod or the set.
+//! Invariants:
+//! - there is at most one pod per ordinal: its name is unique, and a delete carries the UID;
+//! - in an ordered set, a pod is created only if all its predecessors are available, and deleted only if all pods that are
+//!   to stay are available;
+//! - a claim is never deleted directly, only given an owner reference to the pod or the set.
 
 mod bodies;
 mod claims;
@@ -48,7 +47,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["statefulset"],
     on_by_default: true,
     gates: &[],
-    summary: "keeps a StatefulSet's pods, each with its name and its claims",
+    summary: "keeps a StatefulSet's pods, with stable names and claims",
     watches: &[
         Access::watch("apps", "statefulsets"),
         Access::watch("", "pods"),

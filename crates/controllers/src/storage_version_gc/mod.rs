@@ -1,17 +1,17 @@
-//! StorageVersions: what is recorded of API servers that are gone goes.
+//! StorageVersion garbage collector: removes entries of API servers that are gone.
 //!
-//! Owns: the entries of `status.storageVersions` whose API server has no lease any more.
+//! Owns: the entries of `status.storageVersions` whose API server no longer has a lease.
 //! Watches: Leases, StorageVersions.
 //! Writes: StorageVersion status (update), deletes StorageVersions.
 //!
 //! ```text
-//!  plan.rs       what is left of a record without some servers                (pure)
-//!  reconcile.rs  looks at a record and its servers' leases, past the cache
+//!  plan.rs       a record without some servers                          (pure)
+//!  reconcile.rs  reads a record and its servers' leases, uncached
 //! ```
 //!
-//! What always holds:
-//! - an entry goes only if a fresh look finds no lease of an API server under its name;
-//! - a record without entries goes; one with entries says which version they have in common.
+//! Invariants:
+//! - an entry is removed only if an uncached read finds no API server lease of that name;
+//! - a record without entries is deleted; otherwise it reports the version its entries have in common.
 
 mod plan;
 mod reconcile;
@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["storage-version-gc"],
     on_by_default: true,
     gates: &["APIServerIdentity", "StorageVersionAPI"],
-    summary: "removes what StorageVersions say of API servers that are gone",
+    summary: "removes StorageVersion entries of API servers that are gone",
     watches: &[Access::watch("coordination.k8s.io", "leases"), Access::watch(GROUP, "storageversions")],
     writes: &[
         Access::to(GROUP, "storageversions", &["delete", "get"]),

@@ -1,18 +1,19 @@
-//! StorageVersionMigrations: every object of a resource is stored anew, in the version that it is stored in now.
+//! StorageVersionMigration: rewrites every object of a resource in its current storage version.
 //!
 //! Owns: the status of StorageVersionMigrations.
 //! Watches: StorageVersionMigrations.
 //! Writes: their status (update); an empty server-side apply to every object of the resource.
 //!
 //! ```text
-//!  plan.rs       what comes next for a migration, and what it says of itself  (pure)
-//!  reconcile.rs  notes where the resource stands, then applies object by object
+//!  plan.rs       the next step of a migration, and its conditions              (pure)
+//!  reconcile.rs  records the resource version, then applies object by object
 //! ```
 //!
-//! What always holds:
-//! - an object is touched as it was seen: one that was changed meanwhile has been stored anew by that;
-//! - a migration ends once: `Succeeded`, or `Failed` at the first object that the server refuses to store;
-//! - a migration that is interrupted begins again, which changes nothing that is done.
+//! Invariants:
+//! - an object is rewritten with its observed resource version; one that changed in the meantime was rewritten by that
+//!   change;
+//! - a migration finishes once: `Succeeded`, or `Failed` at the first object that the server refuses to store;
+//! - an interrupted migration starts over, which does not change objects that are done.
 
 mod plan;
 mod reconcile;
@@ -34,7 +35,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["svm"],
     on_by_default: true,
     gates: &["StorageVersionMigrator", "InformerResourceVersion"],
-    summary: "stores the objects of a resource anew, in the version that it is stored in now",
+    summary: "rewrites the objects of a resource in its current storage version",
     watches: &[Access::to(GROUP, "storageversionmigrations", &["list", "watch"])],
     writes: &[
         Access::to(GROUP, "storageversionmigrations/status", &["update"]),

@@ -1,22 +1,22 @@
-//! Taint eviction: pods leave nodes whose taints they do not tolerate.
+//! Taint eviction: deletes pods from nodes whose taints they do not tolerate.
 //!
-//! Owns: no object; it ends pods.
+//! Owns: nothing; it deletes pods.
 //! Watches: Nodes, Pods.
 //! Writes: Pod status (patch), deletes pods.
-//! Counts: `taint_eviction_controller_*`.
+//! Metrics: `taint_eviction_controller_*`.
 //!
 //! ```text
-//!  view.rs         taints of nodes and tolerations of pods as they are read
-//!  toleration.rs   whether, and for how long, a pod stays                     (pure)
-//!  schedule.rs     which pods have to go, and when                            (pure)
-//!  reconcile.rs    look at a pod; delete it when its time has come
+//!  view.rs         taints and tolerations as they are read
+//!  toleration.rs   whether, and for how long, a pod stays      (pure)
+//!  schedule.rs     which pods to delete, and when              (pure)
+//!  reconcile.rs    checks a pod; deletes it when its time has come
 //! ```
 //!
-//! What always holds:
-//! - a pod that does not tolerate all `NoExecute` taints of its node goes at once; one that does for a
-//!   while goes after that while, counted from when it was first noticed;
-//! - a pod says that it was made to go before it is deleted;
-//! - every delete names the uid of the pod that was looked at.
+//! Invariants:
+//! - a pod that does not tolerate all `NoExecute` taints of its node is deleted at once; one that tolerates them for a
+//!   limited time is deleted after that time, counted from when the taint was first observed;
+//! - a pod gets a disruption condition before it is deleted;
+//! - every delete carries the UID of the pod that was examined.
 
 mod reconcile;
 mod schedule;

@@ -1,11 +1,11 @@
-//! TTL after finished: Jobs go a while after they have ended, if they say so.
+//! TTL after finished: deletes finished Jobs after their TTL.
 //!
-//! Owns: the end of Jobs with `ttlSecondsAfterFinished`.
+//! Owns: the deletion of Jobs with `ttlSecondsAfterFinished`.
 //! Watches: Jobs.
-//! Writes: deletes Jobs (in the foreground, so that their pods go first).
-//! Counts: `ttl_after_finished_controller_job_deletion_duration_seconds`.
+//! Writes: deletes Jobs (in the foreground, so that their pods are deleted first).
+//! Metrics: `ttl_after_finished_controller_job_deletion_duration_seconds`.
 //!
-//! What always holds: a Job is deleted only when a fresh look, past the cache, agrees that its time is up.
+//! Invariants: a Job is deleted only if an uncached read confirms that its TTL has expired.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["ttl-after-finished"],
     on_by_default: true,
     gates: &[],
-    summary: "removes Jobs some time after they have ended",
+    summary: "deletes finished Jobs after their TTL",
     watches: &[Access::watch("batch", "jobs")],
     writes: &[Access::to("batch", "jobs", &["delete"]), EVENTS],
     default_workers: 5,

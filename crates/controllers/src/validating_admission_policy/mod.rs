@@ -1,5 +1,4 @@
-//! ValidatingAdmissionPolicy status: whoever writes a policy is told where its expressions do not fit the types
-//! that they are about.
+//! ValidatingAdmissionPolicy status: type-checks the expressions of policies.
 //!
 //! Owns: `observedGeneration` and `typeChecking` in the status of ValidatingAdmissionPolicies.
 //! Watches: ValidatingAdmissionPolicies.
@@ -7,14 +6,14 @@
 //!
 //! ```text
 //!  view.rs    policies as they are read
-//!  kinds.rs   which kinds a policy is about                                   (pure)
-//!  schema.rs  the types of a kind, from what the API server publishes         (pure)
-//!  check.rs   where expressions do not fit                                    (pure)
+//!  kinds.rs   the kinds a policy applies to                                (pure)
+//!  schema.rs  the schema of a kind, as published by the API server         (pure)
+//!  check.rs   type errors in expressions                                   (pure)
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - a policy is checked once per generation;
-//! - a kind whose types are not known is left out: a warning is never a guess.
+//! - a kind without a known schema is skipped: a warning is never a guess.
 
 mod check;
 mod kinds;
@@ -44,7 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: true,
     gates: &[],
-    summary: "checks the expressions of admission policies against the types they are about",
+    summary: "type-checks the expressions of ValidatingAdmissionPolicies",
     watches: &[Access::watch("admissionregistration.k8s.io", "validatingadmissionpolicies")],
     writes: &[
         Access::to("admissionregistration.k8s.io", "validatingadmissionpolicies/status", &["patch"]),

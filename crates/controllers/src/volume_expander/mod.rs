@@ -1,13 +1,13 @@
-//! The volume expander: says who makes a volume larger.
+//! Volume expander: tells users and drivers who resizes a volume.
 //!
-//! No plugin that is still built in can: the drivers outside do it, and this controller tells the user so. Where
-//! a driver has taken over from a plugin of old, the claim is told which one.
+//! No in-tree plugin can resize volumes: CSI drivers do it, and this controller records an event that says so. For an
+//! in-tree volume migrated to CSI, it annotates the claim with the driver.
 //!
 //! Owns: the annotation `volume.kubernetes.io/storage-resizer`.
 //! Watches: claims.
-//! Writes: the annotations of claims (update of their status, as v1.34 does it), events.
+//! Writes: annotations of claims (update of their status, as v1.34 does), events.
 //!
-//! What always holds: a claim that has what it asks for is left alone.
+//! Invariants: a claim that already has the size it requests is left alone.
 
 use setpoint::client::{Optional, Part};
 use setpoint::reconcile::Attempting;
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["persistentvolume-expander"],
     on_by_default: true,
     gates: &[],
-    summary: "has drivers make volumes larger",
+    summary: "tells users and drivers who resizes a volume",
     watches: &[Access::watch("", "persistentvolumeclaims")],
     writes: &[
         Access::to("", "persistentvolumes", &["get", "list", "watch", "patch", "update"]),

@@ -1,7 +1,7 @@
-//! A claim is held while a pod that is on a node uses it.
+//! Keeps a claim while a pod on a node uses it.
 //!
-//! Whoever lets a claim go has looked for its pods past the cache. That takes a list of all pods of a namespace,
-//! so the claims of a namespace are looked at together: the key is the namespace's.
+//! The finalizer is removed only after an uncached search for pods. That takes a list of all pods of the namespace, so
+//! the claims of a namespace are processed together: the key is the namespace.
 
 use setpoint::finalizer::{Due, due};
 use setpoint::reconcile::Attempting;

@@ -1,4 +1,4 @@
-//! An attribute class is held while a claim or a volume has it, or is to get it.
+//! Keeps a VolumeAttributesClass while a claim or a volume uses it, or is about to.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &[],
     on_by_default: true,
     gates: &["VolumeAttributesClass"],
-    summary: "keeps classes of volume attributes that claims or volumes have",
+    summary: "keeps VolumeAttributesClasses in use",
     watches: &[
         Access::watch("storage.k8s.io", "volumeattributesclasses"),
         Access::watch("", "persistentvolumeclaims"),

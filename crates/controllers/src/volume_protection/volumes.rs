@@ -1,4 +1,4 @@
-//! A volume is held while it is bound.
+//! Keeps a volume while it is bound.
 
 use setpoint::{Client, Context, Event, Key, Kind, Lister, Outcome, ReconcileError, Reconciler, Runnable};
 use setpoint_volume::Volume;

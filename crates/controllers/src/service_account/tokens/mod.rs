@@ -1,20 +1,19 @@
-//! ServiceAccount tokens: secrets that ask for a token of a service account get one.
+//! ServiceAccount tokens: fills Secrets of type `kubernetes.io/service-account-token`.
 //!
-//! Owns: the data and two annotations of secrets of type `kubernetes.io/service-account-token`.
+//! Owns: the data and two annotations of these Secrets.
 //! Watches: Secrets, ServiceAccounts.
-//! Writes: updates and deletes such secrets; takes a deleted one off its service account's list.
+//! Writes: updates and deletes these Secrets; removes a deleted one from its service account.
 //!
 //! ```text
-//!  view.rs       what is read of secrets and accounts
-//!  plan.rs       what a secret lacks                                         (pure)
+//!  view.rs       Secrets and accounts as they are read
+//!  plan.rs       what a Secret lacks                             (pure)
 //!  jwt.rs        claims, signed
-//!  reconcile.rs  fill, delete or forget
+//!  reconcile.rs  fills, deletes or dereferences
 //! ```
 //!
-//! What always holds:
-//! - a token secret whose account does not exist is deleted, but only after the API server itself was
-//!   asked for the account;
-//! - what a secret has is kept: a token is made only where there is none.
+//! Invariants:
+//! - a token Secret whose account does not exist is deleted, but only after an uncached read of the account;
+//! - existing data is kept: a token is generated only if there is none.
 
 pub(crate) mod jwt;
 mod plan;
@@ -38,7 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["serviceaccount-token"],
     on_by_default: true,
     gates: &[],
-    summary: "fills secrets that ask for a token of a service account",
+    summary: "fills service account token Secrets",
     watches: &[Access::watch("", "secrets"), Access::watch("", "serviceaccounts")],
     writes: &[
         Access::to("", "secrets", &["update", "delete"]),

@@ -1,0 +1,165 @@
+//! The commands that the documentation shows: the ones in console blocks are run as they are written, the ones in
+//! running text have to parse.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use setpoint_example_first_controller as first;
+use tokio_util::sync::CancellationToken;
+
+use crate::binary::{Answer, Up, eventually, kubectl};
+use crate::operators::operate;
+
+/// Commands that are not run as they are, and what runs them instead.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("setpoint up ", "this test runs its own server, and checks the flags"),
+    ("KUBECONFIG=kubeconfig cargo run ", "this test runs the controller in its own process"),
+    ("tail -f ", "it never ends"),
+    ("make ", "the target has to exist"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+/// The pages that show commands.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> = ["README.md", "README.zh-CN.md"].map(|page| root().join(page)).into();
+    for directory in ["docs/guide", "docs/reference"] {
+        let entries = fs::read_dir(root().join(directory)).expect("a directory of pages");
+        let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        found.sort();
+        pages.extend(found);
+    }
+    pages
+}
+
+/// A command with the output that is shown for it.
+struct Shown {
+    command: String,
+    output: String,
+}
+
+/// What the console blocks of a page show.
+fn shown(page: &str) -> Vec<Shown> {
+    let blocks = page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut found: Vec<Shown> = Vec::new();
+    for line in blocks.flat_map(str::lines) {
+        match (line.strip_prefix("$ "), found.last_mut()) {
+            (Some(command), _) => {
+                let command = command.split("  # ").next().unwrap_or(command).trim().to_owned();
+                found.push(Shown { command, output: String::new() });
+            }
+            (None, Some(last)) => last.output += &format!("{line}\n"),
+            (None, None) => panic!("output without a command: {line}"),
+        }
+    }
+    found
+}
+
+/// A directory that looks like a checkout in which `setpoint up` runs.
+struct Checkout {
+    directory: tempfile::TempDir,
+    up: Up,
+}
+
+impl Checkout {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name);
+        let data = path("setpoint-data");
+        let up = Up::start_with(&["--data-dir", data.to_str().expect("a readable path")]);
+        std::os::unix::fs::symlink(root().join("docs"), path("docs")).expect("a link");
+        for name in ["setpoint.kubeconfig", "kubeconfig"] {
+            fs::copy(up.kubeconfig(), path(name)).expect("a copy of the kubeconfig");
+        }
+        Self { directory, up }
+    }
+
+    fn run(&self, command: &str, variables: &BTreeMap<String, String>) -> Answer {
+        let programs = [Path::new(env!("CARGO_BIN_EXE_setpoint")), kubectl()].map(|program| program.parent());
+        let mut path: Vec<PathBuf> = programs.into_iter().flatten().map(Path::to_owned).collect();
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let mut shell = Command::new("bash");
+        shell.args(["-euc", command]).current_dir(self.directory.path()).env("HOME", self.directory.path());
+        shell.env("PATH", std::env::join_paths(path).expect("a path")).env_remove("KUBECONFIG");
+        shell.envs(variables).output().expect("a shell starts").into()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_documented_command_works() {
+    let checkout = Checkout::start();
+    let stop = CancellationToken::new();
+    operate(&checkout.up, first::NAME, first::runnables, &stop).await;
+    let mut ran = 0;
+    for page in pages() {
+        let mut variables = BTreeMap::new();
+        for Shown { command, output } in shown(&fs::read_to_string(&page).expect("a page")) {
+            if let Some((name, value)) = command.strip_prefix("export ").and_then(|rest| rest.split_once('='))
+            {
+                variables.insert(name.to_owned(), value.to_owned());
+                continue;
+            }
+            if NOT_RUN.iter().any(|(start, _)| command.starts_with(start)) {
+                continue;
+            }
+            eventually(&format!("{}: {command} works", page.display()), || {
+                let answer = checkout.run(&command, &variables);
+                eprint!("$ {command}\n{}{}", answer.out, answer.err);
+                answer.ok && is_like(&output, &answer.out)
+            });
+            ran += 1;
+        }
+    }
+    assert!(ran >= 10, "the pages have been read: {ran} commands");
+    stop.cancel();
+}
+
+/// Whether the output is the one that is shown. A table may differ in its cells, but not in its header.
+fn is_like(shown: &str, output: &str) -> bool {
+    let header = |text: &str| -> Vec<String> {
+        text.lines().next().unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+    };
+    shown.is_empty() || header(shown) == header(output)
+}
+
+/// Commands of this binary in backquotes and console blocks, with values for their placeholders.
+fn mentioned(page: &str) -> Vec<Vec<String>> {
+    let quoted = page.split('`').skip(1).step_by(2).map(str::to_owned);
+    let blocks = shown(page).into_iter().map(|shown| shown.command.trim_end_matches(" &").to_owned());
+    let is_placeholder = |word: &&str| word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let words = |command: String| -> Vec<String> {
+        let words = command.split_whitespace().map(|word| if is_placeholder(&word) { "1" } else { word });
+        words.map(str::to_owned).collect()
+    };
+    let own = |command: &String| command.starts_with("setpoint ") || command.starts_with("make ");
+    quoted.chain(blocks).filter(own).map(words).collect()
+}
+
+#[test]
+fn every_mentioned_command_exists() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("a Makefile");
+    let mut wrong = Vec::new();
+    let pages = pages().into_iter().chain(["CONTRIBUTING.md", "SECURITY.md"].map(|page| root().join(page)));
+    for page in pages {
+        for command in mentioned(&fs::read_to_string(&page).expect("a page")) {
+            let exists = match command[0].as_str() {
+                "make" => makefile.contains(&format!("\n{}:", command[1])),
+                _ => parses(&command[1..]),
+            };
+            if !exists {
+                wrong.push(format!("{}: {}", page.display(), command.join(" ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Whether the binary takes these arguments: it parses them before it prints its help.
+fn parses(arguments: &[String]) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+    command.args(arguments).arg("--help").output().is_ok_and(|output| output.status.success())
+}

@@ -12,7 +12,6 @@ use crate::custom::compare_versions;
 use crate::kind::{FieldSelector, Kind};
 use crate::measure;
 use crate::openapi::OpenApi;
-use crate::protobuf;
 use crate::schema::{Schema, Target};
 use crate::status::Named;
 
@@ -46,8 +45,6 @@ pub struct Served {
     pub head: Bytes,
     /// What is counted of it.
     pub(crate) measured: measure::OfKind,
-    /// Its newest objects as they were last encoded for watchers that read protobuf.
-    pub(crate) recent: protobuf::Recent,
     /// The kind that its objects are stored as, where that is another one.
     stored: Option<Arc<Served>>,
 }
@@ -67,8 +64,8 @@ impl Served {
         let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
-        let (measured, recent) = (measure::OfKind::default(), protobuf::Recent::default());
-        Ok(Self { resource, target, head: head.into(), measured, recent, kind, stored })
+        let measured = measure::OfKind::default();
+        Ok(Self { resource, target, head: head.into(), measured, kind, stored })
     }
 
     /// The kind that its objects are stored as.

@@ -34,7 +34,7 @@ use crate::measure::Measured;
 use crate::own_objects::{self, Own, Place, Return};
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::request::ResourceTarget;
-use crate::rest::watch::RecordWatch;
+use crate::rest::watch::{Recent, RecordWatch};
 use crate::selector::Selection;
 use crate::serve::ServeSettings;
 use crate::services::{self, Reserve};
@@ -179,6 +179,8 @@ pub struct Server {
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
+    /// What watchers of one representation share.
+    pub(crate) recent_events: Arc<Recent>,
     pub(crate) definitions: Definitions,
     pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
@@ -234,6 +236,7 @@ impl ApiServer {
             health_checks: config.health_checks,
             metrics: config.metrics,
             measured: Measured::default(),
+            recent_events: Arc::default(),
             definitions: Definitions::default(),
             transitions: Transitions::default(),
             token_tracking: Tracking::default(),

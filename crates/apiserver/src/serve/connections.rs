@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,14 +14,13 @@ use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::bodies::Bodies;
 use super::settings::ServeSettings;
 
 /// Handshakes at once: each takes milliseconds, so that many are tens of thousands a second.
 const HANDSHAKES: usize = 1_000;
 /// A connection without requests is closed after this long, as in v1.34.
 const IDLE: Duration = Duration::from_secs(90);
-/// A client that has not taken what was written for it for this long is dropped.
-const STALLED: Duration = Duration::from_secs(120);
 
 /// All connections of a server.
 pub(super) struct Connections {
@@ -57,14 +55,6 @@ enum Phase {
     Handshake,
     Idle(Instant),
     Busy(usize),
-}
-
-/// The responses of a connection that are still being sent, by when they handed out a piece that was not followed
-/// by another request for one, in milliseconds since `start`. 0 is for those that wait for something to send.
-pub(super) struct Bodies {
-    start: Instant,
-    next: AtomicU64,
-    handed: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
 }
 
 /// A connection's place among all.
@@ -107,8 +97,7 @@ impl Connections {
         }
         let id = state.next;
         state.next += 1;
-        let start = self.clock.instant();
-        let bodies = Arc::new(Bodies { start, next: AtomicU64::new(0), handed: Mutex::default() });
+        let bodies = Bodies::new(self.clock.instant());
         let (close, finish) = (self.closing.child_token(), self.finishing.child_token());
         let entry = Entry {
             client,
@@ -229,56 +218,9 @@ impl Drop for Slot {
     }
 }
 
-impl Bodies {
-    /// Follows another body.
-    pub(super) fn follow(self: &Arc<Self>) -> Handed {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let at = Arc::<AtomicU64>::default();
-        self.handed.lock().insert(id, at.clone());
-        Handed { bodies: self.clone(), id, at }
-    }
-
-    fn has_stalled(&self, now: Instant) -> bool {
-        let limit = STALLED.as_millis() as u64;
-        let now = self.millis(now);
-        let is_stalled = |at: &Arc<AtomicU64>| match at.load(Ordering::Relaxed) {
-            0 => false,
-            at => now.saturating_sub(at) >= limit,
-        };
-        self.handed.lock().values().any(is_stalled)
-    }
-
-    /// Never 0.
-    fn millis(&self, at: Instant) -> u64 {
-        1 + at.saturating_duration_since(self.start).as_millis() as u64
-    }
-}
-
-/// Whether a body waits for its client to read.
-pub(super) struct Handed {
-    bodies: Arc<Bodies>,
-    id: u64,
-    at: Arc<AtomicU64>,
-}
-
-impl Handed {
-    pub(super) fn handed_out(&self, now: Instant) {
-        self.at.store(self.bodies.millis(now), Ordering::Relaxed);
-    }
-
-    pub(super) fn asked_again(&self) {
-        self.at.store(0, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        self.bodies.handed.lock().remove(&self.id);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::bodies::STALLED;
     use super::*;
 
     fn connections(total: usize, per_client: usize) -> Arc<Connections> {

@@ -13,7 +13,8 @@ use futures::stream::BoxStream;
 use setpoint_clock::Rng;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::connections::{Busy, Handed, Slot};
+use super::bodies::Handed;
+use super::connections::{Busy, Slot};
 use super::drain::Draining;
 use crate::body::Body;
 
@@ -83,6 +84,10 @@ impl Stream for Monitored {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
+        if this.handed.poll_unblocked(context).is_pending() {
+            std::task::ready!(this.poll_end(context));
+            return Poll::Ready(None);
+        }
         this.handed.asked_again();
         match this.pieces.as_mut().poll_next(context) {
             Poll::Ready(piece) => {

@@ -4,6 +4,7 @@
 //! off with an error event; nothing is buffered for it.
 
 mod form;
+mod recent;
 mod records;
 mod stream;
 
@@ -14,6 +15,7 @@ use http::{Response, StatusCode};
 use setpoint_store::Revision;
 
 use self::form::Form;
+pub(crate) use self::recent::Recent;
 pub use self::records::{ChangeKind, RecordWatch};
 use self::stream::{Plan, WatchStream};
 use super::{Call, list, respond};

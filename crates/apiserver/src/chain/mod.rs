@@ -9,7 +9,9 @@
 //! - a client that hangs up or a deadline that passes ends the wait for the answer to a mutating request, never
 //!   the work that follows a commit ([`detach`]);
 //! - a request that reaches the audit filter is recorded to its end, whatever becomes of it and its client;
-//! - until a request is authorized and its body is read, hanging up cancels it;
+//! - until a request is authorized and its body is read, hanging up or the deadline cancels it; after that its
+//!   handler ends before its next attempt, plugin or object ([`Context::check_awaited`]), and a write that is queued
+//!   completes;
 //! - an undecodable header, path or body rejects the request; it never widens what the request may do.
 
 mod deadline;
@@ -25,7 +27,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts as Head;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use setpoint_clock::Instant;
+use setpoint_clock::{Clock, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -46,6 +48,10 @@ use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
 
+/// When a response must have been sent, for those who send it.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
+
 /// Where a request comes from.
 pub(crate) enum Caller {
     /// In the same process: the user is known.
@@ -60,6 +66,8 @@ pub(crate) struct Context {
     pub(crate) warnings: Warnings,
     /// When the client gets its answer at the latest; long-running requests have no deadline.
     pub(crate) deadline: Option<Instant>,
+    /// Cancelled when the client has hung up or got its answer: only writes go on then.
+    pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
     pub(crate) received: Option<Instant>,
     /// What priority and fairness makes of it.
@@ -67,6 +75,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Ends the work for a client that no longer waits: it has hung up, or its deadline has passed. Call it before each
+    /// step that may take long, as long as nothing is committed that others rely on.
+    pub(crate) fn check_awaited(&self, clock: &Clock) -> Result<(), Status> {
+        // The timer of a deadline rings only while work waits for something else.
+        let is_late = || self.deadline.is_some_and(|deadline| clock.instant() >= deadline);
+        if self.is_given_up() || is_late() { Err(deadline::exceeded()) } else { Ok(()) }
+    }
+
+    /// Whether the client of a write has hung up or got its answer.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.waiting.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
+
     pub(crate) fn classify(&self, classified: Classified) {
         let _ = self.classified.set(classified);
     }
@@ -139,14 +160,17 @@ async fn in_time(
     }
     let answer = match is_mutating(request.method()) {
         true => detached(server, caller, request, context).left_future(),
-        false => panics::guard(pass(server, caller, request, context, None)).right_future(),
+        false => panics::guard(pass(server, caller, request, context)).right_future(),
     };
-    match deadline {
-        Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
-            Ok(response) => response,
-            Err(_) => respond::refusal(&deadline::exceeded(), encoding),
-        },
-        None => answer.await,
+    let Some(deadline) = deadline else { return answer.await };
+    match tokio::time::timeout_at(deadline, answer).await {
+        Ok(mut response) => {
+            if response.body().as_full().is_none() {
+                response.extensions_mut().insert(Deadline(deadline));
+            }
+            response
+        }
+        Err(_) => respond::refusal(&deadline::exceeded(), encoding),
     }
 }
 
@@ -171,8 +195,9 @@ pub(crate) fn is_mutating(method: &Method) -> bool {
 /// Carries a request out, to its end even if no one waits for it any more.
 fn detached(server: &Arc<Server>, caller: Caller, request: Request<Payload>, context: Context) -> Detached {
     let waiting = CancellationToken::new();
-    let (server, hung_up, tasks) = (server.clone(), waiting.clone(), server.tasks.clone());
-    let work = async move { panics::guard(pass(&server, caller, request, context, Some(&hung_up))).await };
+    let context = Context { waiting: Some(waiting.clone()), ..context };
+    let (server, tasks) = (server.clone(), server.tasks.clone());
+    let work = async move { panics::guard(pass(&server, caller, request, context)).await };
     Detached::new(work.in_current_span(), tasks, waiting)
 }
 
@@ -181,10 +206,9 @@ async fn pass(
     caller: Caller,
     request: Request<Payload>,
     context: Context,
-    waiting: Option<&CancellationToken>,
 ) -> Response<Body> {
     let (mut head, payload) = request.into_parts();
-    let answering = AssertUnwindSafe(answer(server, caller, &mut head, payload, &context, waiting));
+    let answering = AssertUnwindSafe(answer(server, caller, &mut head, payload, &context));
     let answered = match answering.catch_unwind().await {
         Ok(answered) => answered,
         Err(panic) => {
@@ -207,8 +231,8 @@ async fn answer(
     head: &mut Head,
     payload: Payload,
     context: &Context,
-    waiting: Option<&CancellationToken>,
 ) -> Result<Response<Body>, Refusal> {
+    let waiting = context.waiting.as_ref();
     let uri = head.uri.clone();
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(&head.method, uri.path(), &query)?;

@@ -34,7 +34,7 @@ use self::drain::Draining;
 pub use self::settings::ServeSettings;
 use self::stall::Stall;
 use crate::body::Body;
-use crate::chain::{self, Caller, Payload};
+use crate::chain::{self, Caller, Deadline, Payload};
 use crate::server::ApiServer;
 use crate::tls::{ClientCertificate, ServerTls};
 use crate::websocket::{self, Messages};
@@ -276,6 +276,9 @@ async fn answer(
     drop(under_way);
     let (draining, rng) = (&shared.draining, &shared.server.0.rng);
     let mut response = response.map(|body| monitored::monitored(body, slot, draining, rng, busy));
+    if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+        response.body_mut().cut_off_at(deadline);
+    }
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
         let slot = slot.clone();

@@ -134,6 +134,7 @@ impl ValidatingAdmissionPolicy {
     ) -> Result<(), Status> {
         let mut noted = Noted::default();
         for binding in bindings.iter().filter(|one| one.at("spec").text("policyName") == policy.name) {
+            about.review.check_awaited()?;
             let spec = binding.at("spec");
             let resources = spec.at("matchResources");
             if !resources.is_null() && matching::matched(resources, about).is_none() {
@@ -141,8 +142,12 @@ impl ValidatingAdmissionPolicy {
             }
             let decisions = match parameters(policy, spec.at("paramRef"), about).await? {
                 Ok(parameters) => {
-                    let evaluated = parameters.iter().map(|params| policy.evaluate(&about.variables(params)));
-                    evaluated.flat_map(|evaluated| noted.take(evaluated)).collect()
+                    let mut decisions = Vec::new();
+                    for params in &parameters {
+                        about.review.check_awaited()?;
+                        decisions.extend(noted.take(policy.evaluate(&about.variables(params))));
+                    }
+                    decisions
                 }
                 Err(why) => policy.failed(&format!("failed to configure binding: {why}")),
             };

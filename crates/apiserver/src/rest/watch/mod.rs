@@ -63,7 +63,7 @@ async fn begin(
     let mut initial = VecDeque::new();
     let from = match (sends_initial, options.send_initial_events, named) {
         (true, _, _) => {
-            list::wait_for(call.server, named).await?;
+            list::wait_for(call, named).await?;
             let range = choice.range(call.served);
             let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
             let page = page.map_err(|why| call.server.refusal(why))?;

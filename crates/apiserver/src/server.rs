@@ -1,7 +1,7 @@
 //! The server: what it stands on, and the one way in.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -162,6 +162,8 @@ pub struct ApiServer(pub(crate) Arc<Server>);
 
 /// What all requests share.
 pub struct Server {
+    /// This server, for tasks that go on after a request.
+    pub(crate) this: Weak<Server>,
     pub(crate) place: Place,
     pub store: Arc<dyn Store>,
     pub clock: Clock,
@@ -214,7 +216,8 @@ impl ApiServer {
         let audit = config.audit.map(|audit| Audit::start(audit, &config.clock));
         let flow =
             config.flow.map(|settings| Flow::new(settings, config.store.clone(), config.clock.clone()));
-        let server = Arc::new(Server {
+        let server = Arc::new_cyclic(|this| Server {
+            this: this.clone(),
             place,
             flow,
             watches: Watches::new(config.watch_limits),

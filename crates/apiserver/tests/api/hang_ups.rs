@@ -13,7 +13,7 @@ use setpoint_clock::Clock;
 use setpoint_store::MemoryStore;
 
 use crate::client::{Api, names};
-use crate::custom::{DEFINITIONS, definition};
+use crate::custom::{DEFINITIONS, definition, gone};
 use crate::paced_store::{Call, Pace, Paced};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -191,6 +191,7 @@ async fn a_definition_that_nobody_waits_for_is_served_while_it_is_stored() {
             let served = api.get(FOOS).await.code;
             assert_eq!(served == 200, stored == 1, "{method} {path} after {polls} polls: {served}");
             api.delete(DEFINITIONS).await.ok();
+            gone(&api, "foos.e.com").await;
             if answered {
                 break;
             }

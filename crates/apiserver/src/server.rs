@@ -333,7 +333,7 @@ impl ApiServer {
     /// it.
     pub async fn handle_unauthenticated(&self, request: Request<Bytes>) -> Response<Body> {
         let (certificate, peer) = (Arc::default(), IpAddr::from([127, 0, 0, 1]));
-        let caller = Caller::Connection { certificate, peer };
+        let caller = Caller::Connection { certificate, peer, slot: None };
         chain::handle(&self.0, caller, request.map(Payload::Read)).await
     }
 

@@ -44,6 +44,7 @@ use crate::query::Query;
 use crate::request::Target;
 use crate::rest::respond;
 use crate::route;
+use crate::serve::Slot;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
@@ -57,7 +58,7 @@ pub(crate) enum Caller {
     /// In the same process: the user is known.
     InProcess(Arc<User>),
     /// A connection from this address, with what its client certificate shows. Headers may say more.
-    Connection { certificate: Arc<Peer>, peer: IpAddr },
+    Connection { certificate: Arc<Peer>, peer: IpAddr, slot: Option<Arc<Slot>> },
 }
 
 /// What goes along with a request from the first filter to the last handler.
@@ -286,12 +287,16 @@ async fn authenticate(
     headers: &mut HeaderMap,
     context: &Context,
 ) -> Result<Arc<User>, Refusal> {
-    let certificate = match caller {
+    let (certificate, slot) = match caller {
         Caller::InProcess(user) => return Ok(user),
-        Caller::Connection { certificate, .. } => certificate,
+        Caller::Connection { certificate, slot, .. } => (certificate, slot),
     };
     let sender = server.sender(&certificate, path, headers, context).await;
-    sender.map(Arc::new).map_err(|_| Status::unauthorized().into())
+    let sender = sender.map_err(|_| Status::unauthorized())?;
+    if let Some(slot) = slot {
+        slot.belongs_to(&sender.name)?;
+    }
+    Ok(Arc::new(sender))
 }
 
 /// The filters between authentication and the handler.

@@ -3,6 +3,7 @@
 //! What always holds:
 //! - accepting never waits for a client. A handshake beyond the bound ends the oldest one, a connection beyond it
 //!   the one that has been idle for longest; if all are busy, the new one is turned away;
+//! - a connection counts against its address, and against the user of its newest request;
 //! - a connection counts until everything that it carries is over, upgraded streams included.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::bodies::Bodies;
 use super::settings::ServeSettings;
+use crate::status::Status;
 
 /// Handshakes at once: each takes milliseconds, so that many are tens of thousands a second.
 const HANDSHAKES: usize = 1_000;
@@ -27,6 +29,7 @@ pub(super) struct Connections {
     clock: Clock,
     total: usize,
     per_client: usize,
+    per_user: usize,
     /// Ends all connections when their requests are answered.
     pub(super) finishing: CancellationToken,
     /// Ends all connections at once.
@@ -39,12 +42,16 @@ struct State {
     next: u64,
     all: BTreeMap<u64, Entry>,
     by_client: BTreeMap<IpAddr, usize>,
+    /// By user: no more entries than connections.
+    by_user: BTreeMap<Arc<str>, usize>,
     handshaking: BTreeSet<u64>,
     idle: BTreeSet<(Instant, u64)>,
 }
 
 struct Entry {
     client: IpAddr,
+    /// Whose request came last; no one's before the first.
+    user: Option<Arc<str>>,
     close: CancellationToken,
     finish: CancellationToken,
     phase: Phase,
@@ -58,7 +65,7 @@ enum Phase {
 }
 
 /// A connection's place among all.
-pub(super) struct Slot {
+pub(crate) struct Slot {
     connections: Arc<Connections>,
     id: u64,
     pub(super) close: CancellationToken,
@@ -75,6 +82,7 @@ impl Connections {
             clock,
             total: settings.connections,
             per_client: settings.connections_per_client,
+            per_user: settings.connections_per_user,
             finishing: CancellationToken::new(),
             closing: CancellationToken::new(),
             state: Mutex::default(),
@@ -85,10 +93,10 @@ impl Connections {
     pub(super) fn open(self: &Arc<Self>, client: IpAddr) -> Option<Arc<Slot>> {
         let mut state = self.state.lock();
         if state.by_client.get(&client).copied().unwrap_or(0) >= self.per_client {
-            state.evict(Some(client))?;
+            state.evict(|entry| entry.client == client)?;
         }
         if state.all.len() >= self.total {
-            state.evict(None)?;
+            state.evict(|_| true)?;
         }
         if state.handshaking.len() >= HANDSHAKES
             && let Some(oldest) = state.handshaking.first().copied()
@@ -101,6 +109,7 @@ impl Connections {
         let (close, finish) = (self.closing.child_token(), self.finishing.child_token());
         let entry = Entry {
             client,
+            user: None,
             close: close.clone(),
             finish: finish.clone(),
             phase: Phase::Handshake,
@@ -135,9 +144,9 @@ impl Connections {
 }
 
 impl State {
-    /// Makes room by ending what has been idle for longest, of one client or of all.
-    fn evict(&mut self, client: Option<IpAddr>) -> Option<()> {
-        let is_candidate = |id: &u64| client.is_none_or(|client| self.all[id].client == client);
+    /// Makes room by ending what has been idle for longest, of those that may go.
+    fn evict(&mut self, may_go: impl Fn(&Entry) -> bool) -> Option<()> {
+        let is_candidate = |id: &u64| may_go(&self.all[id]);
         let idle = self.idle.iter().map(|(_, id)| *id).find(is_candidate);
         let oldest = idle.or_else(|| self.handshaking.iter().copied().find(is_candidate))?;
         self.close(oldest);
@@ -157,13 +166,21 @@ impl State {
         if let Phase::Idle(since) = entry.phase {
             self.idle.remove(&(since, id));
         }
-        if let Some(count) = self.by_client.get_mut(&entry.client) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_client.remove(&entry.client);
-            }
+        count_down(&mut self.by_client, &entry.client);
+        if let Some(user) = &entry.user {
+            count_down(&mut self.by_user, user);
         }
         Some(entry)
+    }
+
+    /// Counts a connection against a user, and no longer against the one before.
+    fn set_user(&mut self, id: u64, user: &str) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        let user: Arc<str> = user.into();
+        if let Some(before) = entry.user.replace(user.clone()) {
+            count_down(&mut self.by_user, &before);
+        }
+        *self.by_user.entry(user).or_default() += 1;
     }
 
     /// One that was evicted has no phase any more.
@@ -181,7 +198,37 @@ impl State {
     }
 }
 
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
 impl Slot {
+    /// A request of this user has come. If the user has too many connections, the one that has been idle for longest
+    /// makes room; if all are busy, this one is refused and closes after its answer.
+    pub(crate) fn belongs_to(&self, user: &str) -> Result<(), Status> {
+        let mut state = self.connections.state.lock();
+        // One that was evicted no longer counts.
+        let Some(entry) = state.all.get(&self.id) else { return Ok(()) };
+        if entry.user.as_deref() == Some(user) {
+            return Ok(());
+        }
+        let limit = self.connections.per_user;
+        let is_full = state.by_user.get(user).is_some_and(|count| *count >= limit);
+        if is_full && state.evict(|entry| entry.user.as_deref() == Some(user)).is_none() {
+            self.finish.cancel();
+            let why =
+                format!("too many connections: {user:?} has {limit} open connections, which is the limit");
+            return Err(Status::too_many_requests(why, 1));
+        }
+        state.set_user(self.id, user);
+        Ok(())
+    }
+
     /// The handshake is done.
     pub(super) fn established(&self) {
         let now = self.connections.clock.instant();
@@ -278,6 +325,32 @@ mod tests {
         assert!(own[0].close.is_cancelled() && !own[1].close.is_cancelled() && !other.close.is_cancelled());
         let _busy: Vec<_> = [&own[1], &third].map(Slot::begin).into_iter().collect();
         assert!(connections.open(client(2)).is_none() && connections.open(client(3)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_user_does_not_take_the_place_of_others() {
+        let settings = ServeSettings { connections_per_user: 2, ..ServeSettings::default() };
+        let connections = Connections::new(Clock::system(), &settings);
+        let slots: Vec<_> = (0..5).map(|last| idle(&connections, last)).collect();
+        let other = slots[4].begin();
+        slots[4].belongs_to("other").unwrap();
+        let mut busy = Vec::new();
+        for slot in &slots[..2] {
+            busy.push(slot.begin());
+            slot.belongs_to("one").unwrap();
+            slot.belongs_to("one").unwrap();
+        }
+        let third = slots[2].begin();
+        assert_eq!(slots[2].belongs_to("one").unwrap_err().code, 429);
+        assert!(slots[2].finish.is_cancelled() && !slots[0].close.is_cancelled());
+        drop((busy.remove(0), third));
+        slots[3].begin();
+        slots[3].belongs_to("one").unwrap();
+        assert!(slots[0].close.is_cancelled() && !slots[1].close.is_cancelled(), "the idle one makes room");
+        slots[1].belongs_to("other").unwrap();
+        drop((busy, other, slots));
+        let state = connections.state.lock();
+        assert!(state.by_user.is_empty() && state.by_client.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

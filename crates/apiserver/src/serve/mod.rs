@@ -29,7 +29,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::connections::{Connections, Slot};
+use self::connections::Connections;
+pub(crate) use self::connections::Slot;
 use self::drain::Draining;
 pub use self::settings::ServeSettings;
 use self::stall::Stall;
@@ -271,7 +272,7 @@ async fn answer(
     let under_way = shared.draining.begin();
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let certificate = certificate.peer(&shared.tls, shared.server.0.now());
-    let caller = Caller::Connection { certificate, peer };
+    let caller = Caller::Connection { certificate, peer, slot: Some(slot.clone()) };
     let response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     drop(under_way);
     let (draining, rng) = (&shared.draining, &shared.server.0.rng);

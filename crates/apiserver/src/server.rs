@@ -181,6 +181,7 @@ pub struct Server {
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: Measured,
+    pub(crate) body_room: chain::Room,
     /// What watchers of one representation share.
     pub(crate) recent_events: Arc<Recent>,
     pub(crate) definitions: Definitions,
@@ -239,6 +240,7 @@ impl ApiServer {
             health_checks: config.health_checks,
             metrics: config.metrics,
             measured: Measured::default(),
+            body_room: chain::Room::default(),
             recent_events: Arc::default(),
             definitions: Definitions::default(),
             transitions: Transitions::default(),

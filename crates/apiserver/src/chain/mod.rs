@@ -18,6 +18,7 @@ mod deadline;
 mod detach;
 mod panics;
 mod payload;
+mod weight;
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -28,6 +29,7 @@ use futures::FutureExt;
 use http::request::Parts as Head;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use setpoint_clock::{Clock, Instant};
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -35,6 +37,7 @@ pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
 use self::detach::Detached;
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
+pub(crate) use self::weight::Room;
 use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
 use crate::auth::{Attributes, User, impersonate};
 use crate::body::Body;
@@ -128,6 +131,8 @@ struct Admitted<'a> {
     user: Arc<User>,
     body: Bytes,
     pass: Pass<'a>,
+    /// The room that the body takes once it is decoded.
+    _room: Option<SemaphorePermit<'a>>,
 }
 
 /// Answers a request. The response names the request by its audit id.
@@ -327,7 +332,8 @@ async fn admit<'s>(
     let authorizing = authorize(server, &user, &verb, uri, target, context);
     context.audit.timed(Layer::Authorization, authorizing).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
-    Ok(Admitted { user, body, pass })
+    let room = server.body_room.enter(&body).await?;
+    Ok(Admitted { user, body, pass, _room: room })
 }
 
 async fn authorize(

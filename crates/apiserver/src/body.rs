@@ -1,6 +1,5 @@
 //! Response bodies: one piece, or pieces made while the client reads.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -8,11 +7,22 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
+use setpoint_clock::Instant;
+use tokio::time::Sleep;
 
 use crate::chain;
 
 /// The body of a response.
-pub struct Body(Content);
+pub struct Body {
+    content: Content,
+    /// When it is cut off, whether or not the client has read all of it.
+    cut_off: Option<Pin<Box<Sleep>>>,
+}
+
+/// A body was cut off: its request took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the response was not read within the time that the request may take")]
+pub struct CutOff;
 
 enum Content {
     Full(Bytes),
@@ -25,17 +35,25 @@ impl Body {
     }
 
     pub fn full(bytes: impl Into<Bytes>) -> Self {
-        Self(Content::Full(bytes.into()))
+        Self { content: Content::Full(bytes.into()), cut_off: None }
     }
 
     /// Pieces, and their total length where it is known beforehand.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static, length: Option<u64>) -> Self {
-        Self(Content::Stream { pieces: Box::pin(pieces), length })
+        Self { content: Content::Stream { pieces: Box::pin(pieces), length }, cut_off: None }
+    }
+
+    /// Cuts a stream off at a deadline, as v1.34 does: the client has its code already, so all that is left is to end
+    /// the connection or the HTTP/2 stream.
+    pub(crate) fn cut_off_at(&mut self, deadline: Instant) {
+        if let Content::Stream { .. } = self.content {
+            self.cut_off = Some(Box::pin(tokio::time::sleep_until(deadline)));
+        }
     }
 
     /// The whole body, where it is in one piece already.
     pub fn as_full(&self) -> Option<&Bytes> {
-        match &self.0 {
+        match &self.content {
             Content::Full(bytes) => Some(bytes),
             Content::Stream { .. } => None,
         }
@@ -43,7 +61,7 @@ impl Body {
 
     /// How long it is, where that is known.
     pub fn length(&self) -> Option<u64> {
-        match &self.0 {
+        match &self.content {
             Content::Full(bytes) => Some(bytes.len() as u64),
             Content::Stream { length, .. } => *length,
         }
@@ -51,7 +69,7 @@ impl Body {
 
     /// The pieces of this body as they come.
     pub fn into_stream(self) -> BoxStream<'static, Bytes> {
-        match self.0 {
+        match self.content {
             Content::Full(bytes) => Box::pin(futures::stream::iter((!bytes.is_empty()).then_some(bytes))),
             Content::Stream { pieces, .. } => pieces,
         }
@@ -69,7 +87,7 @@ impl Body {
 
     /// Keeps something as long as the body goes on; one in a piece is over already.
     pub(crate) fn hold(&mut self, held: impl Send + 'static) {
-        if let Content::Stream { pieces, .. } = &mut self.0 {
+        if let Content::Stream { pieces, .. } = &mut self.content {
             let inner = std::mem::replace(pieces, Box::pin(futures::stream::empty()));
             *pieces = Box::pin(Holding { inner, _held: held });
         }
@@ -77,7 +95,7 @@ impl Body {
 
     /// Reads to the end.
     pub async fn collect(self) -> Bytes {
-        match self.0 {
+        match self.content {
             Content::Full(bytes) => bytes,
             Content::Stream { mut pieces, length } => {
                 let mut whole = Vec::with_capacity(length.unwrap_or(0) as usize);
@@ -108,13 +126,18 @@ impl<T> Stream for Holding<T> {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = CutOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.0 {
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        if self.cut_off.as_mut().is_some_and(|cut_off| cut_off.as_mut().poll(context).is_ready()) {
+            self.content = Content::Full(Bytes::new());
+            self.cut_off = None;
+            return Poll::Ready(Some(Err(CutOff)));
+        }
+        match &mut self.content {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Content::Stream { pieces, length } => {
@@ -129,11 +152,11 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Content::Full(bytes) if bytes.is_empty())
+        matches!(&self.content, Content::Full(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.content {
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Stream { length: Some(length), .. } => SizeHint::with_exact(*length),
             Content::Stream { length: None, .. } => SizeHint::default(),
@@ -143,9 +166,31 @@ impl http_body::Body for Body {
 
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0 {
+        match &self.content {
             Content::Full(bytes) => write!(f, "Body({} bytes)", bytes.len()),
             Content::Stream { length, .. } => write!(f, "Body(stream of {length:?} bytes)"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::StreamExt;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_cut_off_at_its_deadline() {
+        let pieces = futures::stream::iter([Bytes::from_static(b"a")]).chain(futures::stream::pending());
+        let mut body = Body::stream(pieces, None);
+        let deadline = setpoint_clock::Clock::system().instant() + Duration::from_secs(60);
+        body.cut_off_at(deadline);
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
+        assert_eq!(body.frame().await.unwrap().unwrap_err(), CutOff);
+        assert!(setpoint_clock::Clock::system().instant() >= deadline);
+        assert!(body.frame().await.is_none());
     }
 }

@@ -114,7 +114,7 @@ impl Served {
 
     /// Whether the bytes of a record are what this kind shows of it: stored in its version, and by the
     /// schema of now.
-    fn is_shown_as_stored(&self, record: &Record) -> bool {
+    pub(crate) fn is_shown_as_stored(&self, record: &Record) -> bool {
         match (&self.kind.conversion, &self.kind.custom) {
             (Some(_), _) => false,
             (None, None) => true,

@@ -65,7 +65,7 @@ pub mod validation;
 mod websocket;
 
 pub use auth::{Authenticator, User};
-pub use body::Body;
+pub use body::{Body, CutOff};
 pub use facts::Facts;
 pub use features::Features;
 pub use flow::{FlowSettings, WatchLimits};

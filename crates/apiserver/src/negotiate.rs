@@ -8,7 +8,7 @@ use crate::query::Query;
 use crate::status::Status;
 
 /// The encoding of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Encoding {
     Json { pretty: bool },
     Yaml,
@@ -26,7 +26,7 @@ impl Encoding {
 }
 
 /// What an object is turned into on its way out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Object,
     Table,
@@ -35,7 +35,7 @@ pub(crate) enum Shape {
 }
 
 /// What the client wants to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Output {
     pub encoding: Encoding,
     pub shape: Shape,

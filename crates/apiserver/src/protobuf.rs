@@ -1,12 +1,10 @@
 //! Answers in protobuf, for those who ask for it: Go's clients, to whom it is a third of the bytes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use serde_json::Value;
-use setpoint_store::{Record, Revision};
+use setpoint_store::Record;
 
 use crate::body::Body;
 use crate::json::Json;
@@ -147,34 +145,9 @@ async fn items(
     Ok(pieces)
 }
 
-/// As many encoded objects of a kind are remembered: what watchers who keep pace ask for one after the other.
-/// At some 1 KB each that is 64 KB for each kind that somebody watches in protobuf.
-const REMEMBERED: usize = 64;
-/// Longer ones are not remembered: of a kind whose objects all are this long, 4 MB.
-const LONGEST_REMEMBERED: usize = 64 << 10;
-
-/// The newest objects of a kind in protobuf, so that a change is encoded once for all its watchers.
-#[derive(Default)]
-pub(crate) struct Recent(Mutex<VecDeque<(Revision, Bytes)>>);
-
-/// A stored object, in its envelope. It must be the one that was stored at its revision, not one made up
-/// from it.
+/// A stored object, in its envelope.
 pub(crate) fn record(served: &Served, record: &Record) -> Result<Bytes, Status> {
-    let known = served.recent.0.lock().iter().find(|(revision, _)| *revision == record.modified).cloned();
-    if let Some((_, bytes)) = known {
-        return Ok(bytes);
-    }
     let object = served.decode(record)?;
     let (api_version, kind) = (served.kind.api_version(), &served.kind.kind);
-    let bytes = write::document(&served.target.schema, &api_version, kind, &object)
-        .map_err(|NoForm| no_form(kind))?;
-    if bytes.len() > LONGEST_REMEMBERED {
-        return Ok(bytes);
-    }
-    let mut recent = served.recent.0.lock();
-    if recent.len() == REMEMBERED {
-        recent.pop_front();
-    }
-    recent.push_back((record.modified, bytes.clone()));
-    Ok(bytes)
+    write::document(&served.target.schema, &api_version, kind, &object).map_err(|NoForm| no_form(kind))
 }

@@ -9,10 +9,10 @@ use parking_lot::RwLock;
 use setpoint_store::{Key, Range, Resource};
 
 use crate::custom::compare_versions;
+use crate::discovery::aggregated::Aggregated;
 use crate::kind::{FieldSelector, Kind};
 use crate::metrics;
 use crate::openapi::OpenApi;
-use crate::protobuf;
 use crate::schema::{Schema, Target};
 use crate::status::Named;
 
@@ -46,8 +46,6 @@ pub struct Served {
     pub head: Bytes,
     /// What is counted of it.
     pub(crate) measured: metrics::OfKind,
-    /// Its newest objects as they were last encoded for watchers that read protobuf.
-    pub(crate) recent: protobuf::Recent,
     /// The kind that its objects are stored as, where that is another one.
     stored: Option<Arc<Served>>,
 }
@@ -67,8 +65,8 @@ impl Served {
         let target = Target { schema, group, version, kind: kind.kind.clone(), custom };
         let head = format!(r#"{{"kind":{:?},"apiVersion":{stored_version:?},"#, kind.kind);
         let resource = Resource::new(kind.stored_as.as_str());
-        let (measured, recent) = (metrics::OfKind::default(), protobuf::Recent::default());
-        Ok(Self { resource, target, head: head.into(), measured, recent, kind, stored })
+        let measured = metrics::OfKind::default();
+        Ok(Self { resource, target, head: head.into(), measured, kind, stored })
     }
 
     /// The kind that its objects are stored as.
@@ -109,6 +107,8 @@ pub struct Registry {
     groups: BTreeMap<String, Group>,
     /// What describes these kinds, made when it is first asked for.
     openapi: OnceLock<OpenApi>,
+    /// The discovery documents of the core group and of all others, made when they are first asked for.
+    aggregated: [OnceLock<Aggregated>; 2],
 }
 
 /// The versions of a group, in order of preference.
@@ -150,6 +150,7 @@ impl Registry {
             }
         };
         version.resources.insert(kind.plural.clone(), served);
+        (self.openapi, self.aggregated) = Default::default();
         Ok(())
     }
 
@@ -172,7 +173,7 @@ impl Registry {
         for (_, group) in groups.iter_mut().filter(|(name, _)| !self.groups.contains_key(*name)) {
             group.versions.sort_by(|a, b| compare_versions(&b.name, &a.name));
         }
-        Self { groups, openapi: OnceLock::new() }
+        Self { groups, ..Self::default() }
     }
 
     /// Whether a group version is one of those that the server has by itself.
@@ -196,6 +197,11 @@ impl Registry {
     /// The documents that describe these kinds.
     pub fn openapi(&self) -> &OpenApi {
         self.openapi.get_or_init(|| OpenApi::new(self.all().cloned()))
+    }
+
+    /// The discovery document of the core group, or of all others.
+    pub(crate) fn aggregated(&self, core: bool) -> &Aggregated {
+        self.aggregated[usize::from(core)].get_or_init(|| Aggregated::new(self, core))
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {

@@ -1,7 +1,7 @@
 //! The server: what it stands on, and the one way in.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,7 +35,7 @@ use crate::own_objects::{self, Own, Place, Return};
 use crate::own_requests::managed_by;
 use crate::registry::{Gvr, Live, Registry, Served};
 use crate::request::ResourceTarget;
-use crate::rest::watch::RecordWatch;
+use crate::rest::watch::{Recent, RecordWatch};
 use crate::selector::Selection;
 use crate::serve::ServeSettings;
 use crate::services::{self, Reserve};
@@ -163,6 +163,8 @@ pub struct ApiServer(pub(crate) Arc<Server>);
 
 /// What all requests share.
 pub struct Server {
+    /// This server, for tasks that go on after a request.
+    pub(crate) this: Weak<Server>,
     pub(crate) place: Place,
     pub store: Arc<dyn Store>,
     pub clock: Clock,
@@ -180,6 +182,9 @@ pub struct Server {
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) measured: ServerMetrics,
+    pub(crate) body_room: chain::Room,
+    /// What watchers of one representation share.
+    pub(crate) recent_events: Arc<Recent>,
     pub(crate) definitions: Definitions,
     pub(crate) transitions: Transitions,
     pub(crate) token_tracking: Tracking,
@@ -213,7 +218,8 @@ impl ApiServer {
         let audit = config.audit.map(|audit| Audit::start(audit, &config.clock));
         let flow =
             config.flow.map(|settings| Flow::new(settings, config.store.clone(), config.clock.clone()));
-        let server = Arc::new(Server {
+        let server = Arc::new_cyclic(|this| Server {
+            this: this.clone(),
             place,
             flow,
             watches: Watches::new(config.watch_limits),
@@ -235,6 +241,8 @@ impl ApiServer {
             health_checks: config.health_checks,
             metrics: config.metrics,
             measured: ServerMetrics::default(),
+            body_room: chain::Room::default(),
+            recent_events: Arc::default(),
             definitions: Definitions::default(),
             transitions: Transitions::default(),
             token_tracking: Tracking::default(),
@@ -329,7 +337,7 @@ impl ApiServer {
     /// it.
     pub async fn handle_unauthenticated(&self, request: Request<Bytes>) -> Response<Body> {
         let (certificate, peer) = (Arc::default(), IpAddr::from([127, 0, 0, 1]));
-        let caller = Caller::Connection { certificate, peer };
+        let caller = Caller::Connection { certificate, peer, slot: None };
         chain::handle(&self.0, caller, request.map(Payload::Read)).await
     }
 

@@ -372,6 +372,41 @@ async fn a_silent_connection_holds_up_neither_others_nor_the_end() {
 }
 
 #[tokio::test]
+async fn a_user_has_so_many_connections_and_leaves_room_for_others() {
+    let serving = serve_with(|config| Config {
+        serving: ServeSettings { connections_per_user: 2, ..ServeSettings::default() },
+        ..config
+    })
+    .await;
+    let mut watching = Vec::new();
+    for _ in 0..2 {
+        let mut one = serving.connect(None).await;
+        send(&mut one, "GET /api/v1/namespaces?watch=1 HTTP/1.1").await;
+        assert!(receive(&mut one).await.starts_with("HTTP/1.1 200"));
+        watching.push(one);
+    }
+    let mut third = serving.connect(None).await;
+    send(&mut third, "GET /version HTTP/1.1").await;
+    let refused = receive(&mut third).await;
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("retry-after: 1"), "{refused}");
+    assert_eq!(receive(&mut third).await, "", "its connection is closed");
+    let other = serving.ask(Some(&serving.admin), "GET /version HTTP/1.1", b"").await;
+    assert!(other.starts_with("HTTP/1.1 200"), "{other}");
+    drop(watching.pop());
+    let mut fourth = serving.connect(None).await;
+    for _ in 0..100 {
+        send(&mut fourth, "GET /version HTTP/1.1").await;
+        if receive(&mut fourth).await.starts_with("HTTP/1.1 200") {
+            return;
+        }
+        // The server has yet to notice that the other one is gone.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        fourth = serving.connect(None).await;
+    }
+    panic!("there is no room for another one");
+}
+
+#[tokio::test]
 async fn the_connection_that_has_been_idle_for_longest_makes_room() {
     let serving = serve_with(|config| Config {
         serving: ServeSettings { connections: 2, ..ServeSettings::default() },

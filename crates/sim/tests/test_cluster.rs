@@ -6,7 +6,8 @@ use futures::TryStreamExt;
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, ListParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use setpoint::handler::enqueue_self;
 use setpoint::reconcile::Attempting;
@@ -169,5 +170,35 @@ fn a_definition_is_installed_and_its_objects_can_be_created() {
             "metadata": {"name": "hello", "namespace": "default"}});
         let created = cluster.create(greeting).await;
         assert_eq!(created.key(), &key("hello"));
+    });
+}
+
+/// A definition of `foos.e.com`.
+fn foos() -> CustomResourceDefinition {
+    let schema = json!({"type": "object"});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let names = json!({"plural": "foos", "kind": "Foo"});
+    let spec = json!({"group": "e.com", "scope": "Namespaced", "names": names, "versions": [version]});
+    serde_json::from_value(json!({"metadata": {"name": "foos.e.com"}, "spec": spec})).unwrap()
+}
+
+#[test]
+fn a_deleted_definition_goes_after_its_objects_in_virtual_time() {
+    TestCluster::new().run(async |cluster| {
+        cluster.install(&foos()).await;
+        for name in ["a", "b"] {
+            let metadata = json!({"name": name, "namespace": "default"});
+            cluster.create(json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": metadata})).await;
+        }
+        let definitions: Api<CustomResourceDefinition> = Api::all(cluster.kube());
+        let deleted = definitions.delete("foos.e.com", &DeleteParams::default()).await.unwrap();
+        let waiting = deleted.left().expect("the definition, not a status");
+        assert!(waiting.metadata.deletion_timestamp.is_some());
+        cluster.gone::<CustomResourceDefinition>(&Key::cluster("foos.e.com")).await;
+        cluster.install(&foos()).await;
+        let request = http::Request::get("/apis/e.com/v1/foos").body(Vec::new()).unwrap();
+        let found: serde_json::Value = cluster.kube().request(request).await.unwrap();
+        assert_eq!(found["items"], json!([]));
     });
 }

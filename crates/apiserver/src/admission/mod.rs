@@ -58,6 +58,7 @@ pub use webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook};
 use crate::apply::ManagedFields;
 use crate::audit::Record;
 use crate::auth::User;
+use crate::chain::{Context, deadline_exceeded};
 use crate::json::{Json, JsonMut};
 use crate::kind::Subresource;
 use crate::metadata;
@@ -89,6 +90,7 @@ pub struct Review<'a> {
     pub dry_run: bool,
     pub warnings: &'a Warnings,
     pub(crate) audit: &'a Record,
+    context: &'a Context,
     pub(crate) query: &'a Query<'a>,
     pub(crate) deletion: Option<&'a DeleteOptions>,
     /// Who manages the fields of the new object and of the old one, which do not have that inside.
@@ -179,6 +181,7 @@ impl<'a> Review<'a> {
             dry_run,
             warnings: &call.context.warnings,
             audit: &call.context.audit,
+            context: call.context,
             query: call.query,
             deletion: None,
             fields: Default::default(),
@@ -274,15 +277,28 @@ impl<'a> Review<'a> {
             return Err(Status::forbidden(self.served.named(), &self.name, why));
         }
         for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
+            self.check_given_up()?;
             plugin.mutate(self, object, old).await?;
         }
         Ok(())
     }
 
+    /// Ends the work for a client that no longer waits.
+    pub(crate) fn check_awaited(&self) -> Result<(), Status> {
+        self.context.check_awaited(&self.server.clock)
+    }
+
+    /// The same without a look at the clock, for plugins that take no time.
+    fn check_given_up(&self) -> Result<(), Status> {
+        if self.context.is_given_up() { Err(deadline_exceeded()) } else { Ok(()) }
+    }
+
     pub(crate) async fn check(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
         for plugin in self.server.admission.iter().filter(|plugin| plugin.handles(self)) {
+            self.check_given_up()?;
             plugin.check(self, object, old).await?;
         }
-        Ok(())
+        // What follows is the write.
+        self.check_awaited()
     }
 }

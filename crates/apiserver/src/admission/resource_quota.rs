@@ -173,6 +173,7 @@ impl<'a> Demand<'a> {
     async fn charge(&self, served: &Served, record: Arc<Record>) -> Result<(), Status> {
         let mut record = record;
         for _ in 0..ATTEMPTS {
+            self.review.check_awaited()?;
             let old = served.decode_bare(&record)?;
             let Some(after) = self.ask(&old)? else { return Ok(()) };
             let mut quota = old.clone();

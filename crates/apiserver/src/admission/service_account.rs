@@ -75,6 +75,7 @@ async fn look_up(review: &Review<'_>, pod: &Value, name: &str) -> Result<Value, 
     for attempt in 0..attempts {
         if attempt > 0 {
             server.clock.sleep(SHORTEST_PAUSE.mul_f64(1.0 + server.rng.fraction())).await;
+            review.check_awaited()?;
         }
         if let Some(record) = server.store.get(&key, None).await.map_err(|why| server.refusal(why))? {
             return served.decode_bare(&record);

@@ -9,13 +9,16 @@
 //! - a client that hangs up or a deadline that passes ends the wait for the answer to a mutating request, never
 //!   the work that follows a commit ([`detach`]);
 //! - a request that reaches the audit filter is recorded to its end, whatever becomes of it and its client;
-//! - until a request is authorized and its body is read, hanging up cancels it;
+//! - until a request is authorized and its body is read, hanging up or the deadline cancels it; after that its
+//!   handler ends before its next attempt, plugin or object ([`Context::check_awaited`]), and a write that is queued
+//!   completes;
 //! - an undecodable header, path or body rejects the request; it never widens what the request may do.
 
 mod deadline;
 mod detach;
 mod panics;
 mod payload;
+mod weight;
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -25,7 +28,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::request::Parts as Head;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use setpoint_clock::Instant;
+use setpoint_clock::{Clock, Instant};
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -33,6 +37,7 @@ pub(crate) use self::deadline::{exceeded as deadline_exceeded, is_long_running};
 use self::detach::Detached;
 pub(crate) use self::panics::{count as panic_count, guard_poll};
 pub(crate) use self::payload::Payload;
+pub(crate) use self::weight::Room;
 use crate::audit::{self, AUDIT_ID, Layer, Received, Record};
 use crate::auth::{Attributes, User, impersonate};
 use crate::body::Body;
@@ -42,16 +47,21 @@ use crate::query::Query;
 use crate::request::Target;
 use crate::rest::respond;
 use crate::route;
+use crate::serve::Slot;
 use crate::server::{Server, Warnings};
 use crate::status::Status;
 use crate::tls::Peer;
+
+/// When a response must have been sent, for those who send it.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
 
 /// Where a request comes from.
 pub(crate) enum Caller {
     /// In the same process: the user is known.
     InProcess(Arc<User>),
     /// A connection from this address, with what its client certificate shows. Headers may say more.
-    Connection { certificate: Arc<Peer>, peer: IpAddr },
+    Connection { certificate: Arc<Peer>, peer: IpAddr, slot: Option<Arc<Slot>> },
 }
 
 /// What goes along with a request from the first filter to the last handler.
@@ -60,6 +70,8 @@ pub(crate) struct Context {
     pub(crate) warnings: Warnings,
     /// When the client gets its answer at the latest; long-running requests have no deadline.
     pub(crate) deadline: Option<Instant>,
+    /// Cancelled when the client has hung up or got its answer: only writes go on then.
+    pub(crate) waiting: Option<CancellationToken>,
     pub(crate) audit: Record,
     pub(crate) received: Option<Instant>,
     /// What priority and fairness makes of it.
@@ -67,6 +79,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Ends the work for a client that no longer waits: it has hung up, or its deadline has passed. Call it before each
+    /// step that may take long, as long as nothing is committed that others rely on.
+    pub(crate) fn check_awaited(&self, clock: &Clock) -> Result<(), Status> {
+        // The timer of a deadline rings only while work waits for something else.
+        let is_late = || self.deadline.is_some_and(|deadline| clock.instant() >= deadline);
+        if self.is_given_up() || is_late() { Err(deadline::exceeded()) } else { Ok(()) }
+    }
+
+    /// Whether the client of a write has hung up or got its answer.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.waiting.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
+
     pub(crate) fn classify(&self, classified: Classified) {
         let _ = self.classified.set(classified);
     }
@@ -106,6 +131,8 @@ struct Admitted<'a> {
     user: Arc<User>,
     body: Bytes,
     pass: Pass<'a>,
+    /// The room that the body takes once it is decoded.
+    _room: Option<SemaphorePermit<'a>>,
 }
 
 /// Answers a request. The response names the request by its audit id.
@@ -139,14 +166,17 @@ async fn in_time(
     }
     let answer = match is_mutating(request.method()) {
         true => detached(server, caller, request, context).left_future(),
-        false => panics::guard(pass(server, caller, request, context, None)).right_future(),
+        false => panics::guard(pass(server, caller, request, context)).right_future(),
     };
-    match deadline {
-        Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
-            Ok(response) => response,
-            Err(_) => respond::refusal(&deadline::exceeded(), encoding),
-        },
-        None => answer.await,
+    let Some(deadline) = deadline else { return answer.await };
+    match tokio::time::timeout_at(deadline, answer).await {
+        Ok(mut response) => {
+            if response.body().as_full().is_none() {
+                response.extensions_mut().insert(Deadline(deadline));
+            }
+            response
+        }
+        Err(_) => respond::refusal(&deadline::exceeded(), encoding),
     }
 }
 
@@ -171,8 +201,9 @@ pub(crate) fn is_mutating(method: &Method) -> bool {
 /// Carries a request out, to its end even if no one waits for it any more.
 fn detached(server: &Arc<Server>, caller: Caller, request: Request<Payload>, context: Context) -> Detached {
     let waiting = CancellationToken::new();
-    let (server, hung_up, tasks) = (server.clone(), waiting.clone(), server.tasks.clone());
-    let work = async move { panics::guard(pass(&server, caller, request, context, Some(&hung_up))).await };
+    let context = Context { waiting: Some(waiting.clone()), ..context };
+    let (server, tasks) = (server.clone(), server.tasks.clone());
+    let work = async move { panics::guard(pass(&server, caller, request, context)).await };
     Detached::new(work.in_current_span(), tasks, waiting)
 }
 
@@ -181,10 +212,9 @@ async fn pass(
     caller: Caller,
     request: Request<Payload>,
     context: Context,
-    waiting: Option<&CancellationToken>,
 ) -> Response<Body> {
     let (mut head, payload) = request.into_parts();
-    let answering = AssertUnwindSafe(answer(server, caller, &mut head, payload, &context, waiting));
+    let answering = AssertUnwindSafe(answer(server, caller, &mut head, payload, &context));
     let answered = match answering.catch_unwind().await {
         Ok(answered) => answered,
         Err(panic) => {
@@ -207,8 +237,8 @@ async fn answer(
     head: &mut Head,
     payload: Payload,
     context: &Context,
-    waiting: Option<&CancellationToken>,
 ) -> Result<Response<Body>, Refusal> {
+    let waiting = context.waiting.as_ref();
     let uri = head.uri.clone();
     let query = Query::parse(uri.query().unwrap_or(""));
     let target = Target::parse(&head.method, uri.path(), &query)?;
@@ -262,12 +292,16 @@ async fn authenticate(
     headers: &mut HeaderMap,
     context: &Context,
 ) -> Result<Arc<User>, Refusal> {
-    let certificate = match caller {
+    let (certificate, slot) = match caller {
         Caller::InProcess(user) => return Ok(user),
-        Caller::Connection { certificate, .. } => certificate,
+        Caller::Connection { certificate, slot, .. } => (certificate, slot),
     };
     let sender = server.sender(&certificate, path, headers, context).await;
-    sender.map(Arc::new).map_err(|_| Status::unauthorized().into())
+    let sender = sender.map_err(|_| Status::unauthorized())?;
+    if let Some(slot) = slot {
+        slot.belongs_to(&sender.name)?;
+    }
+    Ok(Arc::new(sender))
 }
 
 /// The filters between authentication and the handler.
@@ -298,7 +332,8 @@ async fn admit<'s>(
     let authorizing = authorize(server, &user, &verb, uri, target, context);
     context.audit.timed(Layer::Authorization, authorizing).await?;
     let body = if is_mutating(method) { payload.read().await? } else { Bytes::new() };
-    Ok(Admitted { user, body, pass })
+    let room = server.body_room.enter(&body).await?;
+    Ok(Admitted { user, body, pass, _room: room })
 }
 
 async fn authorize(

@@ -1,9 +1,9 @@
-//! What the server does with the definitions that it stores: it settles their status, serves their kinds,
-//! and removes their objects before they go.
+//! What the server does with the definitions that it stores: it settles their status and serves their kinds. Those
+//! that are being deleted it hands to the clean-up, which removes their objects in the background ([`finish`]).
 //!
-//! Nothing here runs by itself. It is done after every write of a definition, before the write is answered,
-//! and once more whenever the server looks after itself; doing it twice does nothing. A definition is read
-//! once per change, and only what its status depends on is kept of it.
+//! Definitions are settled after every write of one, before the write is answered, and once more whenever the server
+//! looks after itself; doing it twice does nothing. A definition is read once per change, and only what its status
+//! depends on is kept of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use setpoint_store::{Change, Error, Expect, Record, Revision, Write};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{api_services, finish, kinds, names};
+use super::finish::{self, CleanUp};
+use super::{api_services, kinds, names};
 use crate::apply::{Live, ManagedFields};
 use crate::json::{Json, JsonMut};
 use crate::metadata;
@@ -29,52 +30,68 @@ const ROUNDS: usize = 64;
 
 /// What is known of the stored definitions.
 #[derive(Default)]
-pub(crate) struct Definitions(Mutex<Known>);
+pub(crate) struct Definitions {
+    known: Mutex<Known>,
+    pub(super) clean_up: CleanUp,
+}
 
 #[derive(Default)]
 struct Known {
     /// The kinds that are not custom.
     built_in: Option<Arc<Registry>>,
     by_name: BTreeMap<String, Definition>,
+    /// Those that cannot be read, at the revision at which that was noticed.
+    unreadable: BTreeMap<String, Revision>,
+}
+
+/// The definitions that are being deleted, and what it takes to finish them.
+pub(super) struct Ending {
+    pub(super) built_in: Arc<Registry>,
+    /// The kind of definitions.
+    pub(super) served: Arc<Served>,
+    pub(super) records: Vec<Arc<Record>>,
 }
 
 /// A definition as it was read at a revision.
-pub(super) struct Definition {
-    pub(super) record: Arc<Record>,
+struct Definition {
+    record: Arc<Record>,
     /// Without what its versions say.
-    pub(super) outline: Value,
+    outline: Value,
     kinds: Vec<Arc<Served>>,
     closing: CancellationToken,
 }
 
 impl Server {
-    /// Brings status, kinds and deletions of all definitions up to date. What fails is tried again the next
-    /// time.
+    /// Brings status and kinds of all definitions up to date, and begins to clean up after those that are being
+    /// deleted. What fails is tried again the next time.
     pub(crate) async fn settle_definitions(&self) {
-        if let Err(why) = self.try_settle_definitions().await {
-            tracing::warn!(%why, "cannot settle custom resource definitions");
+        match self.try_settle_definitions().await {
+            Ok(Some(ending)) if !ending.records.is_empty() => finish::wake(self),
+            Ok(_) => {}
+            Err(why) => tracing::warn!(%why, "cannot settle custom resource definitions"),
         }
     }
 
-    async fn try_settle_definitions(&self) -> Result<(), Status> {
-        let mut known = self.definitions.0.lock().await;
+    /// `None` if definitions are not served.
+    pub(super) async fn try_settle_definitions(&self) -> Result<Option<Ending>, Status> {
+        let mut known = self.definitions.known.lock().await;
         let built_in = known.built_in.get_or_insert_with(|| self.registry.snapshot()).clone();
         let Some(served) = built_in.all().find(|served| served.kind.semantics.defines_kinds).cloned() else {
-            return Ok(());
+            return Ok(None);
         };
         for _ in 0..ROUNDS {
             if known.read(self, &served).await? {
                 let kinds = known.by_name.values().flat_map(|definition| definition.kinds.iter().cloned());
                 self.registry.publish(built_in.with_custom(kinds));
             }
-            let has_written = self.settle_names(&served, &known.by_name).await?;
-            if !has_written
-                && !finish::finish_deleted(self, &built_in, &served, known.by_name.values()).await?
-            {
+            if !self.settle_names(&served, &known.by_name).await? {
                 break;
             }
         }
-        api_services::settle(self).await
+        api_services::settle(self).await?;
+        let ending = known.by_name.values().filter(|definition| finish::is_due(&definition.outline));
+        let records = ending.map(|definition| definition.record.clone()).collect();
+        Ok(Some(Ending { built_in, served, records }))
     }
 
     /// Writes the status of each definition that is not what it should be. Whether there was one.
@@ -137,17 +154,35 @@ impl Known {
             }
             is_there
         });
+        self.unreadable.retain(|name, revision| current.get(name.as_str()) == Some(revision));
         let mut has_changed = self.by_name.len() != before;
         for record in &records {
             let name = name_of(record);
-            let known = self.by_name.get(name);
-            if known.is_none_or(|known| known.record.modified != record.modified) {
-                let definition = Definition::read(server, served, record, known)?;
-                self.by_name.insert(name.to_owned(), definition);
-                has_changed = true;
+            let is_known =
+                self.by_name.get(name).is_some_and(|known| known.record.modified == record.modified);
+            if !is_known && !self.unreadable.contains_key(name) {
+                has_changed |= self.read_one(server, served, record);
             }
         }
         Ok(has_changed)
+    }
+
+    /// Reads a definition that has changed. Whether its kinds may have: one that cannot be read is not served, and all
+    /// others are.
+    fn read_one(&mut self, server: &Server, served: &Served, record: &Arc<Record>) -> bool {
+        let name = name_of(record);
+        match Definition::read(server, served, record, self.by_name.get(name)) {
+            Ok(definition) => {
+                self.by_name.insert(name.to_owned(), definition);
+                true
+            }
+            Err(why) => {
+                tracing::error!(%why, name, "cannot read a custom resource definition: its kinds are not served");
+                self.unreadable.insert(name.to_owned(), record.modified);
+                let known = self.by_name.remove(name);
+                known.as_ref().inspect(|known| known.closing.cancel()).is_some()
+            }
+        }
     }
 }
 

@@ -1,16 +1,30 @@
-//! The end of a definition: its objects first.
+//! The end of a definition: its objects first, in the background, as v1.34's finalizer controller does it.
+//!
+//! ```text
+//!  DELETE ─► marked, Terminating ─► answered
+//!               └─► clean-up: delete objects ─► wait for their finalizers ─► release the definition
+//! ```
+//!
+//! What always holds:
+//! - there is one clean-up at a time, and only while definitions are being deleted;
+//! - nothing is kept between its rounds: a server that starts goes on where another one stopped;
+//! - a definition goes only after the last of its objects.
 
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt, stream};
 use http::HeaderMap;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Record, Write};
+use tokio::sync::Notify;
 
-use super::definitions::Definition;
-use super::names::{Condition, is_true, set_condition};
+use super::definitions::Ending;
+use super::names::{self, Condition, is_true, set_condition};
 use crate::auth::User;
 use crate::chain::Context;
 use crate::json::{Json, JsonMut};
@@ -18,7 +32,7 @@ use crate::metadata;
 use crate::negotiate::Output;
 use crate::options::DeleteOptions;
 use crate::query::Query;
-use crate::registry::{Registry, Served};
+use crate::registry::Served;
 use crate::rest::{Call, delete, delete_collection};
 use crate::selector::{name_of, namespace_of};
 use crate::server::Server;
@@ -27,66 +41,209 @@ use crate::status::Status;
 /// The finalizer of definitions that are being deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Goes on with each definition that is being deleted. Whether anything was written.
-pub(super) async fn finish_deleted(
-    server: &Server,
-    built_in: &Registry,
-    served: &Served,
-    definitions: impl Iterator<Item = &Definition>,
-) -> Result<bool, Status> {
-    let mut has_written = false;
-    for Definition { record, outline, .. } in definitions {
-        let is_deleted = metadata::of(outline).has("deletionTimestamp");
-        if is_deleted && metadata::finalizers(outline).any(|finalizer| finalizer == CLEANUP) {
-            let definition = served.decode_bare(record)?;
-            has_written |= finish_one(server, built_in, served, record, &definition).await?;
+/// The reason that a definition is terminating before the clean-up has begun.
+pub(crate) const PENDING: &str = "InstanceDeletionPending";
+
+/// How often definitions are looked at again whose objects something holds, as in v1.34.
+const EVERY: Duration = Duration::from_secs(5);
+/// After this long a definition says that its objects do not go, as in v1.34.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// Definitions that are cleaned up at the same time, as in v1.34.
+const WORKERS: usize = 5;
+/// Objects that are deleted before others get their turn: at some 50 us each, 3 ms.
+const TURN: usize = 64;
+
+/// Whether the clean-up runs, and whether there is something new for it.
+#[derive(Default)]
+pub(crate) struct CleanUp {
+    state: Mutex<State>,
+    again: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    is_running: bool,
+    is_wanted: bool,
+}
+
+impl CleanUp {
+    /// A round begins: it sees all that has come before.
+    fn begin(&self) {
+        self.state.lock().is_wanted = false;
+    }
+
+    /// Whether the clean-up ends: nothing new has come since it last looked.
+    fn end(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_running = std::mem::take(&mut state.is_wanted);
+        !state.is_running
+    }
+}
+
+/// A definition is being deleted, or an object that one waits for has changed: the clean-up looks at once.
+pub(super) fn wake(server: &Server) {
+    let clean_up = &server.definitions.clean_up;
+    let mut state = clean_up.state.lock();
+    if state.is_running {
+        state.is_wanted = true;
+        clean_up.again.notify_one();
+        return;
+    }
+    state.is_running = true;
+    tokio::spawn(server.tasks.track_future(run(server.this.clone())));
+}
+
+/// Cleans up until no definition is being deleted any more, or the server goes.
+async fn run(server: Weak<Server>) {
+    while let Some(here) = server.upgrade() {
+        let (closing, again) = (here.closing.clone(), here.definitions.clean_up.again.clone());
+        let clock = here.clock.clone();
+        let round = async move {
+            here.definitions.clean_up.begin();
+            is_done(&here).await && here.definitions.clean_up.end()
+        };
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            ended = AssertUnwindSafe(round).catch_unwind() => match ended {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(_) => tracing::error!("the clean-up after custom resource definitions panicked"),
+            },
+        }
+        // Without the server, which may go meanwhile.
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return,
+            () = again.notified() => {}
+            () = clock.sleep(EVERY) => {}
         }
     }
-    Ok(has_written)
 }
 
-async fn finish_one(
+/// One round. Whether no definition is left that is being deleted.
+async fn is_done(server: &Server) -> bool {
+    loop {
+        let ending = match server.try_settle_definitions().await {
+            Ok(Some(ending)) => ending,
+            Ok(None) => return true,
+            Err(why) => {
+                tracing::warn!(%why, "cannot settle custom resource definitions");
+                return false;
+            }
+        };
+        if ending.records.is_empty() {
+            return true;
+        }
+        let rounds = ending.records.iter().map(|record| finish(server, &ending, record).boxed());
+        let rounds = stream::iter(rounds.collect::<Vec<_>>()).buffer_unordered(WORKERS);
+        // Names that go with a definition are free for others, so all are settled again.
+        if !rounds.fold(false, |any, is_released| async move { any | is_released }).await {
+            return false;
+        }
+    }
+}
+
+/// Goes on with a definition. Whether it has been released.
+async fn finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> bool {
+    match try_finish(server, ending, record).await {
+        Ok(is_released) => is_released,
+        Err(why) => {
+            let name = name_of(record);
+            tracing::warn!(%why, name, "cannot clean up after a custom resource definition");
+            false
+        }
+    }
+}
+
+/// Whether a definition is being deleted, and waits for the clean-up.
+pub(super) fn is_due(definition: &Value) -> bool {
+    let is_deleted = metadata::of(definition).has("deletionTimestamp");
+    is_deleted && metadata::finalizers(definition).any(|finalizer| finalizer == CLEANUP)
+}
+
+async fn try_finish(server: &Server, ending: &Ending, record: &Arc<Record>) -> Result<bool, Status> {
+    let served = &*ending.served;
+    let definition = served.decode_bare(record)?;
+    let Some((record, definition)) = begin(server, served, record, definition).await? else {
+        return Ok(false);
+    };
+    let spec = definition.at("spec");
+    let stored_as = format!("{}/{}", spec.text("group"), spec.at("names").text("plural"));
+    let (reason, message) = if ending.built_in.all().any(|served| served.kind.stored_as == stored_as) {
+        ("OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
+    } else if !is_true(&definition, "Established") {
+        ("NeverEstablished", "resource was never established")
+    } else {
+        match delete_objects(server, &stored_as, &definition).await {
+            Ok(true) => ("InstanceDeletionCompleted", "removed all instances"),
+            Ok(false) => {
+                wait(server, served, &record, &definition).await?;
+                return Ok(false);
+            }
+            Err(why) => {
+                let message = format!("could not issue all deletes: {}", why.message);
+                let failed = terminating("True", "InstanceDeletionFailed", &message);
+                note(server, served, &record, &definition, &failed).await?;
+                return Err(why);
+            }
+        }
+    };
+    release(server, served, &record, &definition, &terminating("False", reason, message)).await
+}
+
+/// Says that the clean-up has begun; `None` if the definition has changed meanwhile.
+async fn begin(
     server: &Server,
-    built_in: &Registry,
     served: &Served,
     record: &Arc<Record>,
-    definition: &Value,
-) -> Result<bool, Status> {
-    let now = server.now();
-    let stored_as = format!(
-        "{}/{}",
-        definition.at("spec").text("group"),
-        definition.at("spec").at("names").text("plural")
-    );
-    if built_in.all().any(|served| served.kind.stored_as == stored_as) {
-        let message = "instances overlap with built-in resources in storage";
-        return release(server, served, record, definition, "OverlappingBuiltInResource", message, now).await;
+    definition: Value,
+) -> Result<Option<(Arc<Record>, Value)>, Status> {
+    if names::reason(&definition, "Terminating").is_some_and(|reason| reason != PENDING) {
+        return Ok(Some((record.clone(), definition)));
     }
-    if !is_true(definition, "Established") {
-        let message = "resource was never established";
-        return release(server, served, record, definition, "NeverEstablished", message, now).await;
+    match note(server, served, record, &definition, &IN_PROGRESS).await? {
+        Noted::Already => Ok(Some((record.clone(), definition))),
+        Noted::Written(record) => Ok(Some((record.clone(), served.decode_bare(&record)?))),
+        Noted::Changed => Ok(None),
     }
-    let kinds = server.registry.snapshot();
-    let kind = kinds.all().find(|served| served.kind.stored_as == stored_as).cloned();
-    let left = match kind.or_else(|| super::definitions::unserved_kind(definition)) {
-        Some(kind) => delete_objects(server, &kind).await?,
-        None => false,
-    };
-    if left {
-        return note_progress(server, served, record, definition, now).await;
-    }
-    release(server, served, record, definition, "InstanceDeletionCompleted", "removed all instances", now)
-        .await
 }
 
-/// Deletes all objects of a kind. Whether some are left, because something holds them.
-async fn delete_objects(server: &Server, kind: &Arc<Served>) -> Result<bool, Status> {
+/// Says that objects are left, and after a while that they do not go.
+async fn wait(server: &Server, served: &Served, record: &Record, definition: &Value) -> Result<(), Status> {
+    let message = "could not confirm zero CustomResources remaining: context deadline exceeded";
+    let stuck = terminating("True", "InstanceDeletionCheck", message);
+    let condition = if is_late(server, definition) { &stuck } else { &IN_PROGRESS };
+    note(server, served, record, definition, condition).await.map(drop)
+}
+
+/// Whether the objects of a definition have had the time that they may take.
+fn is_late(server: &Server, definition: &Value) -> bool {
+    let since = metadata::of(definition).text("deletionTimestamp").parse::<Timestamp>();
+    since.is_ok_and(|since| server.now().duration_since(since) >= PATIENCE)
+}
+
+const IN_PROGRESS: Condition<'static> =
+    terminating("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
+
+const fn terminating<'a>(status: &'a str, reason: &'a str, message: &'a str) -> Condition<'a> {
+    Condition { kind: "Terminating", status, reason, message }
+}
+
+/// Deletes all objects of a definition. Whether none is left: something may hold them.
+async fn delete_objects(server: &Server, stored_as: &str, definition: &Value) -> Result<bool, Status> {
+    let kinds = server.registry.snapshot();
+    let kind = kinds.all().find(|served| served.kind.stored_as == stored_as).cloned();
+    let Some(kind) = kind.or_else(|| super::definitions::unserved_kind(definition)) else { return Ok(true) };
     let range = kind.range(None);
     let all = || server.store.list(&range, setpoint_store::ListOptions::default());
     let found = all().await.map_err(|why| server.refusal(why))?;
-    let delete = |record| delete_object(server, kind, Arc::clone(record)).boxed();
-    delete_collection::several(&found.records, delete).await?;
-    Ok(!all().await.map_err(|why| server.refusal(why))?.records.is_empty())
+    let delete = |record| delete_object(server, &kind, Arc::clone(record)).boxed();
+    for records in found.records.chunks(TURN) {
+        delete_collection::several(records, delete).await?;
+        tokio::task::yield_now().await;
+    }
+    Ok(all().await.map_err(|why| server.refusal(why))?.records.is_empty())
 }
 
 async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>) -> Result<(), Status> {
@@ -113,40 +270,40 @@ async fn delete_object(server: &Server, kind: &Arc<Served>, record: Arc<Record>)
     }
 }
 
-async fn note_progress(
+/// What became of a condition that was to be noted.
+enum Noted {
+    Already,
+    Written(Arc<Record>),
+    /// The definition has changed meanwhile: it will be looked at again.
+    Changed,
+}
+
+async fn note(
     server: &Server,
     served: &Served,
     record: &Record,
     definition: &Value,
-    now: Timestamp,
-) -> Result<bool, Status> {
-    let condition = Condition {
-        kind: "Terminating",
-        status: "True",
-        reason: "InstanceDeletionInProgress",
-        message: "CustomResource deletion is in progress",
-    };
+    condition: &Condition<'_>,
+) -> Result<Noted, Status> {
     let mut noted = definition.clone();
-    set_condition(&mut noted, &condition, now);
+    set_condition(&mut noted, condition, server.now());
     if noted == *definition {
-        return Ok(false);
+        return Ok(Noted::Already);
     }
-    Ok(server.write_definition(served, record, definition, noted).await?.is_some())
+    let written = server.write_definition(served, record, definition, noted).await?;
+    Ok(written.map_or(Noted::Changed, Noted::Written))
 }
 
-/// Takes the finalizer away, and with the last one the definition.
+/// Takes the finalizer away, and with the last one the definition. Whether that was done.
 async fn release(
     server: &Server,
     served: &Served,
     record: &Record,
     definition: &Value,
-    reason: &str,
-    message: &str,
-    now: Timestamp,
+    condition: &Condition<'_>,
 ) -> Result<bool, Status> {
     let mut released = definition.clone();
-    let condition = Condition { kind: "Terminating", status: "False", reason, message };
-    set_condition(&mut released, &condition, now);
+    set_condition(&mut released, condition, server.now());
     let left: Vec<&str> =
         metadata::finalizers(definition).filter(|finalizer| *finalizer != CLEANUP).collect();
     if !left.is_empty() {
@@ -155,7 +312,8 @@ async fn release(
     }
     let expect = Expect::Revision(record.modified);
     match server.store.commit(Write { key: record.key.clone(), expect, change: Change::Delete }).await {
-        Ok(_) | Err(Error::Conflict { .. }) => Ok(true),
+        Ok(_) => Ok(true),
+        Err(Error::Conflict { .. }) => Ok(false),
         Err(why) => Err(server.refusal(why)),
     }
 }

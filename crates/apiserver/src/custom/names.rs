@@ -21,6 +21,11 @@ pub(crate) fn is_true(definition: &Value, kind: &str) -> bool {
     condition(definition, kind).is_some_and(|condition| condition.text("status") == "True")
 }
 
+/// The reason of a condition of a definition.
+pub(super) fn reason<'v>(definition: &'v Value, kind: &str) -> Option<&'v str> {
+    condition(definition, kind).map(|condition| condition.text("reason"))
+}
+
 fn condition<'v>(definition: &'v Value, kind: &str) -> Option<&'v Value> {
     definition.at("status").list("conditions").iter().find(|condition| condition.text("type") == kind)
 }

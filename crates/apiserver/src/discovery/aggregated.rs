@@ -1,5 +1,7 @@
 //! Everything in one document, with a tag by which clients know whether they have it already.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Response, StatusCode};
@@ -11,7 +13,7 @@ use crate::body::Body;
 use crate::codec::to_bytes;
 use crate::json::{Json, JsonMut};
 use crate::kind::{Kind, Subresource};
-use crate::negotiate::{self, Clause, Encoding, Output};
+use crate::negotiate::{self, Clause, Encoding};
 use crate::registry::{Group, Registry};
 use crate::rest::respond;
 use crate::schema::protobuf::write::{envelope, nested, put_bytes};
@@ -31,8 +33,57 @@ pub(super) fn wanted(headers: &HeaderMap, pretty: bool) -> Option<Encoding> {
     clauses.iter().filter(is_aggregated).find_map(|clause| clause.encoding(pretty))
 }
 
-/// The core group, or all others.
-pub(super) fn document(registry: &Registry, core: bool) -> Value {
+/// A document with its tag, made once for a set of kinds.
+pub(crate) struct Aggregated {
+    document: Value,
+    json: Bytes,
+    protobuf: OnceLock<Bytes>,
+    tag: HeaderValue,
+}
+
+impl Aggregated {
+    /// Of the core group, or of all others.
+    pub(crate) fn new(registry: &Registry, core: bool) -> Self {
+        let document = document(registry, core);
+        let json = to_bytes(&document);
+        let digest: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
+        // Quotes and hexadecimal digits are what headers may have.
+        let tag = HeaderValue::from_str(&format!("\"{digest}\"")).unwrap_or(HeaderValue::from_static(""));
+        Self { document, json, protobuf: OnceLock::new(), tag }
+    }
+
+    fn encoded(&self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Json { pretty: false } => self.json.clone(),
+            Encoding::Protobuf => self.protobuf.get_or_init(|| protobuf(&self.document)).clone(),
+            other => respond::encoded(other, &self.document),
+        }
+    }
+
+    pub(super) fn answer(&self, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
+        let is_known =
+            headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == self.tag.as_bytes());
+        let mut response = Response::new(match is_known {
+            true => Body::empty(),
+            false => Body::full(self.encoded(encoding)),
+        });
+        if is_known {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+        } else {
+            let media_type = format!("{};g={GROUP};v=v2;as={KIND}", encoding.media_type());
+            if let Ok(media_type) = HeaderValue::from_str(&media_type) {
+                response.headers_mut().insert(CONTENT_TYPE, media_type);
+            }
+        }
+        let headers = response.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("Accept"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+        headers.insert(ETAG, self.tag.clone());
+        response
+    }
+}
+
+fn document(registry: &Registry, core: bool) -> Value {
     let groups = by_priority(registry).into_iter().filter(|(name, _)| name.is_empty() == core);
     let items: Vec<Value> = groups.map(|(name, group)| item(name, group)).collect();
     json!({
@@ -41,33 +92,6 @@ pub(super) fn document(registry: &Registry, core: bool) -> Value {
         "metadata": {},
         "items": items,
     })
-}
-
-pub(super) fn answer(document: &Value, encoding: Encoding, headers: &HeaderMap) -> Response<Body> {
-    let digest: String =
-        Sha512::digest(to_bytes(document)).iter().map(|byte| format!("{byte:02X}")).collect();
-    let tag = format!("\"{digest}\"");
-    let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = match encoding {
-        _ if is_known => Response::new(Body::empty()),
-        Encoding::Protobuf => Response::new(Body::full(protobuf(document))),
-        _ => respond::document(StatusCode::OK, Output { encoding, ..Output::JSON }, document),
-    };
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    } else {
-        let media_type = format!("{};g={GROUP};v=v2;as={KIND}", encoding.media_type());
-        if let Ok(media_type) = HeaderValue::from_str(&media_type) {
-            response.headers_mut().insert(CONTENT_TYPE, media_type);
-        }
-    }
-    let headers = response.headers_mut();
-    headers.insert(VARY, HeaderValue::from_static("Accept"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(ETAG, tag);
-    }
-    response
 }
 
 /// The document in protobuf. Its messages are of no kind that is stored, so no schema describes them.

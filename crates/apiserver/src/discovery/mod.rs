@@ -1,6 +1,6 @@
 //! What the server serves, for clients that ask.
 
-mod aggregated;
+pub(crate) mod aggregated;
 mod legacy;
 
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -83,8 +83,7 @@ pub(crate) fn answer(
     if segments == ["api"] || &*target.path == "/apis" {
         let pretty = negotiate::is_pretty(headers, query);
         if let Some(encoding) = aggregated::wanted(headers, pretty) {
-            let document = aggregated::document(&registry, segments[0] == "api");
-            return Ok(aggregated::answer(&document, encoding, headers));
+            return Ok(registry.aggregated(segments[0] == "api").answer(encoding, headers));
         }
     }
     let document = match segments.as_slice() {

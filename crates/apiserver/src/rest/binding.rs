@@ -64,7 +64,8 @@ fn check(binding: &Value) -> Result<(), Status> {
 
 async fn assign(call: &Call<'_>, name: &str, binding: &Value, options: &WriteOptions) -> Result<(), Status> {
     let mut record = call.record().await?;
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
+        call.check_retry(attempt)?;
         let mut pod = call.served.decode_bare(&record)?;
         check_preconditions(call, name, binding, &pod)?;
         bind(&mut pod, binding).map_err(|why| refuse(name, why))?;

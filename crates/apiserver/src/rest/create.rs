@@ -83,6 +83,7 @@ pub(crate) async fn insert(
 async fn free_name(call: &Call<'_>, prefix: &str) -> Result<String, Status> {
     let mut name = generated_name(call, prefix);
     for _ in 1..NAME_ATTEMPTS {
+        call.check_awaited()?;
         let key = call.served.key(call.namespace, &name);
         let found = call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
         if found.is_none() {

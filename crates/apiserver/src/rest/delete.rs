@@ -88,7 +88,8 @@ pub(crate) async fn remove(
     options: &DeleteOptions,
 ) -> Result<Deleted, Status> {
     let mut current = Some(record);
-    for _ in 0..ATTEMPTS {
+    for round in 0..ATTEMPTS {
+        call.check_retry(round)?;
         let record = current.ok_or_else(|| call.not_found(name))?;
         match attempt(call, name, &record, options).await? {
             Ok(deleted) => return Ok(deleted),

@@ -27,8 +27,8 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response<Body>,
     list::answer(call, found).await
 }
 
-/// Deletes one object after the other, [`AT_ONCE`] of them at the same time. After a failure none is begun, but those under
-/// way come to their end.
+/// Deletes one object after the other, [`AT_ONCE`] of them at the same time. After a failure none is begun, but those
+/// under way come to their end.
 pub(crate) async fn several<'r>(
     records: &'r [Arc<Record>],
     delete: impl Fn(&'r Arc<Record>) -> BoxFuture<'r, Result<(), Status>>,
@@ -51,6 +51,7 @@ pub(crate) async fn several<'r>(
 }
 
 async fn delete_one(call: &Call<'_>, record: &Arc<Record>, options: &DeleteOptions) -> Result<(), Status> {
+    call.check_awaited()?;
     let name = name_of(record).to_string();
     let namespace = Some(namespace_of(record)).filter(|_| call.served.kind.is_namespaced());
     let one = Call { namespace, ..*call };

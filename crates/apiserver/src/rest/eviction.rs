@@ -77,7 +77,8 @@ fn delete_options(call: &Call<'_>, eviction: &Value) -> Result<DeleteOptions, St
 }
 
 async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<(), Status> {
-    for _ in 0..EVICTION_ATTEMPTS {
+    for attempt in 0..EVICTION_ATTEMPTS {
+        call.check_retry(attempt)?;
         let record = call.record().await?;
         let pod = call.served.decode_bare(&record)?;
         if !disruption::needs_no_budget(&pod) {
@@ -154,7 +155,8 @@ async fn spend(
 ) -> Result<(), Status> {
     let of_budget = Call { served, subresource: Some(Subresource::Status), ..*call };
     let mut name = String::new();
-    for _ in 0..EVICTION_ATTEMPTS {
+    for attempt in 0..EVICTION_ATTEMPTS {
+        call.check_retry(attempt)?;
         let object = served.decode_bare(&budget)?;
         name = metadata::of(&object).text("name").to_owned();
         let mut spent =
@@ -220,7 +222,8 @@ async fn mark(
 ) -> Result<Arc<Record>, Status> {
     let mut record = record;
     let write = WriteOptions::default();
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
+        call.check_retry(attempt)?;
         let mut pod = call.served.decode_bare(&record)?;
         delete::check_preconditions(call, name, &pod, options)?;
         DISRUPTION.set(&mut pod, call.now);

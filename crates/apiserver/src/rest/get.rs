@@ -15,7 +15,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response<Body>, Status> {
     call.name()?;
     let version = call.query.get("resourceVersion").unwrap_or("");
     if let Some(revision) = list::parse_revision(version).map_err(Status::unknown)? {
-        list::wait_for(call.server, revision).await?;
+        list::wait_for(call, revision).await?;
     }
     respond::record(call, StatusCode::OK, &*call.record().await?)
 }

@@ -100,6 +100,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Ends the work for a client that no longer waits.
+    pub(crate) fn check_awaited(&self) -> Result<(), Status> {
+        self.context.check_awaited(&self.server.clock)
+    }
+
+    /// The same before another attempt: the first one follows a check of its own.
+    pub(crate) fn check_retry(&self, attempt: usize) -> Result<(), Status> {
+        if attempt == 0 { Ok(()) } else { self.check_awaited() }
+    }
+
     pub(crate) fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.served.named(), name)
     }

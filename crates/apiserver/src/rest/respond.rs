@@ -38,7 +38,7 @@ pub(crate) fn document(code: StatusCode, output: Output, document: &Value) -> Re
 }
 
 /// A document as a text.
-pub(super) fn encoded(encoding: Encoding, document: &Value) -> Bytes {
+pub(crate) fn encoded(encoding: Encoding, document: &Value) -> Bytes {
     match encoding {
         Encoding::Json { pretty: true } => pretty(document),
         Encoding::Yaml => yaml(document),

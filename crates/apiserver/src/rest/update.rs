@@ -115,7 +115,8 @@ pub(crate) async fn apply(
     let key = call.served.key(call.namespace, name);
     let store = &call.server.store;
     let mut current = store.get(&key, None).await.map_err(|why| call.server.refusal(why))?;
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
+        call.check_retry(attempt)?;
         let Some(record) = current else {
             return create_absent(call, name, options, maker).await.map(|outcome| (outcome, true));
         };

@@ -3,11 +3,11 @@
 //! What always holds:
 //! - accepting never waits for a client. A handshake beyond the bound ends the oldest one, a connection beyond it
 //!   the one that has been idle for longest; if all are busy, the new one is turned away;
+//! - a connection counts against its address, and against the user of its newest request;
 //! - a connection counts until everything that it carries is over, upgraded streams included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,20 +15,21 @@ use parking_lot::Mutex;
 use setpoint_clock::{Clock, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::bodies::Bodies;
 use super::settings::ServeSettings;
+use crate::status::Status;
 
 /// Handshakes at once: each takes milliseconds, so that many are tens of thousands a second.
 const HANDSHAKES: usize = 1_000;
 /// A connection without requests is closed after this long, as in v1.34.
 const IDLE: Duration = Duration::from_secs(90);
-/// A client that has not taken what was written for it for this long is dropped.
-pub(super) const STALLED: Duration = Duration::from_secs(120);
 
 /// All connections of a server.
 pub(super) struct Connections {
     clock: Clock,
     total: usize,
     per_client: usize,
+    per_user: usize,
     /// Ends all connections when their requests are answered.
     pub(super) finishing: CancellationToken,
     /// Ends all connections at once.
@@ -41,12 +42,16 @@ struct State {
     next: u64,
     all: BTreeMap<u64, Entry>,
     by_client: BTreeMap<IpAddr, usize>,
+    /// By user: no more entries than connections.
+    by_user: BTreeMap<Arc<str>, usize>,
     handshaking: BTreeSet<u64>,
     idle: BTreeSet<(Instant, u64)>,
 }
 
 struct Entry {
     client: IpAddr,
+    /// Whose request came last; no one's before the first.
+    user: Option<Arc<str>>,
     close: CancellationToken,
     finish: CancellationToken,
     phase: Phase,
@@ -59,16 +64,8 @@ enum Phase {
     Busy(usize),
 }
 
-/// The responses of a connection that are still being sent, by when they handed out a piece that was not followed
-/// by another request for one, in milliseconds since `start`. 0 is for those that wait for something to send.
-pub(super) struct Bodies {
-    start: Instant,
-    next: AtomicU64,
-    handed: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
-}
-
 /// A connection's place among all.
-pub(super) struct Slot {
+pub(crate) struct Slot {
     connections: Arc<Connections>,
     id: u64,
     pub(super) close: CancellationToken,
@@ -85,6 +82,7 @@ impl Connections {
             clock,
             total: settings.connections,
             per_client: settings.connections_per_client,
+            per_user: settings.connections_per_user,
             finishing: CancellationToken::new(),
             closing: CancellationToken::new(),
             state: Mutex::default(),
@@ -95,10 +93,10 @@ impl Connections {
     pub(super) fn open(self: &Arc<Self>, client: IpAddr) -> Option<Arc<Slot>> {
         let mut state = self.state.lock();
         if state.by_client.get(&client).copied().unwrap_or(0) >= self.per_client {
-            state.evict(Some(client))?;
+            state.evict(|entry| entry.client == client)?;
         }
         if state.all.len() >= self.total {
-            state.evict(None)?;
+            state.evict(|_| true)?;
         }
         if state.handshaking.len() >= HANDSHAKES
             && let Some(oldest) = state.handshaking.first().copied()
@@ -107,11 +105,11 @@ impl Connections {
         }
         let id = state.next;
         state.next += 1;
-        let start = self.clock.instant();
-        let bodies = Arc::new(Bodies { start, next: AtomicU64::new(0), handed: Mutex::default() });
+        let bodies = Bodies::new(self.clock.instant());
         let (close, finish) = (self.closing.child_token(), self.finishing.child_token());
         let entry = Entry {
             client,
+            user: None,
             close: close.clone(),
             finish: finish.clone(),
             phase: Phase::Handshake,
@@ -146,9 +144,9 @@ impl Connections {
 }
 
 impl State {
-    /// Makes room by ending what has been idle for longest, of one client or of all.
-    fn evict(&mut self, client: Option<IpAddr>) -> Option<()> {
-        let is_candidate = |id: &u64| client.is_none_or(|client| self.all[id].client == client);
+    /// Makes room by ending what has been idle for longest, of those that may go.
+    fn evict(&mut self, may_go: impl Fn(&Entry) -> bool) -> Option<()> {
+        let is_candidate = |id: &u64| may_go(&self.all[id]);
         let idle = self.idle.iter().map(|(_, id)| *id).find(is_candidate);
         let oldest = idle.or_else(|| self.handshaking.iter().copied().find(is_candidate))?;
         self.close(oldest);
@@ -168,13 +166,21 @@ impl State {
         if let Phase::Idle(since) = entry.phase {
             self.idle.remove(&(since, id));
         }
-        if let Some(count) = self.by_client.get_mut(&entry.client) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_client.remove(&entry.client);
-            }
+        count_down(&mut self.by_client, &entry.client);
+        if let Some(user) = &entry.user {
+            count_down(&mut self.by_user, user);
         }
         Some(entry)
+    }
+
+    /// Counts a connection against a user, and no longer against the one before.
+    fn set_user(&mut self, id: u64, user: &str) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        let user: Arc<str> = user.into();
+        if let Some(before) = entry.user.replace(user.clone()) {
+            count_down(&mut self.by_user, &before);
+        }
+        *self.by_user.entry(user).or_default() += 1;
     }
 
     /// One that was evicted has no phase any more.
@@ -192,7 +198,37 @@ impl State {
     }
 }
 
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
 impl Slot {
+    /// A request of this user has come. If the user has too many connections, the one that has been idle for longest
+    /// makes room; if all are busy, this one is refused and closes after its answer.
+    pub(crate) fn belongs_to(&self, user: &str) -> Result<(), Status> {
+        let mut state = self.connections.state.lock();
+        // One that was evicted no longer counts.
+        let Some(entry) = state.all.get(&self.id) else { return Ok(()) };
+        if entry.user.as_deref() == Some(user) {
+            return Ok(());
+        }
+        let limit = self.connections.per_user;
+        let is_full = state.by_user.get(user).is_some_and(|count| *count >= limit);
+        if is_full && state.evict(|entry| entry.user.as_deref() == Some(user)).is_none() {
+            self.finish.cancel();
+            let why =
+                format!("too many connections: {user:?} has {limit} open connections, which is the limit");
+            return Err(Status::too_many_requests(why, 1));
+        }
+        state.set_user(self.id, user);
+        Ok(())
+    }
+
     /// The handshake is done.
     pub(super) fn established(&self) {
         let now = self.connections.clock.instant();
@@ -229,56 +265,9 @@ impl Drop for Slot {
     }
 }
 
-impl Bodies {
-    /// Follows another body.
-    pub(super) fn follow(self: &Arc<Self>) -> Handed {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let at = Arc::<AtomicU64>::default();
-        self.handed.lock().insert(id, at.clone());
-        Handed { bodies: self.clone(), id, at }
-    }
-
-    fn has_stalled(&self, now: Instant) -> bool {
-        let limit = STALLED.as_millis() as u64;
-        let now = self.millis(now);
-        let is_stalled = |at: &Arc<AtomicU64>| match at.load(Ordering::Relaxed) {
-            0 => false,
-            at => now.saturating_sub(at) >= limit,
-        };
-        self.handed.lock().values().any(is_stalled)
-    }
-
-    /// Never 0.
-    fn millis(&self, at: Instant) -> u64 {
-        1 + at.saturating_duration_since(self.start).as_millis() as u64
-    }
-}
-
-/// Whether a body waits for its client to read.
-pub(super) struct Handed {
-    bodies: Arc<Bodies>,
-    id: u64,
-    at: Arc<AtomicU64>,
-}
-
-impl Handed {
-    pub(super) fn handed_out(&self, now: Instant) {
-        self.at.store(self.bodies.millis(now), Ordering::Relaxed);
-    }
-
-    pub(super) fn asked_again(&self) {
-        self.at.store(0, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        self.bodies.handed.lock().remove(&self.id);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::bodies::STALLED;
     use super::*;
 
     fn connections(total: usize, per_client: usize) -> Arc<Connections> {
@@ -336,6 +325,32 @@ mod tests {
         assert!(own[0].close.is_cancelled() && !own[1].close.is_cancelled() && !other.close.is_cancelled());
         let _busy: Vec<_> = [&own[1], &third].map(Slot::begin).into_iter().collect();
         assert!(connections.open(client(2)).is_none() && connections.open(client(3)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_user_does_not_take_the_place_of_others() {
+        let settings = ServeSettings { connections_per_user: 2, ..ServeSettings::default() };
+        let connections = Connections::new(Clock::system(), &settings);
+        let slots: Vec<_> = (0..5).map(|last| idle(&connections, last)).collect();
+        let other = slots[4].begin();
+        slots[4].belongs_to("other").unwrap();
+        let mut busy = Vec::new();
+        for slot in &slots[..2] {
+            busy.push(slot.begin());
+            slot.belongs_to("one").unwrap();
+            slot.belongs_to("one").unwrap();
+        }
+        let third = slots[2].begin();
+        assert_eq!(slots[2].belongs_to("one").unwrap_err().code, 429);
+        assert!(slots[2].finish.is_cancelled() && !slots[0].close.is_cancelled());
+        drop((busy.remove(0), third));
+        slots[3].begin();
+        slots[3].belongs_to("one").unwrap();
+        assert!(slots[0].close.is_cancelled() && !slots[1].close.is_cancelled(), "the idle one makes room");
+        slots[1].belongs_to("other").unwrap();
+        drop((busy, other, slots));
+        let state = connections.state.lock();
+        assert!(state.by_user.is_empty() && state.by_client.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

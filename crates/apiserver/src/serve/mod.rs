@@ -3,9 +3,10 @@
 //! What always holds:
 //! - accepting waits for nothing but new connections: handshakes and requests run in their connection's task;
 //! - what a client can make the server hold is bounded: connections ([`connections`]), streams, headers, bytes that
-//!   it does not read ([`stall`], [`monitored`]);
+//!   it does not read ([`stall`], [`bodies`], [`monitored`]);
 //! - stopping takes a bounded time ([`drain`]).
 
+mod bodies;
 mod connections;
 mod drain;
 mod monitored;
@@ -28,23 +29,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::connections::{Connections, Slot};
+use self::connections::Connections;
+pub(crate) use self::connections::Slot;
 use self::drain::Draining;
 pub use self::settings::ServeSettings;
 use self::stall::Stall;
 use crate::body::Body;
-use crate::chain::{self, Caller, Payload};
+use crate::chain::{self, Caller, Deadline, Payload};
 use crate::server::ApiServer;
 use crate::tls::{ClientCertificate, ServerTls};
 use crate::websocket::{self, Messages};
 
-/// What is encrypted for a client that does not read: two records. A watcher that lags has all of it.
-const TLS_BUFFER: usize = 32 * 1024;
+/// What is encrypted for a client that does not read: one record. A watcher that lags has all of it.
+const TLS_BUFFER: usize = 16 * 1024;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the headers of a request may take, as in v1.34.
 const HEADERS: Duration = Duration::from_secs(32);
 /// What HTTP/1.1 buffers of a connection, either way: the longest headers, and what a client has not read. Go takes
-/// headers of 1 MiB; here a watcher that does not read would hold as much.
+/// headers of 1 MiB; here a client that does not read could hold as much. Responses are held back earlier ([`bodies`]).
 const BUFFER: usize = 32 * 1024;
 /// How long the headers of a request may be that HTTP/2 has compressed: Go's default of 1 MiB.
 const HEADER_BYTES: u32 = 1 << 20;
@@ -53,8 +55,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often an idle TCP connection is probed, as in v1.34.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
-/// What HTTP/2 holds for a stream whose client does not read: a few pieces of a watch.
-const SEND_BUFFER: usize = 64 * 1024;
+/// What HTTP/2 holds for a stream whose client does not read: two pieces of a watch.
+const SEND_BUFFER: usize = 32 * 1024;
 /// What a client may send before it is read: a body waits for authorization. With 10,000 connections that is
 /// 2.5 GB in the worst case.
 const RECEIVE_WINDOW: u32 = 256 * 1024;
@@ -205,7 +207,7 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, 
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
     let to = stream.local_addr().ok().map(|address| address.ip());
     let acceptor = TlsAcceptor::from(shared.tls.config(to));
-    let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(Stall::new(stream)));
+    let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(Stall::new(stream, slot.bodies.clone())));
     let handshake = tokio::select! {
         biased;
         () = slot.close.cancelled() => return,
@@ -222,7 +224,11 @@ async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr, 
     let (answering, answering_slot) = (shared.clone(), slot.clone());
     let service = service_fn(move |request| {
         let (shared, certificate, slot) = (answering.clone(), certificate.clone(), answering_slot.clone());
-        async move { Ok::<_, Infallible>(answer(&shared, &certificate, peer, request, &slot).await) }
+        // In a box that goes with the answer: a connection keeps the room of its last request otherwise, and a watch is
+        // one request for hours.
+        Box::pin(
+            async move { Ok::<_, Infallible>(answer(&shared, &certificate, peer, request, &slot).await) },
+        )
     });
     let mut connection = pin!(shared.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let mut is_finishing = false;
@@ -266,11 +272,14 @@ async fn answer(
     let under_way = shared.draining.begin();
     let upgrade = websocket::is_request(request.headers()).then(|| hyper::upgrade::on(&mut request));
     let certificate = certificate.peer(&shared.tls, shared.server.0.now());
-    let caller = Caller::Connection { certificate, peer };
+    let caller = Caller::Connection { certificate, peer, slot: Some(slot.clone()) };
     let response = chain::handle(&shared.server.0, caller, request.map(Payload::Unread)).await;
     drop(under_way);
     let (draining, rng) = (&shared.draining, &shared.server.0.rng);
     let mut response = response.map(|body| monitored::monitored(body, slot, draining, rng, busy));
+    if let Some(Deadline(deadline)) = response.extensions_mut().remove() {
+        response.body_mut().cut_off_at(deadline);
+    }
     if let (Some(upgrade), Some(messages)) = (upgrade, response.extensions_mut().remove::<Messages>()) {
         let pieces = std::mem::replace(response.body_mut(), Body::empty()).into_stream();
         let slot = slot.clone();

@@ -14,7 +14,8 @@ use setpoint_clock::Rng;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::SEND_BUFFER;
-use super::connections::{Busy, Handed, Slot};
+use super::bodies::Handed;
+use super::connections::{Busy, Slot};
 use super::drain::Draining;
 use crate::body::Body;
 
@@ -90,6 +91,10 @@ impl Stream for Monitored {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
+        if this.handed.poll_unblocked(context).is_pending() {
+            std::task::ready!(this.poll_end(context));
+            return Poll::Ready(None);
+        }
         this.handed.asked_again();
         match this.pieces.as_mut().poll_next(context) {
             Poll::Ready(piece) => {
@@ -119,7 +124,8 @@ mod tests {
     use futures::StreamExt;
     use setpoint_clock::Clock;
 
-    use super::super::connections::{Connections, STALLED};
+    use super::super::bodies::STALLED;
+    use super::super::connections::Connections;
     use super::super::settings::ServeSettings;
     use super::*;
 

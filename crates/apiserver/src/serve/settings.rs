@@ -9,6 +9,8 @@ pub struct ServeSettings {
     pub connections: usize,
     /// Connections of one client address.
     pub connections_per_client: usize,
+    /// Connections of one user, who may come from many addresses.
+    pub connections_per_user: usize,
     /// HTTP/2 requests under way on one connection (`--http2-max-streams-per-connection`).
     pub http2_streams: u32,
     /// The part of HTTP/2 requests after which a client is asked to connect anew (`--goaway-chance`).
@@ -22,11 +24,12 @@ pub struct ServeSettings {
 
 impl Default for ServeSettings {
     /// Twice the 5,000 watchers of a large cluster, each on a connection of its own; at some 60 KB of buffers each
-    /// that is 600 MB in the worst case. One address leaves a fifth to the others.
+    /// that is 600 MB in the worst case. One address leaves a fifth to the others, and so does one user.
     fn default() -> Self {
         Self {
             connections: 10_000,
             connections_per_client: 8_000,
+            connections_per_user: 8_000,
             http2_streams: 100,
             goaway_chance: 0.0,
             send_retry_after: false,

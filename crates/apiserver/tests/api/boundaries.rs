@@ -87,7 +87,11 @@ async fn a_request_that_takes_too_long_is_answered_and_its_write_is_whole_or_abs
     }
     assert!(api.clock.now() > began);
     api.clock.sleep(Duration::from_secs(90)).await;
-    api.get(&format!("{MAPS}/a")).await.ok();
+    assert_eq!(
+        api.get(&format!("{MAPS}/a")).await.code,
+        404,
+        "nothing is written for a client that has its answer"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 //! Custom resources, from their definition to their end.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use setpoint_store::{Change, Expect, Payload, Resource, Store, Write};
 
 use crate::client::{Api, names};
 
@@ -60,16 +63,108 @@ async fn kinds_are_served_again_after_a_restart() {
     assert_eq!(names(&api.get(FOOS).await.ok()), ["a"]);
 }
 
+/// Waits until there is no definition of this name.
+pub(crate) async fn gone(api: &Api, name: &str) {
+    for _ in 0..1000 {
+        if api.get(&format!("{DEFINITIONS}/{name}")).await.code == 404 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{name} is still there");
+}
+
+/// The reason of a definition's last condition.
+async fn last_reason(api: &Api, name: &str) -> String {
+    let definition = api.get(&format!("{DEFINITIONS}/{name}")).await.ok();
+    let last = definition["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["type"], "Terminating");
+    last["reason"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deleted_definition_takes_its_objects_along() {
     let api = with(definition(open())).await;
     api.post(FOOS, foo("a", json!({}))).await.created();
     let deleted = api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
     assert_eq!(deleted["metadata"]["finalizers"][0], "customresourcecleanup.apiextensions.k8s.io");
-    assert_eq!(api.get(&format!("{DEFINITIONS}/foos.e.com")).await.code, 404);
+    gone(&api, "foos.e.com").await;
     assert_eq!(api.get(FOOS).await.code, 404);
     api.post(DEFINITIONS, definition(open())).await.created();
     assert_eq!(names(&api.get(FOOS).await.ok()), [""; 0], "a new kind has no objects of the old one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_is_deleted_before_its_objects_are() {
+    let api = with(definition(open())).await;
+    for at in 0..200 {
+        api.post(FOOS, foo(&format!("f-{at}"), json!({}))).await.created();
+    }
+    let deleted = api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    let terminating = deleted["status"]["conditions"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&terminating["status"], &terminating["reason"]),
+        (&"True".into(), &"InstanceDeletionPending".into())
+    );
+    assert_eq!(names(&api.get(FOOS).await.ok()).len(), 200, "the answer waits for no object");
+    assert_eq!(api.post(FOOS, foo("late", json!({}))).await.code, 403);
+    gone(&api, "foos.e.com").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_starts_goes_on_with_a_definition_that_is_being_deleted() {
+    let api = with(definition(open())).await;
+    let mut held = foo("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["e.com/hold"]);
+    for object in [foo("a", json!({})), held] {
+        api.post(FOOS, object).await.created();
+    }
+    api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    // Before the clean-up has begun.
+    api.server.close_watches();
+    let api = api.restart().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(names(&api.get(FOOS).await.ok()), ["held"]);
+    assert_eq!(last_reason(&api, "foos.e.com").await, "InstanceDeletionInProgress");
+    // In its middle.
+    api.server.close_watches();
+    let api = api.restart().await;
+    api.merge(&format!("{FOOS}/held"), json!({"metadata": {"finalizers": null}})).await.ok();
+    gone(&api, "foos.e.com").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_whose_objects_do_not_go_says_so_and_writes_no_more() {
+    let api = with(definition(open())).await;
+    let mut held = foo("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["e.com/hold"]);
+    api.post(FOOS, held).await.created();
+    api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(last_reason(&api, "foos.e.com").await, "InstanceDeletionInProgress");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(last_reason(&api, "foos.e.com").await, "InstanceDeletionCheck");
+    let revision = api.server.revision();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(api.server.revision(), revision);
+    api.merge(&format!("{FOOS}/held"), json!({"metadata": {"finalizers": null}})).await.ok();
+    gone(&api, "foos.e.com").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_cannot_be_read_hides_no_other() {
+    let api = with(definition(open())).await;
+    let broken = Resource::new("apiextensions.k8s.io/customresourcedefinitions").key("bars.e.com");
+    let change = Change::Put { payload: Payload::plain("not JSON"), ttl: None };
+    api.store.commit(Write { key: broken, expect: Expect::Absent, change }).await.unwrap();
+    let api = api.restart().await;
+    api.post(FOOS, foo("a", json!({}))).await.created();
+    let mut other = definition(open());
+    other["metadata"]["name"] = "bazs.e.com".into();
+    other["spec"]["names"] =
+        json!({"plural": "bazs", "kind": "Baz", "singular": "baz", "listKind": "BazList"});
+    api.post(DEFINITIONS, other).await.created();
+    api.get("/apis/e.com/v1/namespaces/default/bazs").await.ok();
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,6 +176,7 @@ async fn a_deleted_definition_takes_its_objects_along_though_none_of_its_version
     api.patch("json", &path, unserved).await.ok();
     assert_eq!(api.get(FOOS).await.code, 404);
     api.delete(&path).await.ok();
+    gone(&api, "foos.e.com").await;
     api.post(DEFINITIONS, definition(open())).await.created();
     assert_eq!(names(&api.get(FOOS).await.ok()), [""; 0]);
 }
@@ -104,13 +200,12 @@ async fn a_definition_waits_for_objects_that_something_holds() {
     held["metadata"]["finalizers"] = json!(["e.com/hold"]);
     api.post(FOOS, held).await.created();
     api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
-    let waiting = api.get(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
-    let conditions = waiting["status"]["conditions"].as_array().unwrap();
-    assert_eq!(conditions.last().unwrap()["reason"], "InstanceDeletionInProgress");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(last_reason(&api, "foos.e.com").await, "InstanceDeletionInProgress");
     let refused = api.post(FOOS, foo("b", json!({}))).await;
     assert_eq!(refused.code, 403, "{}", refused.text);
     api.merge(&format!("{FOOS}/a"), json!({"metadata": {"finalizers": null}})).await.ok();
-    assert_eq!(api.get(&format!("{DEFINITIONS}/foos.e.com")).await.code, 404);
+    gone(&api, "foos.e.com").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -423,6 +518,7 @@ async fn names_go_to_who_asked_first_and_then_to_who_waits() {
     assert_eq!(condition().await, "KindConflict");
     assert_eq!(api.get("/apis/e.com/v1/namespaces/default/bars").await.code, 404);
     api.delete(&format!("{DEFINITIONS}/foos.e.com")).await.ok();
+    gone(&api, "foos.e.com").await;
     assert_eq!(condition().await, "NoConflicts");
     api.get("/apis/e.com/v1/namespaces/default/bars").await.ok();
 }

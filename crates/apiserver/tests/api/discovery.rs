@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::Api;
+use crate::custom::{DEFINITIONS, definition};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -70,6 +71,15 @@ async fn everything_can_be_had_at_once_and_is_not_sent_twice() {
     );
     let again = api.send(Method::GET, "/apis", &[("accept", AGGREGATED), ("if-none-match", &tag)], "").await;
     assert_eq!(again.status(), 304);
+    let shared = async || {
+        let response = api.send(Method::GET, "/apis", &[("accept", AGGREGATED)], "").await;
+        response.body().as_full().unwrap().as_ptr() as usize
+    };
+    assert_eq!(shared().await, shared().await, "the document is made once");
+    api.post(DEFINITIONS, definition(json!({"type": "object"}))).await.created();
+    let changed =
+        api.send(Method::GET, "/apis", &[("accept", AGGREGATED), ("if-none-match", &tag)], "").await;
+    assert_eq!(changed.status(), 200, "and again when there are other kinds");
 
     let v9 = AGGREGATED.replace("v2", "v9");
     assert_eq!(api.get_as(&v9, "/apis").await.code, 406);

@@ -7,16 +7,14 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Method;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use setpoint_apiserver::Config;
 use setpoint_clock::Clock;
-use setpoint_store::{
-    Error, Key, ListOptions, MemoryStore, Page, Range, Record, Revision, Store, Trigger, Watch, Write,
-};
+use setpoint_store::MemoryStore;
 
 use crate::client::{Api, names};
-use crate::custom::{DEFINITIONS, definition};
+use crate::custom::{DEFINITIONS, definition, gone};
+use crate::paced_store::{Call, Pace, Paced};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -25,59 +23,12 @@ const FOOS: &str = "/apis/e.com/v1/namespaces/default/foos";
 /// More polls than any request here needs.
 const MOST_POLLS: usize = 500;
 
-/// A store that takes several polls for every call: as many places to hang up at.
-struct Slow(Arc<dyn Store>);
+/// Several polls for every call of the store: as many places to hang up at.
+struct Polls;
 
-async fn slowly<T>(call: impl Future<Output = T>) -> T {
-    tokio::task::yield_now().await;
-    let outcome = call.await;
-    tokio::task::yield_now().await;
-    outcome
-}
-
-impl Store for Slow {
-    fn revision(&self) -> Revision {
-        self.0.revision()
-    }
-
-    fn compacted(&self) -> Revision {
-        self.0.compacted()
-    }
-
-    fn get<'a>(
-        &'a self,
-        key: &'a Key,
-        at: Option<Revision>,
-    ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>> {
-        slowly(self.0.get(key, at)).boxed()
-    }
-
-    fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
-        slowly(self.0.list(range, options)).boxed()
-    }
-
-    fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
-        slowly(self.0.count(range)).boxed()
-    }
-
-    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>> {
-        slowly(self.0.commit(write)).boxed()
-    }
-
-    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {
-        self.0.watch_by(range, trigger, from)
-    }
-
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.compact(revision)
-    }
-
-    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>> {
-        self.0.expire(now)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.0.close()
+impl Pace for Polls {
+    fn step(&self, _: Call<'_>) -> BoxFuture<'_, ()> {
+        tokio::task::yield_now().boxed()
     }
 }
 
@@ -85,8 +36,11 @@ impl Store for Slow {
 async fn start() -> Api {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let slow =
-        |config: Config| Config { store: Arc::new(Slow(config.store)), node_ports: (30000, 30003), ..config };
+    let slow = |config: Config| Config {
+        store: Arc::new(Paced(config.store, Polls)),
+        node_ports: (30000, 30003),
+        ..config
+    };
     Api::start_configured(store, clock, slow).await
 }
 
@@ -237,6 +191,7 @@ async fn a_definition_that_nobody_waits_for_is_served_while_it_is_stored() {
             let served = api.get(FOOS).await.code;
             assert_eq!(served == 200, stored == 1, "{method} {path} after {polls} polls: {served}");
             api.delete(DEFINITIONS).await.ok();
+            gone(&api, "foos.e.com").await;
             if answered {
                 break;
             }

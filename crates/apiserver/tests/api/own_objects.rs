@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Api;
-use crate::custom::definition;
+use crate::custom::{definition, gone};
 
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
@@ -22,6 +22,7 @@ async fn every_version_of_a_group_has_an_api_service() {
     let custom = api.get(&format!("{API_SERVICES}/v1.e.com")).await.ok();
     assert_eq!(custom["spec"]["groupPriorityMinimum"], 1000);
     api.delete(&format!("{definitions}/foos.e.com")).await.ok();
+    gone(&api, "foos.e.com").await;
     assert_eq!(api.get(&format!("{API_SERVICES}/v1.e.com")).await.code, 404);
     api.get(&format!("{API_SERVICES}/v1.apps")).await.ok();
 }

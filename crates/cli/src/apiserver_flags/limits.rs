@@ -42,6 +42,9 @@ pub(crate) struct LimitFlags {
     /// Maximum number of connections per client address.
     #[arg(long, default_value_t = 8_000, value_name = "N")]
     max_connections_per_client: usize,
+    /// Maximum number of connections per user, from all addresses. Anonymous clients count as one user.
+    #[arg(long, default_value_t = 8_000, value_name = "N")]
+    max_connections_per_user: usize,
     /// Maximum number of open watches. More are rejected with 429.
     #[arg(long, default_value_t = 20_000, value_name = "N")]
     max_watches: usize,
@@ -73,6 +76,7 @@ impl LimitFlags {
         let serving = ServeSettings {
             connections: self.max_connections,
             connections_per_client: self.max_connections_per_client,
+            connections_per_user: self.max_connections_per_user,
             http2_streams: match self.http2_max_streams_per_connection {
                 0 => usual.http2_streams,
                 streams => streams,
@@ -110,6 +114,7 @@ impl LimitFlags {
             ("--request-timeout", self.request_timeout.is_zero()),
             ("--max-connections", self.max_connections == 0),
             ("--max-connections-per-client", self.max_connections_per_client == 0),
+            ("--max-connections-per-user", self.max_connections_per_user == 0),
         ];
         match positive.iter().find(|(_, is_zero)| *is_zero) {
             Some((flag, _)) => bail!("{flag} must be positive"),
@@ -144,6 +149,7 @@ mod tests {
         assert_eq!(problem(&["--goaway-chance=0.02", "--enable-priority-and-fairness=false"]), None);
         assert!(problem(&["--goaway-chance=0.03"]).unwrap().contains("--goaway-chance"));
         assert!(problem(&["--goaway-chance=NaN"]).is_some());
+        assert!(problem(&["--max-connections-per-user=0"]).unwrap().contains("--max-connections-per-user"));
         assert!(problem(&["--request-timeout=0s"]).unwrap().contains("--request-timeout"));
         let none = ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"];
         assert!(problem(&none).is_some());

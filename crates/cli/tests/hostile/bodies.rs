@@ -54,7 +54,25 @@ fn bodies() -> Vec<(&'static str, Bytes)> {
     ]
 }
 
+/// Each of its objects takes a hundred times as much in memory: 70 MB.
+fn many_objects() -> Bytes {
+    let objects = vec![r#"{"":0}"#; 100_000].join(",");
+    format!("{{\"metadata\":{{\"name\":\"a\"}},\"data\":[{objects}]}}").into()
+}
+
+/// All at once: 1.7 GB, if they were decoded side by side.
+async fn many_at_once(server: &'static Server) {
+    let body = many_objects();
+    let sending = (0..24).map(|_| async {
+        let mut session = server.session().await;
+        let (code, text) = session.send(Method::POST, MAPS, POLITE, body.clone()).await;
+        assert!((400..500).contains(&code), "{code}: {text:.200}");
+    });
+    futures::future::join_all(sending).await;
+}
+
 pub(crate) async fn blow_up(server: &'static Server) {
+    many_at_once(server).await;
     for (media_type, body) in bodies() {
         for method in [Method::POST, Method::PUT] {
             let path = if method == Method::PUT { format!("{MAPS}/a") } else { MAPS.to_owned() };

@@ -11,14 +11,14 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const HEADERS: &[u8] = b"\x82\x87\x04\x08/version\x41\x01x";
 
 const DATA: u8 = 0;
-const OPEN: u8 = 1;
+pub(crate) const OPEN: u8 = 1;
 const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-const WINDOW: u8 = 8;
+pub(crate) const WINDOW: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }

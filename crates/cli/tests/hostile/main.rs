@@ -22,7 +22,7 @@ const SHORTEST: Duration = Duration::from_millis(15);
 /// By how much the p99 of a well-behaved client may grow under attack.
 const SLOWER: u32 = 20;
 /// By how much the server's memory may grow under attack.
-const GROWTH_MIB: u64 = 500;
+const GROWTH_MIB: u64 = 300;
 
 /// Runs an attack beside a well-behaved client, and checks what the server is like during and after it.
 fn withstand<A>(attack: impl FnOnce(&'static Server) -> A)

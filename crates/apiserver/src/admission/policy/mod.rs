@@ -132,6 +132,7 @@ impl ValidatingAdmissionPolicy {
     ) -> Result<(), Status> {
         let mut noted = Noted::default();
         for binding in bindings.iter().filter(|one| one.at("spec").text("policyName") == policy.name) {
+            about.review.check_awaited()?;
             let spec = binding.at("spec");
             let resources = spec.at("matchResources");
             if !resources.is_null() && matching::matched(resources, about).is_none() {
@@ -141,6 +142,7 @@ impl ValidatingAdmissionPolicy {
                 Ok(parameters) => {
                     let mut decisions = Vec::new();
                     for params in &parameters {
+                        about.review.check_awaited()?;
                         let variables = about.variables(params);
                         let evaluated = about.settle(|| policy.evaluate(&variables)).await;
                         decisions.extend(noted.take(evaluated));

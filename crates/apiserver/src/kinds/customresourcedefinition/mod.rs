@@ -8,7 +8,7 @@ mod written;
 use serde_json::{Value, json};
 
 use super::{APIEXTENSIONS, entry};
-use crate::custom::finish::CLEANUP;
+use crate::custom::finish::{CLEANUP, PENDING};
 use crate::custom::formats;
 use crate::custom::names::{Condition, set_condition};
 use crate::custom::props::Props;
@@ -78,7 +78,7 @@ impl Lifecycle for Definition {
         let condition = Condition {
             kind: "Terminating",
             status: "True",
-            reason: "InstanceDeletionPending",
+            reason: PENDING,
             message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
         };
         set_condition(definition, &condition, now);

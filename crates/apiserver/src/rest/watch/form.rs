@@ -1,7 +1,6 @@
 //! How the events of a watch are written: the shape and encoding of their objects, and where one ends and
 //! the next begins.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +10,8 @@ use setpoint_clock::Clock;
 use setpoint_store::{Record, Revision};
 
 use super::super::Call;
+use super::recent::{Key, Recent};
+use super::records::ChangeKind;
 use crate::codec::to_bytes;
 use crate::negotiate::{Encoding, Output, Shape};
 use crate::protobuf;
@@ -19,8 +20,12 @@ use crate::schema::protobuf::write;
 use crate::status::Status;
 use crate::transform::{self, IncludeObject, TableOptions};
 
+/// Events of at least this length are not copied: watchers share their bytes. Shorter ones are copied together into
+/// pieces, which is faster than sending each by itself.
+pub(super) const SHARED_BYTES: usize = 2 << 10;
+
 /// Where one event ends and the next begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Framing {
     /// JSON events: one line each.
     Lines,
@@ -37,6 +42,7 @@ pub(super) struct Form {
     output: Output,
     table: TableOptions,
     clock: Clock,
+    recent: Arc<Recent>,
 }
 
 impl Form {
@@ -57,7 +63,8 @@ impl Form {
             _ => TableOptions { include: IncludeObject::Metadata, without_columns: false },
         };
         let (served, clock) = (call.served.clone(), call.server.clock.clone());
-        Ok(Self { served, framing, output: call.output, table, clock })
+        let recent = call.server.recent_events.clone();
+        Ok(Self { served, framing, output: call.output, table, clock, recent })
     }
 
     pub(super) fn media_type(&self) -> &'static str {
@@ -71,39 +78,61 @@ impl Form {
         self.output.encoding != Encoding::Protobuf
     }
 
-    /// Writes an event about a record.
+    /// Writes an event about a record, or hands out the bytes that all watchers of this representation share.
     pub(super) fn event(
         &mut self,
         into: &mut Vec<u8>,
-        kind: &str,
-        record: Cow<'_, Arc<Record>>,
-    ) -> Result<(), Status> {
-        let is_plain = self.output.shape == Shape::Object && self.output.encoding != Encoding::Protobuf;
-        if is_plain {
-            let start = into.len();
-            begin_line(into, kind);
-            let written = self.served.write(&record, into);
-            match &written {
-                Ok(()) => end_line(into),
-                Err(_) => into.truncate(start),
-            }
-            return written;
+        change: ChangeKind,
+        record: &Record,
+    ) -> Result<Option<Bytes>, Status> {
+        if self.output.shape == Shape::Table {
+            // The first one has the columns, and all depend on the time.
+            let object = self.object(self.served.decode(record)?)?;
+            self.frame(into, change.name(), &object);
+            return Ok(None);
         }
-        let object = self.record(record)?;
-        self.frame(into, kind, &object);
-        Ok(())
+        let is_copied = self.is_plain() && self.served.is_shown_as_stored(record);
+        if is_copied && record.whole_length() < SHARED_BYTES {
+            into.reserve(line_length(change, record));
+            self.line(into, change, record)?;
+            return Ok(None);
+        }
+        let (output, framing) = (self.output, self.framing);
+        let key = Key { revision: record.modified, change, output, framing };
+        self.recent.get(&self.served, key, || self.encoded(change, record)).map(Some)
     }
 
-    fn record(&mut self, record: Cow<'_, Arc<Record>>) -> Result<Bytes, Status> {
-        match (self.output.shape, self.output.encoding, record) {
-            (Shape::Object, Encoding::Protobuf, Cow::Borrowed(stored)) => {
-                protobuf::record(&self.served, stored)
+    fn is_plain(&self) -> bool {
+        self.output.shape == Shape::Object && self.output.encoding != Encoding::Protobuf
+    }
+
+    /// An event in bytes of its own, of any shape but a table.
+    fn encoded(&self, change: ChangeKind, record: &Record) -> Result<Bytes, Status> {
+        let mut event = Vec::with_capacity(line_length(change, record));
+        match (self.output.shape, self.output.encoding) {
+            (Shape::Object, Encoding::Protobuf) => {
+                self.frame(&mut event, change.name(), &protobuf::record(&self.served, record)?);
             }
-            (_, _, record) => {
-                let object = self.served.decode(&record)?;
-                self.object(object)
+            (Shape::Object, _) => self.line(&mut event, change, record)?,
+            _ => {
+                let partial = transform::partial(self.output, self.served.decode(record)?);
+                self.frame(&mut event, change.name(), &self.document(&partial)?);
             }
         }
+        // Watchers may hold it for long: no byte more than it has.
+        Ok(event.into_boxed_slice().into())
+    }
+
+    /// Writes an event as a line of JSON; nothing if the record cannot be shown.
+    fn line(&self, into: &mut Vec<u8>, change: ChangeKind, record: &Record) -> Result<(), Status> {
+        let start = into.len();
+        begin_line(into, change.name());
+        let written = self.served.write(record, into);
+        match &written {
+            Ok(()) => end_line(into),
+            Err(_) => into.truncate(start),
+        }
+        written
     }
 
     fn object(&mut self, object: Value) -> Result<Bytes, Status> {
@@ -120,9 +149,13 @@ impl Form {
                 table
             }
         };
+        self.document(&document)
+    }
+
+    fn document(&self, document: &Value) -> Result<Bytes, Status> {
         match self.output.encoding {
-            Encoding::Protobuf => protobuf::document(&document),
-            _ => Ok(to_bytes(&document)),
+            Encoding::Protobuf => protobuf::document(document),
+            _ => Ok(to_bytes(document)),
         }
     }
 
@@ -165,6 +198,11 @@ fn write_line(piece: &mut Vec<u8>, kind: &str, object: &[u8]) {
     begin_line(piece, kind);
     piece.extend_from_slice(object);
     end_line(piece);
+}
+
+/// How long the line of an event is whose record is shown as it is stored.
+fn line_length(change: ChangeKind, record: &Record) -> usize {
+    r#"{"type":"","object":}"#.len() + "\n".len() + change.name().len() + record.whole_length()
 }
 
 fn begin_line(piece: &mut Vec<u8>, kind: &str) {

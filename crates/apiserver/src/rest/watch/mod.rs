@@ -4,6 +4,7 @@
 //! off with an error event; nothing is buffered for it.
 
 mod form;
+mod recent;
 mod records;
 mod stream;
 
@@ -14,6 +15,7 @@ use http::{Response, StatusCode};
 use setpoint_store::Revision;
 
 use self::form::Form;
+pub(crate) use self::recent::Recent;
 pub use self::records::{ChangeKind, RecordWatch};
 use self::stream::{Plan, WatchStream};
 use super::{Call, list, respond};
@@ -61,7 +63,7 @@ async fn begin(
     let mut initial = VecDeque::new();
     let from = match (sends_initial, options.send_initial_events, named) {
         (true, _, _) => {
-            list::wait_for(call.server, named).await?;
+            list::wait_for(call, named).await?;
             let range = choice.range(call.served);
             let page = call.server.store.list(&range, setpoint_store::ListOptions::default()).await;
             let page = page.map_err(|why| call.server.refusal(why))?;

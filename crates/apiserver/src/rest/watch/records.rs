@@ -16,7 +16,7 @@ use crate::server::Server;
 use crate::status::Status;
 
 /// What happened to an object, seen through a selection: one that stops being selected is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
     Added,
     Modified,

@@ -1,9 +1,9 @@
 //! A watch on its way to a client.
 //!
-//! Whatever has happened since the client was last served goes out in one piece, up to [`PIECE_BYTES`]: one
-//! wake-up, one record of TLS and one call of the system for many events, once there are many.
+//! Short events that have happened since the client was last served go out in one piece, up to [`PIECE_BYTES`]: one
+//! wake-up, one record of TLS and one call of the system for many events, once there are many. A long event is a piece
+//! of its own, whose bytes all watchers share.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use setpoint_clock::{Clock, Instant};
 use setpoint_store::{Event, Record, Revision};
 
-use super::form::{Form, Framing};
+use super::form::{Form, Framing, SHARED_BYTES};
 use super::records::{ChangeKind, RecordWatch};
 use crate::metrics::OpenWatch;
 use crate::status::Status;
@@ -38,6 +38,8 @@ pub(super) struct WatchStream {
     pending_end_of_initial: Option<Revision>,
     /// Changes up to here are not shown.
     after: Revision,
+    /// The event after the piece that is being sent: one whose bytes are shared with other watchers.
+    shared: Option<Bytes>,
     /// What has been read and not been written yet: at most what the store hands out at once.
     read: VecDeque<Arc<Event>>,
     form: Form,
@@ -72,6 +74,7 @@ impl WatchStream {
             initial: plan.initial,
             pending_end_of_initial: plan.pending_end_of_initial,
             after: plan.after,
+            shared: None,
             read: VecDeque::new(),
             form,
             timer: timer(&clock, next_bookmark, deadline),
@@ -107,45 +110,54 @@ impl WatchStream {
 
     /// The events that are there, as one piece.
     fn ready_piece(&mut self) -> Option<Bytes> {
+        if let Some(shared) = self.shared.take() {
+            return Some(shared);
+        }
         let mut piece = Vec::new();
         let mut events = 0;
-        while !self.is_full(&piece)
-            && let Some(record) = self.initial.pop_front()
-        {
-            self.write(&mut piece, ChangeKind::Added, Cow::Borrowed(&record));
-            events += 1;
-        }
-        if piece.is_empty()
-            && let Some(revision) = self.pending_end_of_initial.take()
-        {
-            self.form.bookmark(&mut piece, revision, true);
-        }
-        while !self.is_full(&piece)
-            && let Some(event) = self.read.pop_front()
-        {
-            if event.record.modified <= self.after {
-                continue;
-            }
-            if let Some((kind, record)) = self.watch.change(&event) {
-                self.write(&mut piece, kind, record);
+        while !self.is_over && self.shared.is_none() && !self.is_full(&piece) {
+            if let Some(record) = self.initial.pop_front() {
+                self.write(&mut piece, ChangeKind::Added, &record);
                 events += 1;
+            } else if let Some(revision) = self.pending_end_of_initial.take() {
+                self.form.bookmark(&mut piece, revision, true);
+            } else if let Some(event) = self.read.pop_front() {
+                events += self.write_event(&mut piece, &event);
+            } else {
+                break;
             }
         }
-        if piece.is_empty() {
-            return None;
+        if events > 0 {
+            self.open.sent(events);
         }
-        self.open.sent(events);
-        Some(piece.into())
+        match piece.is_empty() {
+            true => self.shared.take(),
+            false => Some(piece.into()),
+        }
+    }
+
+    /// Writes what a change is to this watcher. How many events that is: it may be none.
+    fn write_event(&mut self, piece: &mut Vec<u8>, event: &Event) -> u64 {
+        if event.record.modified <= self.after {
+            return 0;
+        }
+        let Some((kind, record)) = self.watch.change(event) else { return 0 };
+        self.write(piece, kind, &record);
+        1
     }
 
     /// An event about a record; one that cannot be shown ends the watch.
-    fn write(&mut self, piece: &mut Vec<u8>, kind: ChangeKind, record: Cow<'_, Arc<Record>>) {
-        piece.reserve(record.whole_length() + 64);
-        if let Err(status) = self.form.event(piece, kind.name(), record) {
-            self.form.error(piece, &status);
-            self.initial.clear();
-            self.read.clear();
-            self.is_over = true;
+    fn write(&mut self, piece: &mut Vec<u8>, kind: ChangeKind, record: &Record) {
+        match self.form.event(piece, kind, record) {
+            Ok(None) => {}
+            Ok(Some(event)) if event.len() < SHARED_BYTES => piece.extend_from_slice(&event),
+            Ok(Some(event)) => self.shared = Some(event),
+            Err(status) => {
+                self.form.error(piece, &status);
+                self.initial.clear();
+                self.read.clear();
+                self.is_over = true;
+            }
         }
     }
 

@@ -6,12 +6,14 @@
 //! ```
 //!
 //! The schema says what a field is, `numbers.txt` which number it has. What always holds: a number that
-//! nobody knows is skipped, as every protobuf reader does; nothing is read beyond the body; the depth of
-//! messages is bounded.
+//! nobody knows is skipped, as every protobuf reader does; nothing is read beyond the body; the depth and the number
+//! of messages are bounded.
 
 mod numbers;
 mod wire;
 pub(crate) mod write;
+
+use std::cell::Cell;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -73,13 +75,28 @@ impl<'a> Envelope<'a> {
 
     /// The object inside, as a value of the schema's type.
     pub(super) fn object(&self, schema: &Schema) -> Result<Value, String> {
-        let reader = Reader { table: schema.table() };
+        let reader = Reader { table: schema.table(), left: Cell::new(MAX_MESSAGES) };
         reader.value(schema.root(), Wire::Bytes(self.raw), 0).map_err(|malformed| malformed.to_string())
     }
 }
 
 struct Reader<'t> {
     table: &'t Table,
+    /// How many more messages may be read.
+    left: Cell<usize>,
+}
+
+/// Whether bytes begin as protobuf does that Kubernetes sends.
+pub(crate) fn is_marked(body: &[u8]) -> bool {
+    body.starts_with(MAGIC)
+}
+
+/// The most messages of a body that is read. An empty one takes two bytes to send and some 700 to hold: 70 MB.
+const MAX_MESSAGES: usize = 100_000;
+
+/// How many messages a body of this length may have; those of real objects take more than eight bytes.
+pub(crate) fn likely_messages(length: usize) -> usize {
+    (length / 8).min(MAX_MESSAGES)
 }
 
 impl Reader<'_> {
@@ -103,6 +120,8 @@ impl Reader<'_> {
     }
 
     fn object(&self, of: &Struct, message: &[u8], depth: usize) -> Result<Value, Malformed> {
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.ok_or_else(|| Malformed::new("there are too many messages"))?);
         let mut object = Map::new();
         match numbers::of(&of.name) {
             Some(numbers) => self.fields(of, numbers, message, &mut object, depth)?,

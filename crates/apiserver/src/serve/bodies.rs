@@ -1,0 +1,112 @@
+//! The responses that a connection is still sending: whether its socket takes bytes, and since when a response waits
+//! for its client.
+//!
+//! What always holds: while the socket takes nothing, no response makes bytes that would only wait in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use setpoint_clock::Instant;
+
+/// A client that has not taken what was written for it for this long is dropped.
+pub(super) const STALLED: Duration = Duration::from_secs(120);
+
+/// The responses of a connection that are still being sent.
+pub(super) struct Bodies {
+    start: Instant,
+    next: AtomicU64,
+    /// The socket takes nothing more for now.
+    is_blocked: AtomicBool,
+    all: Mutex<BTreeMap<u64, Arc<Sending>>>,
+}
+
+#[derive(Default)]
+struct Sending {
+    /// When it handed out a piece that has not been followed by a request for another, in milliseconds since `start`;
+    /// 0 while it waits for something to send.
+    handed: AtomicU64,
+    /// Waits for the socket.
+    waker: AtomicWaker,
+}
+
+impl Bodies {
+    pub(super) fn new(now: Instant) -> Arc<Self> {
+        let (next, is_blocked, all) = Default::default();
+        Arc::new(Self { start: now, next, is_blocked, all })
+    }
+
+    /// Follows another body.
+    pub(super) fn follow(self: &Arc<Self>) -> Handed {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let sending = Arc::<Sending>::default();
+        self.all.lock().insert(id, sending.clone());
+        Handed { bodies: self.clone(), id, sending }
+    }
+
+    /// The socket takes nothing more for now.
+    pub(super) fn block(&self) {
+        self.is_blocked.store(true, Ordering::SeqCst);
+    }
+
+    /// The socket takes bytes again, or is gone.
+    pub(super) fn unblock(&self) {
+        self.is_blocked.store(false, Ordering::SeqCst);
+        self.all.lock().values().for_each(|sending| sending.waker.wake());
+    }
+
+    pub(super) fn has_stalled(&self, now: Instant) -> bool {
+        let limit = STALLED.as_millis() as u64;
+        let now = self.millis(now);
+        let is_stalled = |sending: &Arc<Sending>| match sending.handed.load(Ordering::Relaxed) {
+            0 => false,
+            at => now.saturating_sub(at) >= limit,
+        };
+        self.all.lock().values().any(is_stalled)
+    }
+
+    /// Never 0.
+    fn millis(&self, at: Instant) -> u64 {
+        1 + at.saturating_duration_since(self.start).as_millis() as u64
+    }
+}
+
+/// A body that is being sent.
+pub(super) struct Handed {
+    bodies: Arc<Bodies>,
+    id: u64,
+    sending: Arc<Sending>,
+}
+
+impl Handed {
+    /// Waits until the socket takes bytes.
+    pub(super) fn poll_unblocked(&self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.bodies.is_blocked.load(Ordering::SeqCst) {
+            return Poll::Ready(());
+        }
+        self.sending.waker.register(context.waker());
+        // The socket may have become free before the waker was in its place.
+        match self.bodies.is_blocked.load(Ordering::SeqCst) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    }
+
+    pub(super) fn handed_out(&self, now: Instant) {
+        self.sending.handed.store(self.bodies.millis(now), Ordering::Relaxed);
+    }
+
+    pub(super) fn asked_again(&self) {
+        self.sending.handed.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        self.bodies.all.lock().remove(&self.id);
+    }
+}

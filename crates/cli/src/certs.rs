@@ -47,7 +47,7 @@ pub(crate) struct Renew {
     /// Renew the serving certificate.
     #[arg(long)]
     server: bool,
-    /// Renew the service account key. Tokens signed by the old key stay valid for a year.
+    /// Renew the service account key. Tokens signed by the old key are accepted for up to a year.
     #[arg(long)]
     service_account_key: bool,
 }

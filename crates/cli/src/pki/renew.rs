@@ -38,7 +38,7 @@ pub(crate) fn renew(directory: &Directory, what: Renewal, now: Timestamp) -> any
     }
     if what.service_account_key {
         renew_service_account_key(directory, now)?;
-        done.push("sa: renewed; tokens signed by the old key stay valid for a year".into());
+        done.push("sa: renewed; tokens signed by the old key are accepted for up to a year".into());
     }
     Ok(done)
 }

@@ -44,10 +44,12 @@ pub(crate) struct Serving {
     /// The cipher suites for TLS 1.2, by their names in Go; all that are safe, without it.
     #[arg(long, value_delimiter = ',', value_name = "SUITES")]
     tls_cipher_suites: Vec<String>,
-    /// The kubeconfig of the API server that is asked about tokens.
+    /// The kubeconfig of the API server that reviews tokens; in a pod, the pod's own service account serves without
+    /// it.
     #[arg(long, value_name = "FILE")]
     authentication_kubeconfig: Option<PathBuf>,
-    /// The kubeconfig of the API server that is asked what is allowed.
+    /// The kubeconfig of the API server that reviews access; in a pod, the pod's own service account serves without
+    /// it.
     #[arg(long, value_name = "FILE")]
     authorization_kubeconfig: Option<PathBuf>,
     /// Paths that are for everybody.
@@ -126,8 +128,13 @@ impl Serving {
 
     pub(crate) async fn delegated(&self) -> anyhow::Result<Delegated> {
         let client = async |flag: &str, path: &Option<PathBuf>| -> anyhow::Result<Option<kube::Client>> {
-            let Some(path) = path else { return Ok(None) };
-            let config = from_file(path, None).await.with_context(|| format!("--{flag}"))?;
+            let config = match path {
+                Some(path) => from_file(path, None).await.with_context(|| format!("--{flag}"))?,
+                None => match in_cluster(flag) {
+                    Some(config) => config,
+                    None => return Ok(None),
+                },
+            };
             Ok(Some(kube::Client::try_from(config).with_context(|| format!("--{flag}"))?))
         };
         Ok(Delegated {
@@ -187,4 +194,13 @@ impl Serving {
         };
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
+}
+
+/// The configuration of a pod, for a flag that names no kubeconfig; `None` outside of one.
+fn in_cluster(flag: &str) -> Option<kube::Config> {
+    // The variable that client-go looks at, too.
+    std::env::var_os("KUBERNETES_SERVICE_HOST")?;
+    kube::Config::incluster()
+        .inspect_err(|error| tracing::warn!(%error, "cannot read the in-cluster configuration for --{flag}"))
+        .ok()
 }

@@ -50,6 +50,13 @@ pub(crate) enum Command {
     Certs(Certs),
     /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
+    /// Write the manual pages of all commands to a directory.
+    #[command(hide = true)]
+    Man {
+        /// Where to write them; made if it does not exist.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

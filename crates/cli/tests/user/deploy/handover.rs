@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::manager::Manager;
-use super::rights::deployed;
+use super::rights::Deployed;
 use crate::binary::{Up, eventually};
 
 /// Uid, restarts and start of every pod of the workload.
@@ -39,26 +39,27 @@ fn scales_to(up: &Up, replicas: usize, before: &[String]) {
 
 #[test]
 fn a_manager_takes_over_and_hands_back_without_restarting_a_pod() {
-    let (up, arguments) = deployed(&[]);
-    let first = Manager::start(&up, &arguments);
+    let deployed = Deployed::new(&[]);
+    let (up, arguments) = (&deployed.up, &deployed.arguments);
+    let first = Manager::start(up, arguments);
     up.kubectl(&["create", "deployment", "web", "--image=nginx", "--replicas=2"]);
     up.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
-    let before = pods(&up);
-    let leader = holder(&up);
+    let before = pods(up);
+    let leader = holder(up);
 
-    let second = Manager::start(&up, &arguments);
+    let second = Manager::start(up, arguments);
     eventually("the second stands by", || second.is_ready());
-    assert_eq!(holder(&up), leader, "a standby does not take the lease");
+    assert_eq!(holder(up), leader, "a standby does not take the lease");
     assert!(first.stop(), "{}", second.log());
-    eventually("the second leads", || !["", &leader].contains(&holder(&up).as_str()));
-    scales_to(&up, 3, &before);
+    eventually("the second leads", || !["", &leader].contains(&holder(up).as_str()));
+    scales_to(up, 3, &before);
 
-    let before = pods(&up);
-    let leader = holder(&up);
+    let before = pods(up);
+    let leader = holder(up);
     assert!(second.stop(), "it hands back");
-    let third = Manager::start(&up, &arguments);
-    eventually("the third leads", || !["", &leader].contains(&holder(&up).as_str()));
-    scales_to(&up, 4, &before);
+    let third = Manager::start(up, arguments);
+    eventually("the third leads", || !["", &leader].contains(&holder(up).as_str()));
+    scales_to(up, 4, &before);
     let changes: Value =
         serde_json::from_str(&up.kubectl(&["get", "replicasets", "-l", "app=web", "-o", "json"]))
             .expect("JSON");

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::manager::{Manager, token};
-use super::rights::{WORK, deployed};
+use super::rights::{Deployed, WORK};
 use super::{chart, deploy};
 use crate::binary::{Answer, eventually, installed};
 
@@ -99,10 +99,11 @@ fn queries() -> BTreeSet<String> {
 #[test]
 fn every_query_of_the_dashboard_finds_data_and_no_alert_fires() {
     let reader = "metrics.readers[0].name=reader,metrics.readers[0].namespace=default";
-    let (up, arguments) = deployed(&["--set", reader]);
+    let deployed = Deployed::new(&["--set", reader]);
+    let up = &deployed.up;
     up.kubectl(&["create", "serviceaccount", "reader"]);
-    let manager = Manager::start(&up, &arguments);
-    let prometheus = Prometheus::start(&manager, &token(&up, "reader", "default"));
+    let manager = Manager::start(up, &deployed.arguments);
+    let prometheus = Prometheus::start(&manager, &token(up, "reader", "default"));
     up.kubectl_with(&["apply", "-f", "-"], WORK);
     up.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
     up.kubectl(&["wait", "--for=condition=Complete", "job/once", "--timeout=60s"]);

@@ -41,3 +41,23 @@ sim-search: ## Search longer for fault schedules that break a controller (SEED=n
 
 historic: ## Reintroduce historical bugs of Kubernetes controllers one by one, and check that tests notice
 	cargo test --workspace --test sets historic
+
+.PHONY: docs test-deploy dist image reproducible
+docs: ## The documentation of all crates, without warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+
+test-deploy: ## The chart and kustomizations, alerts and dashboard with a real Prometheus, and a release whose image runs
+	cargo clippy --workspace --features setpoint-cli/prometheus-tests --test user --quiet -- -D warnings
+	KUBECTL="$$(scripts/kubectl)" cargo test --workspace --features setpoint-cli/prometheus-tests --test user --quiet deploy
+	cargo build --workspace --bin setpoint --quiet
+	scripts/test-dist
+
+dist: ## A release into dist/: static binaries, image, chart, SBOM, checksums (TARGETS=…, PROFILE=… narrow it)
+	scripts/dist
+
+image: ## The container image of this machine's architecture: dist/image.tar, an OCI layout
+	mkdir -p dist
+	scripts/image dist/image.tar "$$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')=$$(scripts/build-static "$$(uname -m)-unknown-linux-musl")"
+
+reproducible: ## Builds a release twice, in two directories, and compares every byte
+	scripts/reproducible

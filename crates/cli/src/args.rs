@@ -54,6 +54,13 @@ pub(crate) enum Command {
         /// Shell to print the script for.
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages of all commands to a directory.
+    #[command(hide = true)]
+    Man {
+        /// Directory to write them to; created if it does not exist.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -15,8 +15,10 @@ mod process;
 mod up;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 
 use crate::args::{Arguments, Command};
@@ -70,7 +72,15 @@ async fn carry_out(command: Command) -> anyhow::Result<()> {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
             Ok(())
         }
+        Command::Man { directory } => manual(&directory),
     }
+}
+
+/// Writes a page for each command: `setpoint.1`, `setpoint-up.1`, …
+fn manual(directory: &Path) -> anyhow::Result<()> {
+    let written = std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory));
+    written.with_context(|| format!("cannot write manual pages to {}", directory.display()))
 }
 
 /// How many threads a command runs on, one at least. Controllers mostly wait for an API server elsewhere: half of

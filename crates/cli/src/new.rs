@@ -137,10 +137,17 @@ fn inherited(name: &str) -> anyhow::Result<&'static str> {
     found.with_context(|| format!("the workspace has no dependency {name}"))
 }
 
+/// Where this binary was built. One of a release does not say: it is the same wherever it is built.
+const BUILT_FROM: Option<&str> = match option_env!("SETPOINT_DIST") {
+    Some(_) => None,
+    None => Some(env!("CARGO_MANIFEST_DIR")),
+};
+
 /// Where the crates are: they are not published, so a project refers to a checkout.
 fn checkout(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path = given.unwrap_or(&built_from);
+    let built_from = BUILT_FROM.map(|directory| Path::new(directory).join("../.."));
+    let path = given.or(built_from.as_deref());
+    let path = path.context("--setpoint-path: expected, for a binary of a release")?;
     let is_checkout = path.join("crates/setpoint/Cargo.toml").exists();
     ensure!(is_checkout, "--setpoint-path: expected a checkout of setpoint, not {}", path.display());
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))

@@ -6,45 +6,88 @@ use std::fs;
 /// The kernel counts CPU time in these on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// One sample: name, type, help and value.
+type Sample = (&'static str, &'static str, &'static str, f64);
+
 /// In the text format of Prometheus; where there is no `/proc`, nothing.
 pub(crate) fn figures() -> String {
     let mut text = String::new();
-    let mut put = |name: &str, kind: &str, help: &str, value: f64| {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-    };
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, the program's name, may contain anything; the rest follows its closing parenthesis.
-    let fields: Vec<f64> = match stat.rsplit_once(')') {
-        Some((_, rest)) => rest.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect(),
-        None => Vec::new(),
-    };
-    // State is the first of these, so what `man proc` numbers n is at n - 3.
-    if let (Some(user), Some(system)) = (fields.get(11), fields.get(12)) {
-        let seconds = (user + system) / TICKS_PER_SECOND;
-        put(
-            "process_cpu_seconds_total",
-            "counter",
-            "Total user and system CPU time spent in seconds.",
-            seconds,
-        );
-    }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    if let Some(kibibytes) = resident.and_then(|text| text.parse::<f64>().ok()) {
-        put("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", kibibytes * 1024.0);
-    }
-    if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        put("process_open_fds", "gauge", "Number of open file descriptors.", open.count() as f64);
+    let samples = of_stat(&stat).into_iter().chain(of_status()).chain(of_files());
+    for (name, kind, help, value) in samples {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
     text
 }
 
+/// CPU time, virtual memory and the start, from the line of `/proc/self/stat`.
+fn of_stat(stat: &str) -> Vec<Sample> {
+    // The second field, the program's name, may contain anything; the rest follows its closing parenthesis.
+    let Some((_, rest)) = stat.rsplit_once(')') else { return Vec::new() };
+    let fields: Vec<f64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
+    // State is the first of these, so what `man proc` numbers n is at n - 3.
+    let [Some(user), Some(system), Some(started), Some(bytes)] = [11, 12, 19, 20].map(|at| fields.get(at))
+    else {
+        return Vec::new();
+    };
+    let cpu = (user + system) / TICKS_PER_SECOND;
+    let mut samples = vec![
+        ("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", cpu),
+        ("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", *bytes),
+    ];
+    if let Some(boot) = number_after("/proc/stat", "btime ", "") {
+        let help = "Start time of the process since unix epoch in seconds.";
+        samples.push(("process_start_time_seconds", "gauge", help, boot + started / TICKS_PER_SECOND));
+    }
+    samples
+}
+
+fn of_status() -> Option<Sample> {
+    let kibibytes = number_after("/proc/self/status", "VmRSS:", " kB")?;
+    Some(("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", kibibytes * 1024.0))
+}
+
+fn of_files() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        samples.push(("process_open_fds", "gauge", "Number of open file descriptors.", open.count() as f64));
+    }
+    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        samples.push(("process_max_fds", "gauge", "Maximum number of open file descriptors.", most as f64));
+    }
+    samples
+}
+
+/// The number on the line of a file that begins and ends like this.
+fn number_after(file: &str, prefix: &str, suffix: &str) -> Option<f64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(prefix)?.strip_suffix(suffix))?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::of_stat;
+
+    #[test]
+    fn a_name_with_a_parenthesis_does_not_shift_the_fields() {
+        let stat = "7 (a) b) S 1 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 1000 4096 1";
+        let value = |name: &str| of_stat(stat).iter().find(|sample| sample.0 == name).map(|sample| sample.3);
+        assert_eq!(value("process_cpu_seconds_total"), Some(2.0));
+        assert_eq!(value("process_virtual_memory_bytes"), Some(4096.0));
+        assert!(of_stat("").is_empty() && of_stat("7 (a) S 1").is_empty());
+    }
+
     #[test]
     fn this_process_has_memory_and_files() {
         let figures = super::figures();
-        for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        for name in [
+            "process_cpu_seconds_total",
+            "process_virtual_memory_bytes",
+            "process_start_time_seconds",
+            "process_resident_memory_bytes",
+            "process_open_fds",
+            "process_max_fds",
+        ] {
             let value = figures.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
             assert!(value.is_some_and(|value| value.parse::<f64>().is_ok()), "{figures}");
         }

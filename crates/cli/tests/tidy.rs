@@ -490,3 +490,21 @@ fn no_test_waits_for_the_wall_clock() {
     }
     assert_none(waiting);
 }
+
+#[test]
+fn every_make_target_that_a_workflow_calls_exists() {
+    let makefile = read(&root().join("Makefile"));
+    let exists = |target: &str| makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
+    let mut called = 0;
+    let mut missing = Vec::new();
+    for workflow in files(&root().join(".github/workflows"), &["yml"]) {
+        for target in read(&workflow).lines().filter_map(|line| line.trim().strip_prefix("- run: make ")) {
+            called += 1;
+            if !exists(target) {
+                missing.push(format!("{}: make {target} does not exist", relative(&workflow)));
+            }
+        }
+    }
+    assert!(called > 4, "the workflows have been read");
+    assert_none(missing);
+}

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connections::{self, Answer, Certificates, Limits, Port, Protocol};
 use super::delegated::{Delegated, Denial};
+use crate::process;
 
 /// What is served.
 pub(crate) struct Served {
@@ -61,9 +62,9 @@ impl Served {
             Err(Denial::Unknown(why)) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
         }
         match request.uri().path() {
-            "/metrics" if !self.disabled_metrics.is_empty() => {
-                let shown = without(&self.metrics.encode(), &self.disabled_metrics);
-                let mut answer = text(StatusCode::OK, shown);
+            "/metrics" if matches!(*request.method(), Method::GET | Method::HEAD) => {
+                let all = self.metrics.encode() + &process::figures();
+                let mut answer = text(StatusCode::OK, without(all, &self.disabled_metrics));
                 let format = http::HeaderValue::from_static(setpoint::metrics::CONTENT_TYPE);
                 answer.headers_mut().insert(CONTENT_TYPE, format);
                 answer
@@ -82,7 +83,10 @@ impl Served {
 }
 
 /// The text of metrics without some of them: their samples, and what is said about them.
-fn without(metrics: &str, disabled: &[String]) -> String {
+fn without(metrics: String, disabled: &[String]) -> String {
+    if disabled.is_empty() {
+        return metrics;
+    }
     let name = |line: &str| -> String {
         let words = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
         words.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
@@ -112,6 +116,6 @@ mod tests {
         let metrics = "# HELP a_seconds A.\n# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 1\na_seconds_sum 1\n\
                        a_seconds_count 1\n# TYPE a_seconds_old counter\na_seconds_old 1\n# EOF\n";
         let kept = "# TYPE a_seconds_old counter\na_seconds_old 1\n# EOF\n";
-        assert_eq!(without(metrics, &["a_seconds".to_owned()]), kept);
+        assert_eq!(without(metrics.to_owned(), &["a_seconds".to_owned()]), kept);
     }
 }

@@ -46,10 +46,10 @@ pub(crate) struct Serving {
     /// TLS 1.2 cipher suites, by Go's names [default: all secure ones].
     #[arg(long, value_delimiter = ',', value_name = "SUITES")]
     tls_cipher_suites: Vec<String>,
-    /// Kubeconfig for TokenReviews.
+    /// Kubeconfig for TokenReviews [default: the pod's service account, in a pod].
     #[arg(long, value_name = "FILE")]
     authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for SubjectAccessReviews.
+    /// Kubeconfig for SubjectAccessReviews [default: the pod's service account, in a pod].
     #[arg(long, value_name = "FILE")]
     authorization_kubeconfig: Option<PathBuf>,
     /// Paths served without authorization.
@@ -131,8 +131,13 @@ impl Serving {
 
     pub(crate) async fn delegated(&self, clock: &Clock) -> anyhow::Result<Delegated> {
         let client = async |flag: &str, path: &Option<PathBuf>| -> anyhow::Result<Option<kube::Client>> {
-            let Some(path) = path else { return Ok(None) };
-            let config = from_file(path, None).await.with_context(|| format!("--{flag}"))?;
+            let config = match path {
+                Some(path) => from_file(path, None).await.with_context(|| format!("--{flag}"))?,
+                None => match in_cluster(flag) {
+                    Some(config) => config,
+                    None => return Ok(None),
+                },
+            };
             Ok(Some(kube::Client::try_from(config).with_context(|| format!("--{flag}"))?))
         };
         Ok(Delegated {
@@ -191,4 +196,13 @@ impl Serving {
         };
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
+}
+
+/// The configuration of a pod, for a flag that names no kubeconfig; `None` outside of one.
+fn in_cluster(flag: &str) -> Option<kube::Config> {
+    // The variable that client-go looks at, too.
+    std::env::var_os("KUBERNETES_SERVICE_HOST")?;
+    kube::Config::incluster()
+        .inspect_err(|error| tracing::warn!(%error, "cannot read the in-cluster configuration for --{flag}"))
+        .ok()
 }

@@ -124,3 +124,16 @@ fn completions_are_printed_for_a_shell() {
     let output: Answer = output.expect("the binary starts").into();
     assert!(output.ok && output.out.contains("_setpoint"), "{}", output.err);
 }
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let pages = directory.path().join("man1");
+    let output = Command::new(env!("CARGO_BIN_EXE_setpoint")).arg("man").arg(&pages).output();
+    let output: Answer = output.expect("the binary starts").into();
+    assert!(output.ok, "{}", output.err);
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap_or_default();
+    assert!(page("setpoint.1").contains("controller\\-manager"), "{}", page("setpoint.1"));
+    assert!(page("setpoint-controller-manager.1").contains("leader\\-elect"));
+    assert!(page("setpoint-node-fail.1").contains("kubeconfig"));
+}

@@ -3,6 +3,7 @@
 mod audit;
 mod binary;
 mod clients;
+mod deploy;
 mod documented;
 mod encryption;
 mod kube_rs;

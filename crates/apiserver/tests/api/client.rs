@@ -80,7 +80,7 @@ impl Api {
         Self::start_configured(Arc::new(MemoryStore::new(clock.clone())), clock, audited).await
     }
 
-    pub async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {
+    pub(crate) async fn start_on(store: Arc<MemoryStore>, clock: Clock) -> Self {
         Self::start_configured(store, clock, |config| config).await
     }
 

@@ -223,10 +223,9 @@ async fn managers(client: &Client, path: &[&str]) -> BTreeSet<String> {
 async fn every_part_is_the_manager_of_what_it_writes() {
     let cluster = cluster().await;
     let town = Town { client: cluster.client() };
-    let rows: [(&[&str], &[&str]); 7] = [
+    let rows: [(&[&str], &[&str]); 6] = [
         (&["api", "v1", "pods"], &["kube-controller-manager", "kubelet/status"]),
         (&["api", "v1", "nodes"], &["kubelet", "kubelet/status"]),
-        (&["api", "v1", "serviceaccounts"], &["kube-controller-manager"]),
         (&["apis", "apps", "v1", "deployments"], &["kube-controller-manager/status"]),
         (&["apis", "coordination.k8s.io", "v1", "leases"], &["kubelet"]),
         (

@@ -30,6 +30,7 @@ mod roles;
 mod security;
 mod services;
 mod subresources;
+mod tls;
 mod updates;
 mod watches;
 mod workloads;

@@ -146,3 +146,8 @@ fn shown(text: &str, mistake: &Mistake) -> String {
     let message = &mistake.message;
     format!("ERROR: <input>:{}:{}: {message}\n | {source}\n | {}^", line + 1, column + 1, ".".repeat(column))
 }
+
+/// The examples of the README are tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -124,7 +124,10 @@ fn manifest(checkout: &Path) -> anyhow::Result<String> {
             }
             Some(dependency) => lines.push(inherited(dependency)?.to_owned()),
             None if line.starts_with("description") => {}
-            None => lines.push(line.to_owned()),
+            None => lines.push(match line.split_once(" = { workspace = true, features = [") {
+                Some((dependency, features)) => with_features(inherited(dependency)?, features),
+                None => line.to_owned(),
+            }),
         }
     }
     // The rest of the manifest says that lints are the workspace's, of which the project has none.
@@ -142,6 +145,12 @@ const BUILT_FROM: Option<&str> = match option_env!("SETPOINT_DIST") {
     Some(_) => None,
     None => Some(env!("CARGO_MANIFEST_DIR")),
 };
+
+/// A dependency of the workspace with more features; `more` is the rest of a line, after the opening bracket.
+fn with_features(inherited: &str, more: &str) -> String {
+    let more = more.split(']').next().unwrap_or_default();
+    inherited.replace("features = [", &format!("features = [{more}, "))
+}
 
 /// Where the crates are: they are not published, so a project refers to a checkout.
 fn checkout(given: Option<&Path>) -> anyhow::Result<PathBuf> {
@@ -200,6 +209,7 @@ mod tests {
             "{manifest}"
         );
         assert!(!manifest.contains("workspace = true"), "{manifest}");
+        assert!(manifest.contains(r#"features = ["schemars", "v1_34", "std"]"#), "{manifest}");
         assert!(read("src/crd.rs").contains(
             r#"#[kube(group = "data.example.org", version = "v1", kind = "Database", plural = "databases")]"#
         ));

@@ -98,13 +98,15 @@ fn assert_none(problems: Vec<String>) {
 }
 
 /// The sources that cargo does not find by itself: all but crate roots and the files directly in
-/// `tests`, `examples` and `benches`.
+/// `tests`, `examples` and `benches`. A `main.rs` in `tests` is the only target there.
 fn module_files() -> Vec<PathBuf> {
     let is_target = |path: &Path| {
-        let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
+        let directory = path.parent().unwrap_or(path);
+        let parent = directory.file_name().unwrap_or_default();
         let name = path.file_name().unwrap_or_default();
         let root_file = name == "lib.rs" || name == "main.rs";
-        root_file || ["tests", "examples", "benches", "bin"].iter().any(|directory| parent == *directory)
+        let found = ["tests", "examples", "benches", "bin"].iter().any(|directory| parent == *directory);
+        root_file || (found && !directory.join("main.rs").exists())
     };
     files(&root(), &["rs"]).into_iter().filter(|path| !is_target(path)).collect()
 }

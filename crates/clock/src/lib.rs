@@ -13,3 +13,8 @@ mod rng;
 
 pub use clock::{Clock, Instant};
 pub use rng::{Rng, Uid};
+
+/// The examples of the README are tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

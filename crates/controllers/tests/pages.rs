@@ -1,5 +1,5 @@
 //! Generates the pages in `docs/controllers` from the registry and the header of each controller's module.
-//! `SETPOINT_WRITE_PAGES=1 cargo test --workspace --test pages` writes them.
+//! `SETPOINT_WRITE_PAGES=1 cargo test --workspace --test controllers pages` writes them.
 
 use std::fmt::Write;
 use std::fs;
@@ -212,5 +212,8 @@ fn every_controller_has_its_page_and_the_page_is_up_to_date() {
         !wanted.iter().any(|(name, _)| path.file_name().is_some_and(|file| file == name.as_str()))
     });
     stale.extend(extra.map(|_| "a page of no controller"));
-    assert!(stale.is_empty(), "run SETPOINT_WRITE_PAGES=1 cargo test --workspace --test pages: {stale:?}");
+    assert!(
+        stale.is_empty(),
+        "run SETPOINT_WRITE_PAGES=1 cargo test --workspace --test controllers pages: {stale:?}"
+    );
 }

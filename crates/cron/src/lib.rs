@@ -240,6 +240,11 @@ impl Schedule {
     }
 }
 
+/// The examples of the README are tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;

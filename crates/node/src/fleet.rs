@@ -252,7 +252,8 @@ fn node_status(index: usize, name: &str, short_of: &[Pressure], now: Timestamp) 
         "conditions": conditions,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": {
-            "kubeletVersion": "v1.34.0", "kubeProxyVersion": "", "containerRuntimeVersion": "setpoint://0.1.0",
+            "kubeletVersion": "v1.34.0", "kubeProxyVersion": "",
+            "containerRuntimeVersion": concat!("setpoint://", env!("CARGO_PKG_VERSION")),
             "operatingSystem": "linux", "architecture": "amd64", "osImage": "setpoint simulated node",
             "kernelVersion": "0.0.0", "machineID": name, "systemUUID": name, "bootID": name,
         },

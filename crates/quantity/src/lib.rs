@@ -419,6 +419,11 @@ fn divide_away(mantissa: i128, power: i32) -> (i128, bool) {
     (if exact { quotient } else { quotient + mantissa.signum() }, exact)
 }
 
+/// The examples of the README are tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,6 +57,7 @@ pub mod reconcile;
 pub mod recorder;
 mod reflector;
 pub mod selector;
+#[cfg(feature = "serve")]
 pub mod serve;
 pub mod shard;
 pub mod source;
@@ -98,3 +99,8 @@ pub struct Runtime {
     /// Draws what is up to chance.
     pub rng: Rng,
 }
+
+/// The examples of the README are tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -47,6 +47,7 @@ use crate::source::Source;
 use crate::{Client, Runtime};
 use order::{Order, Starting};
 
+#[cfg(feature = "serve")]
 pub(crate) use caches::heap;
 pub use connect::ConnectError;
 pub use order::OrderError;

@@ -34,3 +34,8 @@ pub use plan::{Ending, Failure, Plan, Report, Scenario, check_all, check_faults,
 pub use testing::{Running, TestCluster};
 pub use trace::Trace;
 pub use world::World;
+
+/// The examples of the README are tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,18 +1,17 @@
 //! What holds when calls overlap, on real threads.
 
-mod engines;
-
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use engines::disk::{Fault, SimDisk};
-use engines::{pods, text};
 use futures::FutureExt;
 use futures::future::join_all;
 use setpoint_clock::Clock;
 use setpoint_store::*;
+
+use crate::engines::disk::{Fault, SimDisk};
+use crate::engines::{pods, text};
 
 fn engines() -> [Arc<dyn Store>; 2] {
     let disk = Arc::<SimDisk>::default().share();

@@ -1,11 +1,10 @@
 //! What every engine promises, as claims; each runs on each engine.
 
-mod engines;
-
 use std::time::Duration;
 
-use engines::{World, brief, drain, pods, text};
 use setpoint_store::*;
+
+use crate::engines::{World, brief, drain, pods, text};
 
 on_every_engine![
     an_empty_store_is_at_revision_one,

@@ -1,16 +1,14 @@
 //! The durable engine on a real directory.
 
-mod encrypted;
-mod engines;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engines::{clock, pods};
 use setpoint_store::*;
+
+use crate::engines::{self, clock, pods};
 
 async fn put(store: &DurableStore, path: &str, expect: Expect, ttl: Option<Duration>) -> Arc<Record> {
     let payload = Payload {

@@ -1,16 +1,15 @@
 //! What survives when the disk fails or the machine stops, at every operation there is.
 
-mod engines;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engines::disk::{Fault, SimDisk, Unsynced};
-use engines::{clock, pods};
 use futures::FutureExt;
 use futures::future::join_all;
 use setpoint_clock::Rng;
 use setpoint_store::*;
+
+use crate::engines::disk::{Fault, SimDisk, Unsynced};
+use crate::engines::{self, clock, pods};
 
 const KEYS: u64 = 8;
 

@@ -62,7 +62,7 @@ fn fifty_kills_in_mid_traffic_lose_no_acknowledged_write() {
 
 /// Starts a child, kills it a while after its first acknowledged write, and returns what was acknowledged.
 fn run_and_kill(directory: &Path, after: Duration) -> BTreeMap<usize, Acknowledged> {
-    let name = "fifty_kills_in_mid_traffic_lose_no_acknowledged_write";
+    let name = "kill::fifty_kills_in_mid_traffic_lose_no_acknowledged_write";
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, directory)
@@ -169,7 +169,7 @@ async fn write_versions(store: Arc<DurableStore>, key: usize) {
 }
 
 const FULL_CHILD: &str = "STORE_FULL_TEST_DIRECTORY";
-const FULL_TEST: &str = "a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart";
+const FULL_TEST: &str = "kill::a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart";
 
 #[test]
 fn a_full_disk_refuses_writes_serves_reads_and_recovers_without_a_restart() {

@@ -4,16 +4,15 @@
 //! that apply here are held: ordered, unique, reliable, resumable, bookmarkable, with previous values, telling
 //! creations from updates, filtered.
 
-mod engines;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use engines::disk::SimDisk;
-use engines::{World, brief, clock, pods, text};
 use futures::FutureExt;
 use proptest::prelude::*;
 use setpoint_store::*;
+
+use crate::engines::disk::SimDisk;
+use crate::engines::{World, brief, clock, pods, text};
 
 const PATHS: [&str; 6] = ["a/1", "a/2", "a/10", "b/1", "b/2", "c"];
 const PREFIXES: [&str; 5] = ["", "a/", "b/", "a/1", "d/"];

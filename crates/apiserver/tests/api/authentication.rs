@@ -11,6 +11,7 @@ use http::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_apiserver::auth::{Anonymous, JwtConfig, OidcFlags, ServiceAccounts, TokenWebhook};
+use setpoint_apiserver::patch::merge;
 use setpoint_apiserver::{Authenticator, Config, TokenSigner, User};
 use setpoint_clock::Clock;
 use setpoint_store::MemoryStore;
@@ -42,15 +43,20 @@ fn issuer(keys: Arc<Mutex<Vec<TokenSigner>>>) -> Extension {
     })
 }
 
+/// A document with a merge patch applied to it.
+fn merged(document: Value, changes: &Value) -> Value {
+    merge::apply(document, changes.clone()).unwrap()
+}
+
 fn issuer_config(extension: &Extension, changes: &Value) -> Value {
-    let mut jwt = json!({
+    let jwt = json!({
         "issuer": {"url": ISSUER, "audiences": ["aud"], "certificateAuthority": extension.authority},
         "claimMappings": {
             "username": {"claim": "sub", "prefix": "o:"},
             "groups": {"expression": "claims.?roles.orValue([])"},
         },
     });
-    json_patch::merge(&mut jwt, changes);
+    let jwt = merged(jwt, changes);
     json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [jwt]})
 }
 
@@ -114,9 +120,8 @@ impl World {
 }
 
 fn claims(changes: &Value) -> Value {
-    let mut claims = json!({"iss": ISSUER, "aud": "aud", "sub": "ann", "exp": NOW + 3600, "roles": ["dev"]});
-    json_patch::merge(&mut claims, changes);
-    claims
+    let claims = json!({"iss": ISSUER, "aud": "aud", "sub": "ann", "exp": NOW + 3600, "roles": ["dev"]});
+    merged(claims, changes)
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,9 +205,8 @@ async fn rules_and_expressions_decide_about_claims() {
     });
     let world = World::trusting(issuer(Arc::new(Mutex::new(vec![key.clone()]))), &changes).await;
     let token = |more: &Value| {
-        let mut all = claims(&json!({"hd": "acme", "nbf": NOW, "team": "t", "a.b": "c"}));
-        json_patch::merge(&mut all, more);
-        key.sign(&all).unwrap()
+        let all = claims(&json!({"hd": "acme", "nbf": NOW, "team": "t", "a.b": "c"}));
+        key.sign(&merged(all, more)).unwrap()
     };
     let user = world.who(&token(&json!({}))).await.unwrap();
     assert_eq!(user["username"], "e:ann");

@@ -33,6 +33,7 @@ mod roles;
 mod security;
 mod services;
 mod subresources;
+mod tls;
 mod updates;
 mod watches;
 mod workloads;

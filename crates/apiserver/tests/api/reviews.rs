@@ -150,7 +150,10 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     api.delete_with(&format!("{pods}/p"), json!({"gracePeriodSeconds": 0})).await.ok();
     api.post(pods, pod).await.created();
     let error = whose(&api, token).await["error"].to_string();
-    assert!(error.contains("does not match service account pod ref claim"), "another pod of this name: {error}");
+    assert!(
+        error.contains("does not match service account pod ref claim"),
+        "another pod of this name: {error}"
+    );
     let accounts = "/api/v1/namespaces/default/serviceaccounts/default";
     let made = api.post(TOKENS, bound).await.created();
     api.delete(accounts).await.ok();

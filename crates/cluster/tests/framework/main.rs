@@ -3,6 +3,7 @@
 
 mod client;
 mod operator;
+mod rights;
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use setpoint::client::Propagation::{self, Background, Foreground, Orphan};
 use setpoint_cluster::Parts;
 use setpoint_sim::{Scenario, World, check_all};
 
-use crate::land::{Land, kind, owner};
+use super::land::{Land, kind, owner};
 
 /// Every write with a crash before and after it, every event hidden or late, then combinations of these.
 #[track_caller]

@@ -4,7 +4,7 @@ use serde_json::json;
 use setpoint::client::Part;
 use setpoint::client::Propagation::{Background, Foreground, Orphan};
 
-use crate::land::{Land, land, owner};
+use super::land::{Land, land, owner};
 
 const CONTROLLERS: &[&str] = &["garbagecollector"];
 

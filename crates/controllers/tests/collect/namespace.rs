@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint::client::Propagation::Background;
 
-use crate::land::{Land, land, owner};
+use super::land::{Land, land, owner};
 
 /// Pods are created in the name of service accounts.
 const CONTROLLERS: &[&str] = &["namespace", "garbagecollector", "serviceaccount"];
@@ -85,7 +85,7 @@ fn pods_end_before_anything_else_is_deleted() {
         assert!(land.has("ConfigMap", "old/a").await, "the pod may use it");
         land.world
             .client()
-            .delete(&crate::land::kind("Pod"), &setpoint::Key::namespaced("old", "p"), &at_once())
+            .delete(&super::land::kind("Pod"), &setpoint::Key::namespaced("old", "p"), &at_once())
             .await
             .unwrap();
         land.pass(17).await;

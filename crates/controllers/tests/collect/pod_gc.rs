@@ -5,7 +5,7 @@ use setpoint::client::Part;
 use setpoint::client::Propagation::Background;
 use setpoint_controllers::Options;
 
-use crate::land::{land, land_with};
+use super::land::{land, land_with};
 
 /// Pods are created in the name of service accounts.
 const CONTROLLERS: &[&str] = &["podgc", "serviceaccount"];

@@ -5,7 +5,7 @@ use setpoint::client::Part;
 use setpoint::client::Propagation::Background;
 use setpoint_controllers::{Options, TokenSigner};
 
-use crate::land::{land, land_with};
+use super::land::{land, land_with};
 
 #[test]
 fn every_active_namespace_has_a_default_service_account() {

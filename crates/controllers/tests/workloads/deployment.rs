@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::town::{Town, condition, text, town};
+use super::town::{Town, condition, text, town};
 
 const CONTROLLERS: &[&str] = &["deployment", "replicaset", "garbagecollector"];
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint::client::Propagation;
 use setpoint_sim::{Fault, OnCall};
 
-use crate::town::{Town, condition, text, town, town_with};
+use super::town::{Town, condition, text, town, town_with};
 
 const CONTROLLERS: &[&str] = &["replicaset", "garbagecollector"];
 

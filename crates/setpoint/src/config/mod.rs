@@ -14,18 +14,23 @@
 //! is wrong is refused with the key, what was expected and what was given.
 
 mod duration;
+#[cfg(feature = "config")]
 mod settings;
-#[cfg(test)]
+#[cfg(all(test, feature = "config"))]
 mod tests;
 
+#[cfg(feature = "config")]
 use std::fmt::Write;
 use std::net::SocketAddr;
+#[cfg(feature = "config")]
 use std::path::Path;
 use std::time::Duration;
 
+#[cfg(feature = "config")]
 use serde_json::Value;
 
 use crate::leader::{ElectionConfig, InvalidElection};
+#[cfg(feature = "config")]
 use settings::{SETTINGS, Setting};
 
 /// How a manager and its controllers are set up.
@@ -301,6 +306,7 @@ impl Default for ShardingConfig {
     }
 }
 
+#[cfg(feature = "config")]
 impl ControllerConfig {
     /// The defaults with what a file says, checked.
     pub fn from_yaml(text: &str) -> Result<Self, ConfigError> {
@@ -342,7 +348,9 @@ impl ControllerConfig {
         self.validate()?;
         Ok((self, rest))
     }
+}
 
+impl ControllerConfig {
     /// Refuses values that contradict each other.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let QueueConfig { base_delay, max_delay, .. } = self.queue_config;
@@ -377,7 +385,10 @@ impl ControllerConfig {
             )
         }
     }
+}
 
+#[cfg(feature = "config")]
+impl ControllerConfig {
     /// Every flag with its help and its default.
     ///
     /// ```
@@ -458,12 +469,14 @@ impl ControllerConfig {
 }
 
 /// Arguments, told apart.
+#[cfg(feature = "config")]
 struct Flags {
     file: Option<String>,
     settings: Vec<(&'static Setting, String)>,
     rest: Vec<String>,
 }
 
+#[cfg(feature = "config")]
 impl Flags {
     fn of(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
         let mut flags = Self { file: None, settings: Vec::new(), rest: Vec::new() };
@@ -490,10 +503,12 @@ impl Flags {
     }
 }
 
+#[cfg(feature = "config")]
 fn named(key: &str) -> String {
     if key.is_empty() { "controller".into() } else { format!("controller.{key}") }
 }
 
+#[cfg(feature = "config")]
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -506,6 +521,7 @@ fn invalid(key: &str, expected: String, given: String) -> ConfigError {
 }
 
 /// Names the setting that was probably meant: the one most letters of whose name are the same.
+#[cfg(feature = "config")]
 fn unknown(key: String, wanted: &str, name: impl Fn(&Setting) -> String) -> ConfigError {
     let names = SETTINGS.iter().map(name);
     let closest = names.map(|name| (distance(wanted, &name), name)).min();
@@ -515,6 +531,7 @@ fn unknown(key: String, wanted: &str, name: impl Fn(&Setting) -> String) -> Conf
 }
 
 /// How many letters have to be changed, added or left out to make one word of the other.
+#[cfg(feature = "config")]
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.bytes().enumerate() {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::informer::Informers;
 use crate::metrics::Metrics;
+#[cfg(feature = "serve")]
 use crate::serve::Profile;
 use crate::{Kind, Runnable};
 
@@ -65,6 +66,7 @@ impl Runnable for CacheSizes {
 }
 
 /// The memory of the caches by kind: the encoded objects, which are nearly all of it.
+#[cfg(feature = "serve")]
 pub(crate) fn heap(informers: &Informers) -> Profile {
     let mut profile = Profile::new("inuse_space", "bytes");
     for size in informers.sizes() {

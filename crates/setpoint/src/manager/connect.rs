@@ -3,19 +3,25 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+#[cfg(feature = "serve")]
 use futures::future::BoxFuture;
+#[cfg(feature = "serve")]
 use tokio::net::TcpListener;
+#[cfg(feature = "serve")]
 use tokio_util::sync::CancellationToken;
 
 use super::Manager;
+#[cfg(feature = "serve")]
+use crate::Runnable;
 use crate::adaptive::Adaptive;
 use crate::config::ControllerConfig;
 use crate::leader::{ElectionConfig, InvalidElection};
 use crate::metrics::Metrics;
+#[cfg(feature = "serve")]
 use crate::serve::Operations;
 use crate::shard::ShardingOptions;
 use crate::source::KubeSource;
-use crate::{Client, Runnable, Runtime};
+use crate::{Client, Runtime};
 
 /// Why a manager could not be made.
 ///
@@ -40,6 +46,12 @@ pub enum ConnectError {
         /// Why not.
         #[source]
         source: std::io::Error,
+    },
+    /// An address to listen on, in a program that cannot.
+    #[error("bindAddress is {address}, but this program is built without the feature serve")]
+    CannotServe {
+        /// Which address.
+        address: SocketAddr,
     },
 }
 
@@ -107,21 +119,34 @@ impl Manager {
             manager.shard(ShardingOptions { election, shards, by })?;
         }
         if let Some(address) = config.bind_address {
-            let bound = TcpListener::bind(address).await;
-            let listener = bound.map_err(|source| ConnectError::Listen { address, source })?;
-            let operations = Operations::of(&manager.context);
-            manager.add(Serving { operations, listener });
+            manager.serve_at(address).await?;
         }
         Ok(manager)
+    }
+
+    #[cfg(feature = "serve")]
+    async fn serve_at(&mut self, address: SocketAddr) -> Result<(), ConnectError> {
+        let bound = TcpListener::bind(address).await;
+        let listener = bound.map_err(|source| ConnectError::Listen { address, source })?;
+        let operations = Operations::of(&self.context);
+        self.add(Serving { operations, listener });
+        Ok(())
+    }
+
+    #[cfg(not(feature = "serve"))]
+    async fn serve_at(&mut self, address: SocketAddr) -> Result<(), ConnectError> {
+        Err(ConnectError::CannotServe { address })
     }
 }
 
 /// Serves health, metrics and profiles in every replica.
+#[cfg(feature = "serve")]
 struct Serving {
     operations: Operations,
     listener: TcpListener,
 }
 
+#[cfg(feature = "serve")]
 impl Runnable for Serving {
     fn name(&self) -> &str {
         "operations"

@@ -3,13 +3,14 @@
 //! ```text
 //!  /healthz, /livez, /readyz   named checks; ?verbose lists them, ?exclude=NAME leaves one out, /NAME asks for one
 //!  /metrics                    Prometheus' text format
-//!  /debug/pprof/profile        CPU, sampled for ?seconds=N (30)
+//!  /debug/pprof/profile        CPU, sampled for ?seconds=N (30); with the feature `pprof`
 //!  /debug/pprof/heap           memory, by what holds it: caches by kind, unless the binary knows better
 //! ```
 //!
 //! [`Operations`] knows the answers and needs no socket; [`Operations::serve`] is a listener for those that
 //! have none of their own.
 
+#[cfg(feature = "pprof")]
 mod cpu;
 mod profile;
 #[cfg(test)]
@@ -137,10 +138,21 @@ impl Operations {
                 return text(StatusCode::BAD_REQUEST, expected);
             }
         };
-        match cpu::profile(&self.clock, Duration::from_secs(seconds)).await {
+        self.sample_cpu(Duration::from_secs(seconds)).await
+    }
+
+    #[cfg(feature = "pprof")]
+    async fn sample_cpu(&self, duration: Duration) -> Answer {
+        match cpu::profile(&self.clock, duration).await {
             Ok(profile) => with_type(StatusCode::OK, BINARY, profile.encode()),
             Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, why + "\n"),
         }
+    }
+
+    #[cfg(not(feature = "pprof"))]
+    async fn sample_cpu(&self, _: Duration) -> Answer {
+        let why = "CPU profiles need the feature pprof, which this program is built without\n";
+        text(StatusCode::NOT_IMPLEMENTED, why)
     }
 
     /// Answers on a listener until `stop`; answers under way are finished.

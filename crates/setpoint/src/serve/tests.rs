@@ -97,6 +97,7 @@ async fn a_heap_profile_is_one_that_pprof_reads() {
 }
 
 /// Real time: what is sampled is the processor's time, which does not pass while time is paused.
+#[cfg(feature = "pprof")]
 #[tokio::test]
 async fn a_cpu_profile_shows_what_the_process_did() {
     let profiling = tokio::spawn(async { get("/debug/pprof/profile?seconds=1").await });

@@ -3,6 +3,8 @@
 mod backpressure;
 mod own_writes;
 mod server;
+#[cfg(feature = "otel")]
+mod telemetry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use crate::land::{create, delete, patch, survives, until};
+use super::land::{create, delete, patch, survives, until};
 
 fn told(hpa: &Value, condition: &str, reason: &str) -> bool {
     let conditions = hpa["status"]["conditions"].as_array();

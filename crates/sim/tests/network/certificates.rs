@@ -11,7 +11,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::{CertificateAuthority, Options, Signers};
 use setpoint_sim::World;
 
-use crate::land::{create, kind, parts, patch, survives_with, until};
+use super::land::{create, kind, parts, patch, survives_with, until};
 
 /// Made for these tests and used nowhere else; Ed25519, so that the same text has the same signature.
 const CA_KEY: &str = "-----BEGIN PRIVATE KEY-----

@@ -6,7 +6,7 @@ use serde_json::json;
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use crate::land::{create, found, patch, survives, until, until_all};
+use super::land::{create, found, patch, survives, until, until_all};
 
 /// A pod gets a claim of its own, which goes when the pod has ended.
 fn claims(world: &World) -> LocalBoxFuture<'_, ()> {

@@ -11,9 +11,9 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::{FeatureGates, Options};
 use setpoint_sim::World;
 
-use crate::certificates::CA;
-use crate::land::{create, delete, kind, list, parts, patch, survives_with, until};
-use crate::tokens::create_in;
+use super::certificates::CA;
+use super::land::{create, delete, kind, list, parts, patch, survives_with, until};
+use super::tokens::create_in;
 
 /// These controllers with these features on.
 fn with(features: &[&str], controllers: &[&str]) -> Parts {

@@ -11,7 +11,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::{Options, TokenSigner};
 use setpoint_sim::World;
 
-use crate::land::{create, delete, kind, parts, survives, survives_with, until};
+use super::land::{create, delete, kind, parts, survives, survives_with, until};
 
 /// Made for these tests and used nowhere else.
 const KEY: &str = "-----BEGIN PRIVATE KEY-----

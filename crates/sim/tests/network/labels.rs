@@ -7,7 +7,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use setpoint_sim::{Fault, Scenario, World, check_faults};
 
-use crate::land::{create, found, parts, survives, until_all};
+use super::land::{create, found, parts, survives, until_all};
 
 const CONTROLLERS: [&str; 2] = ["selinux-warning-controller", "persistentvolume-binder"];
 

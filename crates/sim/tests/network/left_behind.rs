@@ -12,7 +12,7 @@ use setpoint_cluster::Parts;
 use setpoint_controllers::Options;
 use setpoint_sim::{Fault, World};
 
-use crate::land::{create, delete, found, kind, parts, patch, pod, survives, survives_with, until};
+use super::land::{create, delete, found, kind, parts, patch, pod, survives, survives_with, until};
 
 async fn gone(world: &World, kind_name: &str, key: Key) {
     world.until(&kind(kind_name), &key, |object| object.is_none()).await;

@@ -9,7 +9,7 @@ use setpoint::client::Part;
 use setpoint_cluster::Parts;
 use setpoint_sim::World;
 
-use crate::land::{create, found, parts, patch, survives, survives_with, until};
+use super::land::{create, found, parts, patch, survives, survives_with, until};
 
 /// A pod that stays on a tainted node for a few seconds.
 async fn patient_pod(world: &World) {

@@ -8,7 +8,7 @@ use serde_json::json;
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use crate::land::{create, delete, found, kind, parts, patch, survives, until};
+use super::land::{create, delete, found, kind, parts, patch, survives, until};
 
 /// A role gathers the rules of another one, which changes.
 fn roles(world: &World) -> LocalBoxFuture<'_, ()> {

@@ -10,7 +10,7 @@ use setpoint::client::Part;
 use setpoint_cluster::Parts;
 use setpoint_sim::{History, World};
 
-use crate::land::{
+use super::land::{
     create, delete, found, kind, list, parts, patch, survives, survives_within, until, until_all,
 };
 

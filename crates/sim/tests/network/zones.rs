@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use setpoint::client::Part;
 use setpoint_sim::World;
 
-use crate::land::{create, list, parts, patch};
+use super::land::{create, list, parts, patch};
 
 /// How often a node is heard that is well: more often than the 50 s that it may be silent.
 const HEARTBEAT: Duration = Duration::from_secs(40);

@@ -11,7 +11,7 @@ use setpoint::Kind;
 use setpoint_cluster::Parts;
 use setpoint_sim::World;
 
-use crate::place::{anything, create, parts, patch, survives, until};
+use super::place::{anything, create, parts, patch, survives, until};
 
 const CONTROLLERS: &[&str] = &["cronjob", "job"];
 

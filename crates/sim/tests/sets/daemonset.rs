@@ -11,7 +11,7 @@ use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use crate::place::{bears_staleness, count, create, parts, patch, survives, until};
+use super::place::{bears_staleness, count, create, parts, patch, survives, until};
 
 const CONTROLLERS: &[&str] = &["daemonset"];
 

@@ -12,8 +12,8 @@ use setpoint::client::Delete;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use crate::place::{create, key, survives, until};
-use crate::scheduling::{account, pod, runs};
+use super::place::{create, key, survives, until};
+use super::scheduling::{account, pod, runs};
 
 const CONTROLLERS: &[&str] = &["resourceclaim-controller", "garbage-collector-controller"];
 

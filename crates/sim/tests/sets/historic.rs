@@ -21,11 +21,11 @@ use setpoint_cluster::Parts;
 use setpoint_sim::{History, Scenario, World, search, undisturbed};
 use setpoint_store::EventKind;
 
-use crate::cronjob::{cron_job, started_once};
-use crate::job::{counted_once, failed, job, plain};
-use crate::metrics::{deployment, use_cpu};
-use crate::place::{Always, Script, anything, count, create, holds, key, parts, patch, until};
-use crate::scheduling::{account, pod, runs};
+use super::cronjob::{cron_job, started_once};
+use super::job::{counted_once, failed, job, plain};
+use super::metrics::{deployment, use_cpu};
+use super::place::{Always, Script, anything, count, create, holds, key, parts, patch, until};
+use super::scheduling::{account, pod, runs};
 
 /// With the bug, the simulation of a scenario fails; without it, it does not.
 #[track_caller]
@@ -91,7 +91,7 @@ fn expectations_that_are_ignored() {
 
 async fn allow_pods(world: &World, most: u32) {
     let patch = json!({"spec": {"hard": {"pods": most.to_string()}}});
-    crate::place::patch::<ResourceQuota>(world, "few", patch).await;
+    super::place::patch::<ResourceQuota>(world, "few", patch).await;
 }
 
 /// A quota that denies a pod is raised: the pod is there soon after.

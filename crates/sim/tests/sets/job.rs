@@ -10,7 +10,7 @@ use setpoint::client::Delete;
 use setpoint::{Kind, View};
 use setpoint_sim::{History, World};
 
-use crate::place::{anything, bears_staleness, count, create, holds, key, parts, survives, until};
+use super::place::{anything, bears_staleness, count, create, holds, key, parts, survives, until};
 
 const CONTROLLERS: &[&str] = &["job"];
 

@@ -8,7 +8,7 @@ use setpoint::Kind;
 use setpoint::client::{Part, Patch};
 use setpoint_sim::World;
 
-use crate::place::{count, create, holds, parts, until};
+use super::place::{count, create, holds, parts, until};
 
 fn node_metrics() -> Kind {
     Kind::new("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes", false)
@@ -31,7 +31,7 @@ pub(crate) async fn use_cpu(world: &World, amount: &str) {
     for pod in world.list(&kind, Some("default")).await {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
         let patch = json!({"metadata": {"annotations": {"node.setpoint.dev/cpu-usage": amount}}});
-        let key = crate::place::key(name);
+        let key = super::place::key(name);
         world
             .client()
             .patch(&kind, &key, Part::Main, Patch::merge(&patch))

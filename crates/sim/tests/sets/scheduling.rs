@@ -11,7 +11,7 @@ use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use crate::place::{anything, create, key, parts, patch, survives, until};
+use super::place::{anything, create, key, parts, patch, survives, until};
 
 /// A pod that wants so many of the one node's 32 cpus.
 pub(crate) fn pod(cpus: u32, fields: Value) -> Value {

@@ -12,7 +12,7 @@ use setpoint::Kind;
 use setpoint_sim::{History, World};
 use setpoint_store::EventKind;
 
-use crate::place::{count, create, parts, patch, survives, until};
+use super::place::{count, create, parts, patch, survives, until};
 
 const CONTROLLERS: &[&str] = &["statefulset", "persistentvolume-binder"];
 

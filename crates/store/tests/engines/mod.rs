@@ -1,5 +1,4 @@
 //! The engines under test, and a short language for driving them.
-#![allow(dead_code, reason = "each test binary speaks a part of the language")]
 
 pub(crate) mod disk;
 
@@ -13,7 +12,6 @@ use setpoint_store::*;
 use self::disk::SimDisk;
 
 /// Runs each claim, an `async fn(World)`, on every engine.
-#[macro_export]
 macro_rules! on_every_engine {
     ($($claim:ident),* $(,)?) => {
         mod memory {

@@ -29,12 +29,15 @@ struct Question {
     resource: Option<ResourceTarget>,
 }
 
+/// A question whose answer is still awaited.
+type Open = (Question, BoxFuture<'static, Decision>);
+
 /// The checks of a request: those that are answered, and those that the authorizer still works on.
 #[derive(Clone)]
 pub(super) struct Checks {
     authorizer: Arc<dyn Authorizer>,
     known: Arc<Mutex<Vec<(Question, Decision)>>>,
-    open: Arc<Mutex<Vec<(Question, BoxFuture<'static, Decision>)>>>,
+    open: Arc<Mutex<Vec<Open>>>,
 }
 
 impl Checks {

@@ -463,7 +463,7 @@ fn no_plan_awaits() {
 /// Where tests wait in real time, because of what they are about.
 const REAL_TIME: &[(&str, &str)] = &[
     ("crates/cli/tests", "they run the binary"),
-    ("crates/apiserver/tests/tls", "sockets and their timeouts"),
+    ("crates/apiserver/tests/api/tls.rs", "sockets and their timeouts"),
     ("crates/encryption/src/tests", "files that change, plugins behind sockets"),
     ("crates/store/tests/kill.rs", "a process that is killed"),
     ("crates/store/tests/concurrency.rs", "threads"),

@@ -8,9 +8,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::schema::protobuf;
 use crate::status::Status;
 
-/// What bodies that are being handled may take together. One that takes more by itself is rejected: at 700 bytes that
-/// is some 180,000 objects, and what is stored of one object (1.5 MiB) has rarely more than 50,000.
-const ROOM: usize = 128 << 20;
+/// What bodies that are being handled may take together, decoded once. An object exists up to three times while it is
+/// handled (as sent, as it will be stored, as it is checked), so this is some 200 MB. A body that takes more by itself
+/// is rejected: at 700 bytes that is some 90,000 objects, and what is stored of one object (1.5 MiB) has rarely more
+/// than 50,000.
+const ROOM: usize = 64 << 20;
 /// Shorter bodies are not weighed. With 600 requests at once they take 600 × 8 KiB × 100, 480 MB, in the worst case.
 const FREE: usize = 8 << 10;
 /// A JSON object in memory: a node of a tree with room for several fields, and a key.

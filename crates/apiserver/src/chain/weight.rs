@@ -109,11 +109,11 @@ mod tests {
         let bomb = |count: usize| format!("[{}]", vec![r#"{"":0}"#; count].join(","));
         assert!(room.enter(bomb(100).as_bytes()).await.unwrap().is_none(), "a short one is not weighed");
         assert_eq!(room.enter(bomb(300_000).as_bytes()).await.unwrap_err().code, 413);
-        let first = room.enter(bomb(100_000).as_bytes()).await.unwrap();
+        let first = room.enter(bomb(50_000).as_bytes()).await.unwrap();
         assert!(first.is_some());
         let text = format!(r#"{{"data":{{"a":"{}"}}}}"#, "{".repeat(1 << 20));
         room.enter(text.as_bytes()).await.unwrap();
-        let second = bomb(100_000);
+        let second = bomb(50_000);
         let mut second = std::pin::pin!(room.enter(second.as_bytes()));
         let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), second.as_mut());
         assert!(waiting.await.is_err(), "there is no room for both");

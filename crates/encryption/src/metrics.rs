@@ -294,39 +294,39 @@ impl Inner {
             ),
             generations: Family::of(
                 "apiserver_storage_data_key_generation_duration_seconds",
-                "Latencies in seconds of data encryption key (DEK) generation operations.",
+                "Seconds it took to generate a data encryption key.",
                 &[],
             ),
             failed_generations: Family::of(
                 "apiserver_storage_data_key_generation_failures_total",
-                "Total number of failed data encryption key (DEK) generation operations.",
+                "Data encryption keys that could not be generated.",
                 &[],
             ),
             calls: Family::of(
                 "apiserver_envelope_encryption_kms_operations_latency_seconds",
-                "KMS operation duration with gRPC error code status total.",
+                "Seconds a call to the KMS plugin took, by gRPC status.",
                 &["provider_name", "method_name", "grpc_status_code"],
             ),
             key_ids: Family::of(
                 "apiserver_envelope_encryption_key_id_hash_total",
-                "Number of times a keyID is used split by transformation type, provider, and apiserver identity.",
+                "Uses of a key, by direction and provider.",
                 &["transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"],
             ),
             key_ids_last: Family::of(
                 "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds",
-                "The last time in seconds when a keyID was used.",
+                "Unix time of the last use of a key.",
                 &["transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"],
             ),
             key_ids_order: VecDeque::new(),
             status_key_ids: Family::of(
                 "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds",
-                "The last time in seconds when a keyID was returned by the Status RPC call.",
+                "Unix time at which the plugin last named the key in its status.",
                 &["provider_name", "key_id_hash", "apiserver_id_hash"],
             ),
             status_key_ids_order: VecDeque::new(),
             invalid_key_ids: Family::of(
                 "apiserver_envelope_encryption_invalid_key_id_from_status_total",
-                "Number of times an invalid keyID is returned by the Status RPC call split by error.",
+                "Status answers of the plugin with an invalid key ID, by error.",
                 &["provider_name", "error"],
             ),
             cache_sizes: Family::of(
@@ -341,8 +341,7 @@ impl Inner {
             ),
             reloads_last: Family::of(
                 "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds",
-                "Timestamp of the last successful or failed automatic reload of encryption configuration split by \
-                 apiserver identity.",
+                "Unix time of the last reload of the encryption configuration, by outcome.",
                 &["status", "apiserver_id_hash"],
             ),
             config: Family::of(

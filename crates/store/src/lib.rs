@@ -12,6 +12,7 @@
 mod core;
 mod decide;
 mod durable;
+mod engine;
 mod history;
 mod index;
 mod inset;

@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use setpoint_clock::Clock;
 
 use crate::core::{Core, State};
 use crate::decide::{decide, removal};
-use crate::{Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Trigger, Watch, Write};
+use crate::engine::Engine;
+use crate::{Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Write};
 
 /// A store in memory. What is in it ends with it.
 pub struct MemoryStore {
@@ -62,49 +61,29 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
-    fn revision(&self) -> Revision {
-        self.core.revision()
+impl Engine for MemoryStore {
+    fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
-    fn compacted(&self) -> Revision {
-        self.core.read().compacted()
+    async fn read(&self, key: &Key, at: Option<Revision>) -> Result<Option<Arc<Record>>, Error> {
+        self.core.get(key, at)
     }
 
-    fn get<'a>(
-        &'a self,
-        key: &'a Key,
-        at: Option<Revision>,
-    ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>> {
-        async move { self.core.get(key, at) }.boxed()
+    async fn read_page(&self, range: &Range, options: ListOptions) -> Result<Page, Error> {
+        self.core.list(range, &options).await
     }
 
-    fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
-        async move { self.core.list(range, &options).await }.boxed()
+    async fn write(&self, write: Write) -> Result<Arc<Record>, Error> {
+        self.commit_now(write)
     }
 
-    fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
-        async move { Ok(self.core.count(range)) }.boxed()
+    async fn remove_expired(&self, now: Timestamp) -> Result<usize, Error> {
+        self.expire_now(now)
     }
 
-    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>> {
-        async move { self.commit_now(write) }.boxed()
-    }
-
-    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {
-        Watch::new(self.core.clone(), range, trigger.as_ref(), from)
-    }
-
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {
-        async move { self.core.compact(revision) }.boxed()
-    }
-
-    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>> {
-        async move { self.expire_now(now) }.boxed()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        async move { self.core.close() }.boxed()
+    async fn shut_down(&self) {
+        self.core.close();
     }
 }
 

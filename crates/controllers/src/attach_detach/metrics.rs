@@ -31,7 +31,7 @@ pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
 /// A volume was taken from a node that was not asked.
 pub(super) fn count_force(metrics: &Metrics, reason: &str) {
     let name = "attach_detach_controller_attachdetach_controller_forced_detaches";
-    let help = "Number of times the A/D Controller performed a forced detach";
+    let help = "Volumes detached without waiting for the node to unmount them";
     metrics.count_bare(name, help, &[("reason", reason)], 1);
 }
 
@@ -48,7 +48,7 @@ pub(super) fn count_attached(metrics: &Metrics, disk: &Disk, took: Duration) {
         ("status", "success"),
         ("volume_plugin", plugin.as_str()),
     ];
-    let (name, help) = ("storage_operation_duration_seconds", "Storage operation duration");
+    let (name, help) = ("storage_operation_duration_seconds", "Seconds a storage operation took");
     metrics.observe(name, help, OPERATION_SECONDS, &labels, took.as_secs_f64());
 }
 

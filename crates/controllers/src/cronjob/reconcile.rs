@@ -221,8 +221,7 @@ impl CronJobs {
         let Some(created) = job.meta().creation_timestamp else { return };
         let skew = created.duration_since(scheduled).as_secs_f64();
         let name = "cronjob_controller_job_creation_skew_duration_seconds";
-        let help =
-            "Time between when a cronjob is scheduled to be run, and when the corresponding job is created";
+        let help = "Seconds from a CronJob's scheduled time to the creation of its Job";
         self.metrics.observe(name, help, SKEW_SECONDS, &[], skew);
     }
 

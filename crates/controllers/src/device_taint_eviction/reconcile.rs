@@ -89,12 +89,11 @@ impl Evictor {
     }
 
     fn count_deletion(&self, due: Timestamp) {
-        let help = "Total number of Pods deleted by DeviceTaintEvictionController since its start.";
+        let help = "Pods this process evicted because of a device taint.";
         self.metrics.count("device_taint_eviction_controller_pod_deletions", help, &[], 1);
         let (name, help) = (
             "device_taint_eviction_controller_pod_deletion_duration_seconds",
-            "Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion \
-             via DeviceTaintEvictionController.",
+            "Seconds from a device taint taking effect to the eviction of a pod that does not tolerate it.",
         );
         let late = self.clock.now().duration_since(due).as_secs_f64();
         self.metrics.observe(name, help, DELETION_SECONDS, &[], late);

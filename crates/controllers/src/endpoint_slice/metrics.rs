@@ -5,27 +5,27 @@ use crate::discovery::metrics::Names;
 pub(super) const NAMES: Names = Names {
     added: (
         "endpoint_slice_controller_endpoints_added_per_sync",
-        "Number of endpoints added on each Service sync",
+        "Endpoints added by one reconcile of a Service",
     ),
     updated: None,
     removed: (
         "endpoint_slice_controller_endpoints_removed_per_sync",
-        "Number of endpoints removed on each Service sync",
+        "Endpoints removed by one reconcile of a Service",
     ),
-    endpoints: ("endpoint_slice_controller_endpoints_desired", "Number of endpoints desired"),
-    slices: ("endpoint_slice_controller_num_endpoint_slices", "Number of EndpointSlices"),
+    endpoints: ("endpoint_slice_controller_endpoints_desired", "Endpoints that should exist"),
+    slices: ("endpoint_slice_controller_num_endpoint_slices", "EndpointSlices that exist"),
     wanted: (
         "endpoint_slice_controller_desired_endpoint_slices",
-        "Number of EndpointSlices that would exist with perfect endpoint allocation",
+        "EndpointSlices needed if each were filled to its limit",
     ),
-    changes: ("endpoint_slice_controller_changes", "Number of EndpointSlice changes"),
+    changes: ("endpoint_slice_controller_changes", "Writes of EndpointSlices, by operation"),
 };
 
-pub(super) const SYNCS: (&str, &str) = ("endpoint_slice_controller_syncs", "Number of EndpointSlice syncs");
+pub(super) const SYNCS: (&str, &str) = ("endpoint_slice_controller_syncs", "Service reconciles, by result");
 
 pub(super) const CHANGED: (&str, &str) = (
     "endpoint_slice_controller_endpointslices_changed_per_sync",
-    "Number of EndpointSlices changed on each Service sync",
+    "EndpointSlices written by one reconcile of a Service",
 );
 
 /// The bounds of whoever names none.
@@ -33,5 +33,5 @@ pub(super) const DEFAULT_BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 
 pub(super) const BY_DISTRIBUTION: (&str, &str) = (
     "endpoint_slice_controller_services_count_by_traffic_distribution",
-    "Number of Services using some specific trafficDistribution",
+    "Services by their trafficDistribution",
 );

@@ -5,32 +5,34 @@ use crate::discovery::metrics::Names;
 pub(super) const NAMES: Names = Names {
     added: (
         "endpoint_slice_mirroring_controller_endpoints_added_per_sync",
-        "Number of endpoints added on each Endpoints sync",
+        "Endpoints added by one reconcile of an Endpoints object",
     ),
     updated: Some((
         "endpoint_slice_mirroring_controller_endpoints_updated_per_sync",
-        "Number of endpoints updated on each Endpoints sync",
+        "Endpoints changed by one reconcile of an Endpoints object",
     )),
     removed: (
         "endpoint_slice_mirroring_controller_endpoints_removed_per_sync",
-        "Number of endpoints removed on each Endpoints sync",
+        "Endpoints removed by one reconcile of an Endpoints object",
     ),
-    endpoints: ("endpoint_slice_mirroring_controller_endpoints_desired", "Number of endpoints desired"),
-    slices: ("endpoint_slice_mirroring_controller_num_endpoint_slices", "Number of EndpointSlices"),
+    endpoints: ("endpoint_slice_mirroring_controller_endpoints_desired", "Endpoints that should exist"),
+    slices: ("endpoint_slice_mirroring_controller_num_endpoint_slices", "EndpointSlices that exist"),
     wanted: (
         "endpoint_slice_mirroring_controller_desired_endpoint_slices",
-        "Number of EndpointSlices that would exist with perfect endpoint allocation",
+        "EndpointSlices needed if each were filled to its limit",
     ),
-    changes: ("endpoint_slice_mirroring_controller_changes", "Number of EndpointSlice changes"),
+    changes: ("endpoint_slice_mirroring_controller_changes", "Writes of EndpointSlices, by operation"),
 };
 
 pub(super) const SKIPPED: (&str, &str) = (
     "endpoint_slice_mirroring_controller_addresses_skipped_per_sync",
-    "Number of addresses skipped on each Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset",
+    "Addresses left out by one reconcile: invalid, or beyond the limit of a subset",
 );
 
-pub(super) const DURATION: (&str, &str) =
-    ("endpoint_slice_mirroring_controller_endpoints_sync_duration", "Duration of syncEndpoints() in seconds");
+pub(super) const DURATION: (&str, &str) = (
+    "endpoint_slice_mirroring_controller_endpoints_sync_duration",
+    "Seconds one reconcile of an Endpoints object took",
+);
 
 /// From a millisecond on twice as many, fifteen times.
 pub(super) const SECONDS: &[f64] = &[

@@ -132,7 +132,7 @@ impl Monitors {
     }
 
     fn count_error(&self) {
-        let help = "Number of garbage collector resources sync errors";
+        let help = "Failed attempts to find out which resources to collect";
         self.metrics.count("garbagecollector_controller_resources_sync_error", help, &[], 1);
     }
 }

@@ -58,18 +58,23 @@ impl JobMetrics {
         let help = "The time it took to sync a job";
         let name = "job_controller_job_sync_duration_seconds";
         self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
-        self.0.count("job_controller_job_syncs", "The number of job syncs", &labels, 1);
+        self.0.count(
+            "job_controller_job_syncs",
+            "Job reconciles, by outcome and completion mode",
+            &labels,
+            1,
+        );
     }
 
     pub(super) fn ended(&self, job: &Job, ending: &Ending) {
         let labels =
             [("completion_mode", mode(job)), ("result", result(ending.well)), ("reason", &*ending.reason)];
-        self.0.count("job_controller_jobs_finished", "The number of finished jobs", &labels, 1);
+        self.0.count("job_controller_jobs_finished", "Jobs that finished, by outcome", &labels, 1);
     }
 
     /// A Job appears that others manage.
     pub(super) fn left_to(&self, manager: &str) {
-        let help = "The number of Jobs managed by an external controller";
+        let help = "Jobs left to another controller by spec.managedBy";
         self.0.count("job_controller_jobs_by_external_controller", help, &[("controller_name", manager)], 1);
     }
 

@@ -57,7 +57,7 @@ pub(super) fn show(metrics: &Metrics, standing: &Standing) {
     let labels = [("clusterCIDR", standing.range.as_str())];
     let help = "Maximum number of CIDRs that can be allocated.";
     metrics.set_gauge("node_ipam_controller_cirdset_max_cidrs", help, &labels, standing.parts as f64);
-    let help = "Gauge measuring percentage of allocated CIDRs.";
+    let help = "Share of the cluster CIDR's node ranges that is allocated.";
     let used = standing.used as f64 / standing.parts as f64;
     metrics.set_gauge("node_ipam_controller_cidrset_usage_cidrs", help, &labels, used);
     let since = &standing.since;
@@ -67,13 +67,7 @@ pub(super) fn show(metrics: &Metrics, standing: &Standing) {
     metrics.count("node_ipam_controller_cidrset_cidrs_releases", help, &labels, since.released);
     let name = "node_ipam_controller_cidrset_allocation_tries_per_request";
     for tries in &since.tries {
-        metrics.observe(
-            name,
-            "Number of endpoints added on each Service sync",
-            TRIES,
-            &labels,
-            *tries as f64,
-        );
+        metrics.observe(name, "Endpoints added by one reconcile of a Service", TRIES, &labels, *tries as f64);
     }
 }
 

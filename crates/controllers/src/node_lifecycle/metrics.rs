@@ -42,10 +42,10 @@ impl NodeMetrics {
         let health = if size > 0.0 { 100.0 * ready as f64 / size } else { 100.0 };
         let labels = [("zone", zone)];
         let set = |name, help, value| self.metrics.set_gauge(name, help, &labels, value);
-        set("node_collector_zone_size", "Gauge measuring number of registered Nodes per zones.", size);
-        let help = "Gauge measuring percentage of healthy nodes per zone.";
+        set("node_collector_zone_size", "Nodes registered in the zone.", size);
+        let help = "Percentage of the zone's nodes that are Ready.";
         set("node_collector_zone_health", help, health);
-        let help = "Gauge measuring number of not Ready Nodes per zones.";
+        let help = "Nodes of the zone that are not Ready.";
         set("node_collector_unhealthy_nodes_in_zone", help, not_ready as f64);
     }
 
@@ -54,7 +54,7 @@ impl NodeMetrics {
     }
 
     fn count_eviction(&self, zone: &str, more: u64) {
-        let help = "Number of Node evictions that happened since current instance of NodeController started.";
+        let help = "Nodes whose pods this process has started to evict.";
         self.metrics.count("node_collector_evictions", help, &[("zone", zone)], more);
     }
 

@@ -26,29 +26,21 @@ impl Collector for VolumeMetrics {
         let volumes = self.volumes.list(None).unwrap_or_default();
         let claims = self.claims.list(None).unwrap_or_default();
         let families = [
-            (
-                "pv_collector_total_pv_count",
-                "Gauge measuring total number of persistent volumes",
-                totals(&volumes),
-            ),
-            (
-                "pv_collector_bound_pv_count",
-                "Gauge measuring number of persistent volume currently bound",
-                of_volumes(&volumes, true),
-            ),
+            ("pv_collector_total_pv_count", "PersistentVolumes, by plugin and volume mode", totals(&volumes)),
+            ("pv_collector_bound_pv_count", "PersistentVolumes that are bound", of_volumes(&volumes, true)),
             (
                 "pv_collector_unbound_pv_count",
-                "Gauge measuring number of persistent volume currently unbound",
+                "PersistentVolumes that are not bound",
                 of_volumes(&volumes, false),
             ),
             (
                 "pv_collector_bound_pvc_count",
-                "Gauge measuring number of persistent volume claim currently bound",
+                "PersistentVolumeClaims that are bound",
                 of_claims(&claims, true),
             ),
             (
                 "pv_collector_unbound_pvc_count",
-                "Gauge measuring number of persistent volume claim currently unbound",
+                "PersistentVolumeClaims that are not bound",
                 of_claims(&claims, false),
             ),
         ];
@@ -61,16 +53,16 @@ impl Collector for VolumeMetrics {
 
 /// A claim without a class was given the one that is the default now.
 pub(super) fn count_class(metrics: &Metrics, succeeded: bool) {
-    let help = "Total number of retroactive StorageClass assignments to persistent volume claim";
+    let help = "Claims that were given the default StorageClass after their creation";
     metrics.count("retroactive_storageclass", help, &[], 1);
-    let help = "Total number of failed retroactive StorageClass assignments to persistent volume claim";
+    let help = "Failed attempts to give an existing claim the default StorageClass";
     metrics.count("retroactive_storageclass_errors", help, &[], u64::from(!succeeded));
 }
 
 /// What was to be done with a volume failed.
 pub(super) fn count_failure(metrics: &Metrics, plugin: &str, operation: &str) {
     let labels = [("plugin_name", plugin), ("operation_name", operation)];
-    metrics.count_bare("volume_operation_total_errors", "Total volume operation errors", &labels, 1);
+    metrics.count_bare("volume_operation_total_errors", "Volume operations that failed", &labels, 1);
 }
 
 fn totals(volumes: &[Cached<Volume>]) -> Counts {

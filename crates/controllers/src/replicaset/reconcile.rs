@@ -102,10 +102,7 @@ impl<R: Replicated> ReplicaSets<R> {
         });
         let Some(deleted) = deleted else { return };
         let name = "replicaset_controller_sorting_deletion_age_ratio";
-        let help = "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time). Should be \
-                    <2. The intent of this metric is to measure the rough efficacy of the LogarithmicScaleDown \
-                    feature gate's effect on the sorting (and deletion) of pods when a replicaset scales down. This \
-                    only considers Ready pods when calculating and reporting.";
+        let help = "Age of a Ready pod chosen for deletion, divided by the age of the youngest Ready pod. Below 2 when the logarithmic ranking works.";
         for ratio in age_ratios(&plan.pods, deleted, self.clock.now()) {
             self.metrics.observe(name, help, AGE_RATIOS, &[], ratio);
         }

@@ -83,11 +83,10 @@ impl Evictor {
     }
 
     fn count(&self, late: Duration) {
-        let help = "Total number of Pods deleted by TaintEvictionController since its start.";
+        let help = "Pods this process evicted because of a node taint.";
         self.metrics.count("taint_eviction_controller_pod_deletions", help, &[], 1);
         let name = "taint_eviction_controller_pod_deletion_duration_seconds";
-        let help = "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its \
-                    deletion via TaintEvictionController.";
+        let help = "Seconds from a node taint taking effect for a pod to the pod's eviction.";
         self.metrics.observe(name, help, LATE_SECONDS, &[], late.as_secs_f64());
     }
 

@@ -41,78 +41,59 @@ impl Family {
 type Shown<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
 const QUEUE: &[Shown<QueueMetrics>] = &[
-    ("workqueue_depth", "Current depth of workqueue", "gauge", |of| of.depth as f64),
-    ("workqueue_adds_total", "Total number of adds handled by workqueue", "counter", |of| of.adds as f64),
-    ("workqueue_retries_total", "Total number of retries handled by workqueue", "counter", |of| {
-        of.retries as f64
-    }),
+    ("workqueue_depth", "Keys waiting in the queue", "gauge", |of| of.depth as f64),
+    ("workqueue_adds_total", "Keys added to the queue", "counter", |of| of.adds as f64),
+    ("workqueue_retries_total", "Keys added again after a failure", "counter", |of| of.retries as f64),
     (
         "workqueue_unfinished_work_seconds",
-        "How many seconds the work in progress has taken that work_duration has not yet observed. Large values \
-         indicate stuck workers.",
+        "Seconds spent so far on all reconciles in progress. Growing values point to stuck workers.",
         "gauge",
         |of| of.unfinished,
     ),
     (
         "workqueue_longest_running_processor_seconds",
-        "How many seconds the longest running processor for workqueue has been running.",
+        "Seconds the oldest reconcile in progress has been running.",
         "gauge",
         |of| of.longest,
     ),
 ];
 
 const CONTROLLER: &[Shown<reconciles::Tally>] = &[
-    (
-        "controller_runtime_reconcile_errors_total",
-        "Total number of reconciliation errors per controller",
-        "counter",
-        |of| of.error as f64,
-    ),
+    ("controller_runtime_reconcile_errors_total", "Reconciles that failed", "counter", |of| of.error as f64),
     (
         "controller_runtime_terminal_reconcile_errors_total",
-        "Total number of terminal reconciliation errors per controller",
+        "Reconciles that failed with an error that is not retried",
         "counter",
         |of| of.terminal as f64,
     ),
-    (
-        "controller_runtime_reconcile_panics_total",
-        "Total number of reconciliation panics per controller",
-        "counter",
-        |of| of.panics as f64,
-    ),
+    ("controller_runtime_reconcile_panics_total", "Reconciles that panicked", "counter", |of| {
+        of.panics as f64
+    }),
     (
         "controller_runtime_reconcile_timeouts_total",
-        "Total number of reconciliation timeouts per controller",
+        "Reconciles that ran into their timeout",
         "counter",
         |of| of.timeouts as f64,
     ),
     (
         "controller_runtime_max_concurrent_reconciles",
-        "Maximum number of concurrent reconciles per controller",
+        "Reconciles the controller may run at a time",
         "gauge",
         |of| of.workers as f64,
     ),
-    (
-        "controller_retry_successes_total",
-        "Total number of keys that succeeded after they had failed",
-        "counter",
-        |of| of.recoveries.count() as f64,
-    ),
-    (
-        "controller_reconcile_given_up_total",
-        "Total number of keys that are not tried again before something changes",
-        "counter",
-        |of| of.given_up as f64,
-    ),
+    ("controller_retry_successes_total", "Keys that succeeded after one or more failures", "counter", |of| {
+        of.recoveries.count() as f64
+    }),
+    ("controller_reconcile_given_up_total", "Keys not retried until something changes", "counter", |of| {
+        of.given_up as f64
+    }),
     (
         "controller_stale_cache_waits_total",
-        "Total number of times that a key was put off because a cache did not show its last writes",
+        "Reconciles postponed because a cache did not yet show the controller's last write",
         "counter",
         |of| of.held_back as f64,
     ),
-    ("controller_runtime_active_workers", "Number of currently used workers per controller", "gauge", |of| {
-        of.active as f64
-    }),
+    ("controller_runtime_active_workers", "Workers that are reconciling", "gauge", |of| of.active as f64),
 ];
 
 impl Sources {
@@ -171,7 +152,7 @@ impl Sources {
         );
         families.add(
             "controller_reconcile_error_types_total",
-            "Total number of reconciliation errors per controller, by type",
+            "Reconciles that failed, by type",
             "counter",
             tallies.iter().flat_map(|(labels, tally)| failures(labels, tally)),
         );
@@ -200,20 +181,20 @@ impl Sources {
         };
         families.add(
             "rest_client_requests_total",
-            "Number of HTTP requests, partitioned by status code, method, and host.",
+            "Requests sent, by status code, method and host.",
             "counter",
             tallies.iter().flat_map(|(host, tally)| answers(host, tally)),
         );
         families.add_histograms(
             "rest_client_request_duration_seconds",
-            "Request latency in seconds. Broken down by verb, and host.",
+            "Seconds from sending a request to its answer, by verb and host.",
             tallies
                 .iter()
                 .flat_map(|(host, tally)| tally.seconds.iter().map(|(verb, of)| (labels(verb, host), of))),
         );
         families.add_histograms(
             "rest_client_rate_limiter_duration_seconds",
-            "Client side rate limiter latency in seconds. Broken down by verb, and host.",
+            "Seconds a request waited for the client's rate limiter, by verb and host.",
             tallies
                 .iter()
                 .flat_map(|(host, tally)| tally.limited.iter().map(|(verb, of)| (labels(verb, host), of))),

@@ -43,8 +43,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use setpoint_clock::Clock;
@@ -59,10 +58,9 @@ use self::recovery::{Recovered, recover};
 use self::writer::Writer;
 use crate::core::Core;
 use crate::decide::{decide, removal};
+use crate::engine::Engine;
 use crate::sealing::Sealing;
-use crate::{
-    Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Store, Trigger, Watch, Write,
-};
+use crate::{Change, Error, Key, Limits, ListOptions, Page, Range, Record, Revision, Write};
 
 /// How many expired records are removed before their removals are waited for.
 const EXPIRE_AT_ONCE: usize = 1024;
@@ -267,58 +265,35 @@ async fn answer(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(|_| Err(Error::Io(Arc::new(io::Error::other("the store's writer stopped")))))
 }
 
-impl Store for DurableStore {
-    fn revision(&self) -> Revision {
-        self.core.revision()
+impl Engine for DurableStore {
+    fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
-    fn compacted(&self) -> Revision {
-        self.core.read().compacted()
+    async fn read(&self, key: &Key, at: Option<Revision>) -> Result<Option<Arc<Record>>, Error> {
+        self.readable(self.core.get(key, at)?).await
     }
 
-    fn get<'a>(
-        &'a self,
-        key: &'a Key,
-        at: Option<Revision>,
-    ) -> BoxFuture<'a, Result<Option<Arc<Record>>, Error>> {
-        async move { self.readable(self.core.get(key, at)?).await }.boxed()
+    async fn read_page(&self, range: &Range, options: ListOptions) -> Result<Page, Error> {
+        self.list_readable(range, &options).await
     }
 
-    fn list<'a>(&'a self, range: &'a Range, options: ListOptions) -> BoxFuture<'a, Result<Page, Error>> {
-        async move { self.list_readable(range, &options).await }.boxed()
+    fn write(&self, write: Write) -> impl Future<Output = Result<Arc<Record>, Error>> + Send {
+        self.commit_durably(write)
     }
 
-    fn count<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<usize, Error>> {
-        async move { Ok(self.core.count(range)) }.boxed()
-    }
-
-    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Record>, Error>> {
-        self.commit_durably(write).boxed()
-    }
-
-    fn is_stale(&self, record: &Record) -> bool {
+    fn is_outdated(&self, record: &Record) -> bool {
         self.sealing.is_stale(record)
     }
 
-    fn watch_by(&self, range: Range, trigger: Option<Trigger>, from: Revision) -> Result<Watch, Error> {
-        Watch::new(self.core.clone(), range, trigger.as_ref(), from)
+    fn remove_expired(&self, now: Timestamp) -> impl Future<Output = Result<usize, Error>> + Send {
+        self.expire_durably(now)
     }
 
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), Error>> {
-        async move { self.core.compact(revision) }.boxed()
-    }
-
-    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, Error>> {
-        self.expire_durably(now).boxed()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        async move {
-            self.queue.close();
-            // The sender is dropped, and the directory free, when the writer has served the queue.
-            while self.finished.clone().changed().await.is_ok() {}
-        }
-        .boxed()
+    async fn shut_down(&self) {
+        self.queue.close();
+        // The sender is dropped, and the directory free, when the writer has served the queue.
+        while self.finished.clone().changed().await.is_ok() {}
     }
 }
 

@@ -96,7 +96,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller), Box::new(cleaner)]
 }
 
-/// Which budgets a change of a pod concerns.
+/// Maps pod events to budgets.
 struct Wake {
     recorder: setpoint::Recorder,
     budgets: Lister<Budget>,
@@ -116,7 +116,7 @@ impl Wake {
         }
     }
 
-    /// One budget counts for a pod. Who has several is told, and the first one counts.
+    /// Returns the budget of a pod. If several match, the first is used and an event is emitted.
     fn budget_of(&self, pod: &Object) -> Option<Cached<Budget>> {
         let budgets = self.budgets.list(pod.key().namespace()).unwrap_or_default();
         let mut selecting = budgets.into_iter().filter(|budget| budget.selects(&pod.meta().labels));
@@ -134,7 +134,7 @@ impl Wake {
     }
 }
 
-/// Whether a pod says that it is made to go. Hardly any does: the others need not be decoded.
+/// Whether a pod has a disruption condition. Most have not and need not be decoded.
 fn is_target(pod: &Object) -> bool {
     pod.mentions(DISRUPTION_TARGET) && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
 }

@@ -91,7 +91,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let monitors = Monitors::new(context, kinds.clone(), shared.clone());
     vec![Box::new(GarbageCollector {
         filled: monitors.filled(),
-        // What is under way when it stops serves nothing any more.
+        // Work in progress is worthless once it stops.
         monitoring: wiring::part("garbage-collector-monitors", kinds, monitors, [])
             .drain_within(Duration::from_secs(1)),
         deleting: wiring::controller(&ENTRY, options, delete, Collector(shared.clone()), []),
@@ -100,7 +100,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     })]
 }
 
-/// The monitors, and once they have filled the graph, the workers.
+/// Runs the monitors and, once they have filled the graph, the workers.
 struct GarbageCollector {
     filled: CancellationToken,
     monitoring: Controller,

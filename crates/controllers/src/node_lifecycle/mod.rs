@@ -82,7 +82,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const COMPONENT: &str = "node-controller";
-/// How many pods are marked at once.
+/// The number of pods marked concurrently.
 const POD_WORKERS: usize = 4;
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -123,7 +123,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     ]
 }
 
-/// What the parts share.
+/// State shared by the parts of the controller.
 #[derive(Clone)]
 struct Shared {
     client: Client,

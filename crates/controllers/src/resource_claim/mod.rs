@@ -60,7 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 const GROUP: &str = "resource.k8s.io";
 
-/// What is looked at.
+/// A unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Work {
     Pod(Key),
@@ -103,7 +103,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// How many claims there are.
+/// Registers the gauges of claims.
 fn show_claims(context: &Context, claims: &Informer) {
     let claims = claims.lister::<Claim>();
     let name = "resourceclaim_controller_resource_claims";

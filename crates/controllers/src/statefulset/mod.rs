@@ -107,7 +107,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// The sets that may wait for the end of a claim: it went with a pod, whose successor waits for that.
+/// Returns the sets that may wait for a claim's deletion: it belonged to a pod whose replacement waits for that.
 fn waiting_for(event: &Event) -> Vec<Key> {
     let Event::Deleted { last, .. } = event else { return Vec::new() };
     let pods = last.meta().owner_references.iter().filter(|owner| *owner.kind == *"Pod");

@@ -58,7 +58,7 @@ const FIRST_RESTART: Duration = Duration::from_secs(1);
 const LEAST_BACK_OFF: Duration = Duration::from_secs(10);
 const MOST_BACK_OFF: Duration = Duration::from_secs(300);
 
-/// What determines a container's life.
+/// The inputs that determine a container's life.
 pub(crate) struct Life<'a> {
     pub(crate) container: &'a Container,
     pub(crate) behaviour: &'a Behaviour,

@@ -20,7 +20,7 @@ use crate::program::{self, Ending};
 use crate::resize::{PENDING, Refused, Resize};
 use crate::view::{Container, ContainerStatus, PodView};
 
-/// What the node does about a pod now.
+/// The node's next action for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing, until the pod changes.
@@ -56,7 +56,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) resize: Option<&'a Resize>,
 }
 
-/// What keeps containers from being created.
+/// An obstacle to creating containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// Volumes are missing.
@@ -212,7 +212,7 @@ fn live(
     (next, lives.change)
 }
 
-/// What determines the lives of a pod's containers.
+/// The inputs that determine the lives of a pod's containers.
 struct Lives<'a> {
     meta: &'a Metadata,
     pod: &'a PodView,

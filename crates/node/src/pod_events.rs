@@ -77,7 +77,7 @@ pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> 
     events
 }
 
-/// What happens to a container next.
+/// The outlook of a container.
 #[derive(Clone, Copy)]
 struct Outlook {
     /// Its pod is stopping.

@@ -82,7 +82,7 @@ pub(crate) fn unsaid<'a>(
     ALL.into_iter().filter(|kind| short_of.contains(kind) != is_shown(kind)).collect()
 }
 
-/// What a node under pressure does about a pod.
+/// How a node under pressure treats a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// It rejects the pod.

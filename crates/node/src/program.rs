@@ -1,4 +1,4 @@
-//! What a container's command does, as far as it can be determined from its text. Pure.
+//! Determines what a container's command does, as far as its text shows. Pure.
 //!
 //! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few file commands, `sh -c` scripts of these,
 //! and images that only run a shell. An unknown command runs until it is stopped, like a server; most commands are

@@ -1,4 +1,4 @@
-//! What a pod needs from the API before its containers can be created: volumes and configuration.
+//! API objects that must exist before a pod's containers can be created: volumes and configuration.
 //!
 //! Read once, when a pod is about to start. The service account token, which most pods have, is assumed to exist.
 

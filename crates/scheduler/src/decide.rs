@@ -51,7 +51,7 @@ pub(crate) enum Remedy {
     Preempt(Preemption),
     /// Preemption would not help. Clears the nominated node, if there is one.
     None,
-    /// Nothing to change: an earlier preemption is still in progress.
+    /// No change: a nominated node, if there is one, is kept.
     Wait,
 }
 

@@ -4,7 +4,7 @@ use setpoint_placement::{Amount, AsAWhole, demand_of};
 
 use crate::view::{Container, PodView, RESIZE_PENDING};
 
-/// What scoring assumes for a container without requests, so that such pods are spread too.
+/// The requests that scoring assumes for a container without any, so that such pods are spread too.
 const DEFAULT_CPU: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 

@@ -91,7 +91,7 @@ pub(crate) struct Obstacle {
     pub(crate) severity: Severity,
 }
 
-/// How an obstacle can be overcome.
+/// Whether an obstacle can be overcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// Evicting pods from the node could help.

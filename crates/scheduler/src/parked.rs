@@ -76,7 +76,7 @@ pub(crate) enum Change<'a> {
     Devices,
 }
 
-/// What changed about a node.
+/// The changes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeChange {
     pub(crate) added: bool,

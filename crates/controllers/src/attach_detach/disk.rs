@@ -1,4 +1,4 @@
-//! What is attached: a persistent volume, or an inline disk of a pod.
+//! A disk to attach: a persistent volume, or an inline disk of a pod.
 //!
 //! Invariant: a volume is identified by its name, an inline disk by the unique name its driver gives it. No volume can
 //! have such a name.

@@ -184,7 +184,7 @@ fn is_staying(pod: &Cached<Pod>) -> bool {
     !pod.meta().is_being_deleted()
 }
 
-/// Lists pods that target a deleted node.
+/// Lists unscheduled pods that target a deleted node.
 fn meant_for_nobody<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = Cached<Pod>> + 'a {
     let gone = scene.pods.iter().filter(|(node, _)| !scene.nodes.contains_key(*node));
     gone.flat_map(|(_, pods)| pods).filter(|pod| pod.node.is_empty() && is_staying(pod)).cloned()

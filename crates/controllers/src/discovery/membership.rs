@@ -44,7 +44,7 @@ struct Memberships {
     services: Lister<Service>,
 }
 
-/// What a pod change means for Services.
+/// The effect of a pod change on Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
     /// Its endpoint changes.

@@ -22,7 +22,7 @@ const RESERVED: [&str; 3] = [SERVICE_NAME, MANAGED_BY, HEADLESS];
 /// The zone of each existing node.
 pub(super) type Zones = BTreeMap<Box<str>, Option<String>>;
 
-/// What all slices of a Service and address family have in common.
+/// The common parts of all slices of a Service and address family.
 pub(super) struct Sketch<'a> {
     pub(super) service: &'a Cached<Service>,
     pub(super) family: Family,

@@ -20,7 +20,7 @@ const SYNC_SECONDS: &[f64] = &[
 #[derive(Clone)]
 pub(super) struct JobMetrics(pub(super) Metrics);
 
-/// What a sync did.
+/// The action that a sync took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// It waited for earlier writes, or finished the Job.

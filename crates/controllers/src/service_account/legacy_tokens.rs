@@ -85,7 +85,7 @@ struct Cleaner {
     unused_for: Duration,
 }
 
-/// What happens to a token.
+/// The decision about a token.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Stays,

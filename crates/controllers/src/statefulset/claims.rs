@@ -36,7 +36,7 @@ pub(super) struct Owners<'a> {
     pub(super) wanted: bool,
 }
 
-/// What a claim is deleted with.
+/// The owner that a claim is deleted with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum With {
     Set,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Condition, Status};
 
-/// What to do with a StorageVersion.
+/// The plan for a StorageVersion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     Keep,

@@ -78,7 +78,7 @@ fn amount(amounts: &Option<Amounts>) -> Quantity {
     amounts.as_ref().map_or(Quantity::ZERO, storage)
 }
 
-/// Who resizes a volume.
+/// The resizer of a volume.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
     /// No resize is needed.

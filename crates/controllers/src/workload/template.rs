@@ -147,7 +147,7 @@ fn mean_the_same(a: &RawValue, b: &RawValue) -> bool {
     }
 }
 
-/// What an object's fields contain.
+/// The kind of values in an object's fields.
 #[derive(Clone, Copy, PartialEq)]
 enum Holds {
     Anything,

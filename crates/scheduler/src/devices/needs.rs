@@ -1,4 +1,4 @@
-//! What a pod's claims require of a node. Pure.
+//! Device requirements of a pod's claims. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

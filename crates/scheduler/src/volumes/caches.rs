@@ -123,7 +123,7 @@ impl<V: View> Assumed<V> {
         self.assumed.lock().insert(object.key().clone(), object);
     }
 
-    /// Updates an assumed object after it was written.
+    /// Replaces an assumed object by the written one.
     pub(crate) fn wrote(&self, object: &Object) {
         self.latest.wrote(object);
         self.forget(object.key());

@@ -1,4 +1,4 @@
-//! What a pod's volume claims require of a node, and which volumes satisfy them there. Pure.
+//! Volume requirements of a pod, and the volumes that satisfy them on a node. Pure.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

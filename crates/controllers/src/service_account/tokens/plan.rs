@@ -1,4 +1,4 @@
-//! What a token Secret lacks. Pure.
+//! Computes the missing data of a token Secret. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

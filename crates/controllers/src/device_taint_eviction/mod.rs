@@ -6,7 +6,7 @@
 //! Metrics: `device_taint_eviction_controller_*`.
 //!
 //! ```text
-//!  view.rs       claims and slices as they are read
+//!  view.rs       typed views of claims and slices
 //!  devices.rs    the taints of a device: its driver's, and those of rules  (pure)
 //!  plan.rs       when the pods of a claim must be evicted                  (pure)
 //!  reconcile.rs  checks a pod; deletes it when its time has come

@@ -6,7 +6,7 @@
 //! Writes: PodDisruptionBudget status (update), Pod status (patch).
 //!
 //! ```text
-//!  view.rs       budgets, pods and their owners as they are read
+//!  view.rs       typed views of budgets, pods and their owners
 //!  scale.rs      the desired scale of the pods' owners
 //!  status.rs     status                                            (pure)
 //!  stale.rs      disruption conditions of pods that were not deleted

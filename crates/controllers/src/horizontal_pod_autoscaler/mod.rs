@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  settings.rs   settings for all autoscalers
-//!  view.rs       autoscalers and pods as they are read
+//!  view.rs       typed views of autoscalers and pods
 //!  metrics_api.rs  the three metrics APIs
 //!  replicas.rs   from measurements to a number of replicas      (pure)
 //!  behavior.rs   scaling policies and stabilization             (pure)

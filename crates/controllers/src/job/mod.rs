@@ -7,7 +7,7 @@
 //! ```text
 //!  wake.rs            events of Jobs and pods → keys of Jobs and of orphaned pods
 //!  observe.rs         listers → Observed
-//!  pod.rs             a pod as a Job sees it
+//!  pod.rs             the pod fields that a Job depends on
 //!  assess.rs          what has finished, what is left, whether the Job is over  (pure)
 //!  indexes.rs         sets of completion indexes                                (pure)
 //!  failure_policy.rs  podFailurePolicy                                          (pure)

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  config.rs     settings
-//!  view.rs       nodes and leases as they are read
+//!  view.rs       typed views of nodes and leases
 //!  taints.rs     the taints for a node's conditions                            (pure)
 //!  labels.rs     deprecated labels                                             (pure)
 //!  health.rs     whether a node has reported recently                          (pure)

@@ -6,7 +6,7 @@
 //! Metrics: `resourceclaim_controller_*`.
 //!
 //! ```text
-//!  view.rs    pods, claims and templates as they are read
+//!  view.rs    typed views of pods, claims and templates
 //!  pod.rs     per pod: creates its claims, and reserves them once it has a node
 //!  claim.rs   per claim: removes consumers that are gone, and deletes a claim without consumers along with its pod
 //!  wake.rs    events → keys

@@ -6,7 +6,7 @@
 //! Writes: ResourceQuota status (update).
 //!
 //! ```text
-//!  view.rs       a quota as it is read and written
+//!  view.rs       typed view of a ResourceQuota
 //!  monitors.rs   the kinds that quotas limit, each watched once a quota needs it
 //!  count.rs      from objects to usage                                       (pure)
 //!  reconcile.rs  observe, count, write

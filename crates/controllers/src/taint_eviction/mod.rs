@@ -6,7 +6,7 @@
 //! Metrics: `taint_eviction_controller_*`.
 //!
 //! ```text
-//!  view.rs         taints and tolerations as they are read
+//!  view.rs         typed views of taints and tolerations
 //!  toleration.rs   whether, and for how long, a pod stays      (pure)
 //!  schedule.rs     which pods to delete, and when              (pure)
 //!  reconcile.rs    checks a pod; deletes it when its time has come

@@ -5,7 +5,7 @@
 //! Writes: their status (server-side apply).
 //!
 //! ```text
-//!  view.rs    policies as they are read
+//!  view.rs    typed views of policies
 //!  kinds.rs   the kinds a policy applies to                                (pure)
 //!  schema.rs  the schema of a kind, as published by the API server         (pure)
 //!  check.rs   type errors in expressions                                   (pure)

@@ -5,7 +5,7 @@
 //! Writes: updates and deletes these Secrets; removes a deleted one from its service account.
 //!
 //! ```text
-//!  view.rs       Secrets and accounts as they are read
+//!  view.rs       typed views of Secrets and accounts
 //!  plan.rs       what a Secret lacks                             (pure)
 //!  jwt.rs        claims, signed
 //!  reconcile.rs  fills, deletes or dereferences

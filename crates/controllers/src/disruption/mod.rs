@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Invariants:
-//! - an eviction that the API server has granted counts as an unavailable pod until its deletion is observed, or for two
-//!   minutes;
+//! - an eviction that the API server has granted counts as an unavailable pod until its deletion is observed, or for
+//!   two minutes;
 //! - if the expected number of pods cannot be determined, no disruption is allowed;
 //! - a disruption is never allowed based on a status that is not in the cache yet: every write carries the resource
 //!   version it is based on.

@@ -19,8 +19,9 @@
 //! ```
 //!
 //! Invariants:
-//! - an object is deleted only if for each of its owners the monitor saw the deletion, or the API server confirms that it
-//!   does not exist, or it waits for its dependents to be deleted. An incomplete or stale graph never deletes an object;
+//! - an object is deleted only if for each of its owners the monitor saw the deletion, or the API server confirms that
+//!   it does not exist, or it waits for its dependents to be deleted. An incomplete or stale graph never deletes an
+//!   object;
 //! - a delete carries the UID and the resource version it was decided on; the version is dropped only if the owners are
 //!   unchanged;
 //! - an owner that orphans is released only after every dependent was searched for where the graph may be stale;

@@ -23,8 +23,8 @@
 //! Invariants:
 //! - the `NoSchedule` taint of a condition is on a node exactly while the condition holds; other taints are left alone;
 //! - the readiness of a node that renews neither its lease nor its status within the grace period becomes Unknown;
-//! - nodes are tainted no faster than their zone allows: hardly or not at all if most of a zone is unready. If no node is
-//!   ready anywhere, the controller assumes that it is cut off itself, and evicts nothing;
+//! - nodes are tainted no faster than their zone allows: hardly or not at all if most of a zone is unready. If no node
+//!   is ready anywhere, the controller assumes that it is cut off itself, and evicts nothing;
 //! - no node is declared dead for anything that happened before this controller started.
 
 pub(crate) mod config;

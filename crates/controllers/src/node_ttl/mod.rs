@@ -4,8 +4,8 @@
 //! Watches: Nodes.
 //! Writes: Nodes (patch).
 //!
-//! Invariants: the TTL follows the number of nodes in overlapping steps, so that a cluster at the edge of a step does not
-//! flap.
+//! Invariants: the TTL follows the number of nodes in overlapping steps, so that a cluster at the edge of a step does
+//! not flap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Invariants:
-//! - nothing is created or deleted while earlier creates and deletes are missing from the cache, for up to five minutes;
-//!   status is written anyway;
+//! - nothing is created or deleted while earlier creates and deletes are missing from the cache, for up to five
+//!   minutes; status is written anyway;
 //! - at most [`plan::BURST`] pods are created or deleted at a time;
 //! - a pod that another controller owns is never touched;
 //! - a ReplicaSet that is being deleted creates, deletes, adopts and releases nothing;

@@ -1,7 +1,7 @@
 //! ResourceQuota: computes the usage of quotas.
 //!
-//! Owns: `status` of ResourceQuotas. The API server raises usage when it admits an object; this controller recounts after
-//! deletions, and every five minutes.
+//! Owns: `status` of ResourceQuotas. The API server raises usage when it admits an object; this controller recounts
+//! after deletions, and every five minutes.
 //! Watches: ResourceQuotas, and every kind that a quota limits.
 //! Writes: ResourceQuota status (update).
 //!

@@ -15,8 +15,8 @@
 //! - both pods of a conflict get one event when it arises; a pod in another namespace is not named;
 //! - volumes that cannot be mounted with a label are relabelled for every user: those of drivers that do not declare
 //!   support, or all if the feature gate `SELinuxMountReadWriteOncePod` is off;
-//! - CSI volumes are checked, including in-tree volumes migrated to CSI, and network volumes, which can always be mounted
-//!   with a label; all others are ignored.
+//! - CSI volumes are checked, including in-tree volumes migrated to CSI, and network volumes, which can always be
+//!   mounted with a label; all others are ignored.
 
 mod label;
 mod reconcile;

@@ -1,7 +1,7 @@
 //! Service load balancer: assigns external addresses to Services of type LoadBalancer.
 //!
-//! For local use: addresses come from a configured pool instead of a cloud provider. Without a pool this controller does
-//! nothing, like kube-controller-manager's without a cloud provider.
+//! For local use: addresses come from a configured pool instead of a cloud provider. Without a pool this controller
+//! does nothing, like kube-controller-manager's without a cloud provider.
 //!
 //! Owns: the finalizer `service.kubernetes.io/load-balancer-cleanup` and `status.loadBalancer` of these Services.
 //! Watches: Services.

@@ -16,8 +16,8 @@
 //!
 //! Invariants:
 //! - there is at most one pod per ordinal: its name is unique, and a delete carries the UID;
-//! - in an ordered set, a pod is created only if all its predecessors are available, and deleted only if all pods that are
-//!   to stay are available;
+//! - in an ordered set, a pod is created only if all its predecessors are available, and deleted only if all pods that
+//!   are to stay are available;
 //! - a claim is never deleted directly, only given an owner reference to the pod or the set.
 
 mod bodies;

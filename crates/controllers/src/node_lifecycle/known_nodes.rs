@@ -48,7 +48,7 @@ impl KnownNodes {
         Self { state: Mutex::new(State { zones: Zones::new(patience), ..State::default() }) }
     }
 
-    /// Updates the set of nodes.
+    /// Updates the set of nodes. Returns those added and removed.
     pub(super) fn update(&self, nodes: &[Cached<Node>]) -> Movement {
         let mut state = self.state.lock();
         let mut movement = Movement::default();

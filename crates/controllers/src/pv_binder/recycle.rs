@@ -12,7 +12,7 @@ const EMPTY: &str =
     "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
 const GIGABYTE: i64 = 1 << 30;
 
-/// Timeouts for scrubbing a volume in seconds: minimum, and per GiB.
+/// Timeouts for scrubbing a volume in seconds: minimum, and per gigabyte.
 #[derive(Clone, Copy, Debug)]
 pub struct Recycling {
     pub host_path_least: i64,

@@ -40,7 +40,7 @@ pub(crate) struct VolumeNeeds<'a> {
     /// Claims with delayed binding, smallest first.
     delayed: Vec<Delayed>,
     places: Vec<Place>,
-    /// The pod's ReadWriteOncePod claims, and the number of other pods that use them.
+    /// The pod's ReadWriteOncePod claims, and how many of them other pods use.
     exclusive: BTreeSet<Key>,
     rivals: i64,
     counted: Counted,

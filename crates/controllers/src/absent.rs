@@ -1,12 +1,12 @@
-//! Controllers of cloud providers, which are known by name but not available.
+//! Cloud provider controllers: known by name, but not available.
 //!
-//! A list of controllers may name them; asking for one explains why it does not run.
+//! A `--controllers` list may name them; enabling one reports why it does not run.
 
 use crate::registry::Entry;
 
 const CLOUD: &str = "it needs a cloud provider; run the provider's cloud-controller-manager";
 
-/// Why a controller of [`ENTRIES`] does not run.
+/// Why each controller of [`ENTRIES`] does not run.
 const WHY: &[(&str, &str)] = &[("node-route-controller", CLOUD), ("cloud-node-lifecycle-controller", CLOUD)];
 
 pub(crate) const NODE_ROUTE: Entry = absent("node-route-controller", &["route"]);
@@ -27,7 +27,7 @@ const fn absent(name: &'static str, aliases: &'static [&'static str]) -> Entry {
     }
 }
 
-/// Why a controller does not run although it was asked for; `None` if it does.
+/// Returns why a controller cannot run, or `None` if it can.
 pub fn why_absent(entry: &Entry) -> Option<&'static str> {
     WHY.iter().find(|(name, _)| *name == entry.name).map(|(_, why)| *why)
 }

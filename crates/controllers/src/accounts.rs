@@ -1,9 +1,9 @@
-//! In whose name each controller acts, where each acts in its own: the service accounts in `kube-system` that
-//! the roles `system:controller:…` are bound to.
+//! Service accounts of the controllers in `kube-system`, which the roles `system:controller:…` are bound to. Used with
+//! one identity per controller.
 
 use crate::registry::Entry;
 
-/// Controllers whose account has another name than they have.
+/// Controllers whose service account has a different name.
 const ACCOUNTS: &[(&str, &str)] = &[
     ("bootstrap-signer-controller", "bootstrap-signer"),
     ("certificatesigningrequest-approving-controller", "certificate-controller"),
@@ -14,7 +14,7 @@ const ACCOUNTS: &[(&str, &str)] = &[
     ("endpointslice-mirroring-controller", "endpointslicemirroring-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
-    // Of this project's own: so are its account and role.
+    // Specific to this project, like its account and role.
     ("ingress-controller", "setpoint-ingress-controller"),
     (
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -41,11 +41,11 @@ const ACCOUNTS: &[(&str, &str)] = &[
     ("token-cleaner-controller", "token-cleaner"),
 ];
 
-/// The controller that acts in the name of the whole manager, as in v1.34: it makes the others' tokens.
+/// The controller that uses the manager's own identity, as in v1.34: it creates the tokens of the others.
 const OF_THE_MANAGER: &str = "serviceaccount-token-controller";
 
 impl Entry {
-    /// The name of its service account; `None` if it acts in the name of the whole manager.
+    /// Returns the controller's service account, or `None` if it uses the manager's own identity.
     pub fn account(&self) -> Option<&'static str> {
         if self.name == OF_THE_MANAGER {
             return None;

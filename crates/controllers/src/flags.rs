@@ -12,7 +12,7 @@ use crate::registry::{Entry, Options};
 pub struct Flag {
     /// Without dashes: `concurrent-deployment-syncs`.
     pub name: &'static str,
-    /// What kind of value it takes: `N`, `DURATION`.
+    /// The kind of value: `N`, `DURATION`.
     pub value: &'static str,
     pub default: &'static str,
     pub help: &'static str,
@@ -21,12 +21,12 @@ pub struct Flag {
 
 #[derive(Clone, Copy, Debug)]
 enum Set {
-    /// How many keys this controller works on at once.
+    /// The number of workers of this controller.
     Workers(&'static str),
     With(fn(&mut Options, &str) -> Result<(), String>),
 }
 
-/// A value that a flag does not take.
+/// An invalid flag value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid argument {value:?} for \"--{flag}\" flag: {expected}")]
 pub struct BadFlag {
@@ -36,7 +36,7 @@ pub struct BadFlag {
 }
 
 impl Flag {
-    /// How many keys of a controller are worked on at once.
+    /// Declares a flag for a controller's number of workers.
     pub(crate) const fn workers(name: &'static str, entry: &Entry, default: &'static str) -> Self {
         let help =
             "Number of objects synced concurrently; larger values are more responsive but use more CPU.";
@@ -53,7 +53,7 @@ impl Flag {
         Self { name, value, default, help, set: Set::With(set) }
     }
 
-    /// Sets what the flag is for.
+    /// Applies the value to the options.
     pub fn apply(&self, options: &mut Options, value: &str) -> Result<(), BadFlag> {
         let applied = match self.set {
             Set::Workers(controller) => count(value).map(|workers| {
@@ -70,7 +70,7 @@ pub fn all() -> impl Iterator<Item = &'static Flag> {
     crate::registry::FLAGS.iter().copied().flatten()
 }
 
-/// A number of workers: at least one.
+/// Parses a number of workers: at least one.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number greater than 0".into())
 }
@@ -87,7 +87,7 @@ pub(crate) fn truth(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A duration as Go writes it: `1h30m`, `15s`, `1.5h`, `100ms`.
+/// Parses a Go duration: `1h30m`, `15s`, `1.5h`, `100ms`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as 15s, 5m or 1h30m".to_owned();
     if text == "0" {

@@ -1,8 +1,8 @@
 //! Feature gates: `--feature-gates Name=true,Other=false`.
 //!
-//! All gates of v1.34's kube-controller-manager are known by name (`gates.txt`), with the errors and warnings that
-//! they have there, so that a command line that works there works here. Those that change something here are
-//! listed in [`EFFECTS`]; setting any other gate to a non-default value prints a warning that it has no effect.
+//! All gates of v1.34's kube-controller-manager are known by name (`gates.txt`), with the same errors and warnings, so
+//! that a command line that works there works here. Gates that have an effect here are listed in [`EFFECTS`]; setting
+//! any other gate to a non-default value prints a warning that it has no effect.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,10 +10,10 @@ use std::sync::LazyLock;
 /// Name, default, stage, and whether it is locked to its default.
 const TABLE: &str = include_str!("gates.txt");
 
-/// These two stand for all gates of a stage that are not set by name.
+/// These two set all gates of a stage that are not set by name.
 const WHOLE_STAGES: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
 
-/// How components other than this one would be named; there are none.
+/// The component name in gate settings. There are no other components.
 const COMPONENT: &str = "kube";
 
 /// The gates that have an effect here, besides starting the controllers that need them.
@@ -91,14 +91,14 @@ static KNOWN: LazyLock<BTreeMap<&'static str, Gate>> = LazyLock::new(|| {
     lines.filter_map(read).collect()
 });
 
-/// Which features are on: the defaults of v1.34, and what was set.
+/// The feature gates: v1.34's defaults, overridden by settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     set: BTreeMap<String, bool>,
 }
 
 impl FeatureGates {
-    /// Whether a feature is on; one that nobody knows is off.
+    /// Whether a feature is enabled. Unknown features are not.
     pub fn on(&self, name: &str) -> bool {
         let Some(gate) = KNOWN.get(name) else { return false };
         let whole_stage = WHOLE_STAGES.iter().find(|(_, stage)| *stage == gate.stage);
@@ -106,16 +106,16 @@ impl FeatureGates {
         self.set.get(name).or_else(of_stage).copied().unwrap_or(gate.default)
     }
 
-    /// Turns a feature on, as `--feature-gates` does.
+    /// Sets a feature gate, like `--feature-gates`.
     ///
     /// # Errors
-    /// If there is no such feature, or it is locked.
+    /// If the feature does not exist or is locked.
     pub fn with(mut self, name: &str, on: bool) -> Result<Self, String> {
         self.set(name, on)?;
         Ok(self)
     }
 
-    /// What there is to say about the gates that were set: that they go, or that they change nothing here.
+    /// Returns warnings about gates that were set: that they will be removed, or have no effect here.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (name, value) in &self.set {

@@ -1,59 +1,59 @@
 //! The built-in controllers, one folder each.
 //!
 //! ```text
-//!  registry.rs   the one list: names, what each watches and writes, how it is built
-//!  flags.rs      what can be set on the command line
-//!  gates.rs      which features are on
-//!  metrics.rs    gauges that are counted when they are scraped
-//!  wiring.rs     the queue and the loop that most of them have
-//!  accounts.rs   in whose name each acts
-//!  absent.rs     those that are known by name and do not run
-//!  workload/     what controllers that keep replicas share
-//!  replicaset/   as many pods of a template as are wanted: the exemplar, read it first
-//!  replication_controller/  the same, for its elder
-//!  deployment/   from one template to the next, within bounds
-//!  statefulset/  pods that keep their names and their claims
-//!  daemonset/    one pod on every node that fits
-//!  job/          pods that run to their end, each counted once
-//!  cronjob/      Jobs, started when they are due
-//!  ttl_after_finished/  Jobs that go a while after they have ended
-//!  garbage_collector/  dependents go with their owners
-//!  namespace/    a deleted namespace goes with all that is in it
-//!  pod_gc/       pods that nobody else removes
-//!  node_lifecycle/  whether nodes are there, and what that means for their pods
-//!  taint_eviction/  pods leave nodes whose taints they do not tolerate
-//!  device_taint_eviction/  pods leave devices whose taints they do not tolerate
-//!  disruption/   how many pods of a budget may be evicted
-//!  service_account/, root_ca/  what every namespace has
-//!  certificates/ requests for certificates are approved, signed and removed
-//!  bootstrap/    tokens by which machines join the cluster
-//!  discovery/    what the controllers of endpoints share
-//!  endpoints/, endpoint_slice/, endpoint_slice_mirroring/  where a service's pods are
-//!  resource_claim/ devices that pods ask for
-//!  resource_quota/ how much of what a quota limits is in use
-//!  cluster_role_aggregation/, node_ttl/, service_cidr/  one small thing each
-//!  horizontal_pod_autoscaler/  as many replicas as metrics call for
-//!  pv_binder/    claims get volumes, and released volumes are reclaimed
-//!  volume_protection/  what is in use of claims, volumes and attribute classes does not go
-//!  selinux_warning/  pods that want a volume labelled differently are told
+//!  registry.rs   the list of controllers: names, what each watches and writes, how it is built
+//!  flags.rs      command line flags
+//!  gates.rs      feature gates
+//!  metrics.rs    gauges computed on scrape
+//!  wiring.rs     the queue and loop that most controllers have
+//!  accounts.rs   the service account of each controller
+//!  absent.rs     controllers that are known by name but do not run
+//!  workload/     shared by controllers with replicas
+//!  replicaset/   a number of pods of one template; the reference example, read it first
+//!  replication_controller/  the same, for ReplicationControllers
+//!  deployment/   rollouts from one template to the next
+//!  statefulset/  pods with stable names and claims
+//!  daemonset/    one pod on every eligible node
+//!  job/          pods that run to completion, each counted once
+//!  cronjob/      Jobs on a schedule
+//!  ttl_after_finished/  TTL cleanup of finished Jobs
+//!  garbage_collector/  deletes dependents with their owners
+//!  namespace/    deletes a namespace with its contents
+//!  pod_gc/       deletes pods that nothing else would delete
+//!  node_lifecycle/  node health, and taints for unhealthy nodes
+//!  taint_eviction/  evicts pods from nodes with taints they do not tolerate
+//!  device_taint_eviction/  evicts pods that use devices with taints they do not tolerate
+//!  disruption/   how many pods of a PodDisruptionBudget may be evicted
+//!  service_account/, root_ca/  default service account, tokens and CA of every namespace
+//!  certificates/ approves, signs and cleans up certificate signing requests
+//!  bootstrap/    tokens with which machines join the cluster
+//!  discovery/    shared by the endpoint controllers
+//!  endpoints/, endpoint_slice/, endpoint_slice_mirroring/  the endpoints of Services
+//!  resource_claim/ claims for the devices of pods
+//!  resource_quota/ usage of quotas
+//!  cluster_role_aggregation/, node_ttl/, service_cidr/  one small task each
+//!  horizontal_pod_autoscaler/  scales workloads by metrics
+//!  pv_binder/    binds claims to volumes, reclaims released volumes
+//!  volume_protection/  protects claims, volumes and attribute classes that are in use
+//!  selinux_warning/  warns about conflicting SELinux labels of a volume
 //!  ephemeral_volume/  claims that live as long as their pods
-//!  attach_detach/  volumes are where their pods are
-//!  volume_expander/  who makes volumes larger
-//!  validating_admission_policy/  where policies do not fit what they are about
-//!  node_ipam/    ranges of addresses for the pods of each node
-//!  service_load_balancer/, ingress/  addresses from outside, for local use
-//!  storage_version_gc/, storage_version_migrator/  in which version objects are stored
-//!  prefix.rs     ranges of addresses
-//!  sweep.rs      what has served its time goes, all at once
-//!  served.rs     what the API server serves, asked for now and then
+//!  attach_detach/  attaches volumes to the nodes of their pods
+//!  volume_expander/  delegates volume expansion
+//!  validating_admission_policy/  type-checks policies
+//!  node_ipam/    pod CIDRs of nodes
+//!  service_load_balancer/, ingress/  external addresses, for local use
+//!  storage_version_gc/, storage_version_migrator/  storage versions of objects
+//!  prefix.rs     IP address ranges
+//!  sweep.rs      periodic cleanup
+//!  served.rs     cached discovery of served resources
 //! ```
 //!
-//! A controller's room has one shape: `observe` reads caches, `plan` decides (pure), `reconcile`
-//! carries the plan out, `status` says how things stand (pure). What always holds:
-//! - controllers know a client and listers; never the store, never the API server, never a socket;
+//! All controllers have the same structure: `observe` reads caches, `plan` decides (pure), `reconcile` applies the
+//! plan, `status` computes the status (pure). Invariants:
+//! - controllers use a client and listers, never the store, the API server or a socket;
 //! - a plan is a function of what was observed and `now`: no await, no clock, no randomness;
 //! - every update and delete carries a resource version or a uid;
-//! - a settled world makes no writes.
+//! - a settled cluster causes no writes.
 
 mod absent;
 mod accounts;

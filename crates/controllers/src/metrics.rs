@@ -1,4 +1,4 @@
-//! Metrics that are counted when they are scraped, under the names by which Kubernetes does.
+//! Gauges computed on scrape, with the names Kubernetes uses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use setpoint::metrics::Metrics;
 pub(crate) type Labels = Vec<(&'static str, String)>;
 pub(crate) type Counts = BTreeMap<Labels, i64>;
 
-/// 1 ms, then twice as much, fourteen times.
+/// Histogram buckets: 1 ms, doubling.
 pub(crate) const SYNC_SECONDS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
 
-/// How often each of these labels is there.
+/// Counts the occurrences of each label set.
 pub(crate) fn count(labels: impl Iterator<Item = Labels>) -> Counts {
     let mut counts = Counts::new();
     labels.for_each(|labels| *counts.entry(labels).or_default() += 1);
     counts
 }
 
-/// Shows a gauge that is counted whenever somebody asks for it.
+/// Registers a gauge that is computed on every scrape.
 pub(crate) fn show(
     metrics: &Metrics,
     name: &'static str,
@@ -34,7 +34,7 @@ pub(crate) fn show(
     metrics.register(|registry| registry.register_collector(Box::new(counted)));
 }
 
-/// Shows counts under a name; nothing, where nothing is counted.
+/// Encodes counts under a name. Writes nothing if there are none.
 pub(crate) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

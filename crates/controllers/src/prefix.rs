@@ -1,13 +1,13 @@
-//! Ranges of addresses. Pure.
+//! IP address ranges. Pure.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// A range: all addresses that begin with the same bits.
+/// A CIDR: all addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     v4: bool,
-    /// The first address, from the highest bit on.
+    /// The first address, left-aligned.
     base: u128,
     bits: u32,
 }
@@ -29,13 +29,13 @@ impl Prefix {
         self.v4 == other.v4 && self.base & shared == other.base & shared
     }
 
-    /// Whether all of another range is in this one.
+    /// Whether this range contains all of another.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.overlaps(other) && self.bits <= other.bits
     }
 
-    /// Whether a service can have this address from this range: the first one of a range, and the last
-    /// one of IPv4, are nobody's.
+    /// Whether this range can allocate the address to a Service. The first address, and the last one for IPv4, are
+    /// reserved.
     pub(crate) fn can_give(&self, address: IpAddr) -> bool {
         let own = if self.v4 { mask(32) } else { u128::MAX };
         let last = self.base | (!mask(self.bits) & own);
@@ -47,17 +47,17 @@ impl Prefix {
         self.v4
     }
 
-    /// How many bits its addresses share.
+    /// The prefix length.
     pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// How many bits an address of its family has.
+    /// The address length of its family in bits.
     pub(crate) fn most_bits(&self) -> u32 {
         if self.v4 { 32 } else { 128 }
     }
 
-    /// The address at a place in the range, counted from its first; `None` past its last.
+    /// Returns the address at an offset. `None` if it is out of range.
     pub(crate) fn address(&self, place: u64) -> Option<IpAddr> {
         let host_bits = self.most_bits() - self.bits;
         let fits = host_bits >= 64 || place < 1 << host_bits;
@@ -65,13 +65,13 @@ impl Prefix {
         fits.then(|| to_address(self.v4, self.base | (u128::from(place) << unused)))
     }
 
-    /// One of the parts that all share `bits` bits, by its number.
+    /// Returns the subnet with `bits` bits and this number.
     pub(crate) fn part(&self, number: u64, bits: u32) -> Self {
         let shifted = u128::from(number).checked_shl(128 - bits).unwrap_or(0);
         Self { v4: self.v4, base: self.base | shifted, bits }
     }
 
-    /// The number of the part of `bits` bits that the beginning of another range is in.
+    /// Returns the number of the `bits`-bit subnet that contains the start of another range.
     pub(crate) fn number_of(&self, other: &Self, bits: u32) -> u64 {
         let inside = (other.base ^ self.base) & mask(bits);
         inside.checked_shr(128 - bits).unwrap_or(0) as u64
@@ -92,7 +92,7 @@ fn to_address(v4: bool, aligned: u128) -> IpAddr {
     }
 }
 
-/// The bits of an address from the highest on, whatever its length.
+/// Returns the bits of an address, left-aligned.
 fn aligned(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
@@ -100,7 +100,7 @@ fn aligned(address: IpAddr) -> u128 {
     }
 }
 
-/// So many ones, from the highest bit on.
+/// Returns a mask with this many leading ones.
 fn mask(bits: u32) -> u128 {
     u128::MAX.checked_shl(128 - bits).unwrap_or(0)
 }

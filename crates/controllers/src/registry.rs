@@ -1,8 +1,8 @@
-//! The one list of controllers: what drives wiring, flags, documentation and roles.
+//! The list of controllers. Wiring, flags, documentation and roles are derived from it.
 //!
-//! Adding a controller is adding its entry here. What always holds:
-//! - names are kube-controller-manager's own, and so are the older names it still understands;
-//! - a name that nobody knows is an error, never a controller that silently does not run.
+//! To add a controller, add its entry here. Invariants:
+//! - names are kube-controller-manager's, including its deprecated aliases;
+//! - an unknown name is an error, never a controller that silently does not run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::node_lifecycle::config::NodeLifecycle;
 use crate::service_account::tokens::jwt::TokenSigner;
 use crate::service_load_balancer::AddressPool;
 
-/// Every controller, in the order in which they are started.
+/// All controllers, in startup order.
 pub const REGISTRY: &[Entry] = &[
     crate::replicaset::ENTRY,
     crate::replication_controller::ENTRY,
@@ -73,7 +73,7 @@ pub const REGISTRY: &[Entry] = &[
     crate::selinux_warning::ENTRY,
 ];
 
-/// What can be set for the controllers above, each flag beside its controller.
+/// The controllers' flags, each next to its controller.
 pub(crate) const FLAGS: &[&[Flag]] = &[
     crate::deployment::FLAGS,
     crate::replicaset::FLAGS,
@@ -101,30 +101,30 @@ pub(crate) const FLAGS: &[&[Flag]] = &[
     crate::attach_detach::FLAGS,
 ];
 
-/// What is known of a controller before it runs.
+/// Static information about a controller.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// `replicaset-controller`
     pub name: &'static str,
-    /// Older names: `replicaset`.
+    /// Deprecated names: `replicaset`.
     pub aliases: &'static [&'static str],
     /// Whether `*` selects it.
     pub on_by_default: bool,
-    /// The features that have to be on for it to run.
+    /// The feature gates it requires.
     pub gates: &'static [&'static str],
-    /// One line on what it drives toward what.
+    /// A one-line description.
     pub summary: &'static str,
-    /// The kinds whose changes it follows.
+    /// The resources it watches.
     pub watches: &'static [Access],
-    /// What it asks the API server to change.
+    /// The resources it writes.
     pub writes: &'static [Access],
-    /// How many keys it works on at once unless told otherwise.
+    /// The default number of workers.
     pub default_workers: usize,
-    /// Makes its parts: informers are requested and handlers added here, nothing runs yet.
+    /// Builds its runnables: requests informers and adds handlers, but starts nothing.
     pub build: fn(&Context, &Options) -> Vec<Box<dyn Runnable>>,
 }
 
-/// A resource and what is done to it: a line of a role.
+/// A resource and verbs: a rule of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Empty for the core group.
@@ -134,42 +134,42 @@ pub struct Access {
     pub verbs: &'static [&'static str],
 }
 
-/// What can be set from outside. The defaults are kube-controller-manager's.
+/// Options of all controllers, with kube-controller-manager's defaults.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which features are on.
+    /// The feature gates.
     pub gates: FeatureGates,
-    /// Workers by controller name, where the entry's default does not serve.
+    /// Workers by controller name, overriding the default.
     pub workers: BTreeMap<String, usize>,
-    /// How many ended pods may stay before the oldest are removed; 0: all.
+    /// How many finished pods are kept before the oldest are deleted; 0 keeps all.
     pub terminated_pod_threshold: usize,
-    /// The certificate (PEM) by which pods know the API server; none is published without it.
+    /// The CA certificate (PEM) of the API server. Not published if unset.
     pub root_ca: Option<String>,
-    /// What the tokens of service accounts are signed with; none are made without it.
+    /// The signer of service account tokens. No tokens are created if unset.
     pub token_signer: Option<TokenSigner>,
-    /// How claims get their volumes.
+    /// Settings of the volume binder.
     pub volume_binder: crate::pv_binder::Settings,
-    /// Who signs certificates.
+    /// The certificate signers.
     pub signers: Signers,
-    /// How patient the node lifecycle controller is.
+    /// Settings of the node lifecycle controller.
     pub node_lifecycle: NodeLifecycle,
-    /// Whether dependents go with their owners.
+    /// Whether the garbage collector is enabled.
     pub garbage_collector: bool,
-    /// How autoscalers measure.
+    /// Settings of autoscalers.
     pub autoscaler: crate::horizontal_pod_autoscaler::settings::Settings,
-    /// How endpoints are put together.
+    /// Settings of the endpoint controllers.
     pub endpoints: crate::discovery::settings::EndpointSettings,
-    /// How often namespaces that others keep are looked at.
+    /// How often namespaces kept by other finalizers are checked.
     pub namespace_sync_period: Duration,
-    /// Whether volumes are detached from nodes that are unhealthy for long, although they use them.
+    /// Whether volumes are force-detached from nodes that are unhealthy for too long.
     pub force_detach: bool,
-    /// How often quotas are counted anew.
+    /// How often quotas are fully recounted.
     pub quota_sync_period: Duration,
-    /// How long a token secret is not used before it is put out of use, and then removed.
+    /// How long a token Secret must be unused before it is invalidated, and then before it is deleted.
     pub legacy_token_clean_up_period: Duration,
-    /// Where nodes get the addresses of their pods from; none are given without it.
+    /// The cluster CIDRs for node CIDRs. None are allocated if unset.
     pub node_ranges: Option<NodeRanges>,
-    /// The addresses of load balancers and ingresses; none are given without it.
+    /// The addresses of load balancers and ingresses. None are assigned if unset.
     pub load_balancer_pool: Option<AddressPool>,
 }
 
@@ -197,7 +197,7 @@ impl Default for Options {
     }
 }
 
-/// A selection names a controller that is not in the registry.
+/// A `--controllers` list names an unknown controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not in the list of known controllers: {known}")]
 pub struct UnknownController {
@@ -206,7 +206,7 @@ pub struct UnknownController {
 }
 
 impl Access {
-    /// Following a resource takes these.
+    /// The verbs needed to watch a resource.
     pub const fn watch(group: &'static str, resource: &'static str) -> Self {
         Self { group, resource, verbs: &["get", "list", "watch"] }
     }
@@ -216,23 +216,23 @@ impl Access {
     }
 }
 
-/// Recording events takes these, for any controller.
+/// The permissions any controller needs to record events.
 pub const EVENTS: Access = Access::to("", "events", &["create", "patch", "update"]);
 
 impl Options {
-    /// How many workers a controller has; never none.
+    /// Returns a controller's number of workers, at least one.
     pub fn workers(&self, entry: &Entry) -> usize {
         self.workers.get(entry.name).copied().unwrap_or(entry.default_workers).max(1)
     }
 }
 
 impl Entry {
-    /// The first feature that it needs and that is off; `None` if it may run.
+    /// Returns the first required feature gate that is disabled, or `None` if the controller may run.
     pub fn closed_gate(&self, gates: &FeatureGates) -> Option<&'static str> {
         self.gates.iter().find(|gate| !gates.on(gate)).copied()
     }
 
-    /// Its parts, if the features that it needs are on.
+    /// Builds its runnables, if the required feature gates are enabled.
     pub fn parts(&self, context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         match self.closed_gate(&options.gates) {
             Some(_) => Vec::new(),
@@ -251,13 +251,13 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// The controllers of [`REGISTRY`] that a `--controllers` list selects.
+/// Returns the controllers that a `--controllers` list selects.
 pub fn selected<S: AsRef<str>>(list: &[S]) -> Result<Vec<&'static Entry>, UnknownController> {
     select(REGISTRY, list)
 }
 
-/// `*` selects all that are on by default, `foo` selects foo, `-foo` leaves it out, `-*` selects
-/// nothing by itself. The first word about a controller counts; without `*` only those named run.
+/// `*` selects all that are on by default, `foo` selects foo, `-foo` disables it, `-*` alone selects nothing. The first
+/// mention of a controller wins; without `*` only named ones run.
 fn select<'a, S: AsRef<str>>(registry: &'a [Entry], list: &[S]) -> Result<Vec<&'a Entry>, UnknownController> {
     let words: Vec<(bool, &str)> = list.iter().map(|word| choice(word.as_ref())).collect();
     for (_, name) in &words {
@@ -268,7 +268,7 @@ fn select<'a, S: AsRef<str>>(registry: &'a [Entry], list: &[S]) -> Result<Vec<&'
     Ok(registry.iter().filter(|entry| is_selected(entry, &words)).collect())
 }
 
-/// Whether a word is for or against a controller, and which one.
+/// Parses a list item: whether it enables or disables a controller, and which.
 fn choice(word: &str) -> (bool, &str) {
     match word.strip_prefix('-') {
         Some(name) => (false, name),
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// The names of kube-controller-manager v1.34, each with the older ones it still understands.
+    /// The controller names of kube-controller-manager v1.34, each with its deprecated aliases.
     const NAMES: &str = "
         serviceaccount-token-controller serviceaccount-token
         endpoints-controller endpoint

@@ -1,4 +1,4 @@
-//! What the API server serves, asked for now and then.
+//! Cached discovery of the resources that the API server serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use setpoint::discovery::{Discovered, discover};
 use setpoint::{Client, ClientError, Clock, Context, Instant};
 
-/// How long an answer is taken for true.
+/// How long discovery results are cached.
 const KNOWN_FOR: Duration = Duration::from_secs(30);
 
 pub(crate) struct Served {

@@ -1,7 +1,6 @@
-//! Objects that have served their time are looked for now and then, all at once.
+//! Periodic cleanup of expired objects.
 //!
-//! What always holds: an object is deleted as it was seen (by its uid), and one that cannot be deleted is tried again
-//! at the next look.
+//! Invariants: a delete carries the uid of the observed object; a failed delete is retried with the next sweep.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use setpoint::{
 use crate::registry::Entry;
 use crate::wiring;
 
-/// How often to look, and what goes.
+/// The period, and which objects to delete.
 pub(crate) struct Sweep<V> {
     pub(crate) queue: &'static str,
     pub(crate) period: Duration,
@@ -23,7 +22,7 @@ pub(crate) struct Sweep<V> {
 }
 
 impl<V: View> Sweep<V> {
-    /// The controller that does it.
+    /// Builds the controller.
     pub(crate) fn build(self, context: &Context, entry: &Entry) -> Vec<Box<dyn Runnable>> {
         let informer = context.informers.of::<V>();
         let queue = Queue::new(self.queue, &context.runtime);
@@ -48,7 +47,7 @@ struct Sweeper<V> {
 impl<V: View> Reconciler for Sweeper<V> {
     type Key = Key;
 
-    /// All objects are one key.
+    /// All objects share one key.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let now = self.clock.now();
         for object in self.listed.list(None)?.iter().filter(|object| (self.sweep.has_served)(object, now)) {

@@ -1,5 +1,5 @@
-//! The parts that most controllers are made of, as Kubernetes' own controllers have them: a queue whose retries are
-//! fast at first and limited over all keys, and a loop that waits for its caches and never gives a key up.
+//! Parts that most controllers share, with client-go's behavior: a queue with per-key backoff and an overall rate
+//! limit, and a loop that waits for its caches and retries forever.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use setpoint::{Context, Controller, Event, Informer, Queue, Reconciler};
 
 use crate::registry::{Entry, Options};
 
-/// A queue with client-go's default rate limiter.
+/// Creates a queue with client-go's default rate limiter.
 pub(crate) fn queue<K: WorkKey>(context: &Context, name: &'static str) -> Queue<K> {
     Queue::with_rate_limiter(name, &context.runtime, limiter::eager(&context.runtime.clock))
 }
 
-/// The main loop of a controller, with the workers that it is configured to have.
+/// Builds a controller's main loop with its configured number of workers.
 pub(crate) fn controller<'a, K: WorkKey>(
     entry: &Entry,
     options: &Options,
@@ -25,7 +25,7 @@ pub(crate) fn controller<'a, K: WorkKey>(
     part(entry.name, queue, reconciler, caches).workers(options.workers(entry))
 }
 
-/// A loop of a controller that has several, with one worker unless it is given more.
+/// Builds one of several loops of a controller, with one worker by default.
 pub(crate) fn part<'a, K: WorkKey>(
     name: &'static str,
     queue: Queue<K>,

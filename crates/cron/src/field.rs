@@ -2,11 +2,11 @@
 
 use crate::BadSchedule;
 
-/// The numbers a field may name, and words for some of them.
+/// The range of a field, and names for some of its numbers.
 pub(crate) struct Bounds {
     least: u32,
     most: u32,
-    /// From the least number on.
+    /// Starting with the lowest number.
     names: &'static [&'static str],
 }
 
@@ -23,7 +23,7 @@ pub(crate) const DAYS_OF_WEEK: Bounds =
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
-    /// One bit for each number: none is above 59.
+    /// One bit per number; none is above 59.
     numbers: u64,
     any: bool,
 }
@@ -48,7 +48,7 @@ impl Field {
         let star = matches!(ends[0], "*" | "?");
         let (first, last) = match ends[..] {
             _ if star => (bounds.least, bounds.most),
-            // With a step, a lone number is where it begins.
+            // A single number with a step is the start of a range.
             [first] if step.is_some() => (bounds.number(first)?, bounds.most),
             [first] => (bounds.number(first)?, bounds.number(first)?),
             [first, last] => (bounds.number(first)?, bounds.number(last)?),
@@ -60,12 +60,12 @@ impl Field {
         Ok(Self { numbers, any: star && step == 1 })
     }
 
-    /// Whether a number (of a calendar: never negative) is named.
+    /// Whether the field contains a number. Calendar numbers are never negative.
     pub(crate) fn contains(self, number: i8) -> bool {
         u32::try_from(number).is_ok_and(|number| self.numbers & (1 << number) != 0)
     }
 
-    /// Whether it names all numbers by a star.
+    /// Whether it is a star.
     pub(crate) fn is_any(self) -> bool {
         self.any
     }

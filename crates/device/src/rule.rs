@@ -1,9 +1,9 @@
-//! The taints that rules of administrators put on devices.
+//! Taints set by DeviceTaintRules.
 //!
-//! What always holds:
-//! - a rule is about the devices that all of its criteria fit; one without any is about all devices, and one that
-//!   names a class that is not there about none;
-//! - a device of which it cannot be said whether an expression wants it is not tainted.
+//! Invariants:
+//! - a rule applies to devices that match all of its criteria; without criteria to all devices, and with a missing
+//!   class to none;
+//! - a device for which an expression fails is not tainted.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ struct RuleSpec {
     taint: Taint,
 }
 
-/// What a device has to be; what is not said does not matter.
+/// The criteria of a rule. Unset ones match everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Criteria {
@@ -45,7 +45,7 @@ struct Criteria {
     selectors: Vec<Selector>,
 }
 
-/// A class of devices, as far as rules need it.
+/// The fields of a DeviceClass that rules use.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Class {
@@ -90,7 +90,7 @@ pub struct RuleLister {
 }
 
 impl RuleLister {
-    /// Nothing but these rules and classes.
+    /// Builds a lister from fixed rules and classes.
     pub fn fixed(rules: Vec<Object>, classes: Vec<Object>) -> Self {
         let expressions = Expressions::default();
         Self { rules: Lister::fixed(rules), classes: Lister::fixed(classes), expressions }
@@ -101,7 +101,7 @@ impl RuleLister {
         !self.rules.objects().list(None).is_empty()
     }
 
-    /// The rules there are now, without those that name a class that is not there.
+    /// Returns the current rules, without those whose class is missing.
     pub fn read(&self) -> Result<Rules, DecodeError> {
         let mut rules = Vec::new();
         for rule in self.rules.list(None)? {
@@ -118,14 +118,14 @@ impl RuleLister {
     }
 }
 
-/// Rules with the classes that they name, as they were at one time.
+/// A snapshot of rules and their classes.
 #[derive(Clone)]
 pub struct Rules {
     rules: Vec<(Cached<Rule>, Option<Cached<Class>>)>,
     expressions: Expressions,
 }
 
-/// The device that rules are asked about.
+/// The device to evaluate rules for.
 pub struct Target<'a> {
     pub driver: &'a str,
     pub pool: &'a str,
@@ -135,13 +135,13 @@ pub struct Target<'a> {
 }
 
 impl Rules {
-    /// The taints that rules put on a device. Where an expression of a rule does not work for it, `failed` is told.
+    /// Returns the taints that rules set on a device. Calls `failed` if a rule's expression fails for it.
     pub fn taints<'a>(
         &'a self,
         device: &Target<'_>,
         mut failed: impl FnMut(&Cached<Rule>, String),
     ) -> Vec<&'a Taint> {
-        // What expressions see is put together only where there are expressions.
+        // Built only if there are expressions.
         let facts = OnceCell::new();
         let facts = || facts.get_or_init(|| Device::new(device.driver, device.attributes, device.capacity));
         let mut taints = Vec::new();
@@ -151,7 +151,7 @@ impl Rules {
                 continue;
             }
             let of_class = class.as_ref().map_or(&[][..], |class| &class.spec.selectors);
-            // What is wrong with a class is told to those who ask for its devices.
+            // Errors in a class are reported when devices of the class are requested.
             if !of_class.is_empty() && !self.expressions.all_want(of_class, facts()).unwrap_or(false) {
                 continue;
             }
@@ -171,7 +171,7 @@ impl Rules {
 }
 
 impl Criteria {
-    /// Whether it is about a device by its name.
+    /// Whether the name criteria match a device.
     fn names(&self, device: &Target<'_>) -> bool {
         let is =
             |wanted: &Option<String>, actual: &str| wanted.as_deref().is_none_or(|wanted| wanted == actual);
@@ -194,7 +194,7 @@ mod tests {
         object(json!({"metadata": {"name": "model-a"}, "spec": {"selectors": cel}}))
     }
 
-    /// What a rule with this selector makes of a device: its taints, and what is told.
+    /// Returns the number of taints that a rule with this selector sets on a device, and the reported errors.
     fn told(selector: Value) -> (usize, Vec<String>) {
         let taint = json!({"key": "k", "effect": "NoExecute"});
         let spec = json!({"deviceSelector": selector, "taint": taint});

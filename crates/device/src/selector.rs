@@ -1,4 +1,4 @@
-//! Expressions that pick devices, and those that were compiled.
+//! CEL selectors of devices, compiled and cached.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use setpoint_cel::device::{Device, Selector as Program};
 
-/// Picks devices by an expression; there is no other way yet.
+/// Selects devices by a CEL expression. There is no other way yet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Selector {
@@ -21,28 +21,28 @@ pub struct Expression {
     pub expression: String,
 }
 
-/// The expressions that were compiled. Cheap to clone; all clones share them.
+/// Compiled expressions. Cheap to clone; clones share the cache.
 #[derive(Clone, Default)]
 pub struct Expressions(Arc<Mutex<BTreeMap<String, Compiled>>>);
 
-/// An expression, or what is wrong with it.
+/// A compiled expression, or its error.
 type Compiled = Arc<Result<Program, String>>;
 
-/// Expressions come from classes, templates and rules and are few. Each is at most 10 KiB of text and some ten times
-/// that compiled: together less than 7 MiB.
+/// Expressions come from classes, templates and rules and are few. Each has at most 10 KiB of text and takes about ten
+/// times that compiled: less than 7 MiB in total.
 const MOST_COMPILED: usize = 64;
 
-/// Why it cannot be said whether a device is wanted: the place of the selector among its like, and what is wrong.
+/// Why a selector could not be evaluated: its index, and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub at: usize,
-    /// Whether the expression itself is fine.
+    /// Whether the expression itself is valid.
     pub is_of_device: bool,
     pub why: String,
 }
 
 impl Expressions {
-    /// Whether all of these selectors want a device.
+    /// Whether all of these selectors match a device.
     pub fn all_want(&self, selectors: &[Selector], device: &Result<Device, String>) -> Result<bool, Trouble> {
         for (at, selector) in selectors.iter().enumerate() {
             let Some(cel) = &selector.cel else { continue };

@@ -1,4 +1,4 @@
-//! Taints of devices, and who tolerates them. Pure.
+//! Device taints and tolerations. Pure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -28,14 +28,14 @@ pub struct Toleration {
 }
 
 impl Taint {
-    /// Whether pods that use the device have to go, not only those that would.
+    /// Whether pods that use the device are evicted (`NoExecute`).
     pub fn makes_go(&self) -> bool {
         self.effect == "NoExecute"
     }
 }
 
 impl Toleration {
-    /// Whether it is about a taint: what it does not say does not matter.
+    /// Whether it tolerates a taint. Unset fields match everything.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let same_effect = self.effect.is_empty() || self.effect == taint.effect;
         let same_key = self.key.is_empty() || self.key == taint.key;

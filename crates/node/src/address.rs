@@ -1,4 +1,4 @@
-//! Pod addresses: from the ranges of their node, or else one range for the whole fleet.
+//! Pod addresses: from the node's pod CIDRs, or else from one range for the whole fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,19 +7,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const FLEET: Range =
     Range { first: u32::from_be_bytes([10, 128, 0, 1]), last: u32::from_be_bytes([10, 255, 255, 254]) };
 
-/// Addresses from one to another.
+/// An inclusive range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     first: u32,
     last: u32,
 }
 
-/// The ranges that a node gives addresses from: its `podCIDRs`.
+/// A node's `podCIDRs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
     v4: Option<Range>,
     v6: Option<u128>,
-    /// The first range is of version 6.
+    /// Whether the first CIDR is IPv6.
     prefers_v6: bool,
 }
 
@@ -48,21 +48,21 @@ fn parsed(cidr: &str) -> Option<(IpAddr, u8)> {
     Some((base.parse().ok()?, bits.parse().ok()?))
 }
 
-/// Who has which address. Bounded by the number of pods.
+/// Allocated addresses. Bounded by the number of pods.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     by_uid: BTreeMap<Box<str>, u32>,
     taken: BTreeSet<u32>,
-    /// What was given last of each range, by its first address. Bounded by the number of nodes.
+    /// The last allocated address of each range, by its first address. Bounded by the number of nodes.
     last: BTreeMap<u32, u32>,
 }
 
 impl Addresses {
-    /// The addresses of a pod, the first one first: those it already shows, those it was given before, or new ones.
+    /// Returns the addresses of a pod, primary first: those in its status, those allocated before, or new ones.
     pub(crate) fn of(&mut self, uid: &str, shown: Option<&str>, ranges: Ranges) -> Vec<String> {
         let number = self.number(uid, shown, ranges);
         let v4 = Ipv4Addr::from(number).to_string();
-        // What tells pods apart in one range tells them apart in the other.
+        // The IPv6 address reuses the number of the IPv4 address, which is unique.
         match ranges.v6.map(|base| Ipv6Addr::from(base | u128::from(number)).to_string()) {
             None => vec![v4],
             Some(v6) if ranges.v4.is_none() => vec![v6],
@@ -87,14 +87,14 @@ impl Addresses {
         number
     }
 
-    /// The pod is gone: its address is free again.
+    /// Frees the address of a deleted pod.
     pub(crate) fn release(&mut self, uid: &str) {
         if let Some(address) = self.by_uid.remove(uid) {
             self.taken.remove(&address);
         }
     }
 
-    /// The next address of a range that nobody has; nothing, if all are taken.
+    /// Returns the next free address of a range. `None` if all are taken.
     fn next_free(&mut self, range: Range) -> Option<u32> {
         let last = self.last.entry(range.first).or_insert(range.last);
         for _ in range.first..=range.last {

@@ -1,7 +1,7 @@
-//! Whether a node takes a pod that nobody scheduled onto it. Pure.
+//! Whether a node accepts a pod that was not scheduled. Pure.
 //!
-//! What the scheduler puts on a node fits there. A pod that was made with a node's name has to be checked by the
-//! node itself, as a kubelet does, in its order and words.
+//! Pods placed by the scheduler fit on their node. A pod created with a `nodeName` has to be checked by the node
+//! itself, with the kubelet's checks, order and messages.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use setpoint_placement::{
     Amount, AsAWhole, NO_EXECUTE, NodeAffinity, Port, Requests, Taint, Toleration, demand_of, untolerated,
 };
 
-/// What is read of a pod to find out what it needs of its node.
+/// The pod fields that admission checks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Needs {
@@ -24,7 +24,7 @@ struct Spec {
     containers: Vec<Container>,
     init_containers: Vec<Container>,
     overhead: Requests,
-    /// What the pod asks for as a whole.
+    /// Pod-level resources.
     resources: Requirements,
     node_selector: BTreeMap<String, String>,
     affinity: Affinity,
@@ -51,7 +51,7 @@ struct Requirements {
     requests: Requests,
 }
 
-/// The node, and what is on it.
+/// The node and its pods.
 pub(crate) struct Host<'a> {
     pub(crate) name: &'a str,
     pub(crate) labels: &'a Labels,
@@ -60,14 +60,14 @@ pub(crate) struct Host<'a> {
     pub(crate) others: Vec<Needs>,
 }
 
-/// Why a pod is not taken.
+/// Why a pod is rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// Why a node does not take a pod: nothing, if it does.
+/// Returns why a node rejects a pod, or `None` if it accepts it.
 pub(crate) fn rejection(pod: &Needs, host: &Host<'_>) -> Option<Rejection> {
     shortage(pod, host).or_else(|| {
         let (predicate, why) = misplaced(pod, host)?;
@@ -75,7 +75,7 @@ pub(crate) fn rejection(pod: &Needs, host: &Host<'_>) -> Option<Rejection> {
     })
 }
 
-/// What the node has too little of for a pod.
+/// Returns the resource that the node lacks for a pod.
 pub(crate) fn shortage(pod: &Needs, host: &Host<'_>) -> Option<Rejection> {
     let mut used = Amount::default();
     host.others.iter().for_each(|other| used.add(&other.demand()));

@@ -1,4 +1,4 @@
-//! Drives the pods that are bound to the fleet's nodes.
+//! Reconciles the pods bound to the fleet's nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,26 +27,25 @@ use crate::status::{EVICTED, Place, status_patch};
 use crate::view::PodView;
 use crate::{program, sub_path};
 
-/// How many simulated nodes there are, over how many zones they are spread, and how many of their pods are driven at
-/// once.
+/// The number of simulated nodes and zones, and how many pods are reconciled concurrently.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetOptions {
     pub nodes: usize,
     pub zones: usize,
-    /// Whether they tell by events what goes as it should, too.
+    /// Whether to record normal events, too.
     pub talkative: bool,
     pub workers: usize,
 }
 
-/// A pod that lacks something is looked at again after so long, later the longer it has waited, as the kubelet does.
+/// How soon a pod with missing sources is checked again. Like the kubelet, the interval grows with the waiting time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(122);
 
-/// A pod that does not get what it asks for asks again after so long.
+/// How soon a pending resize is retried.
 const RESIZE_AGAIN: Duration = Duration::from_secs(10);
 
-/// What a manager runs to simulate nodes: the heartbeats and the pods' agent. They read from the informers of
-/// `context`; what a node does is done in the context `of_node` makes for its name.
+/// Returns the runnables that simulate nodes: heartbeats and the pod agent. They read from the informers of `context`;
+/// a node's writes use the context that `of_node` returns for its name.
 pub fn runnables(
     context: &Context,
     of_node: impl Fn(&str) -> Context,
@@ -79,7 +78,7 @@ fn on_pod(queue: Queue<Key>, addresses: Arc<Mutex<Addresses>>) -> impl Fn(&Event
     }
 }
 
-/// What a node has left undone while it failed is done when it recovers.
+/// When a node recovers, its pods are reconciled again.
 fn on_node(
     queue: Queue<Key>,
     outages: Outages,
@@ -115,7 +114,7 @@ struct Agent {
     nodes: Lister<NodeView>,
     fleet: Fleet,
     addresses: Arc<Mutex<Addresses>>,
-    /// How much is told of what goes as it should, if anything.
+    /// Rate limit of normal events, if they are recorded.
     event_limit: Option<Mutex<EventLimit>>,
 }
 
@@ -166,19 +165,19 @@ impl Reconciler for Agent {
     }
 }
 
-/// What is told about an obstacle: reason and message.
+/// An event about an obstacle: reason and message.
 type Complaint = (&'static str, String);
 
 impl Agent {
-    /// When a pod that lacks something is looked at again.
+    /// Returns when a pod with missing sources is checked again.
     fn patience(&self, pod: &PodView) -> Duration {
         let waited = pod.status.start_time.map(|accepted| self.clock.now().duration_since(accepted));
         let waited = waited.and_then(|waited| Duration::try_from(waited).ok()).unwrap_or_default();
         (waited / 2).clamp(LOOK_AGAIN, LOOK_AGAIN_AT_MOST)
     }
 
-    /// Why the node does not take the pod. What was scheduled onto it fits beside the others, but somebody may have
-    /// bound a pod that fits on no node at all.
+    /// Returns why the node rejects the pod. A scheduled pod fits beside others, but someone may have bound a pod that
+    /// fits on no node at all.
     fn rejection(&self, pod: &Cached<PodView>) -> Result<Option<Rejection>, ReconcileError> {
         let is_new = pod.status.start_time.is_none() && matches!(pod.status.phase.as_str(), "" | "Pending");
         let is_bound = pod.is_true("PodScheduled");
@@ -193,7 +192,7 @@ impl Agent {
         })
     }
 
-    /// What is on the node of a pod beside the pod.
+    /// Lists the other pods on a pod's node.
     fn others_beside(&self, pod: &Cached<PodView>) -> Result<Vec<Needs>, ReconcileError> {
         let is_there = |other: &&Cached<PodView>| {
             let ended = matches!(other.status.phase.as_str(), "Succeeded" | "Failed");
@@ -208,7 +207,7 @@ impl Agent {
         Ok(others.collect::<Result<_, _>>()?)
     }
 
-    /// What becomes of a change of what a pod that runs asks for. One that was never changed has what it asks for.
+    /// Returns the outcome of a resize of a running pod. A pod whose spec never changed needs none.
     fn resize(&self, pod: &Cached<PodView>) -> Result<Option<(Resize, Sizes)>, ReconcileError> {
         let runs = pod.status.phase == "Running" && !pod.meta().is_being_deleted();
         if !runs || pod.meta().generation <= 1 {
@@ -245,7 +244,7 @@ impl Agent {
         self.write(pod, &now, node).await
     }
 
-    /// What keeps the containers of a pod from being created, and what is told about it.
+    /// Returns what keeps a pod's containers from being created, with events.
     async fn obstacle(
         &self,
         pod: &Cached<PodView>,
@@ -283,7 +282,7 @@ impl Agent {
         Ok((!config.is_empty()).then_some((Obstacle::Config(config), told)))
     }
 
-    /// What is wrong with something that a pod needs.
+    /// Returns what is wrong with a source that a pod needs.
     async fn complaint(
         &self,
         pod: &Cached<PodView>,
@@ -298,7 +297,7 @@ impl Agent {
         Ok(source.complaint(pod.key().namespace().unwrap_or_default(), found.as_ref()))
     }
 
-    /// Tells what has become of the containers, the more important things in any case.
+    /// Records events about containers. Warnings are not rate-limited.
     fn record(&self, pod: &Cached<PodView>, next: &PodNow, node: usize) {
         for PodEvent { event_type, reason, message } in pod_events(pod, next) {
             let has_room =
@@ -322,7 +321,7 @@ impl Agent {
         recorder.event(&pod_kind(), pod.object(), event_type, reason, message);
     }
 
-    /// Writes how a pod stands; the change it makes brings the pod back into the queue.
+    /// Writes the pod's status. The resulting event requeues the pod.
     async fn write(
         &self,
         pod: &Cached<PodView>,
@@ -344,7 +343,7 @@ impl Agent {
         let (key, patch) = (pod.key(), Patch::Strategic(patch.to_string().into()));
         match self.fleet.kubelet(node).client.patch_and_forget(&pod_kind(), key, Part::Status, patch).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Settled),
-            // Somebody has written to the pod: what it now is is looked at in a moment.
+            // Someone else wrote to the pod. Reconcile the new version shortly.
             Err(error) if error.is_conflict() => Ok(Outcome::Requeue),
             written => {
                 written.attempting(format!("write the status of pod {key}")).map(|()| Outcome::Settled)
@@ -362,7 +361,7 @@ impl Agent {
     }
 }
 
-/// The node of a pod, and others that are on it.
+/// Returns a pod's node and other pods on it.
 fn host<'a>(pod: &'a Cached<PodView>, node: &'a Cached<NodeView>, others: Vec<Needs>) -> Host<'a> {
     Host {
         name: &pod.spec.node_name,

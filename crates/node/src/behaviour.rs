@@ -1,4 +1,4 @@
-//! What a pod's annotations ask of the node that runs it.
+//! The simulated behavior of pods, set by annotations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::view::{Container, PodView};
 
 /// The annotations, by name. Durations are written `500ms`, `2s`, `1m`, or as plain seconds.
 ///
-/// On a pod they are about its containers, other than init containers. With a dot and the name of a container after
-/// them (`node.setpoint.dev/exit-code.migrate`) they are about that one, of whatever kind.
+/// On a pod they apply to its containers, except init containers. Followed by a dot and a container name
+/// (`node.setpoint.dev/exit-code.migrate`) they apply to that container of any kind.
 pub mod annotation {
-    /// `true` on a Node: it fails, until it is told otherwise.
+    /// `true` on a Node: it fails until this is changed.
     pub const FAILED: &str = "node.setpoint.dev/failed";
-    /// `memory`, `disk`, `pid`, or several with commas between them, on a Node: it is short of them.
+    /// On a Node: `memory`, `disk`, `pid`, or several separated by commas. The node has that pressure.
     pub const PRESSURE: &str = "node.setpoint.dev/pressure";
     /// How long the containers take to start.
     pub const START_AFTER: &str = "node.setpoint.dev/start-after";
@@ -24,45 +24,45 @@ pub mod annotation {
     pub const NEVER_READY: &str = "node.setpoint.dev/never-ready";
     /// `true`: the image cannot be pulled.
     pub const NEVER_START: &str = "node.setpoint.dev/never-start";
-    /// How long the containers run before they exit; without it they run until they are deleted.
+    /// How long the containers run before they exit. By default they run until they are deleted.
     pub const RUN_FOR: &str = "node.setpoint.dev/run-for";
-    /// The code that containers exit with (0); alone it makes them exit after a moment.
+    /// The exit code of containers (default 0). On its own it makes them exit shortly after they start.
     pub const EXIT_CODE: &str = "node.setpoint.dev/exit-code";
-    /// How many times the containers exit before they stay up; without it every time.
+    /// How often the containers exit before they stay up. By default every time.
     pub const EXIT_TIMES: &str = "node.setpoint.dev/exit-times";
-    /// Which probes of the containers fail: `startup`, `liveness`, `readiness`, or several with commas between them.
-    /// One that a container does not have cannot fail.
+    /// Which probes of the containers fail: `startup`, `liveness`, `readiness`, or several separated by commas. Only
+    /// probes that a container has can fail.
     pub const FAILING_PROBES: &str = "node.setpoint.dev/failing-probes";
-    /// How long after the start of a container its probes begin to fail; without it from the start.
+    /// How long after a container's start its probes begin to fail. By default immediately.
     pub const PROBES_FAIL_AFTER: &str = "node.setpoint.dev/probes-fail-after";
-    /// How long probes fail; without it for good.
+    /// How long probes fail. By default forever.
     pub const PROBES_FAIL_FOR: &str = "node.setpoint.dev/probes-fail-for";
-    /// In how many runs of a container its probes fail; without it in every one.
+    /// In how many runs of a container its probes fail. By default in all.
     pub const PROBES_FAIL_TIMES: &str = "node.setpoint.dev/probes-fail-times";
-    /// How much cpu each container uses: a quantity, or a share of its request such as `80%`.
+    /// The CPU usage of each container: a quantity, or a percentage of its request such as `80%`.
     pub const CPU_USAGE: &str = "node.setpoint.dev/cpu-usage";
-    /// How much memory each container uses, in the same way.
+    /// The memory usage of each container, in the same format.
     pub const MEMORY_USAGE: &str = "node.setpoint.dev/memory-usage";
     /// How long a deleted pod takes to stop, within its grace period.
     pub const TERMINATE_AFTER: &str = "node.setpoint.dev/terminate-after";
 }
 
-/// How long a container that exits runs when nothing says so: long enough to be seen running.
+/// The default run time of a container that exits: long enough to be seen running.
 const A_MOMENT: Duration = Duration::from_millis(500);
 
-/// How long an init container takes when nothing says so: long enough to be seen.
+/// The default run time of an init container: long enough to be seen.
 const INIT_TAKES: Duration = Duration::from_millis(500);
 
 const PREFIX: &str = "node.setpoint.dev/";
 
-/// How a pod behaves on its node as a whole.
+/// The behavior of a pod as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodBehaviour {
     pub(crate) start_after: Duration,
     pub(crate) terminate_after: Duration,
 }
 
-/// How a container behaves.
+/// The behavior of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behaviour {
     pub(crate) ready_after: Duration,
@@ -72,7 +72,7 @@ pub(crate) struct Behaviour {
     pub(crate) failing: Option<Failing>,
 }
 
-/// When and how containers exit by themselves.
+/// When and how a container exits on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     pub(crate) after: Duration,
@@ -82,11 +82,11 @@ pub(crate) struct Exit {
     pub(crate) message: Box<str>,
 }
 
-/// What annotations say about a container: one that cannot be read counts as absent, for a node runs what it gets.
+/// The annotations for a container. Malformed ones are ignored: a node runs what it gets.
 struct Said<'a> {
     annotations: &'a BTreeMap<String, String>,
     container: &'a str,
-    /// Whether what is said about the pod holds for it.
+    /// Whether the pod's annotations apply to it.
     is_main: bool,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Most pods say nothing.
+/// Whether there is any annotation. Most pods have none.
 fn says_anything(annotations: &BTreeMap<String, String>) -> bool {
     annotations.range(PREFIX.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(PREFIX))
 }
@@ -149,7 +149,7 @@ impl PodBehaviour {
 }
 
 impl Behaviour {
-    /// Of a container that makes up the pod, and whose program ends like this.
+    /// Returns the behavior of a main container. `ending` is the result of its program, if known.
     pub(crate) fn of_main(
         annotations: &BTreeMap<String, String>,
         container: &Container,
@@ -158,7 +158,7 @@ impl Behaviour {
         Self::said(annotations, container, true).or_exits(ending)
     }
 
-    /// Of an init container: one that is no sidecar ends by itself.
+    /// Returns the behavior of an init container. Unless it is a sidecar, it exits on its own.
     pub(crate) fn of_init(
         annotations: &BTreeMap<String, String>,
         container: &Container,
@@ -177,7 +177,7 @@ impl Behaviour {
         }
     }
 
-    /// What annotations say comes before what is known of the program.
+    /// Adds the ending of the program, unless annotations override it.
     fn or_exits(mut self, ending: Option<Ending>) -> Self {
         self.exits = self.exits.or_else(|| ending.map(Exit::from));
         self
@@ -202,7 +202,7 @@ impl Exit {
         Some(Self { after, code: code.unwrap_or(0), times, message: Box::default() })
     }
 
-    /// Whether containers that were already restarted `restarts` times exit once more.
+    /// Whether containers exit once more after `restarts` restarts.
     pub(crate) fn happens_after(&self, restarts: u32) -> bool {
         self.times.is_none_or(|times| restarts < times)
     }

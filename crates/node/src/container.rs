@@ -1,12 +1,12 @@
 //! The life of one container. Pure.
 //!
 //! ```text
-//!  Waiting ──► Running ──exit──► Terminated ──restart policy allows, at first almost at once──► Running
+//!  Waiting ──► Running ──exit──► Terminated ──restart policy allows, first time almost at once──► Running
 //!     ▲                              │
-//!     └── CrashLoopBackOff ◄─────────┘ not for the first time: after 10 s, doubling to 5 min
+//!     └── CrashLoopBackOff ◄─────────┘ from the second time on: after 10 s, doubling to 5 min
 //! ```
 //!
-//! One that fails its startup or liveness probe is killed, and then goes on as one that has exited.
+//! A container that fails its startup or liveness probe is killed, and then continues like one that exited.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::behaviour::Behaviour;
 use crate::probes::{ProbeKind, Prospects};
 use crate::view::{Container, ContainerStatus, Terminated};
 
-/// How a container stands.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) state: State,
@@ -39,7 +39,7 @@ pub(crate) enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     pub(crate) code: i32,
-    /// What it left to be said about it.
+    /// The termination message.
     pub(crate) message: Box<str>,
     pub(crate) started: Option<Timestamp>,
     pub(crate) finished: Timestamp,
@@ -48,25 +48,25 @@ pub(crate) struct Exit {
 pub(crate) const CRASH_LOOP: &str = "CrashLoopBackOff";
 pub(crate) const PULL_FAILED: &str = "ErrImagePull";
 pub(crate) const PULL_BACK_OFF: &str = "ImagePullBackOff";
-/// What a container exits with that is killed.
+/// The exit code of a killed container.
 pub(crate) const KILLED: i32 = 137;
 
-/// A container that has stayed up for so long starts at the shortest back-off again.
+/// A container that ran for this long restarts with the shortest backoff.
 const STEADY_AFTER: Duration = Duration::from_secs(600);
-/// The kubelet restarts a container for the first time at once: here it can be seen to have exited.
+/// The kubelet's first restart is immediate. Here it is delayed so that the exit can be seen.
 const FIRST_RESTART: Duration = Duration::from_secs(1);
 const LEAST_BACK_OFF: Duration = Duration::from_secs(10);
 const MOST_BACK_OFF: Duration = Duration::from_secs(300);
 
-/// What decides about a container's life.
+/// The inputs that determine a container's life.
 pub(crate) struct Life<'a> {
     pub(crate) container: &'a Container,
     pub(crate) behaviour: &'a Behaviour,
-    /// Which exits it is restarted after.
+    /// After which exits it is restarted.
     pub(crate) restarts: Restarts,
-    /// Since when it may run, as far as its pod is concerned.
+    /// When the pod allows it to start.
     pub(crate) may_start: Timestamp,
-    /// How messages name its pod.
+    /// The pod's name in messages.
     pub(crate) pod: &'a dyn std::fmt::Display,
 }
 
@@ -96,7 +96,7 @@ impl Restarts {
 }
 
 impl Standing {
-    /// As the pod's status shows it.
+    /// Reads the state from the pod's status.
     pub(crate) fn of(status: &ContainerStatus) -> Self {
         let state = match &status.state {
             crate::view::State { running: Some(running), .. } => {
@@ -134,7 +134,7 @@ impl Standing {
         matches!(self.state, State::Running { .. })
     }
 
-    /// How it ended, if it has and is not on its way back.
+    /// Returns how it ended, if it has and is not about to restart.
     pub(crate) fn exit(&self) -> Option<&Exit> {
         match &self.state {
             State::Terminated(exit) => Some(exit),
@@ -142,7 +142,7 @@ impl Standing {
         }
     }
 
-    /// The same, ended.
+    /// Returns the container ended.
     pub(crate) fn ended(mut self, code: i32, now: Timestamp) -> Self {
         let started = match self.state {
             State::Running { since } => Some(since),
@@ -156,7 +156,7 @@ impl Standing {
         self
     }
 
-    /// The same, started anew at once.
+    /// Returns the container restarted immediately.
     pub(crate) fn anew(mut self, now: Timestamp) -> Self {
         if let State::Running { since } = self.state {
             self.last = Some(Exit::killed(since, now));
@@ -166,7 +166,7 @@ impl Standing {
         self
     }
 
-    /// How it stands now, and when that changes by itself. It may start if it has not.
+    /// Returns the state at `now`, starting the container if it has not started, and when the state changes next.
     pub(crate) fn advanced(self, life: &Life<'_>, now: Timestamp) -> (Self, Option<Timestamp>) {
         match &self.state {
             State::Running { since } => {
@@ -242,7 +242,7 @@ impl Standing {
         (self, changes.filter(|at| *at > now).min())
     }
 
-    /// An exit that is not the first is followed by a wait that can be long, and is told.
+    /// Handles an exit. From the second one on there is a backoff, reported as CrashLoopBackOff.
     fn exited(mut self, exit: Exit, life: &Life<'_>) -> (Self, Option<Timestamp>) {
         (self.ready, self.started) = (false, false);
         let wait = delay(self.restarts, &exit);
@@ -260,7 +260,7 @@ impl Standing {
 }
 
 impl Exit {
-    /// Of a container that was killed.
+    /// The exit of a killed container.
     fn killed(since: Timestamp, now: Timestamp) -> Self {
         Self { code: KILLED, started: Some(since), finished: now, message: Box::default() }
     }
@@ -281,12 +281,12 @@ impl Exit {
     }
 }
 
-/// Why an image cannot be pulled.
+/// The error message of an image pull.
 fn missing(image: &str) -> String {
     format!("failed to pull image {image:?}: it is made to be missing")
 }
 
-/// How long a container that has been restarted so often waits for the next time.
+/// Returns the restart delay after this many restarts.
 fn delay(restarts: u32, exit: &Exit) -> Duration {
     match restarts {
         0 => FIRST_RESTART,
@@ -295,7 +295,7 @@ fn delay(restarts: u32, exit: &Exit) -> Duration {
     }
 }
 
-/// As v1.34 writes durations: `40s`, `1m20s`.
+/// Formats a duration like v1.34: `40s`, `1m20s`.
 fn shown(duration: Duration) -> String {
     match (duration.as_secs() / 60, duration.as_secs() % 60) {
         (0, seconds) => format!("{seconds}s"),

@@ -1,7 +1,7 @@
-//! The Node objects and their heartbeats.
+//! Node objects and their heartbeats.
 //!
-//! One task renews the leases of all nodes, spread evenly over the renewal period, so that a thousand
-//! nodes are a hundred small writes a second and never a burst.
+//! One task renews the leases of all nodes, spread evenly over the renewal period: a thousand nodes are a hundred small
+//! writes a second, never a burst.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::agent::FleetOptions;
 use crate::outage::Outages;
 use crate::pressure::{Pressure, conditions};
 
-/// The kubelet's own figures: a lease of 40 s, renewed every 10 s.
+/// Like the kubelet: a lease of 40 s, renewed every 10 s.
 const LEASE_DURATION_SECONDS: u64 = 40;
-/// The kubelet's own figure.
+/// Like the kubelet.
 const RENEWAL_TRIES: u32 = 5;
 const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// A failed registration is tried again after this long.
+/// How soon a failed registration is retried.
 const REGISTRATION_RETRY: Duration = Duration::from_secs(1);
 
-/// The label of nodes that are simulated.
+/// The label of simulated nodes.
 pub(crate) const SIMULATED: &str = "node.setpoint.dev/simulated";
 
 /// The nodes of this process.
@@ -37,7 +37,7 @@ pub(crate) struct Fleet {
     outages: Outages,
 }
 
-/// What a node speaks to the API server with: nobody but the node itself.
+/// A node's own identity and client for the API server.
 pub(crate) struct Kubelet {
     pub(crate) name: String,
     pub(crate) client: Client,
@@ -45,7 +45,7 @@ pub(crate) struct Kubelet {
 }
 
 impl Fleet {
-    /// `of_node` is the context in which a node acts as itself.
+    /// `of_node` returns the context in which a node acts as itself.
     pub(crate) fn new(runtime: Runtime, of_node: impl Fn(&str) -> Context, options: FleetOptions) -> Self {
         let kubelet = |index: usize| {
             let name = format!("node-{index}");
@@ -57,23 +57,23 @@ impl Fleet {
         Self { runtime, kubelets, zones: options.zones.max(1), outages: Outages::default() }
     }
 
-    /// A node of the fleet by its position.
+    /// Returns a node by index.
     pub(crate) fn kubelet(&self, index: usize) -> &Kubelet {
         &self.kubelets[index]
     }
 
-    /// The nodes that fail.
+    /// Returns the state of failing nodes.
     pub(crate) fn outages(&self) -> &Outages {
         &self.outages
     }
 
-    /// The position of a node in the fleet, if it is one of ours.
+    /// Returns the index of a node, if it belongs to the fleet.
     pub(crate) fn index(&self, node: &str) -> Option<usize> {
         let index: usize = node.strip_prefix("node-")?.parse().ok()?;
         (self.kubelets.get(index)?.name == node).then_some(index)
     }
 
-    /// Registers every node, then renews their leases for ever; one whose lease is gone registers anew.
+    /// Registers every node, then renews their leases forever. A node whose lease is gone registers again.
     pub(crate) async fn run(self) {
         let mut leases = Vec::with_capacity(self.kubelets.len());
         for kubelet in &*self.kubelets {
@@ -89,7 +89,7 @@ impl Fleet {
                 if self.outages.has(name) {
                     continue;
                 }
-                // Who cannot be reached waits for the next turn, so that the others' leases do not run out.
+                // A node that cannot be reached waits for its next turn, so that the leases of others do not expire.
                 match self.sign_of_life(index, kubelet, &leases[index]).await {
                     Ok(None) => {}
                     Ok(Some(anew)) => leases[index] = anew,
@@ -99,7 +99,7 @@ impl Fleet {
         }
     }
 
-    /// Registers a node, however long it takes; returns the uid of its lease.
+    /// Registers a node, retrying until it succeeds. Returns the uid of its lease.
     async fn registered(&self, index: usize, kubelet: &Kubelet) -> Box<str> {
         loop {
             match self.register(index, kubelet).await {
@@ -113,7 +113,7 @@ impl Fleet {
         }
     }
 
-    /// Creates the Node and its lease where they are absent, and reports the node ready.
+    /// Creates the Node and its lease if missing, and reports the node ready.
     async fn register(&self, index: usize, kubelet: &Kubelet) -> Result<Box<str>, ClientError> {
         let (name, client) = (&*kubelet.name, &kubelet.client);
         let now = self.runtime.clock.now();
@@ -129,8 +129,8 @@ impl Fleet {
         Ok(lease.meta().uid.clone())
     }
 
-    /// Renews the lease of a node. One whose lease is gone, or that is thought to be lost, registers anew: then the
-    /// uid of its lease is returned.
+    /// Renews the lease of a node. If the lease is gone, or the node is considered lost, registers it again and returns
+    /// the uid of its lease.
     async fn sign_of_life(
         &self,
         index: usize,
@@ -147,7 +147,7 @@ impl Fleet {
         }
     }
 
-    /// Writes what the node offers and what it is short of, where that has changed.
+    /// Writes the node's allocatable resources and pressure conditions, if they changed.
     async fn offer(&self, Kubelet { name, client, .. }: &Kubelet) -> Result<(), ClientError> {
         let key = Key::cluster(name.as_str());
         if self.outages.has_to_say(name) {
@@ -160,8 +160,8 @@ impl Fleet {
         client.patch_and_forget(&node_kind(), &key, Part::Status, patch).await
     }
 
-    /// A heartbeat, tried again at once as the kubelet does: a lease of which four renewals in a row are lost makes
-    /// pods leave their node.
+    /// Renews a lease with immediate retries, like the kubelet: after four lost renewals in a row, pods would be
+    /// evicted from the node.
     async fn renew_in_earnest(&self, kubelet: &Kubelet, uid: &str) -> Result<(), ClientError> {
         for _ in 1..RENEWAL_TRIES {
             match self.renew(kubelet, uid).await {
@@ -174,7 +174,7 @@ impl Fleet {
         self.renew(kubelet, uid).await
     }
 
-    /// One heartbeat, of the very lease that was registered.
+    /// Renews a lease once, checking its uid.
     async fn renew(&self, Kubelet { name, client, .. }: &Kubelet, uid: &str) -> Result<(), ClientError> {
         let renew_time = micro_time(self.runtime.clock.now());
         let renewal =
@@ -192,7 +192,7 @@ async fn create_or_get(client: &Client, kind: &Kind, key: &Key, body: &Value) ->
     }
 }
 
-/// Where nodes keep their heartbeats.
+/// The namespace of node leases.
 const LEASES: &str = "kube-node-lease";
 
 fn node_kind() -> Kind {
@@ -203,12 +203,12 @@ fn lease_kind() -> Kind {
     Kind::of::<k8s_openapi::api::coordination::v1::Lease>()
 }
 
-/// The node's own address, apart from those of pods and Services.
+/// Returns a node's address, which differs from those of pods and Services.
 pub(crate) fn host_ip(index: usize) -> String {
     format!("172.20.{}.{}", index / 250 % 250, index % 250 + 1)
 }
 
-/// The name of a zone: a letter, or several where there are more zones than letters.
+/// Returns a zone's name: a letter, or several if there are more zones than letters.
 fn zone(mut index: usize) -> String {
     let mut letters = Vec::new();
     loop {

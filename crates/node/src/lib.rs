@@ -1,32 +1,32 @@
-//! Simulated nodes: Node objects that stay Ready, and pods that live their lives on them.
+//! Simulated nodes: Node objects that stay Ready, and pods that run on them.
 //!
 //! ```text
-//!  fleet.rs      Node objects and heartbeat leases, for all nodes from one task
-//!  agent.rs      the reconciler of bound pods: one key at a time, no task per pod or node
-//!  offer.rs      pure: what nodes offer beyond what they have by themselves
+//!  fleet.rs      Node objects and heartbeat leases of all nodes, from one task
+//!  agent.rs      reconciles bound pods: one key at a time, no task per pod or node
+//!  offer.rs      pure: extended resources of nodes
 //!  outage.rs     nodes that are made to fail
-//!  pressure.rs   pure: nodes that are made to be short of something
-//!  view.rs       what is read of pods
-//!  behaviour.rs  what a pod's annotations ask of its node
-//!  program.rs    pure: what a container's command does, where that can be told
-//!  shell.rs      pure: the scripts that commands are
-//!  admission.rs  pure: whether the node takes a pod that nobody scheduled
-//!  resize.rs     pure: whether containers get what they ask for later on
-//!  sources.rs    pure: what has to be there before a pod starts
-//!  sub_path.rs   pure: where in volumes mounts lead
-//!  lifecycle.rs  pure: where a pod stands and what is next
-//!  container.rs  pure: the same for one container: exits, restarts, back-off
-//!  probes.rs     pure: when its probes find that it is not well
-//!  status.rs     pure: the status a kubelet would write for that
-//!  pod_events.rs      pure: the events a kubelet would write about that
+//!  pressure.rs   pure: nodes that are made to have pressure
+//!  view.rs       typed view of pods
+//!  behaviour.rs  the behavior of pods, set by annotations
+//!  program.rs    pure: what a container's command does, if that can be determined
+//!  shell.rs      pure: parses shell scripts
+//!  admission.rs  pure: whether the node accepts a pod that was not scheduled
+//!  resize.rs     pure: in-place resize of containers
+//!  sources.rs    pure: what must exist before a pod starts
+//!  sub_path.rs   pure: subPathExpr of volume mounts
+//!  lifecycle.rs  pure: the state of a pod and its next step
+//!  container.rs  pure: the same for one container: exits, restarts, backoff
+//!  probes.rs     pure: when probes fail
+//!  status.rs     pure: the status a kubelet would write
+//!  pod_events.rs      pure: the events a kubelet would record
 //!  address.rs    pod addresses
-//!  usage.rs      pure: what pods and nodes use, as the metrics API shows it
+//!  usage.rs      pure: resource usage of pods and nodes for the metrics API
 //! ```
 //!
-//! Owns: its own Node objects and their leases, the status of pods bound to them, and the final removal
-//! of those pods. What always holds:
-//! - a pod's whole life follows from its object and the time, so a restarted agent carries on where the
-//!   last one stopped;
+//! Owns: its own Node objects and their leases, the status of pods bound to them, and the final deletion of those pods.
+//! Invariants:
+//! - a pod's whole life is a function of its object and the time, so a restarted agent continues where the last one
+//!   stopped;
 //! - a settled pod costs nothing: the next step is a timer in the work queue, not a loop.
 
 mod address;

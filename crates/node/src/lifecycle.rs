@@ -1,13 +1,13 @@
-//! Where a pod stands in its life, and what its node does next. Pure.
+//! The state of a pod, and what its node does next. Pure.
 //!
 //! ```text
 //!  accepted ──start-after──► init containers, one after the other ──► containers ──exit──► Succeeded | Failed
-//!     │                          (sidecars go on beside the rest)      ▲      │
+//!     │                          (sidecars keep running)               ▲      │
 //!     └─ rejected: Failed                                              └──────┘ restart policy (container.rs)
 //!  any ──deleted, terminate-after──► stopped ──► removed
 //! ```
 //!
-//! Where it stands is read from the pod's own status, never remembered: an agent that restarts carries on.
+//! The state is read from the pod's own status, never kept in memory: a restarted agent continues.
 
 use std::time::Duration;
 
@@ -20,52 +20,52 @@ use crate::program::{self, Ending};
 use crate::resize::{PENDING, Refused, Resize};
 use crate::view::{Container, ContainerStatus, PodView};
 
-/// What the node does about a pod now.
+/// The node's next action for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing, until the pod changes.
     Rest,
-    /// Nothing, until this much time has passed.
+    /// Nothing, for this long.
     Wait(Duration),
-    /// Write the status of this.
+    /// Write this status.
     Write(Box<PodNow>),
-    /// The pod has stopped: remove the object.
+    /// The pod has stopped: delete the object.
     Remove,
 }
 
-/// How a pod stands, as its status is to show it.
+/// The state of a pod to be written to its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodNow {
     pub(crate) phase: &'static str,
     /// Why the pod failed as a whole.
     pub(crate) failure: Option<(Box<str>, Box<str>)>,
-    /// Its network is there.
+    /// Whether its network is set up.
     pub(crate) has_network: bool,
     pub(crate) init: Vec<Standing>,
     pub(crate) main: Vec<Standing>,
     pub(crate) ephemeral: Vec<Standing>,
-    /// Why it does not get what it asks for.
+    /// Why a resize is pending.
     pub(crate) refused: Option<Refused>,
 }
 
-/// What is not up to the pod itself.
+/// External conditions of a pod.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances<'a> {
     pub(crate) obstacle: Option<&'a Obstacle>,
-    /// What becomes of a change of what it asks for.
+    /// The outcome of a resize.
     pub(crate) resize: Option<&'a Resize>,
 }
 
-/// What keeps containers from being created.
+/// An obstacle to creating containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Volumes are not there.
+    /// Volumes are missing.
     Volumes,
-    /// What a container is configured by is not there: by container, and why.
+    /// Configuration of containers is missing: container and reason.
     Config(Vec<(Box<str>, Box<str>)>),
 }
 
-/// What is next for a pod.
+/// Returns the next step for a pod.
 pub(crate) fn next(meta: &Metadata, pod: &PodView, circumstances: Circumstances<'_>, now: Timestamp) -> Step {
     let finished = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
     let behaviour = PodBehaviour::of(pod);
@@ -84,7 +84,7 @@ pub(crate) fn next(meta: &Metadata, pod: &PodView, circumstances: Circumstances<
     }
 }
 
-/// A pod that the node does not take.
+/// Returns the state of a pod that the node rejects.
 pub(crate) fn rejected(reason: &str, message: &str) -> PodNow {
     PodNow {
         phase: "Failed",
@@ -97,7 +97,7 @@ pub(crate) fn rejected(reason: &str, message: &str) -> PodNow {
     }
 }
 
-/// A deleted pod stops after the time it takes, but never beyond its grace period.
+/// Stops a deleted pod after its termination time, at most its grace period.
 fn stop(
     meta: &Metadata,
     deadline: Timestamp,
@@ -113,7 +113,7 @@ fn stop(
     })
 }
 
-/// What is next, unless the pod has been active for as long as it may be.
+/// Returns `step`, unless the pod has exceeded its active deadline.
 fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
     let (Some(seconds), Some(started)) = (pod.spec.active_deadline_seconds, pod.status.start_time) else {
         return step;
@@ -130,7 +130,7 @@ fn within_deadline(pod: &PodView, step: Step, now: Timestamp) -> Step {
     }
 }
 
-/// The pod with all its containers stopped.
+/// Returns the pod with all its containers stopped.
 pub(crate) fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp) -> PodNow {
     let ended = |containers, statuses| {
         let standings = standings(containers, statuses, "");
@@ -147,7 +147,7 @@ pub(crate) fn ended(pod: &PodView, failure: Option<(&str, &str)>, now: Timestamp
     }
 }
 
-/// How containers stand by the status, in the order of the spec.
+/// Returns the container states from the status, in spec order.
 fn standings(containers: &[Container], statuses: &[ContainerStatus], waits: &str) -> Vec<Standing> {
     let of = |(index, container): (usize, &Container)| {
         let at_its_place = statuses.get(index).filter(|status| status.name == container.name);
@@ -157,7 +157,7 @@ fn standings(containers: &[Container], statuses: &[ContainerStatus], waits: &str
     containers.iter().enumerate().map(of).collect()
 }
 
-/// How a pod that lives stands now, and when that changes by itself.
+/// Returns the current state of a live pod, and when it changes next.
 fn live(
     meta: &Metadata,
     pod: &PodView,
@@ -195,7 +195,7 @@ fn live(
     }
     next.phase = phase(pod, &next);
     if matches!(next.phase, "Succeeded" | "Failed") {
-        // Sidecars end with what they stand beside.
+        // Sidecars end with the main containers.
         next.init = next
             .init
             .into_iter()
@@ -212,19 +212,19 @@ fn live(
     (next, lives.change)
 }
 
-/// What decides about the containers of a pod.
+/// The inputs that determine the lives of a pod's containers.
 struct Lives<'a> {
     meta: &'a Metadata,
     pod: &'a PodView,
     obstacle: Option<&'a Obstacle>,
     may_start: Timestamp,
     now: Timestamp,
-    /// When one of them changes by itself.
+    /// When one of them changes next.
     change: Option<Timestamp>,
 }
 
 impl Lives<'_> {
-    /// Init containers run one after the other; true if the last one is done.
+    /// Runs init containers one after the other. Returns true if the last one is done.
     fn initialize(&mut self, next: &mut PodNow) -> bool {
         let past = next.main.iter().any(Standing::has_run);
         for (container, standing) in self.pod.spec.init_containers.iter().zip(&mut next.init) {
@@ -236,13 +236,13 @@ impl Lives<'_> {
                 }
             } else if !past && standing.exit().is_none_or(|exit| exit.code != 0) {
                 let behaviour = self.init_behaviour(container, standing);
-                // One that has succeeded is not started again, whatever the policy.
+                // An init container that has succeeded is not restarted, whatever the policy.
                 let restarts = match Restarts::of(&self.pod.spec.restart_policy) {
                     Restarts::Never => Restarts::Never,
                     _ => Restarts::OnFailure,
                 };
                 self.advance(container, &behaviour, restarts, standing);
-                // It is ready when it has done what it was for.
+                // It is ready when it has completed.
                 standing.ready = standing.exit().is_some_and(|exit| exit.code == 0);
                 if !standing.ready {
                     return false;
@@ -257,7 +257,7 @@ impl Lives<'_> {
         Behaviour::of_init(&self.pod.metadata.annotations, container, ending)
     }
 
-    /// How this run of a container ends by itself, as far as its program is known.
+    /// Returns how this run of a container ends, if its program is known.
     fn ending(&self, container: &Container, standing: &Standing) -> Option<Ending> {
         let pod = program::Pod { meta: self.meta, annotations: &self.pod.metadata.annotations };
         container.program.as_ref()?.ending(pod, standing.restarts)
@@ -293,7 +293,7 @@ impl Lives<'_> {
         self.change = self.change.into_iter().chain(change).min();
     }
 
-    /// A container that somebody has put into the pod to look around runs until the pod ends.
+    /// Runs an ephemeral debug container until the pod ends.
     fn debug(&self, standing: &mut Standing) {
         if !standing.has_run() {
             standing.state = State::Running { since: self.now };
@@ -301,7 +301,7 @@ impl Lives<'_> {
     }
 }
 
-/// As the kubelet names pods in messages.
+/// Formats pods like the kubelet's messages.
 struct PodName<'a>(&'a Metadata);
 
 impl std::fmt::Display for PodName<'_> {
@@ -311,7 +311,7 @@ impl std::fmt::Display for PodName<'_> {
     }
 }
 
-/// The phase of a pod whose containers stand like this.
+/// Returns the phase of a pod with these container states.
 fn phase(pod: &PodView, next: &PodNow) -> &'static str {
     let restarts = Restarts::of(&pod.spec.restart_policy);
     let failed = |standing: &Standing| standing.exit().is_some_and(|exit| exit.code != 0);
@@ -330,7 +330,7 @@ fn phase(pod: &PodView, next: &PodNow) -> &'static str {
     if next.main.iter().any(failed) { "Failed" } else { "Succeeded" }
 }
 
-/// Whether the status shows already how the pod stands.
+/// Whether the status already shows this state.
 fn shows(meta: &Metadata, pod: &PodView, next: &PodNow) -> bool {
     let same = |standings: &[Standing], statuses: &[ContainerStatus]| {
         standings.len() == statuses.len()
@@ -348,7 +348,7 @@ fn shows(meta: &Metadata, pod: &PodView, next: &PodNow) -> bool {
 }
 
 impl PodNow {
-    /// Containers that cannot be resized while they run start anew.
+    /// Restarts containers that cannot be resized in place.
     fn restart(&mut self, pod: &PodView, names: &[Box<str>], now: Timestamp) {
         let init = pod.spec.init_containers.iter().zip(&mut self.init);
         for (container, standing) in init.chain(pod.spec.containers.iter().zip(&mut self.main)) {

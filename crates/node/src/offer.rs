@@ -1,10 +1,10 @@
-//! What a node offers to pods beyond what it has by itself: whoever adds a resource to a node's capacity finds it
-//! among what can be had from the node, as with a kubelet. Pure.
+//! Extended resources of a node: a resource that someone adds to a node's capacity also becomes allocatable, as with a
+//! kubelet. Pure.
 
 use serde_json::{Value, json};
 use setpoint_placement::Resources;
 
-/// What is to change about what can be had from a node: a null takes something away.
+/// Returns the change to a node's allocatable resources. A null removes one.
 pub(crate) fn change(capacity: &Resources, allocatable: &Resources) -> Option<Value> {
     let missing =
         capacity.iter().filter(|(name, amount)| is_extended(name) && allocatable.get(*name) != Some(*amount));
@@ -15,7 +15,7 @@ pub(crate) fn change(capacity: &Resources, allocatable: &Resources) -> Option<Va
     (!changes.is_empty()).then(|| json!({"status": {"allocatable": changes}}))
 }
 
-/// A resource that Kubernetes itself knows nothing of.
+/// Whether the resource is an extended one, unknown to Kubernetes itself.
 fn is_extended(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| !domain.ends_with("kubernetes.io"))
 }

@@ -1,7 +1,7 @@
-//! Nodes that are made to fail: an annotation on the Node object says so.
+//! Nodes that are made to fail, by an annotation on the Node object.
 //!
-//! A node that fails renews no lease, and its pods are left as they are, until it recovers. Another annotation makes a
-//! node short of something (pressure.rs).
+//! A failing node renews no lease and leaves its pods unchanged until it recovers. Another annotation gives a node
+//! pressure conditions (pressure.rs).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::behaviour::annotation::{FAILED, PRESSURE};
 use crate::offer::change;
 use crate::pressure::{self, Pressure};
 
-/// How nodes are, as their objects have it. Cheap to clone; bounded by the number of nodes.
+/// The state of nodes according to their objects. Cheap to clone; bounded by the number of nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outages(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
     failing: BTreeSet<Box<str>>,
-    /// Not ready as far as anybody knows, whether they fail or not.
+    /// Nodes that are not ready according to their object, whether or not they are failing.
     thought_lost: BTreeSet<Box<str>>,
-    /// What nodes have yet to write about what they offer.
+    /// Pending writes of allocatable resources.
     offers: BTreeMap<Box<str>, Value>,
-    /// What nodes are short of.
+    /// The pressures of nodes.
     short_of: BTreeMap<Box<str>, Vec<Pressure>>,
-    /// Those whose conditions do not show that yet.
+    /// Nodes whose conditions do not show their pressures yet.
     unsaid: BTreeSet<Box<str>>,
 }
 
-/// What is read of a Node object.
+/// Typed view of a Node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodeView {
@@ -82,7 +82,7 @@ impl NodeView {
         Pressure::named(self.metadata.annotations.get(PRESSURE))
     }
 
-    /// The conditions that there are, each with its status. Those of a node that has none yet are not known.
+    /// Lists the conditions with their status. Empty for a node without conditions.
     fn shown(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
         self.status.conditions.iter().map(|one| (&*one.r#type, &*one.status))
     }
@@ -98,24 +98,25 @@ impl Outages {
         !known.failing.is_empty() && known.failing.contains(node)
     }
 
-    /// Whether the node is not ready as far as anybody knows.
+    /// Whether the node is not ready according to its object.
     pub(crate) fn is_thought_lost(&self, node: &str) -> bool {
         let known = self.0.lock();
         !known.thought_lost.is_empty() && known.thought_lost.contains(node)
     }
 
-    /// What the node has to write about what it offers.
+    /// Returns the pending write of the node's allocatable resources.
     pub(crate) fn offer(&self, node: &str) -> Option<Value> {
         let known = self.0.lock();
         known.offers.get(node).cloned()
     }
 
-    /// What the node acts upon being short of: first it says so, so that nobody sends it the pods that it sends away.
+    /// Returns the pressures the node acts on. The conditions are written first, so that pods it evicts are not
+    /// scheduled back.
     pub(crate) fn pressure_told(&self, node: &str) -> Vec<Pressure> {
         if self.has_to_say(node) { Vec::new() } else { self.pressure(node) }
     }
 
-    /// What the node is short of.
+    /// Returns the node's pressures.
     pub(crate) fn pressure(&self, node: &str) -> Vec<Pressure> {
         let known = self.0.lock();
         if known.short_of.is_empty() {
@@ -125,14 +126,14 @@ impl Outages {
         }
     }
 
-    /// Whether the node has yet to say what it is short of.
+    /// Whether the node's pressure conditions still have to be written.
     pub(crate) fn has_to_say(&self, node: &str) -> bool {
         let known = self.0.lock();
         !known.unsaid.is_empty() && known.unsaid.contains(node)
     }
 
-    /// Follows a change of a Node object; true if its pods have to be looked at: it has just recovered, or is short
-    /// of something.
+    /// Applies a Node event. Returns true if its pods must be reconciled: the node has just recovered, or reported
+    /// pressure.
     pub(crate) fn follow(&self, event: &Event) -> bool {
         let object = event.object();
         let name = &*object.meta().name;
@@ -158,7 +159,7 @@ impl Outages {
 }
 
 impl Known {
-    /// True if the node has just said that it is short of something.
+    /// Returns true if the node has just reported pressure.
     fn follow_pressure(&mut self, name: &str, node: Option<&NodeView>) -> bool {
         let short_of = node.map_or_else(Vec::new, NodeView::short_of);
         let is_short = !short_of.is_empty();

@@ -1,6 +1,6 @@
-//! The events that a kubelet records about the containers of a pod, in its words. Pure.
+//! The events that a kubelet records about a pod's containers, with its messages. Pure.
 //!
-//! What is said about a container follows from how the pod's status shows it and how it is about to show it.
+//! Events follow from the difference between the pod's current and next status.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ pub(crate) struct PodEvent {
     pub(crate) message: String,
 }
 
-/// How many events all nodes together may record of what goes as it should: as many as one kubelet may. A burst of ten
-/// thousand pods would otherwise be followed by three times as many events, which nobody reads.
+/// Rate limit of normal events for all nodes together: that of one kubelet. Otherwise a burst of ten thousand pods
+/// would cause three times as many events that nobody reads.
 #[derive(Debug)]
 pub(crate) struct EventLimit {
     left: f64,
     since: Option<Instant>,
 }
 
-/// The kubelet's own limits.
+/// The kubelet's limits.
 const EVENTS_PER_SECOND: f64 = 50.0;
 const BURST: f64 = 100.0;
 
@@ -51,7 +51,7 @@ impl EventLimit {
     }
 }
 
-/// The events of a pod that is about to be in this state.
+/// Returns the events of a pod that is about to enter this state.
 pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> {
     let mut events = Vec::new();
     let policy = Restarts::of(&pod.spec.restart_policy);
@@ -77,12 +77,12 @@ pub(crate) fn pod_events(pod: &Cached<PodView>, next: &PodNow) -> Vec<PodEvent> 
     events
 }
 
-/// What is to become of a container.
+/// The outlook of a container.
 #[derive(Clone, Copy)]
 struct Outlook {
-    /// Its pod has to go.
+    /// Its pod is stopping.
     stops: bool,
-    /// It is started again when it ends.
+    /// It is restarted when it exits.
     restarts: bool,
 }
 
@@ -140,7 +140,7 @@ fn about(
     }
 }
 
-/// What a probe that looks in this way says when it fails.
+/// Returns the failure message of a probe of this type.
 fn how_it_failed(probe: &Probe) -> &'static str {
     match probe.looks_by {
         Look::Http => "HTTP probe failed with statuscode: 503",

@@ -1,7 +1,7 @@
-//! Nodes that are made to be short of something: an annotation on the Node object says of what. Pure.
+//! Nodes that are made to have pressure, by an annotation on the Node object. Pure.
 //!
-//! Such a node says so in its conditions, takes no pods but those that the kubelet would take, and, short of memory,
-//! sends away those that were promised none.
+//! Such a node reports the conditions, accepts only the pods that a kubelet would accept, and evicts BestEffort pods if
+//! it has memory pressure.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(crate) enum Pressure {
 const ALL: [Pressure; 3] = [Pressure::Disk, Pressure::Memory, Pressure::Pid];
 
 impl Pressure {
-    /// What an annotation names: `memory`, `disk`, `pid`, or several with commas between them.
+    /// Parses the annotation: `memory`, `disk`, `pid`, or several separated by commas.
     pub(crate) fn named(annotation: Option<&String>) -> Vec<Self> {
         let named =
             |kind: &Self| annotation.is_some_and(|text| text.split(',').any(|one| one.trim() == kind.name()));
@@ -43,7 +43,7 @@ impl Pressure {
         }
     }
 
-    /// Reason and message of the condition.
+    /// Returns the reason and message of the condition.
     fn words(self, short: bool) -> (&'static str, &'static str) {
         match (self, short) {
             (Self::Disk, true) => ("KubeletHasDiskPressure", "kubelet has disk pressure"),
@@ -60,7 +60,7 @@ impl Pressure {
     }
 }
 
-/// The conditions of a node that is short of these.
+/// Returns the conditions of a node with these pressures.
 pub(crate) fn conditions(short_of: &[Pressure], now: Timestamp) -> Vec<Value> {
     let now = whole_seconds(now).to_string();
     let condition = |kind: &Pressure| {
@@ -72,7 +72,7 @@ pub(crate) fn conditions(short_of: &[Pressure], now: Timestamp) -> Vec<Value> {
     ALL.iter().map(condition).collect()
 }
 
-/// Which of those there are does not show yet, as the conditions of a node have it.
+/// Returns the pressures whose conditions are not up to date.
 pub(crate) fn unsaid<'a>(
     short_of: &[Pressure],
     shown: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -82,16 +82,16 @@ pub(crate) fn unsaid<'a>(
     ALL.into_iter().filter(|kind| short_of.contains(kind) != is_shown(kind)).collect()
 }
 
-/// What a node that is short of something does about a pod.
+/// How a node under pressure treats a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
-    /// It does not take it.
+    /// It rejects the pod.
     Refuse(String),
-    /// It sends it away.
+    /// It evicts the pod.
     Evict(String),
 }
 
-/// What is done about a pod that is not over; nothing, if it may stay.
+/// Returns what to do about an unfinished pod. `None` if it may stay.
 pub(crate) fn measure(short_of: &[Pressure], encoded: &Object, pod: &PodView) -> Option<Measure> {
     let is_critical = encoded.mentions("\"priorityClassName\":\"system-");
     if short_of.is_empty() || is_critical || matches!(pod.status.phase.as_str(), "Succeeded" | "Failed") {

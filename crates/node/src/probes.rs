@@ -1,7 +1,7 @@
-//! When probes find that a container is not well, by what annotations say. Pure.
+//! When probes fail, according to annotations. Pure.
 //!
-//! A probe looks for the first time after its initial delay, and not before the container has started up, then once
-//! a period. So many failures in a row are noticed, and so many successes in a row make up for them.
+//! A probe runs first after its initial delay, not before the container has started, and then once per period. It takes
+//! `failureThreshold` failures in a row to fail, and `successThreshold` successes in a row to recover.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) enum ProbeKind {
 }
 
 impl ProbeKind {
-    /// As messages of the kubelet begin with it.
+    /// Its name at the beginning of kubelet messages.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -27,7 +27,7 @@ impl ProbeKind {
         }
     }
 
-    /// As annotations name it.
+    /// Its name in annotations.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Startup => "startup",
@@ -49,15 +49,15 @@ impl ProbeKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failing {
     pub(crate) kinds: Vec<ProbeKind>,
-    /// How long after the start of the container.
+    /// How long after the container's start.
     pub(crate) after: Duration,
-    /// For how long; without it for good.
+    /// For how long. `None` means forever.
     pub(crate) lasts: Option<Duration>,
-    /// In how many runs of the container; without it in all.
+    /// In how many runs of the container. `None` means all.
     pub(crate) times: Option<u32>,
 }
 
-/// From when until when something is so; without an end for good.
+/// A time span, possibly without an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from: Timestamp,
@@ -71,7 +71,7 @@ impl Span {
 }
 
 impl Failing {
-    /// When a probe of a container that runs since then fails, in a run that so many went before.
+    /// Returns when a probe fails in a run that started at `since` after this many restarts.
     fn span(&self, kind: ProbeKind, since: Timestamp, restarts: u32) -> Option<Span> {
         let happens = self.kinds.contains(&kind) && self.times.is_none_or(|times| restarts < times);
         let from = since + self.after;
@@ -88,20 +88,20 @@ impl Probe {
         Duration::from_secs(self.initial_delay_seconds.into())
     }
 
-    /// How long it takes from the first of several equal results until they count.
+    /// Returns the time from the first of several equal results until the threshold is reached.
     fn run_of(&self, results: u32) -> Duration {
         self.period() * results.max(1).saturating_sub(1)
     }
 
-    /// The first look at or after a moment, of a probe that looks first at another.
+    /// Returns the first probe run at or after a time, for a probe that first runs at `first`.
     fn look_after(&self, first: Timestamp, at: Timestamp) -> Timestamp {
         let Ok(late) = Duration::try_from(at.duration_since(first)) else { return first };
         let periods = late.as_millis().div_ceil(self.period().as_millis());
         first + self.period() * u32::try_from(periods).unwrap_or(u32::MAX)
     }
 
-    /// What failures come to that begin and end then: when they are noticed, and when it is noticed that they are
-    /// over. Nothing, if they are over before that.
+    /// Returns when failures in this span cross the failure threshold and when recovery is detected. `None` if they end
+    /// too early.
     fn noticed(&self, first: Timestamp, failing: Span) -> Option<Span> {
         let from = self.look_after(first, failing.from) + self.run_of(self.failure_threshold);
         let over = |to| self.look_after(first, to) + self.run_of(self.success_threshold);
@@ -109,7 +109,7 @@ impl Probe {
     }
 }
 
-/// How a container that runs will fare with its probes.
+/// How a running container will fare with its probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prospects {
     started: Option<Timestamp>,
@@ -120,10 +120,10 @@ pub(crate) struct Prospects {
 }
 
 impl Prospects {
-    /// Of a container that runs since then.
+    /// Computes the prospects of a container running since `since`.
     pub(crate) fn of(container: &Container, behaviour: &Behaviour, since: Timestamp, restarts: u32) -> Self {
         let span = |kind: ProbeKind| {
-            // A command that is known to fail always does.
+            // A command that is known to fail always fails.
             let fails = kind.of(container).is_some_and(|probe| probe.is_bound_to_fail);
             let always = || fails.then_some(Span { from: since, to: None });
             let said = behaviour.failing.as_ref().and_then(|failing| failing.span(kind, since, restarts));
@@ -144,7 +144,7 @@ impl Prospects {
             (!behaviour.never_ready).then(|| started.max(looked).max(since + behaviour.ready_after));
         if let (Some(probe), Some(span)) = (&container.readiness_probe, span(ProbeKind::Readiness)) {
             let first = first(probe);
-            // One that fails from the first look on has nothing to lose.
+            // A probe that fails from its first run needs no threshold: the container was never ready.
             prospects.unready = match span.has(first) {
                 true => Some(Span {
                     from: since,
@@ -164,12 +164,12 @@ impl Prospects {
         self.ready.is_some_and(|ready| now >= ready) && !self.is_found_unready(now)
     }
 
-    /// Whether its readiness probe has found that it is not ready.
+    /// Whether its readiness probe has failed.
     pub(crate) fn is_found_unready(&self, now: Timestamp) -> bool {
         self.unready.is_some_and(|unready| unready.has(now))
     }
 
-    /// The moments at which something changes.
+    /// Lists the times at which something changes.
     pub(crate) fn changes(&self) -> impl Iterator<Item = Timestamp> {
         let (from, to) =
             (self.unready.map(|unready| unready.from), self.unready.and_then(|unready| unready.to));
@@ -177,8 +177,8 @@ impl Prospects {
     }
 }
 
-/// When a container has started up, if ever, and when it is given up before that. A startup probe finds what it looks
-/// for when it first looks.
+/// Returns when a container has started, if ever, and when it is killed before that. A startup probe that does not fail
+/// succeeds on its first run.
 fn startup(
     container: &Container,
     since: Timestamp,
@@ -236,7 +236,7 @@ mod tests {
         check(json!({}), &[5, 1000], &[0, 4]);
         check(json!({"failing-probes": "readiness"}), &[], &[0, 5, 1000]);
         check(json!({"failing-probes": "liveness"}), &[5, 1000], &[4]);
-        // Looks at 5, 15, 25, ...: the failures at 25, 35 and 45 count, the success at 65 as well.
+        // Runs at 5, 15, 25, ...: the failures at 25, 35 and 45 reach the threshold, and so does the success at 65.
         let for_a_while =
             json!({"failing-probes": "readiness", "probes-fail-after": "20s", "probes-fail-for": "40s"});
         check(for_a_while, &[5, 44, 65], &[45, 64]);

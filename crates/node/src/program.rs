@@ -1,11 +1,11 @@
-//! What a container's command does, where that follows from reading it. Pure.
+//! Determines what a container's command does, as far as its text shows. Pure.
 //!
-//! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few commands on files, scripts of them for
-//! `sh -c`, and images that are nothing but a shell. A command that is not known runs until it is stopped: so do
-//! servers, and most commands are servers.
+//! Known are `true`, `false`, `exit`, `sleep`, `echo`, `test`, `expr`, a few file commands, `sh -c` scripts of these,
+//! and images that only run a shell. An unknown command runs until it is stopped, like a server; most commands are
+//! servers.
 //!
-//! Files outlive a container where a volume is mounted: what one run leaves there the next one finds. A file that a
-//! script asks for is taken to be absent only if the script makes it itself; what else there may be is not known.
+//! Files on volumes outlive a container: the next run finds what the last one left. A file that a script checks is
+//! assumed absent only if the script creates it itself; other files may exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use setpoint::Metadata;
 
 use crate::shell::{Command, List, Part, Step, When, Word, parse};
 
-/// A command that ends by itself, or might.
+/// A command that ends, or might end, on its own.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) script: List,
     pub(crate) environment: Vec<Variable>,
     pub(crate) mounts: Vec<Mount>,
-    /// Where a message about the end may be written to.
+    /// The termination message path.
     pub(crate) message_path: Box<str>,
-    /// Whether the log of a run that fails is its message, if there is no other.
+    /// Whether the log of a failed run is its message if there is no other.
     pub(crate) is_log_message: bool,
 }
 
-/// What variables may be taken from.
+/// The pod fields that variables may refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pod<'a> {
     pub(crate) meta: &'a Metadata,
@@ -39,7 +39,7 @@ pub(crate) struct Pod<'a> {
 pub(crate) struct Ending {
     pub(crate) after: Duration,
     pub(crate) code: i32,
-    /// What it leaves to be said about it.
+    /// The termination message.
     pub(crate) message: Box<str>,
 }
 
@@ -69,15 +69,15 @@ pub(crate) struct Mount {
     mount_path: Box<str>,
 }
 
-/// How many runs of a container are told apart by what they leave in volumes.
+/// How many runs of a container are simulated for the files they leave on volumes.
 const RUNS_TOLD_APART: u32 = 16;
 
-/// As many bytes of a file, and of a log, make up a message, as with the kubelet.
+/// The maximum size of a message from a file and from a log, as with the kubelet.
 const MESSAGE_OF_FILE: usize = 4096;
 const MESSAGE_OF_LOG: usize = 2048;
 
 impl Program {
-    /// How the run after so many restarts ends, if it does.
+    /// Returns how the run after this many restarts ends, if it does.
     pub(crate) fn ending(&self, pod: Pod<'_>, restarts: u32) -> Option<Ending> {
         let mut files = BTreeMap::new();
         for _ in 0..restarts.min(RUNS_TOLD_APART) {
@@ -116,9 +116,9 @@ fn tail(text: &str, bytes: usize) -> &str {
     &text[from.unwrap_or(text.len())..]
 }
 
-/// What a command and its arguments say, if it is something that might end.
+/// Parses a command and its arguments, if it might end.
 pub(crate) fn script(command: Vec<String>, args: Vec<String>) -> Option<List> {
-    // Arguments alone are for a program that the image names, unless they name one themselves.
+    // Arguments alone are for the image's entrypoint, unless they name a program themselves.
     let named = args.first().is_some_and(|first| first.starts_with("/bin/") || first == "sh");
     if command.is_empty() && !named {
         return None;
@@ -135,14 +135,14 @@ pub(crate) fn script(command: Vec<String>, args: Vec<String>) -> Option<List> {
     }
 }
 
-/// What an image runs by itself, if that is known to end: a shell that nobody writes to has nothing to do.
+/// Returns the default program of an image, if it is known to end: a shell without input exits.
 pub(crate) fn of_image(image: &str) -> Option<List> {
     let name = base_name(image.split('@').next().unwrap_or(image));
     let name = name.split(':').next().unwrap_or(name);
     ["alpine", "busybox", "debian", "ubuntu"].contains(&name).then(List::new)
 }
 
-/// How long a script takes, and what it comes to, that has neither variables nor files.
+/// Returns the duration and exit code of a script without variables and files.
 pub(crate) fn outcome(script: &List) -> Option<(Duration, i32)> {
     let (mut variables, mut files, unknown) = Default::default();
     let mut shell = Shell::new(&mut variables, &unknown, &mut files);
@@ -155,7 +155,7 @@ fn base_name(path: &str) -> &str {
 }
 
 impl Variable {
-    /// Its name and value, if that follows from the pod.
+    /// Returns its name and value, if the value can be determined from the pod.
     pub(crate) fn known(&self, pod: Pod<'_>) -> Option<(String, String)> {
         let value = match &self.value_from {
             None => self.value.as_deref().unwrap_or_default().to_owned(),
@@ -181,32 +181,32 @@ fn field(path: &str, pod: Pod<'_>) -> Option<String> {
     }
 }
 
-/// Why no further step is taken.
+/// Why the script stops.
 enum Stop {
     Exit(i32),
-    /// It does something that is not known, or waits for ever.
+    /// It does something unknown, or waits forever.
     Never,
 }
 
-/// What a command comes to: an exit code.
+/// The exit code of a command.
 type Done = Result<i32, Stop>;
 
 struct Shell<'a> {
     variables: &'a mut BTreeMap<String, String>,
-    /// Variables that are set, but perhaps to something that is not known.
+    /// Variables that are set, possibly to an unknown value.
     unknown: &'a BTreeSet<&'a str>,
     files: &'a mut BTreeMap<String, String>,
-    /// Files that this run has made or removed.
+    /// Files that this run has created or removed.
     touched: BTreeSet<String>,
-    /// Files that were taken to be absent.
+    /// Files that were assumed absent.
     missed: BTreeSet<String>,
     elapsed: Duration,
-    /// How long all words of the run were together.
+    /// The total length of all expanded words.
     read: usize,
 }
 
-/// As many bytes of words are put together for a run, and of no more than them consist its files and its log: a
-/// variable can be doubled line by line.
+/// The maximum total length of expanded words in a run, which also bounds its files and log: a variable can double with
+/// every line.
 const LONGEST_RUN: usize = 1024 * 1024;
 
 impl<'a> Shell<'a> {
@@ -219,7 +219,7 @@ impl<'a> Shell<'a> {
         Self { variables, unknown, files, touched, missed, elapsed: Duration::ZERO, read: 0 }
     }
 
-    /// What a whole script comes to, if it ends and that can be told.
+    /// Returns the exit code of a whole script, if it ends and the code can be determined.
     fn exit_code(&mut self, script: &List, log: &mut String) -> Option<i32> {
         let code = match self.list(script, log) {
             Ok(code) | Err(Stop::Exit(code)) => code,
@@ -292,7 +292,7 @@ impl<'a> Shell<'a> {
         code
     }
 
-    /// What a word stands for: nothing, if it is empty and not quoted.
+    /// Expands a word. `None` if it is empty and unquoted.
     fn word(&mut self, word: &Word) -> Result<Option<String>, Stop> {
         let mut text = String::new();
         for part in &word.parts {
@@ -316,7 +316,7 @@ impl<'a> Shell<'a> {
             if self.read > LONGEST_RUN {
                 return Err(Stop::Never);
             }
-            // It would be several words.
+            // Word splitting is not supported.
             let is_put_in = !matches!(part, Part::Text(_));
             if is_put_in && !word.is_quoted && text[from..].contains(char::is_whitespace) {
                 return Err(Stop::Never);
@@ -334,7 +334,7 @@ impl<'a> Shell<'a> {
                 None => 0,
                 Some(code) => code.parse::<i32>().map_err(|_| Stop::Never)? & 255,
             })),
-            // It takes the place of the shell, and another one its own.
+            // Replaces the shell. A chain of `exec` is collapsed.
             "exec" => match arguments.iter().position(|word| word != "exec") {
                 Some(at) => self.call(&arguments[at..], out).and_then(|code| Err(Stop::Exit(code))),
                 None => Ok(0),
@@ -396,7 +396,7 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// How long a `sleep` takes; nothing, if it has no end or is not understood.
+/// Returns the duration of a `sleep`. `None` if it is infinite or not understood.
 fn nap(arguments: &[String]) -> Option<Duration> {
     let one = |text: &String| {
         let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
@@ -417,7 +417,7 @@ fn nap(arguments: &[String]) -> Option<Duration> {
         .try_fold(Duration::ZERO, |sum, nap| sum.checked_add(nap).filter(|sum| *sum < LONGEST))
 }
 
-/// What takes longer than a year never ends: no time is reckoned with beyond.
+/// Anything longer than a year never ends.
 const LONGEST: Duration = Duration::from_secs(366 * 86400);
 
 fn echo(arguments: &[String], out: &mut String) {
@@ -431,7 +431,7 @@ fn echo(arguments: &[String], out: &mut String) {
     }
 }
 
-/// Prints what an operation gives; like a condition it fails if that is nothing.
+/// Prints the result of an operation. Fails if it is zero.
 fn expr(arguments: &[String], out: &mut String) -> Option<i32> {
     let [left, operator, right] = arguments else { return None };
     let (left, right) = (left.parse::<i64>().ok()?, right.parse::<i64>().ok()?);
@@ -456,7 +456,7 @@ mod tests {
         serde_json::from_value::<crate::view::Container>(container).expect("a container").program
     }
 
-    /// How runs of a container end: seconds and code; `-` where they do not.
+    /// Returns how a run of a container ends: seconds and code, or `-` if it does not.
     fn ends(container: Value, restarts: u32) -> String {
         let pod = json!({"metadata": {"name": "p", "namespace": "ns", "labels": {"index": "3"}}}).to_string();
         let object = setpoint::Object::from_json(pod.into()).expect("an object");

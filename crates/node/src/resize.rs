@@ -1,7 +1,7 @@
-//! Containers that are to get more or less than they have: whether they can, and what it takes. Pure.
+//! In-place resize of containers: whether it is possible, and what it takes. Pure.
 //!
-//! What a container has is what its status shows. A node gives at once what it can give; what it cannot give now, or
-//! ever, is told by a condition of the pod, and the container keeps what it has.
+//! A container's actual resources are those in its status. A node resizes at once if it can; otherwise a condition of
+//! the pod reports that the resize is deferred or infeasible, and the container keeps its resources.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use setpoint::Object;
 
 use crate::admission::{Host, Needs, rejection};
 
-/// The condition of a pod that has not got what it asks for.
+/// The condition of a pod with a pending resize.
 pub(crate) const PENDING: &str = "PodResizePending";
 
-/// Why a pod does not get what it asks for.
+/// Why a resize is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     /// `Deferred` until there is room, or `Infeasible` for good.
@@ -20,17 +20,17 @@ pub(crate) struct Refused {
     pub(crate) message: String,
 }
 
-/// What a change of what a pod asks for comes to.
+/// The outcome of a resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resize {
     Refused(Refused),
-    /// It is made; these containers have to be started anew for it.
+    /// It is done. These containers have to be restarted for it.
     Made {
         restarts: Vec<Box<str>>,
     },
 }
 
-/// What the containers of a pod ask for, and what they have.
+/// The requested and actual resources of a pod's containers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Sizes {
@@ -76,12 +76,12 @@ struct ContainerStatus {
 }
 
 impl Sizes {
-    /// Of a pod that asks for anything: many ask for nothing.
+    /// Reads the resources of a pod. `None` if it requests none; many do not.
     pub(crate) fn of(pod: &Object) -> Option<Self> {
         pod.mentions("\"resources\":{\"").then(|| pod.decode().ok()).flatten()
     }
 
-    /// What the status of a container shows: what it asks for, or what it had before.
+    /// Returns the resources shown in a container's status: the requested or the previous ones.
     pub(crate) fn shown(&self, name: &str, keeps: bool) -> Option<&Value> {
         let asks =
             || self.all().find(|container| *container.name == *name).map(|container| &container.resources);
@@ -99,7 +99,7 @@ impl Sizes {
         statuses.find(|status| *status.name == *name)
     }
 
-    /// The containers that have something else than they ask for.
+    /// Lists the containers whose actual resources differ from the requested ones.
     fn changed(&self) -> impl Iterator<Item = (&Container, &Value)> {
         let sidecars = self.spec.init_containers.iter().filter(|init| &*init.restart_policy == "Always");
         sidecars.chain(&self.spec.containers).filter_map(|container| {
@@ -109,12 +109,12 @@ impl Sizes {
         })
     }
 
-    /// Whether any container has something else than it asks for.
+    /// Whether any container's actual resources differ.
     pub(crate) fn differ(&self) -> bool {
         self.changed().next().is_some()
     }
 
-    /// What becomes of what a pod asks for on its node; nothing, if it has it.
+    /// Returns the outcome of a pod's resize on its node. `None` if nothing differs.
     pub(crate) fn resize(&self, pod: &Needs, host: &Host<'_>) -> Option<Resize> {
         if !self.differ() {
             return None;
@@ -126,7 +126,7 @@ impl Sizes {
         Some(Resize::Made { restarts: restarts.map(|(container, _)| container.name.clone()).collect() })
     }
 
-    /// What is told about a resize that was made.
+    /// Builds the message of a completed resize.
     pub(crate) fn message(&self) -> String {
         let list = |containers: &[Container]| {
             let one = |container: &Container| {
@@ -147,7 +147,7 @@ impl Sizes {
 }
 
 impl Container {
-    /// Whether a change from what it has cannot be made while it runs.
+    /// Whether the change requires a restart.
     fn must_restart(&self, has: &Value) -> bool {
         let differs = |resource: &str| {
             ["requests", "limits"].iter().any(|kind| self.resources[kind][resource] != has[kind][resource])
@@ -157,7 +157,7 @@ impl Container {
     }
 }
 
-/// Resources without what is empty.
+/// Returns resources without empty fields.
 fn normal(resources: &Value) -> Vec<(&str, &Value)> {
     let fields = resources.as_object().into_iter().flatten();
     let some = fields.filter(|(_, value)| value.as_object().is_none_or(|all| !all.is_empty()));

@@ -1,4 +1,4 @@
-//! The part of the shell's language that scripts of containers are read in. Pure.
+//! Parses the supported subset of the shell language. Pure.
 //!
 //! ```text
 //!  list       step (";" | newline | "&&" | "||" step)*
@@ -6,9 +6,9 @@
 //!  word       text, 'text', "text", $name, ${name}, $(list)
 //! ```
 //!
-//! What goes beyond it (loops, pipes, functions, arithmetic) is not read at all: nothing is known of such a script.
+//! A script that uses anything else (loops, pipes, functions, arithmetic) is not parsed; nothing is known about it.
 
-/// Steps, each with what the one before it has to have come to.
+/// Steps, each with the required result of the previous one.
 pub(crate) type List = Vec<(When, Step)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum When {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Command(Command),
-    /// Conditions with what is done where they hold, and what is done where none does.
+    /// Conditions with their branches, and the else branch.
     If(Vec<(List, List)>, List),
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Step {
 pub(crate) struct Command {
     pub(crate) assigned: Vec<(String, Word)>,
     pub(crate) words: Vec<Word>,
-    /// Where the output goes; the last one counts.
+    /// The output redirection. The last one wins.
     pub(crate) output: Option<Output>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Output {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) parts: Vec<Part>,
-    /// It is a word even if there is nothing in it.
+    /// A quoted word exists even if it is empty.
     pub(crate) is_quoted: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Word {
 pub(crate) enum Part {
     Text(String),
     Variable(String),
-    /// What these steps print.
+    /// Command substitution.
     Printed(List),
 }
 
@@ -59,7 +59,7 @@ impl Word {
         Self { parts: vec![Part::Text(text.to_owned())], is_quoted: true }
     }
 
-    /// The word, if it is written as it is meant.
+    /// Returns the word if it is literal and unquoted.
     fn bare(&self) -> Option<&str> {
         match &*self.parts {
             [Part::Text(text)] if !self.is_quoted => Some(text),
@@ -68,7 +68,7 @@ impl Word {
     }
 }
 
-/// How deep conditions and substitutions may be within each other: reading them takes that much stack.
+/// The maximum nesting depth of conditions and substitutions, which bounds the parser's stack.
 const DEEPEST: usize = 16;
 
 const RESERVED: [&str; 17] = [
@@ -76,7 +76,7 @@ const RESERVED: [&str; 17] = [
     "function", "{", "}", "!",
 ];
 
-/// What a script says, if it is written in the part of the language that is known.
+/// Parses a script. `None` if it uses unsupported syntax.
 pub(crate) fn parse(script: &str) -> Option<List> {
     parse_at(script, 0)
 }
@@ -91,11 +91,11 @@ fn parse_at(script: &str, depth: usize) -> Option<List> {
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
     Word(Word),
-    /// `;` or the end of a line.
+    /// `;` or a newline.
     End,
     And,
     Or,
-    /// Whether it appends; the output of errors goes nowhere that matters.
+    /// A redirection to a file. Redirected stderr is ignored.
     Redirect {
         appends: bool,
         is_output: bool,
@@ -213,7 +213,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// What begins with a dollar sign.
+    /// Parses an expansion starting with a dollar sign.
     fn expansion(&mut self, word: &mut Word, text: &mut String) -> Option<()> {
         let after = &self.rest[1..];
         if after.starts_with("((") || self.depth == DEEPEST {
@@ -242,7 +242,7 @@ impl Lexer<'_> {
 
 enum Redirected {
     To(Token),
-    /// From one output to the other: to whoever reads the log they are the same.
+    /// From one stream to the other. They are the same in the log.
     Within,
     No,
 }
@@ -257,7 +257,7 @@ fn flush(text: &mut String, word: &mut Word) {
     }
 }
 
-/// Where the parenthesis that is open is closed. Quotes within are not looked at: they seldom hold any.
+/// Returns the position of the closing parenthesis. Quotes inside are ignored: they seldom contain parentheses.
 fn closing(inside: &str) -> Option<usize> {
     let mut open = 1;
     for (at, c) in inside.char_indices() {
@@ -279,7 +279,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// Steps up to a word that ends them, which is left.
+    /// Parses steps up to a word that ends them, which is not consumed.
     fn list(&mut self) -> Option<List> {
         let mut steps = List::new();
         let mut when = When::Always;
@@ -362,7 +362,7 @@ impl Parser {
     }
 }
 
-/// A word of the form `name=value`, before the command itself.
+/// Parses a word of the form `name=value` before the command.
 fn assignment(mut word: Word, may_be: bool) -> Result<(String, Word), Word> {
     let Some(Part::Text(text)) = word.parts.first().filter(|_| may_be) else { return Err(word) };
     let Some((name, value)) = text.split_once('=') else { return Err(word) };

@@ -1,6 +1,6 @@
-//! What a pod needs from the API before its containers can be created: volumes, and what configures them.
+//! API objects that must exist before a pod's containers can be created: volumes and configuration.
 //!
-//! Read once, when a pod is about to start; what most pods have, an account's token, is taken to be there.
+//! Read once, when a pod is about to start. The service account token, which most pods have, is assumed to exist.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use setpoint::Object;
 
-/// The volume that every pod gets for its account.
+/// The prefix of the service account token volume that every pod gets.
 const TOKEN: &str = "kube-api-access-";
 
-/// What is read of a pod to find out what it needs.
+/// The pod fields that refer to sources.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Pod {
@@ -99,12 +99,12 @@ struct Variables {
     secret_ref: Option<Named>,
 }
 
-/// Something that has to be there.
+/// An object that must exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) kind: SourceKind,
     pub(crate) name: Box<str>,
-    /// What has to be in it.
+    /// A key it must contain.
     pub(crate) key: Option<Box<str>>,
     pub(crate) needed_by: NeededBy,
 }
@@ -122,7 +122,7 @@ pub(crate) enum NeededBy {
     Container(Box<str>),
 }
 
-/// A ConfigMap, a Secret or a claim, as far as it matters here.
+/// The relevant fields of a ConfigMap, Secret or claim.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Found {
@@ -137,8 +137,8 @@ struct FoundStatus {
     phase: Box<str>,
 }
 
-/// Whether an encoded pod mentions anything but the certificate that comes with its account's token: most pods do
-/// not, and need not be read.
+/// Whether an encoded pod refers to anything except the CA certificate of its token volume. Most pods do not and need
+/// not be decoded.
 pub(crate) fn are_mentioned(pod: &Object) -> bool {
     const OTHERS: [&str; 6] = [
         "\"secret\":",
@@ -154,7 +154,7 @@ pub(crate) fn are_mentioned(pod: &Object) -> bool {
 }
 
 impl Pod {
-    /// What has to be there, the volumes first.
+    /// Lists the required sources, volumes first.
     pub(crate) fn sources(&self, pod_name: &str) -> Vec<Source> {
         let mut sources = Vec::new();
         for volume in self.spec.volumes.iter().filter(|volume| !volume.name.starts_with(TOKEN)) {
@@ -209,7 +209,7 @@ impl Named {
 }
 
 impl Source {
-    /// What is wrong with what was found, in the kubelet's words; nothing, if it will do.
+    /// Returns the kubelet's message for what is wrong with a source. `None` if it is usable.
     pub(crate) fn complaint(&self, namespace: &str, found: Option<&Found>) -> Option<String> {
         let name = &self.name;
         let why = match (self.kind, found) {

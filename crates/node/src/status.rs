@@ -1,4 +1,4 @@
-//! The status a kubelet would write for how a pod stands. Pure.
+//! The status a kubelet would write for a pod's state. Pure.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,18 +10,18 @@ use crate::lifecycle::PodNow;
 use crate::resize::{PENDING, Refused, Sizes};
 use crate::view::{Container, PodView};
 
-/// The reason of a pod that its node has sent away.
+/// The reason of an evicted pod.
 pub(crate) const EVICTED: &str = "Evicted";
 
 /// Where a pod runs.
 pub(crate) struct Place<'a> {
     pub(crate) host_ip: &'a str,
-    /// The first one first.
+    /// Primary address first.
     pub(crate) pod_ips: &'a [String],
 }
 
-/// A strategic-merge patch of the status: conditions that others own (`PodScheduled`, readiness gates)
-/// stay as they are. It holds only for the version of the pod it was made from.
+/// Builds a strategic merge patch of the status. Conditions owned by others (`PodScheduled`, readiness gates) are kept.
+/// It is only valid for the version of the pod it was made from.
 pub(crate) fn status_patch(pod: &Cached<PodView>, next: &PodNow, place: &Place<'_>, now: Timestamp) -> Value {
     let meta = pod.meta();
     let mut status = json!({"phase": next.phase});
@@ -87,7 +87,7 @@ fn conditions(pod: &Cached<PodView>, next: &PodNow, now: Timestamp) -> Value {
     conditions.into()
 }
 
-/// Why a condition does not hold: reason and message.
+/// Why a condition is false: reason and message.
 type Unmet = Option<(&'static str, String)>;
 
 fn initialized(pod: &PodView, next: &PodNow) -> Unmet {
@@ -142,7 +142,7 @@ fn gates_open(pod: &PodView) -> Unmet {
     (!closed.is_empty()).then(|| ("ReadinessGatesNotReady", closed.join(", ")))
 }
 
-/// The transition time moves only when the condition does.
+/// Builds a condition. The transition time only changes with the status.
 fn condition(pod: &Cached<PodView>, condition_type: &str, unmet: Unmet, now: Timestamp) -> Value {
     let status = if unmet.is_none() { "True" } else { "False" };
     let mut condition = json!({"type": condition_type, "status": status});
@@ -152,7 +152,7 @@ fn condition(pod: &Cached<PodView>, condition_type: &str, unmet: Unmet, now: Tim
     if pod.condition(condition_type).is_none_or(|shown| shown.status != status) {
         condition["lastTransitionTime"] = second(now).into();
     }
-    // A null removes what was said before.
+    // A null removes the previous value.
     let (reason, message) = unmet.unwrap_or_default();
     let told = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     condition["reason"] = told(reason);
@@ -182,7 +182,7 @@ fn status(container: &Container, standing: &Standing, sizes: Option<(&Sizes, boo
         status["lastState"] = json!({"terminated": terminated(exit)});
     }
     if created {
-        // What is not given stays what it was.
+        // Fields that are not set keep their value.
         let resources = sizes.and_then(|(sizes, keeps)| sizes.shown(&container.name, keeps));
         let resources = resources.cloned().unwrap_or_else(|| json!({}));
         if let Some(requests) = resources.get("requests") {

@@ -1,4 +1,4 @@
-//! Where in a volume a container's mount leads, where that is written with variables. Pure.
+//! Expands `subPathExpr` of volume mounts. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::program::{Pod as Fields, Variable};
 
-/// What is read of a pod to find out.
+/// The pod fields needed for that.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Pod {
@@ -34,11 +34,11 @@ struct Mount {
     sub_path_expr: Box<str>,
 }
 
-/// What an encoded pod has to mention to be read.
+/// Pods that do not mention this field need not be decoded.
 pub(crate) const FIELD: &str = "\"subPathExpr\":";
 
 impl Pod {
-    /// The containers whose mounts lead nowhere, and why, in the kubelet's words.
+    /// Returns the containers with invalid mounts, with the kubelet's messages.
     pub(crate) fn complaints(&self, fields: Fields<'_>) -> Vec<(Box<str>, String)> {
         let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
         let complaints = containers.filter_map(|container| {
@@ -78,7 +78,7 @@ impl Container {
     }
 }
 
-/// A text with what stands for each `$(name)` in it; `$$` is a dollar sign.
+/// Expands each `$(name)` in a text; `$$` is a dollar sign.
 fn expand(text: &str, mut value: impl FnMut(&str) -> String) -> String {
     let (mut expanded, mut rest) = (String::new(), text);
     while let Some(at) = rest.find('$') {

@@ -1,8 +1,8 @@
-//! What pods and nodes use, as the metrics API shows it. Pure.
+//! Resource usage of pods and nodes for the metrics API. Pure.
 //!
-//! Nothing is measured, so usage is what annotations say, and where they say nothing, what an idle process would
-//! use: a tenth of the cpu it asked for and half of the memory. It follows from the object alone: whoever annotates
-//! a pod sees it at once.
+//! Nothing is measured. Usage comes from annotations; by default it is that of an idle process: a tenth of the
+//! requested CPU and half of the requested memory. It depends on the object alone, so a new annotation takes effect at
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +14,31 @@ use setpoint_quantity::Quantity;
 
 use crate::behaviour::annotation::{CPU_USAGE, MEMORY_USAGE};
 
-/// Of what asks for nothing: a thousandth of a core is 1, and memory is in bytes.
+/// The default without requests, in millicores and bytes.
 const IDLE: Usage = Usage { milli_cpu: 1, memory: 16 << 20 };
 
-/// What a node uses by itself.
+/// The usage of a node itself.
 const NODE_ITSELF: Usage = Usage { milli_cpu: 100, memory: 512 << 20 };
 
-/// How the containers of simulated nodes are told from others.
+/// The container runtime of simulated nodes.
 const RUNTIME: &str = "setpoint://";
 
-/// Over how long usage is said to have been measured.
+/// The reported measurement window.
 const WINDOW: &str = "15s";
 
-/// Cpu in thousandths of a core, memory in bytes.
+/// CPU in millicores, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     milli_cpu: i64,
     memory: i64,
 }
 
-/// What a pod uses.
+/// The usage of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub node: String,
     pub total: Usage,
-    /// As the metrics API shows it.
+    /// In the format of the metrics API.
     pub metrics: Value,
 }
 
@@ -124,7 +124,7 @@ struct State {
     running: Option<serde::de::IgnoredAny>,
 }
 
-/// What a pod uses; nothing, if it does not run on a simulated node.
+/// Computes the usage of a pod. `None` if it does not run on a simulated node.
 pub fn measure_pod(pod: &[u8], now: Timestamp) -> Option<Measured> {
     let pod: Pod = serde_json::from_slice(pod).ok()?;
     if pod.status.phase != "Running" {
@@ -148,7 +148,7 @@ pub fn measure_pod(pod: &[u8], now: Timestamp) -> Option<Measured> {
     Some(Measured { node: pod.spec.node_name, total, metrics })
 }
 
-/// What a node uses whose pods together use so much; nothing of one that is not simulated, or is not ready.
+/// Computes the usage of a node, given the total of its pods. `None` if it is not simulated or not ready.
 pub fn measure_node(node: &[u8], pods: Usage, now: Timestamp) -> Option<Value> {
     let node: Pod = serde_json::from_slice(node).ok()?;
     let simulated = node.metadata.labels.get(crate::fleet::SIMULATED).is_some_and(|label| label == "true");
@@ -189,7 +189,7 @@ impl Container {
     }
 }
 
-/// A quantity, or a share of the request where there is one.
+/// Parses a quantity, or a percentage of the request if there is one.
 fn amount(text: &str, request: Option<i64>, units: fn(&Quantity) -> i64) -> Option<i64> {
     match text.strip_suffix('%') {
         Some(percent) => Some((request? as f64 * percent.parse::<f64>().ok()?.max(0.0) / 100.0) as i64),

@@ -1,4 +1,5 @@
-//! What a node reads of a pod. Kept with the pod, so it is small: what is needed once is read once, elsewhere.
+//! Typed view of a pod. It is cached with the pod and therefore small: fields that are needed once are decoded
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,9 +49,9 @@ pub(crate) struct Container {
     pub(crate) startup_probe: Option<Box<Probe>>,
     pub(crate) liveness_probe: Option<Box<Probe>>,
     pub(crate) readiness_probe: Option<Box<Probe>>,
-    /// What it runs, if that might end by itself.
+    /// Its program, if it might end on its own.
     pub(crate) program: Option<Box<Program>>,
-    /// How long what it does before it is stopped takes, as far as that is known.
+    /// How long its preStop hook takes, if known.
     pub(crate) stops_after: Duration,
 }
 
@@ -138,11 +139,11 @@ pub(crate) struct Probe {
     pub(crate) failure_threshold: u32,
     pub(crate) success_threshold: u32,
     pub(crate) looks_by: Look,
-    /// It runs a command that is known to fail.
+    /// Whether it runs a command that is known to fail.
     pub(crate) is_bound_to_fail: bool,
 }
 
-/// How a probe looks.
+/// The type of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Look {
     #[default]

@@ -1,4 +1,4 @@
-//! Amounts of resources: what a pod asks for, what a node has. Pure.
+//! Resource amounts: requests of pods, capacity of nodes. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,26 +7,26 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use setpoint_quantity::Quantity;
 
-/// Quantities by resource, as the API has them.
+/// Quantities by resource, as in the API.
 pub type Resources = BTreeMap<String, Value>;
 
-/// An amount of every resource: cpu in thousandths of a core, everything else in whole units.
+/// An amount of every resource: CPU in millicores, everything else in whole units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     pub cpu: i64,
     pub memory: i64,
     pub ephemeral_storage: i64,
     pub pods: i64,
-    /// Resources beyond the built-in ones; empty for almost every pod.
+    /// Extended resources. Empty for almost every pod.
     pub extended: BTreeMap<String, i64>,
 }
 
-/// What a container asks for. Read at once into what it amounts to: there are many containers, and a map of texts
-/// takes ten times the room.
+/// A container's requests. Decoded into numbers at once: there are many containers, and a map of strings takes ten
+/// times the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub amount: Amount,
-    /// Whether cpu is asked for, and be it none.
+    /// Whether CPU is requested, even if it is zero.
     pub names_cpu: bool,
     pub names_memory: bool,
 }
@@ -84,12 +84,12 @@ impl Amount {
         self.combine(other, |mine, theirs| mine.saturating_sub(theirs));
     }
 
-    /// The larger of both, resource by resource.
+    /// Raises each resource to the larger of both.
     pub fn raise_to(&mut self, other: &Self) {
         self.combine(other, i64::max);
     }
 
-    /// Whether there is any of a resource that is wanted.
+    /// Whether it has any of the wanted resources.
     pub fn has_any_of(&self, wanted: &Self) -> bool {
         let extended = |(name, amount): (&String, &i64)| {
             *amount > 0 && self.extended.get(name).is_some_and(|mine| *mine > 0)
@@ -112,23 +112,23 @@ impl Amount {
     }
 }
 
-/// A quantity that cannot be read counts as nothing: the API server has refused it long before.
+/// Converts a quantity. Malformed ones are zero: the API server rejects them.
 fn in_units(name: &str, quantity: &Value) -> i64 {
     let Ok(quantity) = Quantity::of(quantity) else { return 0 };
     if name == "cpu" { quantity.milli_value() } else { quantity.value() }
 }
 
-/// What a pod says about itself as a whole, beside its containers.
+/// The pod-level parts of a pod's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct AsAWhole<'a> {
-    /// What is asked for instead of what the containers ask for together: cpu, memory and huge pages.
+    /// Pod-level requests, which replace the total of the containers: CPU, memory and huge pages.
     pub requests: &'a Requests,
-    /// What its runtime class takes on top.
+    /// The overhead of its runtime class.
     pub overhead: &'a Amount,
 }
 
 impl AsAWhole<'_> {
-    /// Huge pages are the only resources beyond the built-in ones that can be asked for as a whole.
+    /// Huge pages are the only extended resources allowed at pod level.
     fn replace(self, total: &mut Amount) {
         let Requests { amount, names_cpu, names_memory } = self.requests;
         if *names_cpu {
@@ -143,8 +143,8 @@ impl AsAWhole<'_> {
     }
 }
 
-/// What a pod asks of its node: the larger of what its containers need together and what any step of
-/// its initialization needs, sidecars counted from their start, unless the pod says otherwise as a whole.
+/// Returns a pod's effective requests: the larger of what its containers need together and what any init step needs,
+/// with sidecars counted from their start, unless there are pod-level requests.
 pub fn demand_of<C>(
     containers: &[C],
     init_containers: &[C],

@@ -1,10 +1,10 @@
-//! Which nodes pods, daemons and volumes may be on, as Kubernetes reads it. Pure.
+//! Placement rules for pods, daemons and volumes, as in Kubernetes. Pure.
 //!
 //! ```text
-//!  amount.rs         how much pods ask for and nodes have
-//!  node_selector.rs  node selectors, with a pod's node affinity
-//!  port.rs           ports of the node itself
-//!  taint.rs          taints of nodes, and the tolerations of pods
+//!  amount.rs         resource amounts of pods and nodes
+//!  node_selector.rs  node selectors and node affinity
+//!  port.rs           host ports
+//!  taint.rs          node taints and tolerations
 //! ```
 
 mod amount;

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use setpoint::Labels;
 
-/// The only field by which nodes are selected.
+/// The only field that can select nodes.
 const NAME: &str = "metadata.name";
 
-/// What a pod asks of its node.
+/// The node affinity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NodeAffinity {
@@ -19,14 +19,14 @@ pub struct NodeAffinity {
     pub preferred: Vec<PreferredTerm>,
 }
 
-/// Terms of which a node must fulfil one.
+/// Terms of which a node must match at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// A term that a pod would like its node to fulfil.
+/// A preferred term with its weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PreferredTerm {
@@ -34,7 +34,7 @@ pub struct PreferredTerm {
     pub preference: NodeSelectorTerm,
 }
 
-/// Requirements that a node must fulfil together.
+/// Requirements that a node must all match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
@@ -44,7 +44,7 @@ pub struct NodeSelectorTerm {
     pub match_fields: Vec<Requirement>,
 }
 
-/// A requirement of a label or a field. An operator that is not known is never fulfilled.
+/// A requirement on a label or field. An unknown operator never matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Requirement {
@@ -55,13 +55,13 @@ pub struct Requirement {
 }
 
 impl NodeAffinity {
-    /// Whether a node fulfils what is required.
+    /// Whether a node matches the required affinity.
     pub fn allows(&self, node: &str, labels: &Labels) -> bool {
         self.required.as_ref().is_none_or(|required| required.matches(node, labels))
     }
 
-    /// The weights of the preferred terms that a node fulfils, together. A preferred term without requirements
-    /// is fulfilled by every node.
+    /// Returns the sum of weights of the preferred terms that a node matches. An empty preferred term matches every
+    /// node.
     pub fn preference(&self, node: &str, labels: &Labels) -> i64 {
         let fulfilled = self.preferred.iter().filter(|term| term.preference.holds(node, labels));
         fulfilled.map(|term| term.weight).sum()
@@ -69,12 +69,12 @@ impl NodeAffinity {
 }
 
 impl NodeSelector {
-    /// Whether a node fulfils one of the terms.
+    /// Whether a node matches any of the terms.
     pub fn matches(&self, node: &str, labels: &Labels) -> bool {
         self.node_selector_terms.iter().any(|term| !term.is_empty() && term.holds(node, labels))
     }
 
-    /// The only nodes that can match, where every term names some.
+    /// Returns the only nodes that can match, if every term names nodes.
     pub fn named_nodes(&self) -> Option<BTreeSet<&str>> {
         let mut all = BTreeSet::new();
         for term in &self.node_selector_terms {
@@ -85,7 +85,7 @@ impl NodeSelector {
 }
 
 impl NodeSelectorTerm {
-    /// A required term without requirements matches nothing.
+    /// An empty required term matches nothing.
     fn is_empty(&self) -> bool {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
     }

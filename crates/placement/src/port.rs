@@ -1,8 +1,8 @@
-//! Ports that pods want on their node itself. Pure.
+//! Host ports. Pure.
 
 use serde::Deserialize;
 
-/// A port of a container; one without `host_port` is its own business.
+/// A container port. Only relevant here if it has a `host_port`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
@@ -13,7 +13,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Two ports clash on the same address, or if either is on all of them.
+    /// Ports conflict on the same address, or if either is on all addresses.
     pub fn clashes_with(&self, other: &Self) -> bool {
         let anywhere = |port: &Self| port.host_ip.is_empty() || port.host_ip == "0.0.0.0";
         self.host_port == other.host_port

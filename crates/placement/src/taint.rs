@@ -1,10 +1,10 @@
-//! Taints of nodes, and the tolerations of pods.
+//! Node taints and tolerations.
 
 use serde::Deserialize;
 
 /// Keeps new pods away.
 pub const NO_SCHEDULE: &str = "NoSchedule";
-/// Keeps new pods away and drives out those that are there.
+/// Keeps new pods away and evicts existing ones.
 pub const NO_EXECUTE: &str = "NoExecute";
 /// Only discourages.
 pub const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
@@ -28,7 +28,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// An empty key fits every taint, an empty effect every effect.
+    /// Whether it tolerates a taint. An empty key matches every taint, an empty effect every effect.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let effect = self.effect.is_empty() || self.effect == taint.effect;
         let key = self.key.is_empty() || self.key == taint.key;
@@ -41,7 +41,7 @@ impl Toleration {
     }
 }
 
-/// The first taint with one of these effects that none of the tolerations is for.
+/// Returns the first taint with one of these effects that is not tolerated.
 pub fn untolerated<'a>(
     taints: &'a [Taint],
     tolerations: &[Toleration],

@@ -1,26 +1,25 @@
-//! Quantities of resources, as `resource.Quantity` of v1.34 reads, compares and writes them.
+//! Resource quantities, parsed, compared and formatted like `resource.Quantity` of v1.34.
 //!
-//! A quantity is `mantissa × 10^scale`, never a float. It remembers the kind of suffix it was written with
-//! and is written back in the same kind, in canonical form: no fraction, the largest suffix that loses
-//! nothing. One oddity is kept on purpose: text that v1.34 takes for canonical at first glance is written
-//! back verbatim (`1.500`, `+5`).
+//! A quantity is `mantissa × 10^scale`, never a float. It remembers its suffix format and is formatted in the same one,
+//! in canonical form: no fraction, the largest suffix that loses nothing. One quirk is kept on purpose: text that v1.34
+//! considers canonical at first glance is written back verbatim (`1.500`, `+5`).
 //!
-//! Magnitudes beyond 2^127 saturate; v1.34 carries them with arbitrary precision.
+//! Magnitudes beyond 2^127 saturate; v1.34 has arbitrary precision.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
 
-/// The finest scale that is kept; what is finer is rounded away from zero.
+/// The smallest scale. Finer values are rounded away from zero.
 const NANO: i32 = -9;
-/// The most decimal digits of v1.34's fast path.
+/// The maximum number of decimal digits of v1.34's fast path.
 const FAST_DIGITS: i32 = 18;
 
-/// Exponents beyond this make no difference: the number saturates or rounds to the smallest.
+/// Larger exponents make no difference: the number saturates or rounds to the smallest.
 const MAX_EXPONENT: i64 = 1_000_000;
 
-/// How a quantity was written.
+/// The suffix format of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `12e6`
@@ -31,17 +30,17 @@ pub enum Format {
     DecimalSi,
 }
 
-/// A fixed-point number of some resource.
+/// A fixed-point resource quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     mantissa: i128,
     scale: i32,
     format: Format,
-    /// The text it was read from is written back as it is.
+    /// Whether the source text is written back unchanged.
     verbatim: bool,
 }
 
-/// Why a text is no quantity, in the words of v1.34.
+/// Why a text is not a quantity, with v1.34's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
@@ -74,7 +73,7 @@ impl Quantity {
         }
     }
 
-    /// A quantity where JSON has one: a string, or a number for the lenient.
+    /// Parses a JSON value: a string or, leniently, a number.
     pub fn of(value: &Value) -> Result<Self, ParseError> {
         match value {
             Value::String(text) => Self::parse(text.trim()),
@@ -91,7 +90,7 @@ impl Quantity {
         self.mantissa.signum() as i32
     }
 
-    /// In units of `10^scale`, rounded up, saturating.
+    /// Returns the value in units of `10^scale`, rounded up, saturating.
     fn scaled(&self, scale: i32) -> i64 {
         let mantissa = match self.scale.cmp(&scale) {
             Ordering::Less => divide_away(self.mantissa, scale - self.scale).0,
@@ -100,17 +99,17 @@ impl Quantity {
         mantissa.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
-    /// In whole units, rounded up.
+    /// Returns whole units, rounded up.
     pub fn value(&self) -> i64 {
         self.scaled(0)
     }
 
-    /// In thousandths, rounded up.
+    /// Returns thousandths, rounded up.
     pub fn milli_value(&self) -> i64 {
         self.scaled(-3)
     }
 
-    /// Rounds away from zero to thousandths, as every resource list is on its way in.
+    /// Rounds away from zero to thousandths, like every incoming resource list.
     pub fn round_up_to_milli(&mut self) {
         if self.scale < -3 {
             self.mantissa = divide_away(self.mantissa, -3 - self.scale).0;
@@ -130,7 +129,7 @@ impl Quantity {
     }
 
     pub fn sub(&mut self, other: &Self) {
-        // The least number, which is what saturates below, has no counterpart.
+        // The minimum value, to which underflow saturates, has no negation.
         self.add(&Self { mantissa: other.mantissa.checked_neg().unwrap_or(i128::MAX), ..*other });
     }
 
@@ -142,7 +141,7 @@ impl Quantity {
         multiply(self.mantissa, self.scale - scale).unwrap_or(saturated(self.mantissa))
     }
 
-    /// The text to write in place of `source`, which this was read from; none if it stays as it is.
+    /// Returns the text that replaces `source`, which this was parsed from. `None` if it stays.
     pub fn rewritten(&self, source: &str) -> Option<String> {
         if self.verbatim {
             return None;
@@ -224,21 +223,21 @@ impl Ord for Quantity {
         let aligned = |q: &Self| multiply(q.mantissa, q.scale - scale);
         match (aligned(self), aligned(other)) {
             (Some(a), Some(b)) => a.cmp(&b),
-            // The one that overflows is the larger in magnitude.
+            // The one that overflows has the larger magnitude.
             (None, _) => self.mantissa.cmp(&0),
             (_, None) => 0.cmp(&other.mantissa),
         }
     }
 }
 
-/// `Some` text if `source` is a quantity that is written differently in canonical form.
+/// Returns the canonical form of a quantity, if it differs from `source`.
 pub fn canonical(source: &str) -> Result<Option<String>, ParseError> {
     let trimmed = source.trim();
     let quantity = Quantity::parse(trimmed)?;
     Ok(quantity.rewritten(trimmed).or_else(|| (trimmed.len() != source.len()).then(|| trimmed.to_owned())))
 }
 
-/// What a text consists of, before anything is computed.
+/// The parts of a text, before evaluation.
 struct Parts<'a> {
     negative: bool,
     /// Without leading zeros.
@@ -264,7 +263,7 @@ impl<'a> Parts<'a> {
         Ok(Self { negative, whole: digits.trim_start_matches('0'), fraction, suffix })
     }
 
-    /// Digits as v1.34 counts them: a number of zeros alone counts as one.
+    /// Counts digits like v1.34: zeros alone count as one.
     fn digits(&self) -> i32 {
         (self.whole.len().max(1) + self.fraction.len()) as i32
     }
@@ -273,7 +272,7 @@ impl<'a> Parts<'a> {
         if self.negative { -magnitude } else { magnitude }
     }
 
-    /// Small numbers, which are most. Only these may be written back verbatim.
+    /// Parses small numbers, which most are. Only these may be written back verbatim.
     fn fast(&self, suffix: Suffix) -> Option<Quantity> {
         let (factor, precision, scale) = match suffix.base {
             Base::Ten => (1_i64, FAST_DIGITS - self.digits(), suffix.exponent),
@@ -401,7 +400,7 @@ fn saturated(sign_of: i128) -> i128 {
     if sign_of < 0 { i128::MIN } else { i128::MAX }
 }
 
-/// `mantissa × 10^power`, for a power that is not negative.
+/// Computes `mantissa × 10^power` for a non-negative power.
 fn multiply(mantissa: i128, power: i32) -> Option<i128> {
     if mantissa == 0 {
         return Some(0);
@@ -409,7 +408,7 @@ fn multiply(mantissa: i128, power: i32) -> Option<i128> {
     mantissa.checked_mul(10_i128.checked_pow(power.unsigned_abs())?)
 }
 
-/// `mantissa / 10^power` rounded away from zero, and whether it was exact.
+/// Computes `mantissa / 10^power` rounded away from zero, and whether it is exact.
 fn divide_away(mantissa: i128, power: i32) -> (i128, bool) {
     let Some(divisor) = 10_i128.checked_pow(power.unsigned_abs()) else {
         return (mantissa.signum(), mantissa == 0);
@@ -419,7 +418,7 @@ fn divide_away(mantissa: i128, power: i32) -> (i128, bool) {
     (if exact { quotient } else { quotient + mantissa.signum() }, exact)
 }
 
-/// The examples of the README are tested with the others.
+/// Tests the examples in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! What a claim of a volume counts for.
+//! Quota usage of PersistentVolumeClaims.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::scope::Scope;
 const NUMBER: &str = "persistentvolumeclaims";
 const STORAGE: &str = "requests.storage";
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
-/// Where classes stood before there was a field for them.
+/// The deprecated class annotation.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -87,7 +87,7 @@ impl Claim {
             .filter(|class| !class.is_empty())
     }
 
-    /// What is asked for, or what it has got if that is more, in whole units.
+    /// Returns the larger of requested and actual storage, in whole units.
     fn storage(&self) -> Option<Quantity> {
         let asked = whole(self.spec.resources.requests.get("storage")?);
         let got = self.status.allocated_resources.get("storage").map(whole);

@@ -1,4 +1,4 @@
-//! What a claim of devices counts for.
+//! Quota usage of ResourceClaims.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use crate::resources::Resources;
 
 const NUMBER: &str = "count/resourceclaims.resource.k8s.io";
 const OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
-/// Who asks for all devices may get so many.
+/// The usage of a request for all devices.
 const ALL: i64 = 32;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -58,7 +58,7 @@ impl DeviceClaim {
 }
 
 impl Request {
-    /// Of alternatives one will be taken: the most of each class counts.
+    /// Returns the usage. Of alternatives, the maximum per class counts.
     fn usage(&self) -> Resources {
         let mut usage = Resources::new();
         let exactly = self.exactly.as_slice();

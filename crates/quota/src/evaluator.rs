@@ -1,4 +1,4 @@
-//! Which resources a kind counts for, and what one object counts for.
+//! Which resources a kind is counted for, and the usage of one object.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
@@ -10,10 +10,10 @@ use crate::resources::Resources;
 use crate::scope::{Scope, Scopes};
 use crate::service::{self, Service};
 
-/// Kinds whose number has a second name, from before all kinds could be counted.
+/// Kinds whose count has a second name, from before all kinds could be counted.
 const SECOND_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
 
-/// Kinds that are not counted: they are not stored, or too many and short-lived.
+/// Kinds that are not counted: not stored, or too many and short-lived.
 const NOT_COUNTED: [(&str, &str); 10] = [
     ("", "bindings"),
     ("", "componentstatuses"),
@@ -27,18 +27,18 @@ const NOT_COUNTED: [(&str, &str); 10] = [
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
 ];
 
-/// What quotas can say about a kind.
+/// How objects of a kind are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluator {
     Pods,
     Services,
     Claims,
     DeviceClaims,
-    /// Any other kind counts for its number, under these names.
+    /// Any other kind is counted by number, under these names.
     Objects(Vec<String>),
 }
 
-/// What of an object its usage follows from.
+/// The fields of an object that determine its usage.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     Pod(Box<Pod>),
@@ -48,13 +48,13 @@ pub enum Item {
     Object(Vec<String>),
 }
 
-/// The name under which quotas limit the number of a kind's objects.
+/// Returns the quota resource for the number of a kind's objects.
 pub fn count_name(group: &str, plural: &str) -> String {
     if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }
 }
 
 impl Evaluator {
-    /// The evaluator of a kind; none for what is not counted.
+    /// Returns the evaluator of a kind. `None` if it is not counted.
     pub fn of(group: &str, plural: &str) -> Option<Self> {
         if NOT_COUNTED.contains(&(group, plural)) {
             return None;
@@ -71,7 +71,7 @@ impl Evaluator {
         })
     }
 
-    /// The kind, as group and plural, that a resource of a quota is about; none if nobody counts it.
+    /// Returns the group and plural of the kind that a quota resource counts. `None` if no kind is counted for it.
     pub fn kind_of(resource: &str) -> Option<(String, String)> {
         let core = |plural: &str| Some((String::new(), plural.to_owned()));
         if let Some(counted) = resource.strip_prefix("count/") {
@@ -89,7 +89,7 @@ impl Evaluator {
         if SECOND_NAMES.contains(&resource) { core(resource) } else { None }
     }
 
-    /// Whether objects of this kind count for a resource.
+    /// Whether objects of this kind are counted for a resource.
     pub fn counts(&self, resource: &str) -> bool {
         match self {
             Self::Pods => pod::counts(resource),
@@ -100,7 +100,7 @@ impl Evaluator {
         }
     }
 
-    /// Reads an object of this kind.
+    /// Decodes an object of this kind.
     pub fn read<'de, D: Deserializer<'de>>(&self, object: D) -> Result<Item, D::Error> {
         Ok(match self {
             Self::Pods => Item::Pod(Box::new(Pod::deserialize(object)?)),
@@ -113,7 +113,7 @@ impl Evaluator {
 }
 
 impl Item {
-    /// What the object counts for.
+    /// Returns the usage of the object.
     pub fn usage(&self, now: Timestamp) -> Resources {
         match self {
             Self::Pod(pod) => pod.usage(now),
@@ -128,13 +128,13 @@ impl Item {
         }
     }
 
-    /// Whether a quota of these scopes is about the object. Only pods and claims can be told apart by
-    /// scope: a quota with scopes is about nothing else.
+    /// Whether a quota with these scopes covers the object. Scopes apply to pods and claims only: a quota with scopes
+    /// covers nothing else.
     pub fn is_in(&self, scopes: &Scopes) -> bool {
         scopes.all().all(|scope| self.matches(&scope))
     }
 
-    /// Whether the object is in one scope.
+    /// Whether the object matches a scope.
     pub fn matches(&self, scope: &Scope) -> bool {
         match self {
             Self::Pod(pod) => pod.matches(scope),

@@ -1,15 +1,15 @@
-//! What objects count for against the quotas of their namespace.
+//! Quota usage of objects.
 //!
 //! ```text
-//!  names.rs      how resources are called
+//!  names.rs      names of resources
 //!  resources.rs  amounts of named resources, and arithmetic on them
-//!  scope.rs      which objects a quota is about
-//!  evaluator.rs  which resources a kind counts for; what one object counts for
-//!  pod.rs, service.rs, claim.rs, device_claim.rs  the kinds that count for more than their number
+//!  scope.rs      which objects a quota covers
+//!  evaluator.rs  which resources a kind is counted for; the usage of one object
+//!  pod.rs, service.rs, claim.rs, device_claim.rs  kinds with more usage than their count
 //! ```
 //!
-//! Both sides of the API use it: the API server before it admits an object, the controller when it counts
-//! again. What always holds: everything here is a function of an object, and of `now` where time decides.
+//! Used by the API server at admission and by the controller for recounts. Invariant: everything here is a function of
+//! an object, and of `now` where time matters.
 
 mod claim;
 mod device_claim;

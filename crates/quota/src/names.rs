@@ -1,9 +1,9 @@
 //! The names of resources.
 
-/// Followed by the size of the pages.
+/// Followed by the page size.
 pub const HUGE_PAGES: &str = "hugepages-";
 
-/// What containers use and every quota may limit, by itself and as requests and limits.
+/// Compute resources that every quota may limit: plain, as requests and as limits.
 pub const COMPUTE: [&str; 9] = [
     "cpu",
     "memory",
@@ -20,12 +20,12 @@ pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// Huge pages as a quota limits them.
+/// Whether it is a quota resource for huge pages.
 pub fn is_requested_huge_pages(name: &str) -> bool {
     name.strip_prefix("requests.").is_some_and(is_huge_pages)
 }
 
-/// Known to Kubernetes itself, as opposed to extended.
+/// Whether it is a native resource, not an extended one.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }

@@ -1,4 +1,4 @@
-//! What a pod counts for.
+//! Quota usage of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ use crate::scope::Scope;
 const NUMBER: &str = "count/pods";
 const REQUESTS: &str = "requests.";
 
-/// What every container must say if a quota limits it.
+/// Resources that every container must specify if a quota limits them.
 const REQUIRED: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
-/// The facts of a pod that its usage and its scopes follow from, folded while decoding.
+/// The pod fields that determine its usage and scopes, extracted while decoding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
     needs: Resources,
     has_ended: bool,
-    /// When it should have ended at the latest.
+    /// When it must have terminated.
     ends_by: Option<Timestamp>,
     has_deadline: bool,
     best_effort: bool,
@@ -62,8 +62,8 @@ impl Pod {
     }
 }
 
-/// Which resources that quotas limit the containers of a pod leave open: a sentence, or none if all is said.
-/// A pod that says it for all of them is not asked.
+/// Returns a message about limited resources that containers do not specify, or `None`. Pods with pod-level resources
+/// are not checked.
 pub fn must_specify<'a>(pod: &Value, limited: impl Iterator<Item = &'a str>) -> Option<String> {
     let pod = Encoded::deserialize(pod).unwrap_or_default();
     if pod.spec.resources.is_for_the_pod() {
@@ -85,17 +85,17 @@ pub fn must_specify<'a>(pod: &Value, limited: impl Iterator<Item = &'a str>) -> 
     (!clauses.is_empty()).then(|| format!("must specify {}", clauses.join("; ")))
 }
 
-/// What a pod asks for, all in all.
+/// Returns a pod's total requests.
 pub fn pod_requests(pod: &Value) -> Resources {
     Encoded::deserialize(pod).unwrap_or_default().requests()
 }
 
-/// What a pod may use at most, all in all.
+/// Returns a pod's total limits.
 pub fn pod_limits(pod: &Value) -> Resources {
     Encoded::deserialize(pod).unwrap_or_default().limits()
 }
 
-/// Requests and limits under the names that quotas have for them.
+/// Returns requests and limits under their quota names.
 fn named(requests: &Resources, limits: &Resources) -> Resources {
     let mut named = Resources::new();
     named.set_count("pods", 1);
@@ -257,8 +257,8 @@ impl Encoded {
         limits
     }
 
-    /// The most of each resource that containers have at the same time: all of those that stay, or one of
-    /// the first ones with those beside it that have started by then.
+    /// Returns the maximum of each resource used at the same time: by all main containers and sidecars, or by an init
+    /// container and the sidecars started before it.
     fn at_once(&self, of: impl Fn(&Container) -> Resources) -> Resources {
         let mut together = Resources::new();
         self.spec.containers.iter().for_each(|container| together.add(&of(container)));
@@ -279,7 +279,7 @@ impl Encoded {
         together
     }
 
-    /// What a container has, or will have once it is resized.
+    /// Returns a container's actual resources, or those after a pending resize if larger.
     fn actual(&self, container: &Container) -> Requirements {
         let statuses =
             self.status.container_statuses.iter().chain(&self.status.init_container_statuses).flatten();
@@ -304,7 +304,7 @@ impl Encoded {
         pending.is_some_and(|condition| condition.reason == "Infeasible")
     }
 
-    /// Whether nobody asks for processors or memory.
+    /// Whether the pod requests no CPU and memory.
     fn is_best_effort(&self) -> bool {
         if let Some(class) = self.status.qos_class.as_deref().filter(|class| !class.is_empty()) {
             return class == "BestEffort";
@@ -318,14 +318,14 @@ impl Encoded {
 }
 
 impl Container {
-    /// Whether it runs beside the others for as long as they do.
+    /// Whether it is a sidecar.
     fn stays(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
 }
 
 impl Requirements {
-    /// What of this can be said for a pod as a whole.
+    /// Lists the resources that can be set at pod level.
     fn for_the_pod<'a>(
         &'a self,
         of: impl Fn(&'a Self) -> &'a Resources,
@@ -346,7 +346,7 @@ impl Requirements {
 }
 
 impl Affinities {
-    /// Whether pods of other namespaces matter to where this one goes.
+    /// Whether any term refers to pods of other namespaces.
     fn reach_out(&self) -> bool {
         [&self.pod_affinity, &self.pod_anti_affinity].into_iter().flatten().any(Affinity::reaches_out)
     }

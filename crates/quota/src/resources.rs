@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use setpoint_quantity::{Format, Quantity};
 
-/// Amounts by the name of what there is so much of, as `spec.hard` of a quota has them.
+/// Amounts by resource name, like `spec.hard` of a quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources(BTreeMap<String, Quantity>);
 
@@ -44,7 +44,7 @@ impl Resources {
         self.0.contains_key(name)
     }
 
-    /// Adds amounts to those there are.
+    /// Adds the amounts of another list.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
             match self.0.get_mut(name) {
@@ -54,7 +54,7 @@ impl Resources {
         }
     }
 
-    /// What is left when amounts are taken away; below zero where there was not enough.
+    /// Subtracts amounts. Results may be negative.
     pub fn minus(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         for (name, amount) in other.iter() {
@@ -63,7 +63,7 @@ impl Resources {
         rest
     }
 
-    /// Raises amounts to those of another list where these are more.
+    /// Raises amounts to those of another list where they are larger.
     pub fn raise_to(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
             if self.get(name).is_none_or(|known| amount > known) {
@@ -72,7 +72,7 @@ impl Resources {
         }
     }
 
-    /// The amounts of some resources only.
+    /// Returns the amounts of selected resources.
     pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
         Self(
             self.0
@@ -83,7 +83,7 @@ impl Resources {
         )
     }
 
-    /// The names of which there is more than a limit says; what has no limit is not among them.
+    /// Returns the resources that exceed their limit. Resources without a limit do not.
     pub fn beyond(&self, limits: &Self) -> BTreeSet<String> {
         let beyond = |(name, limit): (&str, &Quantity)| {
             self.get(name).filter(|amount| *amount > limit).map(|_| name.to_owned())

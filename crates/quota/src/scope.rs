@@ -1,8 +1,8 @@
-//! Which objects a quota is about.
+//! Which objects a quota covers.
 
 use serde::{Deserialize, Serialize};
 
-/// `spec.scopes` and `spec.scopeSelector` of a quota: all must match.
+/// `spec.scopes` and `spec.scopeSelector` of a quota. All must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Scopes {
@@ -35,7 +35,7 @@ pub enum Operator {
 }
 
 impl Scopes {
-    /// All requirements; a scope that is only named has to be there.
+    /// Lists all requirements. A plain scope requires existence.
     pub fn all(&self) -> impl Iterator<Item = Scope> {
         let named = self.scopes.iter().map(|name| Scope {
             scope_name: name.clone(),
@@ -48,7 +48,7 @@ impl Scopes {
 }
 
 impl Scope {
-    /// Whether what an object has under the scope's name is what is required.
+    /// Whether an object's value for the scope meets the requirement.
     pub(crate) fn holds(&self, value: Option<&str>) -> bool {
         let listed = value.is_some_and(|value| self.values.iter().any(|wanted| wanted == value));
         match self.operator {

@@ -1,4 +1,4 @@
-//! What a service counts for.
+//! Quota usage of Services.
 
 use serde::Deserialize;
 

@@ -1,7 +1,7 @@
-//! Which pods are alike, and on which nodes they are: what spreading asks about.
+//! Index of bound pods by labels, for topology spread.
 //!
-//! Pods of one namespace with the same labels are counted together, per node, as they come and go. So to find the
-//! pods that selectors mean costs as much as there are different labels, however many pods have them.
+//! Pods of one namespace with the same labels form a group with a count per node. The cost of finding the pods that
+//! match a selector depends on the number of distinct label sets, not on the number of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +9,22 @@ use setpoint::{LabelSelector, Labels, Metadata};
 
 use crate::ledger::decrement;
 
-/// Labels that no two pods of a controller have in common: with them every pod would stand for itself alone.
+/// Labels that are unique per pod of a controller. They are left out of the grouping: with them every pod would be a
+/// group of its own.
 const OF_ONE_POD: [&str; 3] = [
     "apps.kubernetes.io/pod-index",
     "batch.kubernetes.io/job-completion-index",
     "statefulset.kubernetes.io/pod-name",
 ];
 
-/// How many of certain pods are on a node, by its name.
+/// The number of matching pods per node, by node name.
 pub(crate) type OnNodes = BTreeMap<String, usize>;
 
-/// The pods that have a node and stay there. Bounded by the number of pods.
+/// Bound pods that are not being deleted. Bounded by the number of pods.
 #[derive(Default)]
 pub(crate) struct Alike {
     by_namespace: BTreeMap<Box<str>, Namespace>,
-    /// The number of the next group.
+    /// The id of the next group.
     next: usize,
 }
 
@@ -32,7 +33,7 @@ struct Namespace {
     /// Pods with the same labels.
     groups: BTreeMap<usize, Group>,
     by_labels: BTreeMap<Labels, usize>,
-    /// The groups that have a label: by key, then value.
+    /// Group ids by label key, then value.
     by_label: BTreeMap<Box<str>, BTreeMap<Box<str>, BTreeSet<usize>>>,
 }
 
@@ -42,7 +43,7 @@ struct Group {
 }
 
 impl Alike {
-    /// A pod has come to a node; one that is on its way out is not counted.
+    /// Counts a pod on a node, unless it is being deleted.
     pub(crate) fn stay(&mut self, pod: &Metadata, node: &str) {
         if pod.is_being_deleted() {
             return;
@@ -62,7 +63,7 @@ impl Alike {
         }
     }
 
-    /// A pod that was counted, or was on its way out, has left a node.
+    /// Removes a pod from a node's count. Pods that were being deleted were not counted.
     pub(crate) fn leave(&mut self, pod: &Metadata, node: &str) {
         if pod.is_being_deleted() {
             return;
@@ -76,8 +77,8 @@ impl Alike {
         }
     }
 
-    /// Where the pods of a namespace are that all of these selectors match. Nothing, if they ask for a label that
-    /// tells alike pods apart: then every pod has to be looked at.
+    /// Returns the counts of the pods in a namespace that match all selectors. `None` if a selector uses a label that
+    /// the grouping leaves out; the caller then has to check every pod.
     pub(crate) fn selected(&self, namespace: &str, selectors: &[LabelSelector]) -> Option<Vec<&OnNodes>> {
         if selectors.iter().any(asks_for_one) {
             return None;
@@ -135,8 +136,8 @@ impl Namespace {
         }
     }
 
-    /// The groups that have the rarest of the labels that are asked for; nothing, if none is. `Some(None)` if no pod
-    /// has it.
+    /// Returns the groups with the rarest label that the selectors require. `None` if they require no label,
+    /// `Some(None)` if no pod has one of them.
     fn fewest(&self, selectors: &[LabelSelector]) -> Option<Option<&BTreeSet<usize>>> {
         let labels = selectors.iter().flat_map(|selector| selector.match_labels.iter());
         let groups = labels.map(|(key, value)| self.by_label.get(key).and_then(|values| values.get(value)));
@@ -144,7 +145,7 @@ impl Namespace {
     }
 }
 
-/// The labels that a pod may have in common with others, if those are not all it has.
+/// Returns the labels without those unique to one pod, or `None` if there are no such labels.
 fn shared(labels: &Labels) -> Option<Labels> {
     let own = |key: &str| OF_ONE_POD.contains(&key);
     labels.iter().any(|(key, _)| own(key)).then(|| labels.iter().filter(|(key, _)| !own(key)).collect())

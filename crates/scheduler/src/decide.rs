@@ -13,29 +13,29 @@ use crate::score::scores;
 use crate::surroundings::Surroundings;
 use crate::view::Pod;
 
-/// Where a pod goes.
+/// The outcome of a scheduling decision.
 pub(crate) enum Decision {
     Bind {
         node: String,
     },
     FitsNowhere(Misfit),
-    /// It cannot be decided: something is wrong with what the pod asks for.
+    /// The pod cannot be scheduled because something it refers to is invalid.
     Failed(String),
 }
 
-/// Why a pod fits nowhere, and what can be done about it.
+/// Why a pod fits on no node, and what can be done about it.
 #[derive(Debug)]
 pub(crate) struct Misfit {
-    /// In the words of v1.34.
+    /// The v1.34 message.
     pub(crate) message: String,
-    /// What kept it off the nodes: only where one of these changes is it worth another look.
+    /// The checks that rejected nodes. The pod is only tried again after a change that affects one of them.
     pub(crate) blocked: Checks,
     pub(crate) remedy: Remedy,
-    /// A claim that nobody uses and that keeps the pod off nodes: without its devices it could have others.
+    /// An unused claim that keeps the pod off nodes. Once deallocated, it could get other devices.
     pub(crate) let_go: Option<LetGo>,
 }
 
-/// A claim whose devices are to be let go.
+/// A claim whose devices should be deallocated.
 pub(crate) struct LetGo(pub(crate) Cached<Claim>);
 
 impl std::fmt::Debug for LetGo {
@@ -44,21 +44,21 @@ impl std::fmt::Debug for LetGo {
     }
 }
 
-/// What making room for a pod has come to.
+/// The outcome of preemption.
 #[derive(Debug)]
 pub(crate) enum Remedy {
-    /// Less important pods go from a node, which is then the pod's.
+    /// Evict lower-priority pods from a node and nominate that node.
     Preempt(Preemption),
-    /// Nothing would help: if a node was promised, it no longer is.
+    /// Preemption would not help. Clears the nominated node, if there is one.
     None,
-    /// Nothing new: what was begun goes on.
+    /// No change: a nominated node, if there is one, is kept.
     Wait,
 }
 
-/// A search is over when this many nodes fit, in small clusters all.
+/// The search stops when this many nodes fit. Smaller clusters are searched completely.
 const ENOUGH_NODES: usize = 100;
 
-/// How many fitting nodes are enough: the larger the cluster, the smaller the share.
+/// Returns how many feasible nodes are enough. The share shrinks as the cluster grows.
 fn enough(nodes: usize) -> usize {
     let percent = 50usize.saturating_sub(nodes / 125).max(5);
     if nodes < ENOUGH_NODES { nodes } else { (nodes * percent / 100).max(ENOUGH_NODES) }
@@ -88,23 +88,23 @@ pub(crate) fn decide(
     Decision::Bind { node }
 }
 
-/// The node on which room was made for the pod, if it has come free.
+/// Returns the pod's nominated node, if the pod fits there now.
 fn promised<'a>(needs: &Needs<'_>, ledger: &'a Ledger) -> Option<&'a NodeInfo> {
     let node = ledger.node(needs.pod.nominated_node()?).filter(|_| needs.refusal.is_none())?;
     needs.obstacle_beside_nominees(node, &node.room, ledger).is_none().then_some(node)
 }
 
 struct Search<'a> {
-    /// How many there are in the cluster.
+    /// The number of nodes in the cluster.
     nodes: usize,
     looked_at: usize,
     candidates: Vec<&'a NodeInfo>,
     obstacles: Vec<(&'a NodeInfo, Obstacle)>,
-    /// Why nodes were not even looked at.
+    /// Why the nodes without an obstacle were not checked.
     passed_over: Option<&'static str>,
-    /// Why no node was looked at at all.
+    /// Why no node was checked.
     refusal: Option<Refusal>,
-    /// Why it came to nothing.
+    /// The error that ended the search.
     failure: Option<String>,
 }
 
@@ -189,7 +189,8 @@ impl<'a> Search<'a> {
             return Misfit { message, blocked: Checks::all(), remedy: Remedy::Wait, let_go: None };
         }
         if let Some(Refusal { check: Check::NodeAffinity | Check::Volumes, message }) = &self.refusal {
-            // v1.34 has not come to ask about devices then, and says that it does not find what it would know.
+            // In v1.34 the PreFilter phase fails before DynamicResources runs, so its PostFilter finds no state and
+            // appends "not found".
             let message = format!("0/{} nodes are available: {message}. not found", self.nodes);
             return Misfit { message, blocked, remedy: Remedy::Wait, let_go: None };
         }
@@ -210,7 +211,7 @@ impl<'a> Search<'a> {
         Misfit { message, blocked, remedy, let_go }
     }
 
-    /// The claim whose devices could be let go, and what v1.34 says about that.
+    /// Picks a claim to deallocate, and returns v1.34's message about it.
     fn let_go(&self, needs: &Needs<'_>, draw: impl Fn(usize) -> usize) -> (Option<LetGo>, &'static str) {
         let Some(devices) = &needs.devices else { return (None, "no new claims to deallocate") };
         let by_devices = self.obstacles.iter().filter(|(_, obstacle)| obstacle.check == Check::Devices);
@@ -223,7 +224,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// How many nodes are out for which reason. `absent` is why the rest were not looked at.
+/// Builds the message that counts nodes per reason. `absent` is the reason for, and number of, nodes that were not
+/// checked.
 pub(crate) fn misfit_message<'a>(
     nodes: usize,
     reasons: impl Iterator<Item = &'a Cow<'static, str>>,

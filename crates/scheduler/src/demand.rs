@@ -1,19 +1,19 @@
-//! What a pod asks of its node. Pure.
+//! Resource requests of pods. Pure.
 
 use setpoint_placement::{Amount, AsAWhole, demand_of};
 
 use crate::view::{Container, PodView, RESIZE_PENDING};
 
-/// What scoring assumes for a container that asks for nothing, so that such pods spread too.
+/// The requests that scoring assumes for a container without any, so that such pods are spread too.
 const DEFAULT_CPU: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
-/// What a pod asks of its node.
+/// Returns a pod's resource requests.
 pub(crate) fn demand(pod: &PodView) -> Amount {
     demand_with(pod, |container| asked(pod, container))
 }
 
-/// The same with a floor for cpu and memory, as scoring sees it. What the pod asks for as a whole needs none.
+/// Returns a pod's requests as scoring sees them: with a minimum for cpu and memory, except for pod-level requests.
 pub(crate) fn demand_for_scoring(pod: &PodView) -> Amount {
     let whole = &pod.spec.resources.requests;
     let (cpu, memory) = match whole.names_cpu || whole.names_memory || !whole.amount.extended.is_empty() {
@@ -40,8 +40,8 @@ pub(crate) fn demand_for_scoring(pod: &PodView) -> Amount {
     })
 }
 
-/// What a container takes: while it is resized the larger of what it asks for and what it has, unless it cannot
-/// get what it asks for.
+/// Returns a container's effective request. While a resize is in progress this is the larger of spec and status, unless
+/// the resize is infeasible.
 fn asked(pod: &PodView, container: &Container) -> Amount {
     let wanted = || container.resources.requests.amount.clone();
     let resized = &pod.status.container_statuses.0;

@@ -1,5 +1,5 @@
-//! What happens in the cluster, as far as it concerns scheduling: events change the ledger, and queue the pods that
-//! they may help.
+//! Watch event handlers of the scheduler: they update the ledger and requeue the pods that a change may make
+//! schedulable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::surroundings::Surroundings;
 use crate::view::{NodeView, Pod, PodView};
 use crate::volumes::{Preparing, VolumeSources};
 
-/// What handlers and workers share: the state of the cluster, the pods that wait, and their queue. Cheap to clone.
+/// State shared by event handlers and workers: the cluster state and the scheduling queue. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct SharedState {
     pub(crate) queue: Queue<Key>,
@@ -29,14 +29,14 @@ pub(crate) struct SharedState {
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) parked: Parked,
-    /// The pods whose claims are being bound, by uid.
+    /// Pods whose volume claims are being bound, by uid.
     pub(crate) preparing: BTreeMap<Box<str>, Preparing>,
-    /// The claims for devices of pods that have a node and are not bound yet, by uid.
+    /// Resource claims of pods that have been assigned a node but are not bound yet, by pod uid.
     pub(crate) reservations: BTreeMap<Box<str>, Reservation>,
 }
 
 impl SharedState {
-    /// Looks at pods again whose claims change, or whose volumes may be found now.
+    /// Requeues pods when their volume claims change or when a storage change may make them schedulable.
     pub(crate) fn follow(&self, volumes: &VolumeSources) {
         let shared = self.clone();
         volumes.claims.add_handler(move |event: &Event| shared.on_claim(event.object().key()));
@@ -51,7 +51,7 @@ impl SharedState {
         }
     }
 
-    /// Looks at pods again whose devices may be found now.
+    /// Requeues pods when a change to resource claims, classes or slices may make them schedulable.
     pub(crate) fn follow_devices(&self, devices: &DeviceSources) {
         let shared = self.clone();
         devices.claims.add_handler(move |event: &Event| shared.on_device_claim(event));
@@ -152,7 +152,7 @@ impl SharedState {
         }
     }
 
-    /// A pod has come to a node, or one that is there is like others now.
+    /// Wakes parked pods after a pod was bound to a node or the labels of a bound pod changed.
     fn company_changed(&self, state: &mut State, event: &Event, pod: &Pod) {
         if let Event::Updated { old, new } = event
             && old.mentions("\"nodeName\"")
@@ -167,7 +167,7 @@ impl SharedState {
         self.wake(state, &Change::PodThere(pod));
     }
 
-    /// A pod takes no room any more.
+    /// Releases everything a pod holds once it is deleted, finished or has lost its node.
     pub(crate) fn gone(&self, state: &mut State, pod: &Pod) {
         if let Some(preparing) = state.preparing.remove(&pod.meta().uid) {
             preparing.preparation.forget(&self.surroundings.volumes);
@@ -202,8 +202,8 @@ fn node_change(old: &Object, new: &Object) -> NodeChange {
     }
 }
 
-/// A pod as it was when a node was promised to it that is not any more: others were kept off that room, and itself it
-/// has to look for another.
+/// Returns the pod's previous version if it lost its nominated node. That space was reserved for the pod; now other
+/// pods may use it, and the pod has to find another node.
 fn lost_promise(event: &Event, pod: &PodView) -> Option<Pod> {
     let Event::Updated { old, .. } = event else { return None };
     if !pod.spec.node_name.is_empty() || !old.mentions("\"nominatedNodeName\"") {
@@ -215,7 +215,7 @@ fn lost_promise(event: &Event, pod: &PodView) -> Option<Pod> {
     is_lost.then_some(before)
 }
 
-/// A pending pod is worth a look when it is new or asks for something else.
+/// Whether a pending pod should be tried again: it is new, or its requirements changed.
 fn is_news(event: &Event, view: &PodView) -> bool {
     let Event::Updated { old, new } = event else { return true };
     let labels_changed = old.meta().labels != new.meta().labels;

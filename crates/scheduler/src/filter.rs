@@ -1,8 +1,8 @@
-//! Which nodes can take a pod. Pure.
+//! Filtering: which nodes can run a pod. Pure.
 //!
-//! The checks run in v1.34's order, and the first that fails gives its reasons; only the resource check
-//! gives several. What a check needs to know of the whole cluster is found out once per pod, and a check that
-//! the pod gives no cause for is not made.
+//! The checks run in v1.34's order, and the first that fails gives its reasons. Only the resource check gives several.
+//! Anything a check needs from the whole cluster is computed once per pod, and checks that do not apply to the pod are
+//! skipped.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,10 +18,10 @@ use crate::surroundings::Surroundings;
 use crate::view::{Pod, PodSpec};
 use crate::volumes::{DiskNeeds, VolumeNeeds};
 
-/// The taints that keep pods away.
+/// Taint effects that keep pods off a node.
 pub(crate) const REPELLING: &[&str] = &[NO_SCHEDULE, NO_EXECUTE];
 
-/// What a node is checked for.
+/// A check that a node has to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Cordon,
@@ -31,11 +31,11 @@ pub(crate) enum Check {
     Resources,
     Spread,
     PodAffinity,
-    /// Volumes that others use, or too many of them.
+    /// Volumes used exclusively by other pods, or volume limits exceeded.
     VolumeUse,
-    /// Volumes that are elsewhere, or not there.
+    /// Volumes that are missing or not accessible from the node.
     Volumes,
-    /// Devices that are elsewhere, taken, or not there.
+    /// Devices that are missing, allocated, or not accessible from the node.
     Devices,
 }
 
@@ -71,7 +71,7 @@ impl Checks {
         self.0 |= other.0;
     }
 
-    /// Every check there is: what blocks a pod where there is no node at all.
+    /// Every check. Used when the cluster has no nodes.
     pub(crate) fn all() -> Self {
         let mut all = Self::default();
         Check::ALL.into_iter().for_each(|check| all.insert(check));
@@ -91,14 +91,14 @@ pub(crate) struct Obstacle {
     pub(crate) severity: Severity,
 }
 
-/// What can be done about an obstacle.
+/// Whether an obstacle can be overcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// Fewer pods on the node could help.
+    /// Evicting pods from the node could help.
     Resolvable,
-    /// Another node has to be found.
+    /// Nothing on this node helps.
     Firm,
-    /// Something is wrong that no node can help with.
+    /// An error that no node can resolve.
     Fatal,
 }
 
@@ -120,21 +120,21 @@ impl Obstacle {
     }
 }
 
-/// Why no node can have a pod, whatever nodes there are.
+/// Why a pod fits on no node at all, independent of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) check: Check,
-    /// In the words of v1.34.
+    /// The v1.34 message.
     pub(crate) message: String,
 }
 
-/// One pod's needs, held against the cluster as it is.
+/// A pod's requirements, evaluated against the current cluster.
 #[derive(Clone)]
 pub(crate) struct Needs<'a> {
     pub(crate) pod: &'a Pod,
     demand: Amount,
     ports: Vec<&'a Port>,
-    /// The only nodes that the pod's affinity names, if it names any.
+    /// Node names that the pod's affinity is limited to, if any.
     pub(crate) named: Option<BTreeSet<&'a str>>,
     spread: Option<Spread<'a>>,
     pod_rules: Option<PodRules<'a>>,
@@ -155,7 +155,7 @@ impl<'a> Needs<'a> {
         let volumes = VolumeNeeds::of(pod, ledger, &surroundings.volumes).map_err(refuse(Check::Volumes));
         let devices =
             DeviceNeeds::of(pod, &ledger.devices, &surroundings.devices).map_err(refuse(Check::Devices));
-        // In the order in which v1.34 asks.
+        // In v1.34's order.
         let refusal = contradiction.or(volumes.as_ref().err().cloned()).or(devices.as_ref().err().cloned());
         Self {
             pod,
@@ -171,7 +171,7 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// Why a node with this much taken cannot take the pod: nothing, if it can.
+    /// Returns why a node with this usage cannot run the pod, or `None` if it can.
     pub(crate) fn obstacle(&self, node: &NodeInfo, room: &Room) -> Option<Obstacle> {
         let spec = &self.pod.spec;
         if node.spec.unschedulable && !tolerates_cordon(spec) {
@@ -197,8 +197,8 @@ impl<'a> Needs<'a> {
             .or_else(|| self.devices.as_ref().and_then(|devices| devices.obstacle(node)))
     }
 
-    /// The same for a node where room is being made for pods that are no less important: the pod must fit
-    /// with them and, since they may go elsewhere, without them.
+    /// Like [`obstacle`](Self::obstacle) for a node with nominated pods of equal or higher priority. The pod must fit
+    /// with them and, since they may end up elsewhere, without them.
     pub(crate) fn obstacle_beside_nominees(
         &self,
         node: &NodeInfo,
@@ -224,12 +224,12 @@ impl<'a> Needs<'a> {
         self.obstacle(node, room)
     }
 
-    /// Another pod has come to a node.
+    /// Accounts for another pod that was added to a node.
     pub(crate) fn arrived(&mut self, other: &Pod, node: &NodeInfo) {
         self.count(other, node, 1);
     }
 
-    /// Another pod has left a node.
+    /// Accounts for another pod that was removed from a node.
     pub(crate) fn left(&mut self, other: &Pod, node: &NodeInfo) {
         self.count(other, node, -1);
     }
@@ -250,7 +250,7 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// Whether the pod's selector and required affinity name a node.
+/// Whether a node matches the pod's node selector and required node affinity.
 pub(crate) fn may_be_on(spec: &PodSpec, node: &NodeInfo) -> bool {
     spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
         && spec.affinity.node_affinity.allows(&node.name, &node.labels)
@@ -262,7 +262,7 @@ pub(crate) fn tolerates_cordon(spec: &PodSpec) -> bool {
     spec.tolerations.iter().any(|toleration| toleration.tolerates(&cordon))
 }
 
-/// What a node lacks. More than the whole node has cannot be had by making room.
+/// Returns the resources that a node lacks. Preemption cannot help if the pod requests more than the node's total.
 pub(crate) fn shortage(demand: &Amount, has: &Amount, used: &Amount) -> Option<Obstacle> {
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut resolvable = true;

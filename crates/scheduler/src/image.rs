@@ -1,13 +1,13 @@
-//! Which nodes have a pod's images already. Pure.
+//! Image locality scoring. Pure.
 
 use crate::ledger::{Ledger, NodeInfo};
 use crate::view::Pod;
 
-/// Images smaller than this together make no difference; larger than the other, a container, no more than that.
+/// Bounds on the total image size, the upper one per container. Sizes below score the minimum, sizes above the maximum.
 const LEAST: i64 = 23 * 1024 * 1024;
 const MOST_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
 
-/// What the images make of the candidates; nothing, if no node says what it has.
+/// Scores candidates by the images they have. `None` if no node reports images.
 pub(crate) fn scores(pod: &Pod, candidates: &[&NodeInfo], ledger: &Ledger) -> Option<Vec<i64>> {
     if !ledger.knows_images() {
         return None;
@@ -16,7 +16,7 @@ pub(crate) fn scores(pod: &Pod, candidates: &[&NodeInfo], ledger: &Ledger) -> Op
     let images: Vec<String> = containers.map(|container| with_tag(&container.image)).collect();
     let nodes = ledger.nodes().count().max(1) as f64;
     let most = MOST_PER_CONTAINER * images.len().max(1) as i64;
-    // An image that many nodes have counts more: otherwise all pods would go where the first one went.
+    // Images are weighted by the share of nodes that have them. Otherwise all pods would follow the first one.
     let worth = |node: &NodeInfo, image: &String| {
         let size = node.images.get(image).copied().unwrap_or(0) as f64;
         (size * (ledger.spread_of_image(image) as f64 / nodes)) as i64

@@ -1,7 +1,6 @@
-//! Which pods want each other near or far. Pure.
+//! Inter-pod affinity and anti-affinity. Pure.
 //!
-//! Rules work both ways: those of the pod about the pods that are there, and those of the pods that are there
-//! about the pod.
+//! Terms work both ways: the pod's own terms apply to existing pods, and the terms of existing pods apply to the pod.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +9,27 @@ use crate::ledger::{Ledger, NodeInfo};
 use crate::surroundings::Surroundings;
 use crate::view::{Pod, PodAffinityTerm, WeightedTerm};
 
-/// How much a required rule of a pod that is there counts for one that would fulfil it, as v1.34 has it.
+/// The weight of an existing pod's required affinity term in scoring, as in v1.34.
 const HARD_WEIGHT: i64 = 1;
 
-/// How often a rule is met in a domain: the value of a label.
+/// Matching pods per topology domain, i.e. per label key and value.
 type Counts<'a> = BTreeMap<(&'a str, Box<str>), i64>;
 
-/// What the required rules say of every domain.
+/// The required terms, with matching pods per topology domain.
 #[derive(Clone)]
 pub(crate) struct PodRules<'a> {
     pod: &'a Pod,
     surroundings: &'a Surroundings,
-    /// Pods whose rules keep the pod away, by the domain that they keep it out of.
+    /// Existing pods whose anti-affinity rejects this pod, by domain.
     repelled: BTreeMap<(Box<str>, Box<str>), i64>,
-    /// Pods that fulfil all affinity terms of the pod.
+    /// Pods that match all affinity terms of the pod.
     near: Counts<'a>,
-    /// Pods that meet an anti-affinity term of the pod.
+    /// Pods that match an anti-affinity term of the pod.
     far: Counts<'a>,
 }
 
 impl<'a> PodRules<'a> {
-    /// The rules that concern a pod; nothing, if there are none.
+    /// Evaluates the terms that concern a pod. `None` if there are none.
     pub(crate) fn of(pod: &'a Pod, ledger: &Ledger, surroundings: &'a Surroundings) -> Option<Self> {
         let mut rules =
             Self { pod, surroundings, repelled: BTreeMap::new(), near: Counts::new(), far: Counts::new() };
@@ -55,7 +54,7 @@ impl<'a> PodRules<'a> {
         &self.pod.spec.affinity.pod_anti_affinity.required
     }
 
-    /// Another pod has come to, or left, a node.
+    /// Accounts for another pod that was added to or removed from a node.
     pub(crate) fn count(&mut self, other: &Pod, node: &NodeInfo, by: i64) {
         self.count_repelled(other, node, by);
         let (near, far) = (self.wants_near(), self.wants_far());
@@ -92,8 +91,8 @@ impl<'a> PodRules<'a> {
         None
     }
 
-    /// The first of pods that want each other near has nobody to be near to: it may go where all the labels
-    /// are.
+    /// Whether the node satisfies all affinity terms. The first pod of a group that matches its own terms has no pods
+    /// to be near; it may go to any node that has all topology keys.
     fn has_all_near(&self, node: &NodeInfo) -> bool {
         let mut met = true;
         for term in self.wants_near() {
@@ -135,13 +134,13 @@ fn fulfils_all(terms: &[PodAffinityTerm], of: &Pod, other: &Pod, surroundings: &
 }
 
 impl PodAffinityTerm {
-    /// Whether a rule of one pod is about another.
+    /// Whether a term of one pod matches another pod.
     pub(crate) fn means(&self, of: &Pod, other: &Pod, surroundings: &Surroundings) -> bool {
         let selected = |selector: &setpoint::LabelSelector| selector.matches(&other.meta().labels);
         self.label_selector.as_ref().is_some_and(selected) && self.covers(of, other, surroundings)
     }
 
-    /// Without a word about namespaces only the rule's own counts.
+    /// Whether a term covers the other pod's namespace. By default only the namespace of the term's own pod.
     fn covers(&self, of: &Pod, other: &Pod, surroundings: &Surroundings) -> bool {
         let namespace = other.meta().namespace.as_deref().unwrap_or("");
         let listed = self.namespaces.iter().any(|name| **name == *namespace);
@@ -153,7 +152,7 @@ impl PodAffinityTerm {
     }
 }
 
-/// What the preferences of pods for each other make of the candidates; nothing, if there are none.
+/// Scores candidates by preferred affinity and anti-affinity terms. `None` if there are none.
 pub(crate) fn scores(
     pod: &Pod,
     candidates: &[&NodeInfo],
@@ -182,7 +181,7 @@ pub(crate) fn scores(
         .then(|| between_extremes(candidates.iter().map(|node| weights.of(node)).collect()))
 }
 
-/// What being in each domain is worth.
+/// The score of each topology domain.
 struct Weights<'a> {
     by_domain: BTreeMap<(Box<str>, Box<str>), i64>,
     surroundings: &'a Surroundings,
@@ -209,11 +208,11 @@ impl Weights<'_> {
     }
 }
 
-/// The least becomes 0, the most 100.
+/// Scales scores so that the lowest becomes 0 and the highest 100.
 fn between_extremes(values: Vec<i64>) -> Vec<i64> {
     let (least, most) =
         (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
-    // As v1.34 computes it: 29 of 100 are 28.
+    // Truncates like v1.34: 29 of 100 becomes 28.
     let scaled = |value: i64| match most - least {
         0 => 0,
         all => (100.0 * ((value - least) as f64 / all as f64)) as i64,

@@ -1,7 +1,8 @@
-//! What every node holds and has left.
+//! Allocated and free resources of every node.
 //!
-//! Follows the caches of nodes and pods, and runs ahead of them: a decided binding is assumed at once,
-//! and confirmed or forgotten later. So is a nomination: the room that is being made for a pod is its own.
+//! Follows the node and pod caches and runs ahead of them: a binding is assumed as soon as it is decided, then
+//! confirmed or forgotten. Nominations work the same way: the space that preemption frees is reserved for the nominated
+//! pod.
 
 use std::collections::BTreeMap;
 
@@ -13,41 +14,41 @@ use crate::demand::{demand, demand_for_scoring};
 use crate::devices::InUse;
 use crate::view::{NodeSpec, NodeView, Pod, PodView};
 
-/// A node and what is on it.
+/// A node and its pods.
 #[derive(Default)]
 pub(crate) struct NodeInfo {
     pub(crate) name: String,
     pub(crate) labels: Labels,
     pub(crate) spec: NodeSpec,
     pub(crate) allocatable: Amount,
-    /// The images that are there, and their sizes.
+    /// Image sizes by name.
     pub(crate) images: BTreeMap<String, i64>,
     pub(crate) room: Room,
     /// By uid.
     pub(crate) pods: BTreeMap<Box<str>, Held>,
-    /// How many of the pods care which others are near them.
+    /// The number of pods with inter-pod affinity or anti-affinity.
     affine: usize,
-    /// The node object is there; pods may be seen before it.
+    /// Whether the node object exists. Pods may be seen before their node.
     registered: bool,
 }
 
-/// What is taken of a node.
+/// The allocated part of a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Room {
     pub(crate) requested: Amount,
-    /// The same with scoring's floor for pods that ask for nothing.
+    /// Like `requested`, with scoring's minimum for pods without requests.
     pub(crate) requested_for_scoring: Amount,
     pub(crate) ports: Vec<Port>,
 }
 
-/// A pod on its node, and what it takes there.
+/// A pod on a node, and the resources it takes there.
 pub(crate) struct Held {
     pub(crate) pod: Pod,
     amount: Amount,
     amount_for_scoring: Amount,
 }
 
-/// A pod for which room is being made on a node.
+/// A pod nominated for a node by preemption.
 pub(crate) struct Nominee {
     pub(crate) node: String,
     pub(crate) pod: Pod,
@@ -57,19 +58,19 @@ pub(crate) struct Nominee {
 #[derive(Default)]
 pub(crate) struct Ledger {
     nodes: BTreeMap<String, NodeInfo>,
-    /// The node of every pod that has one, by uid.
+    /// The node of every pod that has one, by pod uid.
     places: BTreeMap<Box<str>, String>,
-    /// The pods that stay on nodes, by their labels, for spreading them.
+    /// Pods on nodes by their labels, for topology spread.
     pub(crate) alike: Alike,
-    /// By uid. Bounded by the pods that wait for their victims to go.
+    /// By uid. Bounded by the pods that wait for their victims to terminate.
     nominees: BTreeMap<Box<str>, Nominee>,
-    /// On how many nodes each image is.
+    /// The number of nodes that have each image.
     image_spread: BTreeMap<String, usize>,
-    /// How many pods on nodes care which others are near them: with none, nobody asks.
+    /// The number of pods on nodes with inter-pod affinity. If it is zero, the affinity checks are skipped.
     affine: usize,
-    /// The devices that claims have.
+    /// Devices allocated to claims.
     pub(crate) devices: InUse,
-    /// Where the next search starts, so that every node gets its turn.
+    /// Where the next search starts. It rotates so that every node gets its turn.
     pub(crate) next_start: usize,
 }
 
@@ -82,13 +83,13 @@ impl Ledger {
         self.nodes.get(name).filter(|node| node.registered)
     }
 
-    /// The nodes with pods that care which others are near them.
+    /// Lists nodes with pods that have inter-pod affinity.
     pub(crate) fn affine_nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         let any = self.affine > 0;
         self.nodes().take_while(move |_| any).filter(|node| node.affine > 0)
     }
 
-    /// On how many nodes an image is.
+    /// Returns the number of nodes that have an image.
     pub(crate) fn spread_of_image(&self, image: &str) -> usize {
         self.image_spread.get(image).copied().unwrap_or(0)
     }
@@ -130,8 +131,8 @@ impl Ledger {
         }
     }
 
-    /// Takes account of a pod that the cache shows: on its node, waiting for room, or no longer there. Returns what
-    /// a pod that stays where it is has let go of.
+    /// Applies a pod from the cache: bound, nominated or finished. For a pod that was already on its node, returns the
+    /// resources it released.
     pub(crate) fn put_pod(&mut self, pod: &Pod) -> Option<Amount> {
         let uid = &pod.meta().uid;
         if pod.is_finished() {
@@ -147,7 +148,7 @@ impl Ledger {
         None
     }
 
-    /// Follows a change of a pod that stays where it is; returns what it takes less of than before.
+    /// Updates a pod on its node. Returns the difference to its previous requests if it was resized.
     fn refresh(&mut self, pod: &Pod) -> Option<Amount> {
         let node = self.nodes.get_mut(&pod.spec.node_name)?;
         let held = node.pods.get_mut(&pod.meta().uid)?;
@@ -178,7 +179,7 @@ impl Ledger {
         }
     }
 
-    /// Room is being made for a pod.
+    /// Nominates a pod for a node.
     pub(crate) fn nominate(&mut self, pod: &Pod, node: &str) {
         self.nominees.insert(pod.meta().uid.clone(), Nominee { node: node.to_owned(), pod: pod.clone() });
     }
@@ -187,17 +188,17 @@ impl Ledger {
         self.nominees.remove(uid);
     }
 
-    /// The pods for which room is being made on a node.
+    /// Lists the pods nominated for a node.
     pub(crate) fn nominees<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Pod> {
         self.nominees.values().filter(move |nominee| nominee.node == node).map(|nominee| &nominee.pod)
     }
 
-    /// The node that the pod has here, bound or assumed.
+    /// Returns the pod's node, bound or assumed.
     pub(crate) fn place(&self, uid: &str) -> Option<&str> {
         self.places.get(uid).map(String::as_str)
     }
 
-    /// Whether the pod already has a node here, bound or assumed.
+    /// Whether the pod has a node, bound or assumed.
     pub(crate) fn holds(&self, uid: &str) -> bool {
         self.places.contains_key(uid)
     }
@@ -216,7 +217,7 @@ impl Ledger {
         self.places.insert(pod.meta().uid.clone(), node_name.to_owned());
     }
 
-    /// Takes a pod off its node; true if that made room, and be it what was kept for it.
+    /// Removes a pod from its node. Returns whether that freed space, reserved space included.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> bool {
         let was_awaited = self.nominees.remove(uid).is_some();
         let Some(place) = self.places.remove(uid) else { return was_awaited };
@@ -240,7 +241,7 @@ impl Ledger {
     }
 }
 
-/// Counts down, and out.
+/// Decrements a count, and removes it when it reaches zero.
 pub(crate) fn decrement<K: Ord + std::borrow::Borrow<str>>(counts: &mut BTreeMap<K, usize>, key: &str) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
@@ -275,7 +276,7 @@ impl Room {
     }
 }
 
-/// Whether a pod is on its way out because the scheduler wants its room.
+/// Whether a pod is terminating because the scheduler preempted it.
 pub(crate) fn is_being_preempted(pod: &Pod) -> bool {
     let is_victim = |pod: &PodView| {
         pod.status.conditions.iter().any(|condition| {

@@ -1,31 +1,31 @@
-//! The scheduler: finds a node for every pod that has none.
+//! The scheduler: assigns unscheduled pods to nodes.
 //!
 //! ```text
-//!  events.rs   ──► ledger.rs     what every node holds and has left, assumed bindings included
-//!                     │  alike.rs where pods with the same labels are
+//!  events.rs   ──► ledger.rs     allocated and free resources per node, assumed bindings included
+//!                     │  alike.rs index of pods with the same labels
 //!                     │
-//!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs     which nodes can take the pod
-//!               │                 │    │       └─► spread.rs, interpod.rs   by where other pods are
-//!               │                 │    └──► score.rs      which of them should: allocation, taints, affinity,
+//!  queue ──► reconcile.rs ──► decide.rs ──► filter.rs     which nodes can run the pod
+//!               │                 │    │       └─► spread.rs, interpod.rs   constraints on other pods
+//!               │                 │    └──► score.rs      which of them is best: allocation, taints, affinity,
 //!               │                 │                       spread.rs, interpod.rs, image.rs
-//!               │                 └───────► preempt.rs    whom to send away where none can
-//!               │                 (volumes/ and devices/: where its volumes and devices are or can be)
-//!               ├─► bind its volumes, reserve.rs: its devices, then bind itself
-//!               ├─► report.rs   why it fits nowhere; make room for it
-//!               └─► parked.rs   pods that fit nowhere, until something changes that could help
+//!               │                 └───────► preempt.rs    whom to evict if no node fits
+//!               │                 (volumes/ and devices/: where the pod's volumes and devices are available)
+//!               ├─► bind volumes, reserve devices (reserve.rs), then bind the pod
+//!               ├─► report.rs   report unschedulable pods, preempt
+//!               └─► parked.rs   unschedulable pods, until a change could help them
 //! ```
 //!
-//! Watches pods, nodes, and what volumes and devices depend on, and reads namespaces, Services, the
-//! controllers of replicas and disruption budgets; writes bindings, what volumes are bound to, what devices claims have and which pods use them, the
-//! `PodScheduled` condition and the nominated node of pods that fit nowhere, the end of those that have to make
-//! room, and events. What always holds:
-//! - pods are decided about in the order of their priorities, and pods of one priority in the order they were queued
-//!   (what the QueueSort plugin does);
-//! - a decision is made under one lock and assumed at once, so two pods never take the same room;
+//! Watches pods, nodes, and everything volumes and devices depend on. Reads namespaces, Services, replica controllers
+//! and disruption budgets. Writes bindings, volume bindings, device allocations and reservations, the `PodScheduled`
+//! condition and nominated node of unschedulable pods, deletions of preempted pods, and events.
+//!
+//! Invariants:
+//! - pods are scheduled in priority order, and in queueing order within a priority (like the QueueSort plugin);
+//! - a decision is made under one lock and assumed at once, so two pods never take the same space;
 //! - deciding is pure: ledger, pod and random draws in, node or reasons out;
-//! - a pod that fits nowhere costs one status write and is not looked at again until something changes that
-//!   kept it off a node, or five minutes have passed;
-//! - what nobody asks for costs nothing: without affinity or spread constraints no pod looks at others.
+//! - an unschedulable pod costs one status write and is not tried again until one of the things that kept it off a node
+//!   changes, or five minutes have passed;
+//! - unused features cost nothing: without affinity or spread constraints no pod looks at other pods.
 
 mod alike;
 mod decide;
@@ -49,9 +49,9 @@ mod volumes;
 
 pub use reconcile::{COMPONENT, runnables};
 
-/// What can be set from outside.
+/// Scheduler settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether pods are kept off devices whose taints they do not tolerate: what the feature `DRADeviceTaints` turns on.
+    /// Whether device taints are honored (feature gate `DRADeviceTaints`).
     pub device_taints: bool,
 }

@@ -1,8 +1,8 @@
-//! Pods that fit nowhere, until something changes that could help.
+//! Unschedulable pods, parked until a change could help them.
 //!
-//! A pod remembers what kept it off the nodes, and only a change of that wakes it: room for one that lacked
-//! room, a taint gone for one that did not tolerate it. A pod that is woken waits out the rest of the back-off
-//! of its last try.
+//! A parked pod remembers which checks rejected it and is only woken by a change that affects them: free resources for
+//! a pod that lacked resources, a removed taint for a pod that did not tolerate it. A woken pod first waits out the
+//! rest of its backoff.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::ledger::NodeInfo;
 use crate::surroundings::Surroundings;
 use crate::view::{NodeView, Pod, PodView};
 
-/// A failed try is repeated after 1 s, doubling to 10 s, as v1.34 does.
+/// Failed attempts are retried after 1 s, doubling to 10 s, as in v1.34.
 pub(crate) const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10));
 
 /// The parked pods. Bounded by the number of pending pods.
 #[derive(Default)]
 pub(crate) struct Parked {
     pods: BTreeMap<Key, Entry>,
-    /// What any of them is blocked by.
+    /// The union of all parked pods' blocking checks.
     blocked: Checks,
-    /// How often each pod that is not yet placed has been tried in vain, by key.
+    /// Failed attempts of each unscheduled pod, by key.
     tries: BTreeMap<Key, u32>,
 }
 
-/// A parked pod stays encoded: it is read again when a change could help it, and most changes cannot.
+/// A parked pod. It is kept encoded: it is decoded when a change could help it, and most changes cannot.
 struct Entry {
     pod: Object,
     priority: i32,
@@ -40,13 +40,13 @@ struct Entry {
     since: Instant,
 }
 
-/// A pod, and what keeps it off the nodes.
+/// A pod, and the checks that rejected it.
 struct Blocked<'a> {
     pod: &'a Pod,
     blocked: Checks,
 }
 
-/// Something that could make a pod fit.
+/// A change that could make a pod schedulable.
 pub(crate) enum Change<'a> {
     Node {
         node: &'a NodeInfo,
@@ -55,28 +55,28 @@ pub(crate) enum Change<'a> {
     NodeGone,
     PodGone(&'a Pod),
     PodThere(&'a Pod),
-    /// A pod that stays has other labels than these now.
+    /// A bound pod's labels changed; this is its previous version.
     PodWas(&'a Pod),
-    /// A pod takes so much less of its node than before; less than nothing of what it takes more of.
+    /// A bound pod was resized. `freed` is the difference: negative for resources it now uses more of.
     PodResized {
         freed: &'a Amount,
     },
     Claim(&'a Key),
-    /// A volume, a class, or what a driver says.
+    /// A volume, a storage class, or a driver's capacity or limits.
     Storage,
-    /// A claim for devices.
+    /// A resource claim.
     DeviceClaim {
         claim: &'a Key,
-        /// Its devices are free again.
+        /// Its devices were deallocated.
         freed: bool,
-        /// It is there now, or in another state.
+        /// It is new, or its state changed.
         news: bool,
     },
-    /// A class of devices, or the devices of a driver.
+    /// A device class or resource slice.
     Devices,
 }
 
-/// What is new about a node.
+/// The changes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeChange {
     pub(crate) added: bool,
@@ -117,20 +117,20 @@ impl Parked {
         self.pods.is_empty()
     }
 
-    /// The pod gets another look for a reason of its own.
+    /// Removes a pod because it will be tried for another reason.
     pub(crate) fn unpark(&mut self, key: &Key) {
         self.pods.remove(key);
         self.forget_blocks();
     }
 
-    /// The pod has changed in a way that cannot help it: what it was before is let go.
+    /// Replaces the stored pod after a change that cannot make it schedulable.
     pub(crate) fn refresh(&mut self, pod: &Object) {
         if let Some(entry) = self.pods.get_mut(pod.key()) {
             entry.pod = pod.clone();
         }
     }
 
-    /// The pod is placed or gone.
+    /// Forgets a pod that is scheduled or deleted.
     pub(crate) fn forget(&mut self, key: &Key) {
         if !self.tries.is_empty() {
             self.tries.remove(key);
@@ -146,22 +146,22 @@ impl Parked {
         }
     }
 
-    /// Whether volumes keep any of them off the nodes.
+    /// Whether volumes block any parked pod.
     pub(crate) fn minds_volumes(&self) -> bool {
         self.blocked.contains(Check::Volumes) || self.blocked.contains(Check::VolumeUse)
     }
 
-    /// Whether devices keep any of them off the nodes.
+    /// Whether devices block any parked pod.
     pub(crate) fn minds_devices(&self) -> bool {
         self.blocked.contains(Check::Devices)
     }
 
-    /// Whether the presence or absence of other pods decides for any of them.
+    /// Whether other pods (spread, affinity) block any parked pod.
     pub(crate) fn minds_company(&self) -> bool {
         self.blocked.contains(Check::Spread) || self.blocked.contains(Check::PodAffinity)
     }
 
-    /// Takes out the pods that a change could help, each with what is left of its back-off and its priority.
+    /// Removes the pods that a change could help and returns each with its remaining backoff and its priority.
     pub(crate) fn woken_by(
         &mut self,
         change: &Change<'_>,
@@ -185,7 +185,7 @@ impl Parked {
 }
 
 impl Change<'_> {
-    /// The checks that can come out differently after it.
+    /// The checks whose result the change may affect.
     fn concerns(&self) -> &'static [Check] {
         match self {
             Self::Node { .. } => &Check::ALL,
@@ -206,7 +206,7 @@ impl Entry {
         if !change.concerns().iter().any(|check| self.blocked.contains(*check)) {
             return false;
         }
-        // One that cannot be read is looked at by those who can say so.
+        // Wake a pod that cannot be decoded: its next attempt reports the error.
         Pod::new(self.pod.clone()).map_or(true, |pod| {
             Blocked { pod: &pod, blocked: self.blocked }.is_helped_by(change, surroundings)
         })
@@ -286,7 +286,7 @@ impl Blocked<'_> {
             && constraints.any(|constraint| constraint.selects(self.pod.meta(), &other.meta().labels))
     }
 
-    /// Whether it helps that a pod is no longer there, or no longer like this.
+    /// Whether removing a pod, or changing its labels, could help this one.
     fn is_freed_by(&self, other: &Pod, surroundings: &Surroundings) -> bool {
         self.is_spread_with(other)
             || self.blocked.contains(Check::PodAffinity) && self.had_rule_with(other, surroundings)
@@ -300,8 +300,8 @@ impl Blocked<'_> {
     }
 }
 
-/// Whether a change of a pod that waits is nothing to it, as far as can be seen without reading it: the same spec by its
-/// generation, the same labels, and a status that says no more than that it waits.
+/// Whether an update of a pending pod can be ignored, judged without decoding it: same generation, same labels, and a
+/// pending status without node, nomination or claim statuses.
 pub(crate) fn is_idle(old: &Object, new: &Object) -> bool {
     let (before, after) = (old.meta(), new.meta());
     let only_waits = |pod: &Object| {
@@ -317,7 +317,8 @@ pub(crate) fn is_idle(old: &Object, new: &Object) -> bool {
         && only_waits(new)
 }
 
-/// Whether a change of a pending pod could make it fit: of its own status only the claims that were made for it.
+/// Whether an update of a pending pod could make it schedulable. In its status, only the resource claim statuses
+/// matter.
 pub(crate) fn asks_differently(old: &PodView, new: &PodView, labels_changed: bool) -> bool {
     labels_changed
         || old.spec != new.spec
@@ -351,7 +352,7 @@ mod tests {
         Surroundings::fixed(vec![], vec![], vec![])
     }
 
-    /// A pod that one check keeps off all nodes.
+    /// Parks a pod that one check rejects on all nodes.
     fn parked(spec: Value, check: Check, clock: &Clock) -> Parked {
         let mut parked = Parked::default();
         parked.park(&pod("waits", json!({"app": "w"}), spec), only(check), clock.instant());

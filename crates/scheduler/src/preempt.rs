@@ -1,8 +1,8 @@
-//! Whom to send away so that a more important pod fits. Pure.
+//! Preemption: whom to evict so that a pod of higher priority fits. Pure.
 //!
-//! On each node that could be freed all less important pods are taken away in thought, then let back in, the
-//! most important first, as long as the pod still fits: who has to stay out is a victim. Of the nodes the one
-//! is taken where the least harm is done.
+//! On each node where eviction could help, all lower-priority pods are removed hypothetically, then reprieved in order
+//! of priority as long as the pod still fits. The rest are the victims. The node where eviction does the least harm
+//! wins.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,16 +15,16 @@ use crate::view::{BudgetView, Pod};
 use setpoint::Cached;
 use setpoint::historic::{self, Bug};
 
-/// A tenth of the nodes, and at least a hundred, are tried.
+/// A tenth of the nodes, and at least 100, are evaluated.
 const SHARE: usize = 10;
 const AT_LEAST: usize = 100;
 
-/// Who goes from which node.
+/// The victims, and the node they are evicted from.
 #[derive(Clone)]
 pub(crate) struct Preemption {
     pub(crate) node: String,
     pub(crate) victims: Vec<Pod>,
-    /// Less important pods that the node had been promised to.
+    /// Lower-priority pods nominated for the node.
     pub(crate) displaced: Vec<Pod>,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Preemption {
     }
 }
 
-/// What room can be made for a pod that these obstacles keep off the nodes, and words for why none can.
+/// Finds a preemption for a pod rejected by these obstacles, or the message why there is none.
 pub(crate) fn preempt(
     needs: &Needs<'_>,
     obstacles: &[(&NodeInfo, Obstacle)],
@@ -75,7 +75,7 @@ pub(crate) fn preempt(
     (Remedy::Preempt(best.carried_out_for(needs.pod, ledger)), None)
 }
 
-/// Why a pod must not send others away now.
+/// Returns why a pod may not preempt others now.
 fn ineligible(pod: &Pod, obstacles: &[(&NodeInfo, Obstacle)], ledger: &Ledger) -> Option<&'static str> {
     if pod.spec.preemption_policy == "Never" {
         return Some("not eligible due to preemptionPolicy=Never.");
@@ -89,15 +89,16 @@ fn ineligible(pod: &Pod, obstacles: &[(&NodeInfo, Obstacle)], ledger: &Ledger) -
 
 struct Candidate<'a> {
     node: &'a NodeInfo,
-    /// The most important first.
+    /// Highest priority first.
     victims: Vec<&'a Pod>,
-    /// How many of them their budgets would have kept.
+    /// The number of victims whose eviction violates a disruption budget.
     violations: usize,
 }
 
 impl Candidate<'_> {
-    /// The less, the better: budgets violated, the most important victim, all of them together (shifted, so that
-    /// more victims never are less), how many, and how long the most important have run.
+    /// A sort key, the lowest wins: budget violations, highest victim priority, sum of priorities (shifted so that more
+    /// victims never lower it), number of victims, and the start time of the highest-priority victims (later is
+    /// better).
     fn harm(&self) -> (usize, i32, i64, usize, Reverse<i64>) {
         let highest = self.victims.iter().map(|pod| pod.spec.priority).max().unwrap_or(i32::MIN);
         let sum = self.victims.iter().map(|pod| i64::from(pod.spec.priority) + i64::from(i32::MAX) + 1).sum();
@@ -116,7 +117,7 @@ impl Candidate<'_> {
     }
 }
 
-/// When a pod was started; one that has not been is the latest of all.
+/// Returns when a pod started. Pods without a start time sort last.
 fn started(pod: &Pod) -> i64 {
     pod.status.start_time.map_or(i64::MAX, |time| time.as_second())
 }
@@ -160,7 +161,7 @@ fn victims_on<'a>(
     Ok(candidate)
 }
 
-/// Those whose going some budget does not allow, and the others, each in their order.
+/// Splits pods into those whose eviction violates a disruption budget and the others, keeping their order.
 fn by_budgets<'a>(lesser: &[&'a Held], budgets: &[Cached<BudgetView>]) -> (Vec<&'a Held>, Vec<&'a Held>) {
     let mut left: Vec<i32> = budgets.iter().map(|budget| budget.status.disruptions_allowed).collect();
     let mut violates = |held: &&Held| {

@@ -1,4 +1,4 @@
-//! Glue: a pod whose turn it is, a decision about it, and its binding.
+//! Scheduling loop: takes a pod from the queue, decides, and binds it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +25,19 @@ use crate::surroundings::Sources;
 use crate::view::{NodeView, Pod, PodView};
 use crate::volumes::{Preparation, Preparing, Progress, VolumeNeeds};
 
-/// The name under which the scheduler writes events.
+/// The event source name of the scheduler.
 pub const COMPONENT: &str = "default-scheduler";
 
-/// Bindings under way at once: enough to fill a group commit of the store, few enough for any API server.
+/// Concurrent bindings: enough to fill a group commit of the store, few enough for any API server.
 const WORKERS: usize = 32;
 
-/// A parked pod is looked at again after this long even if nothing seemed to help.
+/// Parked pods are retried after this long even without a helpful change.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
-/// How often the claims of a pod are looked at even if nothing seems to have happened to them.
+/// How often a pod's claims are checked even without an event.
 const LOOK_AT_CLAIMS: Duration = Duration::from_secs(30);
 
-/// What a manager runs to schedule pods.
+/// Returns the runnables of the scheduler.
 pub fn runnables(context: &Context, settings: &Settings) -> Vec<Box<dyn Runnable>> {
     let queue =
         Queue::with_rate_limiter("scheduler", &context.runtime, Arc::new(PerKey::new(BACKOFF))).strict();
@@ -77,16 +77,16 @@ pub(crate) struct Scheduler {
     pub(crate) shared: SharedState,
 }
 
-/// What a turn comes to.
+/// The outcome of one scheduling attempt.
 enum Turn {
     Decided(Decision),
-    /// The pod has its node already.
+    /// The pod already has a node.
     Placed,
-    /// The pod's claims have to be bound first.
+    /// The pod's volume claims must be bound first.
     Prepare(Preparing),
-    /// The pod's claims are this far.
+    /// The pod's volume claims are being bound.
     Prepared(Preparing, Progress),
-    /// A claim for devices that the pod needs is not there.
+    /// A resource claim of the pod does not exist.
     Incomplete,
 }
 
@@ -108,7 +108,7 @@ impl Reconciler for Scheduler {
 }
 
 impl Scheduler {
-    /// Decides and assumes, or parks, in one step, so that no event falls between the two.
+    /// Decides, then assumes or parks, under one lock so that no event is lost in between.
     fn turn(&self, pod: &Pod) -> Turn {
         let state = &mut *self.shared.state.lock();
         if let Some(turn) = self.next_step(state, pod) {
@@ -143,7 +143,7 @@ impl Scheduler {
         Turn::Decided(decision)
     }
 
-    /// What is to be done for a pod about which there is nothing to decide: it has a node, or cannot have one yet.
+    /// Returns the next step for a pod that needs no decision: it has a node, or cannot get one yet.
     fn next_step(&self, state: &mut State, pod: &Pod) -> Option<Turn> {
         let State { ledger, parked, preparing, reservations } = state;
         if let Some(preparing) = preparing.get(&pod.meta().uid) {
@@ -173,7 +173,7 @@ impl Scheduler {
         }
     }
 
-    /// What has to be written before the pod can be bound to a node.
+    /// Returns the volume writes needed before the pod can be bound to a node.
     fn preparation(&self, pod: &Pod, node: &str, ledger: &Ledger) -> Preparation {
         let needs = VolumeNeeds::of(pod, ledger, &self.shared.surroundings.volumes);
         match (needs, ledger.node(node)) {
@@ -182,7 +182,7 @@ impl Scheduler {
         }
     }
 
-    /// The claims that have to be reserved before the pod can be bound to a node.
+    /// Returns the resource claims to reserve before the pod can be bound to a node.
     fn reservation(&self, pod: &Pod, node: &str, ledger: &Ledger) -> Reservation {
         let needs = DeviceNeeds::of(pod, &ledger.devices, &self.shared.surroundings.devices);
         match (needs, ledger.node(node)) {
@@ -191,7 +191,7 @@ impl Scheduler {
         }
     }
 
-    /// Binds volumes to claims and has volumes made for others; the volume binder does the rest.
+    /// Binds volumes to claims and requests provisioning for others. The volume binder does the rest.
     async fn prepare(&self, pod: &Pod, preparing: &Preparing) -> Result<Outcome, ReconcileError> {
         match self.write(&preparing.preparation).await {
             Ok(()) => Ok(Outcome::CheckAfter(LOOK_AT_CLAIMS)),
@@ -217,7 +217,7 @@ impl Scheduler {
         self.client.update_encoded(&Kind::of::<V>(), object.key(), Part::Main, object.raw().clone()).await
     }
 
-    /// Binds the pod if its claims are bound.
+    /// Binds the pod once its volume claims are bound.
     async fn go_on(
         &self,
         pod: &Pod,
@@ -257,7 +257,7 @@ impl Scheduler {
             }
             Err(error) => {
                 self.shared.gone(&mut self.shared.state.lock(), pod);
-                // Somebody else may have bound it: the next look, in a moment, tells.
+                // Another scheduler may have bound it. The retry, shortly after, finds out.
                 let conflict = error.is_conflict();
                 let settled = unless_gone(Err(error), format!("bind pod {key} to {node}"))?;
                 Ok(if conflict { Outcome::Requeue } else { settled })
@@ -266,7 +266,7 @@ impl Scheduler {
     }
 }
 
-/// A pod that is gone or bound by somebody else needs nothing more from here.
+/// Ignores errors for pods that are gone or bound by another scheduler.
 pub(crate) fn unless_gone(
     result: Result<(), ClientError>,
     attempted: String,

@@ -1,4 +1,5 @@
-//! What is written to pods that cannot be bound: the `PodScheduled` condition, a nominated node, preempted victims.
+//! Reports pods that cannot be bound: writes the `PodScheduled` condition and the nominated node, and evicts preemption
+//! victims.
 
 use serde_json::{Value, json};
 use setpoint::client::{Part, Patch};
@@ -11,7 +12,7 @@ use crate::reconcile::{COMPONENT, LOOK_AGAIN, Scheduler, pod_kind, unless_gone};
 use crate::view::{Condition, Pod, PodView};
 
 impl Scheduler {
-    /// Says on the pod that something went wrong, and tries again later.
+    /// Sets the `PodScheduled` condition to `SchedulerError`, and retries later.
     pub(crate) async fn fail(&self, pod: &Pod, message: &str) -> Result<Outcome, ReconcileError> {
         if !already_says(pod, "SchedulerError", message) {
             self.recorder.event(&pod_kind(), pod.object(), EventType::Warning, "FailedScheduling", message);
@@ -21,7 +22,7 @@ impl Scheduler {
         Err(ReconcileError::retry(format!("bind pod {}: {message}", pod.key())))
     }
 
-    /// Says on the pod why it fits nowhere, and makes room for it where that can be done.
+    /// Sets the `PodScheduled` condition to `Unschedulable`, and carries out the preemption if there is one.
     pub(crate) async fn report(&self, pod: &Pod, misfit: &Misfit) -> Result<Outcome, ReconcileError> {
         let mut status = json!({});
         let promised = match &misfit.remedy {
@@ -50,13 +51,13 @@ impl Scheduler {
         Ok(Outcome::CheckAfter(LOOK_AGAIN))
     }
 
-    /// Sends the victims away, and tells less important pods that the node is no longer theirs.
+    /// Evicts the victims, and clears the nomination of lower-priority pods on the node.
     async fn make_room(&self, pod: &Pod, preemption: &Preemption) -> Result<(), ReconcileError> {
         for displaced in &preemption.displaced {
             self.shared.state.lock().ledger.forget_nomination(&displaced.meta().uid);
             self.patch_status(displaced, json!({"nominatedNodeName": null}), "take back its node").await?;
         }
-        // Who is already going need not be told twice.
+        // Victims that are already being deleted need no second request.
         for victim in preemption.victims.iter().filter(|victim| !victim.meta().is_being_deleted()) {
             self.send_away(victim, pod, &preemption.node).await?;
         }
@@ -82,7 +83,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A condition of a pod, which has stood since it first was so.
+    /// Builds a pod condition. `lastTransitionTime` is only set when the status changes.
     fn condition(&self, pod: &Pod, name: &str, status: &str, reason: &str, message: &str) -> Value {
         let mut condition = json!({"type": name, "status": status, "reason": reason, "message": message,
             "observedGeneration": pod.meta().generation});

@@ -1,4 +1,4 @@
-//! Reserving the devices of a pod before it is bound, and giving them back.
+//! Reserves a pod's resource claims before it is bound, and releases them if that fails.
 
 use serde_json::json;
 use setpoint::client::{Part, Patch};
@@ -9,11 +9,12 @@ use crate::devices::{self, Claim as DeviceClaim, Reserving, Write};
 use crate::reconcile::{Scheduler, unless_gone};
 use crate::view::Pod;
 
-/// A claim is written twice, and read again after conflicts: with four of them v1.34 gives up as well.
+/// A claim needs two writes, and is read again after each conflict. Like v1.34, give up after four conflicts.
 const RESERVATION_WRITES: usize = 2 + 4;
 
 impl Scheduler {
-    /// Makes the claims of a pod its own; `false` if one of them cannot be any more, and then none is.
+    /// Reserves all resource claims of a pod. Returns `false`, and releases the claims reserved so far, if one of them
+    /// cannot be reserved any more.
     pub(crate) async fn reserve(&self, pod: &Pod) -> Result<bool, ReconcileError> {
         let reservation = self.shared.state.lock().reservations.get(&pod.meta().uid).cloned();
         for (index, reserving) in reservation.iter().flat_map(|reservation| &reservation.claims).enumerate() {
@@ -33,8 +34,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Writes a claim until it is the pod's; `Err` inside says why it cannot be. After an error from outside it is
-    /// not known what was written: the next try finds out.
+    /// Writes a claim until it is reserved for the pod. The inner `Err` says why that is impossible. After an outer
+    /// error it is unknown what was written; the next attempt finds out.
     async fn reserve_claim(
         &self,
         pod: &Pod,
@@ -69,7 +70,7 @@ impl Scheduler {
         Ok(Err(format!("claim {key} changes all the time")))
     }
 
-    /// Takes a pod off claims that it got and cannot use.
+    /// Removes a pod from the `reservedFor` of claims that it reserved and cannot use.
     async fn unreserve(
         &self,
         pod: &Pod,
@@ -87,7 +88,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Lets go the devices of a claim that nobody uses.
+    /// Deallocates the devices of an unused claim.
     pub(crate) async fn let_go(&self, claim: &Cached<DeviceClaim>) -> Result<(), ReconcileError> {
         let Write::Status(object) = devices::let_go(claim) else { return Ok(()) };
         let (kind, key) = (Kind::of::<DeviceClaim>(), claim.key());

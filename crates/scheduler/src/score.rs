@@ -1,8 +1,8 @@
-//! Which of the nodes that can take a pod should. Pure.
+//! Scoring: which of the feasible nodes is best. Pure.
 //!
-//! Every score is brought to 0..=100 over the candidates and weighted as v1.34's default profile does:
-//! preferred taints 3, preferred affinity 2, spread 2, affinity of pods 2, least allocation, balanced allocation
-//! and images 1 each. A score that would be the same for all candidates is left out.
+//! Each score is normalized to 0..=100 over the candidates and weighted like v1.34's default profile: preferred taints
+//! 3, preferred node affinity 2, topology spread 2, inter-pod affinity 2, least allocated, balanced allocation and
+//! image locality 1 each. A score that would be equal for all candidates is skipped.
 
 use setpoint_placement::{Amount, PREFER_NO_SCHEDULE, Taint, Toleration};
 
@@ -15,7 +15,7 @@ use crate::{interpod, spread};
 
 const MAX: i64 = 100;
 
-/// The total score of each candidate, in their order.
+/// Returns the total score of each candidate, in order.
 pub(crate) fn scores(
     pod: &Pod,
     candidates: &[&NodeInfo],
@@ -36,7 +36,7 @@ pub(crate) fn scores(
     totals
 }
 
-/// How much is left with the pod on a node, and, for one that asks for anything, how evenly.
+/// Scores free resources and, for pods with requests, balance.
 fn allocation(pod: &Pod, candidates: &[&NodeInfo]) -> Vec<i64> {
     let (asks, counts) = (demand(pod), demand_for_scoring(pod));
     let best_effort = asks.cpu == 0 && asks.memory == 0;
@@ -48,7 +48,7 @@ fn allocation(pod: &Pod, candidates: &[&NodeInfo]) -> Vec<i64> {
 }
 
 fn least(asks: &Amount, used: &Amount, has: &Amount) -> i64 {
-    // What a node has none of says nothing about it.
+    // A resource that the node does not have is left out.
     let left = |has: i64, used: i64| (has > 0).then(|| if used > has { 0 } else { (has - used) * MAX / has });
     let (cpu, memory) = (left(has.cpu, used.cpu + asks.cpu), left(has.memory, used.memory + asks.memory));
     match (cpu, memory) {
@@ -57,8 +57,8 @@ fn least(asks: &Amount, used: &Amount, has: &Amount) -> i64 {
     }
 }
 
-/// 100 when cpu and memory are used in the same proportion; the difference of two fractions is twice
-/// their standard deviation.
+/// Returns 100 if cpu and memory are used in the same proportion. The difference of two fractions is twice their
+/// standard deviation.
 fn balance(asks: &Amount, used: &Amount, has: &Amount) -> i64 {
     let fraction = |used: i64, all: i64| (all > 0).then(|| (used as f64 / all as f64).min(1.0));
     let cpu = fraction(used.cpu + asks.cpu, has.cpu);
@@ -78,7 +78,7 @@ fn preferred_taints(pod: &Pod, candidates: &[&NodeInfo]) -> Option<Vec<i64>> {
     Some(counts.into_iter().map(|count| if most == 0 { MAX } else { MAX - count * MAX / most }).collect())
 }
 
-/// How many of the taints only discourage, and are not tolerated.
+/// Counts `PreferNoSchedule` taints that are not tolerated.
 fn discouraging(taints: &[Taint], tolerations: &[Toleration]) -> i64 {
     let soft = |taint: &&Taint| *taint.effect == *PREFER_NO_SCHEDULE;
     let relevant = |t: &&Toleration| t.effect.is_empty() || *t.effect == *PREFER_NO_SCHEDULE;

@@ -1,4 +1,4 @@
-//! How evenly pods are spread over domains: zones, nodes, whatever a label names. Pure.
+//! Topology spread of pods over domains: zones, nodes or any node label. Pure.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use crate::view::{Pod, SpreadConstraint};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What every pod of a controller or Service prefers, with nothing else said: spread over nodes, then zones.
+/// The default preferences for pods of a controller or Service: spread over nodes, then zones.
 const BY_DEFAULT: [(&str, i64); 2] = [(HOSTNAME, 3), (ZONE, 5)];
 
 const SPREAD_SCORE: i64 = 100;
 
-/// The constraints that must hold, and the pods in every domain.
+/// The hard constraints, with pod counts per domain.
 #[derive(Clone)]
 pub(crate) struct Spread<'a> {
     pod: &'a Pod,
@@ -35,7 +35,7 @@ struct Counted<'a> {
 }
 
 impl<'a> Spread<'a> {
-    /// The constraints of a pod that must hold; nothing, if there are none.
+    /// Returns the pod's hard constraints. `None` if there are none.
     pub(crate) fn required_by(pod: &'a Pod, ledger: &Ledger) -> Option<Self> {
         let required = constraints(pod, "DoNotSchedule");
         let counted = |constraint| Counted { constraint, by_domain: BTreeMap::new(), least: 0 };
@@ -56,7 +56,7 @@ impl<'a> Spread<'a> {
         self.constraints.iter().all(|counted| node.labels.contains_key(&counted.constraint.topology_key))
     }
 
-    /// Another pod has come to, or left, a node.
+    /// Accounts for another pod that was added to or removed from a node.
     pub(crate) fn count(&mut self, other: &Pod, node: &NodeInfo, by: i64) {
         if other.meta().namespace != self.pod.meta().namespace || !self.has_all_keys(node) {
             return;
@@ -95,7 +95,7 @@ impl Counted<'_> {
             let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
             return Some(Obstacle::firm(Check::Spread, reason));
         };
-        // With fewer domains than asked for, those that are missing count as empty.
+        // With fewer domains than `minDomains`, the global minimum is zero.
         let enough = self.by_domain.len() >= constraint.min_domains.unwrap_or(1);
         let least = if enough { self.least } else { 0 };
         let itself = i64::from(constraint.selects(pod.meta(), &pod.meta().labels));
@@ -112,7 +112,7 @@ fn constraints<'a>(pod: &'a Pod, action: &'static str) -> impl Iterator<Item = &
 }
 
 impl SpreadConstraint {
-    /// Whether the pods of a node count: those of nodes that the pod could not be on do not, unless it says so.
+    /// Whether the pods on a node are counted. By default only nodes that match the pod's node affinity are.
     fn covers(&self, pod: &Pod, node: &NodeInfo) -> bool {
         let affinity = self.node_affinity_policy.as_deref() == Some("Ignore") || may_be_on(&pod.spec, node);
         let heeds_taints = self.node_taints_policy.as_deref() == Some("Honor");
@@ -120,14 +120,14 @@ impl SpreadConstraint {
             && !(heeds_taints && untolerated(&node.spec.taints, &pod.spec.tolerations, REPELLING).is_some())
     }
 
-    /// Whether labels are those of a pod that is to be spread together with this one.
+    /// Whether the constraint selects a pod with these labels.
     pub(crate) fn selects(&self, of: &Metadata, labels: &Labels) -> bool {
         let same = |key: &str| of.labels.get(key).is_none_or(|value| labels.get(key) == Some(value));
         self.label_selector.as_ref().is_some_and(|selector| selector.matches(labels))
             && self.match_label_keys.iter().all(|key| same(key))
     }
 
-    /// The same as selectors; none, if nobody is to be counted.
+    /// Returns the constraint as label selectors. Empty if it selects no pods.
     fn selectors(&self, of: &Metadata) -> Vec<LabelSelector> {
         let Some(selector) = &self.label_selector else { return Vec::new() };
         let keys = self.match_label_keys.iter();
@@ -137,11 +137,11 @@ impl SpreadConstraint {
     }
 }
 
-/// Where the pods are that one is to be spread together with.
+/// The counts of the pods to spread with.
 enum Kin<'a> {
-    /// As they are counted all the time.
+    /// From the label index.
     Known(Vec<&'a OnNodes>),
-    /// As they had to be counted.
+    /// Counted by going through all pods.
     Counted(OnNodes),
 }
 
@@ -150,7 +150,7 @@ impl<'a> Kin<'a> {
         Self::of(&constraint.selectors(pod.meta()), pod, ledger)
     }
 
-    /// The pods of a pod's namespace that all of these match; nobody, if there are none.
+    /// Counts the pods in the pod's namespace that match all selectors. No selectors match no pods.
     fn of(selectors: &[LabelSelector], pod: &Pod, ledger: &'a Ledger) -> Self {
         if selectors.is_empty() {
             return Self::Known(Vec::new());
@@ -176,7 +176,7 @@ impl<'a> Kin<'a> {
         }
     }
 
-    /// The nodes that have any, and how many; a node may come more than once.
+    /// Lists nodes with their counts. A node may appear more than once.
     fn places(&self) -> impl Iterator<Item = (&str, i64)> {
         let (known, counted) = match self {
             Self::Known(groups) => (&groups[..], None),
@@ -187,18 +187,18 @@ impl<'a> Kin<'a> {
     }
 }
 
-/// The labels of the pods on a node that are of the pod's namespace and are not on their way out.
+/// Lists the labels of pods on a node that are in the pod's namespace and not terminating.
 fn staying<'a>(pod: &'a Pod, node: &'a NodeInfo) -> impl Iterator<Item = &'a Labels> {
     let pods = node.pods.values().map(|held| held.pod.meta());
     let counts = |meta: &&Metadata| !meta.is_being_deleted() && meta.namespace == pod.meta().namespace;
     pods.filter(counts).map(|meta| &meta.labels)
 }
 
-/// A preference for few of certain pods in a domain.
+/// A soft spread preference.
 struct Preference<'a> {
     key: &'a str,
     max_skew: i64,
-    /// The constraint that says so, if it is the pod's own.
+    /// The pod's own constraint, or `None` for a default.
     constraint: Option<&'a SpreadConstraint>,
     kin: Rc<Kin<'a>>,
 }
@@ -209,7 +209,7 @@ impl Preference<'_> {
     }
 }
 
-/// What spreading makes of the candidates; nothing, if the pod has nobody to be spread with.
+/// Scores candidates by spread. `None` if the pod has no other pods to spread with.
 pub(crate) fn scores(
     pod: &Pod,
     candidates: &[&NodeInfo],
@@ -242,7 +242,8 @@ pub(crate) fn scores(
                 }
             }
         }
-        // Small numbers of domains are not to be drowned by large ones.
+        // Like v1.34, weight by the number of domains so that a constraint with few domains is not drowned by one with
+        // many.
         let domains = if by_node { scored } else { by_domain.len() };
         let weight = ((domains + 2) as f64).ln();
         for (score, node) in scores.iter_mut().zip(candidates) {
@@ -264,7 +265,7 @@ fn preferences_of<'a>(pod: &'a Pod, ledger: &'a Ledger) -> Vec<Preference<'a>> {
     soft.collect()
 }
 
-/// Pods are spread with those that their Services and their controller select.
+/// Builds the default preferences: pods are spread with those that match the same Services and controller.
 fn default_preferences<'a>(
     pod: &Pod,
     ledger: &'a Ledger,
@@ -278,7 +279,7 @@ fn default_preferences<'a>(
     BY_DEFAULT.map(|(key, max_skew)| Preference { key, max_skew, constraint: None, kin: kin.clone() }).into()
 }
 
-/// The emptier, the better; what is not scored is worst.
+/// Inverts and normalizes scores: fewer pods are better, unscored candidates are worst.
 fn fewest_first(scores: &[Option<i64>]) -> Vec<i64> {
     let least = scores.iter().flatten().copied().min().unwrap_or(0);
     let most = scores.iter().flatten().copied().max().unwrap_or(0);

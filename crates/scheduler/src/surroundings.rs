@@ -1,4 +1,5 @@
-//! What else decides where pods go: namespaces, Services and controllers, disruption budgets, volumes and devices, as the caches show them.
+//! Other inputs of scheduling decisions, read from the caches: namespaces, Services, controllers, disruption budgets,
+//! volumes and devices.
 
 use setpoint::object::OwnerRef;
 use setpoint::{Context, Informer, Key, LabelSelector, Labels, Lister};
@@ -10,7 +11,7 @@ use crate::view::{
 };
 use crate::volumes::{VolumeCaches, VolumeSources};
 
-/// Reads what is neither pod nor node.
+/// Reads everything except pods and nodes.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub(crate) namespaces: Lister<NamespaceView>,
@@ -23,7 +24,7 @@ pub(crate) struct Surroundings {
     pub(crate) devices: DeviceCaches,
 }
 
-/// The informers of the surroundings, which must have listed before anything is decided.
+/// The informers behind [`Surroundings`]. They must sync before any decision.
 pub(crate) struct Sources {
     namespaces: Informer,
     services: Informer,
@@ -70,19 +71,19 @@ impl Sources {
 }
 
 impl Surroundings {
-    /// The labels of a namespace; none of one that is not there.
+    /// Returns the labels of a namespace. Empty if it does not exist.
     pub(crate) fn labels_of(&self, namespace: &str) -> Labels {
         let found = self.namespaces.objects().get(&Key::cluster(namespace));
         found.map(|object| object.meta().labels.clone()).unwrap_or_default()
     }
 
-    /// What the Services that stand for a pod, and the controller that it belongs to, select by: pods that all of it
-    /// matches are its like. What selects everything tells nothing.
+    /// Returns the selectors of the pod's Services and controller. Pods that match all of them are spread together.
+    /// Selectors that match everything are left out.
     pub(crate) fn selectors_for(&self, pod: &Pod) -> Vec<LabelSelector> {
         let services = self.services.list(pod.meta().namespace.as_deref()).unwrap_or_default();
         let by_labels =
             |labels: &Labels| LabelSelector { match_labels: labels.clone(), ..LabelSelector::default() };
-        // A Service without a selector stands for no pod.
+        // A Service without a selector selects no pods.
         let selectors = services.iter().filter_map(|service| service.spec.selector.as_ref()).map(by_labels);
         let mut selectors: Vec<LabelSelector> =
             selectors.filter(|selector| selector.matches(&pod.meta().labels)).collect();
@@ -93,7 +94,7 @@ impl Surroundings {
         selectors
     }
 
-    /// What a controller that keeps replicas selects by.
+    /// Returns the selector of a controller with replicas.
     fn selector_of(&self, owner: &OwnerRef, key: &Key) -> Option<LabelSelector> {
         match (&*owner.api_version, &*owner.kind) {
             ("apps/v1", "ReplicaSet") => Some(self.replica_sets.get(key).ok()??.spec.selector.clone()),
@@ -109,7 +110,7 @@ impl Surroundings {
 
 #[cfg(test)]
 impl Surroundings {
-    /// Nothing but these.
+    /// Builds surroundings from fixed objects.
     pub(crate) fn fixed(
         namespaces: Vec<setpoint::Object>,
         services: Vec<setpoint::Object>,

@@ -1,4 +1,4 @@
-//! What the scheduler reads of pods, nodes and what else decides where pods go.
+//! Typed views of pods, nodes and the other objects that the scheduler reads.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use setpoint_placement::{NodeAffinity, Port, Requests, Resources, Taint, Tolerat
 
 use crate::devices::{PodClaim, PodClaimStatus};
 
-/// A pod as the scheduler knows it.
+/// A pod as the scheduler sees it.
 pub(crate) type Pod = Cached<PodView>;
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) struct PodSpec {
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
     pub(crate) overhead: Requests,
-    /// What the pod asks for as a whole.
+    /// Pod-level resources.
     pub(crate) resources: Requirements,
     pub(crate) resource_claims: Vec<PodClaim>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Affinity {
     pub(crate) pod_anti_affinity: PodAffinity,
 }
 
-/// Which pods a pod wants near, or far from, its own.
+/// Inter-pod affinity or anti-affinity.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct PodAffinity {
@@ -117,10 +117,10 @@ pub(crate) struct PodStatus {
     pub(crate) init_container_statuses: Resized,
 }
 
-/// The condition of a pod that has not got yet what it asks for.
+/// Condition of a pod with a resize that is not yet granted.
 pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
 
-/// The containers of which the node says what they have: most nodes say so only of those that were resized.
+/// Containers with resources in their status. Most nodes only report them for resized containers.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Resized(pub(crate) Vec<ResizedContainer>);
 
@@ -174,7 +174,7 @@ pub(crate) struct NodeStatus {
     pub(crate) images: Vec<Image>,
 }
 
-/// An image that a node has.
+/// An image on a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Image {
@@ -182,13 +182,13 @@ pub(crate) struct Image {
     pub(crate) size_bytes: i64,
 }
 
-/// A namespace: its labels are in its metadata.
+/// A namespace. Only its labels are used, and they are in the metadata.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct NamespaceView {}
 
 setpoint::view!(NamespaceView of k8s_openapi::api::core::v1::Namespace);
 
-/// The pods that a Service stands for.
+/// A Service, for its selector.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ServiceView {
@@ -203,7 +203,7 @@ pub(crate) struct ServiceSpec {
     pub(crate) selector: Option<setpoint::Labels>,
 }
 
-/// A controller that keeps replicas: whose they are.
+/// A controller with replicas, for its selector.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReplicaSetView {
@@ -240,7 +240,7 @@ pub(crate) struct SelectingByLabels {
     pub(crate) selector: setpoint::Labels,
 }
 
-/// A disruption budget.
+/// A PodDisruptionBudget.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct BudgetView {
@@ -268,13 +268,13 @@ impl PodView {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether this scheduler should find a node for the pod now.
+    /// Whether this scheduler should schedule the pod now.
     pub(crate) fn awaits_scheduling(&self) -> bool {
         let ours = matches!(self.spec.scheduler_name.as_str(), "" | "default-scheduler");
         ours && self.spec.node_name.is_empty() && self.spec.scheduling_gates.is_empty() && !self.is_finished()
     }
 
-    /// The node that room is being made on for a pod that is not yet anywhere.
+    /// The nominated node of an unscheduled pod.
     pub(crate) fn nominated_node(&self) -> Option<&str> {
         let pending = self.spec.node_name.is_empty() && !self.status.nominated_node_name.is_empty();
         pending.then_some(&self.status.nominated_node_name)
@@ -282,13 +282,13 @@ impl PodView {
 }
 
 impl PodSpec {
-    /// Whether the pod cares which other pods are near it.
+    /// Whether the pod has inter-pod affinity or anti-affinity.
     pub(crate) fn is_affine(&self) -> bool {
         let Affinity { pod_affinity: near, pod_anti_affinity: far, .. } = &self.affinity;
         [near, far].iter().any(|terms| !terms.required.is_empty() || !terms.preferred.is_empty())
     }
 
-    /// The ports that the pod wants on its node itself.
+    /// The pod's host ports.
     pub(crate) fn host_ports(&self) -> impl Iterator<Item = &Port> {
         let sidecars = self.init_containers.iter().filter(|container| container.restart_policy == "Always");
         let ports = sidecars.chain(&self.containers).flat_map(|container| &container.ports);

@@ -1,21 +1,21 @@
-//! What binding writes. Pure.
+//! The writes of a binding. Pure.
 //!
 //! ```text
 //!  volume: its claim ─► volume: phase Bound ─► claim: its volume ─► claim: phase Bound
 //! ```
 //!
-//! The volume comes first, so that no other claim gets it. What always holds: each step is left out where it
-//! is done already, so whoever finds a binding half made can finish it.
+//! The volume is written first, so that no other claim gets it. Invariant: each step is skipped if it is already done,
+//! so a partial binding can be completed by anyone.
 
 use serde_json::{Map, Value, json};
 use setpoint::{Cached, Edit, Kind};
 
 use crate::{BIND_COMPLETED, BOUND_BY_CONTROLLER, Claim, Volume, storage};
 
-/// On a volume that is being made larger: what its claim had before.
+/// The volume annotation with the claim's capacity before a resize.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
-/// The volume, for this claim and no other; nothing if it is so already.
+/// Returns the volume bound to this claim, or `None` if it is already.
 pub fn volume_for<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Option<Edit<'a>> {
     let reference = volume.spec.claim_ref.as_ref();
     let bound = reference.is_some_and(|one| one.names(claim.key()) && one.uid == claim.meta().uid);
@@ -33,7 +33,7 @@ pub fn volume_for<'a>(volume: &'a Cached<Volume>, claim: &Cached<Claim>) -> Opti
     Some(edit)
 }
 
-/// What a volume says of its claim.
+/// Returns a volume's reference to its claim.
 pub fn reference_to(claim: &Cached<Claim>) -> Value {
     let kind = Kind::of::<Claim>();
     json!({
@@ -42,7 +42,7 @@ pub fn reference_to(claim: &Cached<Claim>) -> Value {
     })
 }
 
-/// The volume, for nobody: reserved for whom the user reserved it, available to all otherwise.
+/// Returns the volume unbound: still reserved if the user reserved it, otherwise available to all.
 pub fn volume_for_nobody(volume: &Cached<Volume>) -> Edit<'_> {
     let edit = Edit::of(volume.object());
     if volume.metadata.has(BOUND_BY_CONTROLLER) {
@@ -59,7 +59,7 @@ pub fn volume_for_nobody(volume: &Cached<Volume>) -> Edit<'_> {
     }
 }
 
-/// The volume in another phase; nothing if it is in this one.
+/// Returns the volume in this phase, or `None` if it is already.
 pub fn volume_in<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> Option<Edit<'a>> {
     if &*volume.status.phase == phase {
         return None;
@@ -71,7 +71,7 @@ pub fn volume_in<'a>(volume: &'a Cached<Volume>, phase: &str, message: &str) -> 
     })
 }
 
-/// The claim, with this volume; nothing if it is so already.
+/// Returns the claim bound to this volume, or `None` if it is already.
 pub fn claim_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<Edit<'a>> {
     let named = &*claim.spec.volume_name == volume.key().name();
     if named && claim.was_bound() {
@@ -90,14 +90,14 @@ pub fn claim_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Opti
     Some(edit)
 }
 
-/// The status of a claim with a volume, if it has another one.
+/// Returns the claim with the status for this volume, or `None` if nothing changes.
 pub fn status_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Option<Edit<'a>> {
     let status = &claim.status;
     let mut changes = Map::new();
     if status.access_modes != volume.spec.access_modes {
         changes.insert("accessModes".into(), json!(volume.spec.access_modes));
     }
-    // A claim that is bound may differ from its volume on purpose, while its file system grows.
+    // The status of a bound claim may differ from its volume on purpose, while its file system is being resized.
     if &*status.phase != "Bound" {
         changes.insert("phase".into(), json!("Bound"));
         changes.extend(capacity(claim, volume).map(|capacity| ("capacity".into(), capacity)));
@@ -110,7 +110,7 @@ pub fn status_with<'a>(claim: &'a Cached<Claim>, volume: &Cached<Volume>) -> Opt
     (!changes.is_empty()).then(|| changed_status(claim, &changes))
 }
 
-/// What a claim that is being bound has to say of its size, if it says something else.
+/// Returns the capacity for the status of a claim that is being bound, or `None` if it is correct.
 fn capacity(claim: &Claim, volume: &Volume) -> Option<Value> {
     let whole = volume.spec.capacity.as_ref()?;
     if let Some(before) = volume.metadata.get(PRE_RESIZE_CAPACITY) {
@@ -127,7 +127,7 @@ fn capacity(claim: &Claim, volume: &Volume) -> Option<Value> {
     (!same).then(|| json!(whole))
 }
 
-/// The status of a claim without a volume, if it has another one.
+/// Returns the claim with the status for no volume, or `None` if nothing changes.
 pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<Edit<'a>> {
     let status = &claim.status;
     let mut changes = Map::new();
@@ -145,7 +145,7 @@ pub fn status_without<'a>(claim: &'a Cached<Claim>, phase: &str) -> Option<Edit<
     (!changes.is_empty()).then(|| changed_status(claim, &changes))
 }
 
-/// The claim with some fields of its status replaced; `null` removes one.
+/// Returns the claim with some status fields replaced; `null` removes one.
 fn changed_status<'a>(claim: &'a Cached<Claim>, changes: &Map<String, Value>) -> Edit<'a> {
     changes.iter().fold(Edit::of(claim.object()), |edit, (field, value)| match value {
         Value::Null => edit.remove(&["status", field]),

@@ -1,4 +1,4 @@
-//! A PersistentVolumeClaim, as controllers read it.
+//! Typed view of a PersistentVolumeClaim.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,9 +23,9 @@ pub struct ClaimSpec {
     pub access_modes: Option<Vec<Box<str>>>,
     pub selector: Option<LabelSelector>,
     pub resources: Resources,
-    /// Empty while it has no volume.
+    /// Empty if it has no volume.
     pub volume_name: Box<str>,
-    /// Nothing: nobody has said; empty: none is wanted.
+    /// `None` if unspecified, empty if no class is wanted.
     pub storage_class_name: Option<Box<str>>,
     pub volume_mode: Option<Box<str>>,
     pub volume_attributes_class_name: Option<Box<str>>,
@@ -51,7 +51,7 @@ pub struct ClaimStatus {
     pub modify_volume_status: Option<ModifyVolumeStatus>,
 }
 
-/// How a change of the attributes of its volume stands.
+/// The status of a VolumeAttributesClass change.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModifyVolumeStatus {
@@ -59,12 +59,12 @@ pub struct ModifyVolumeStatus {
 }
 
 impl Claim {
-    /// The class it names; empty for none.
+    /// The class it names. Empty if none.
     pub fn class(&self) -> &str {
         self.metadata.get(BETA_CLASS).or(self.spec.storage_class_name.as_deref()).unwrap_or_default()
     }
 
-    /// Whether somebody has said which class it wants, if only that it wants none.
+    /// Whether a class is specified, even if it is the empty one.
     pub fn has_class(&self) -> bool {
         self.metadata.has(BETA_CLASS) || self.spec.storage_class_name.is_some()
     }
@@ -79,12 +79,12 @@ impl Claim {
         !self.spec.volume_name.is_empty() && self.was_bound()
     }
 
-    /// Whether the scheduler has chosen the node to make a volume for.
+    /// Whether the scheduler has selected a node to provision a volume for.
     pub fn has_selected_node(&self) -> bool {
         self.metadata.has(SELECTED_NODE)
     }
 
-    /// How much storage it asks for.
+    /// The requested storage.
     pub fn requested(&self) -> Quantity {
         self.spec.resources.requests.as_ref().map_or(Quantity::ZERO, storage)
     }

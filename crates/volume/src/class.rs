@@ -1,4 +1,4 @@
-//! A StorageClass, as controllers read it.
+//! Typed view of a StorageClass.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use setpoint::{Cached, Labels};
 
 use crate::Annotated;
 
-/// By which a class is marked as the default one; the second is what it was called before.
+/// The annotation of the default class, and its deprecated name.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
@@ -27,7 +27,7 @@ pub struct Class {
 
 setpoint::view!(Class of k8s_openapi::api::storage::v1::StorageClass);
 
-/// Where volumes of the class can be: labels, and the values that nodes may have of each.
+/// A topology term: labels, and the allowed values of each.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
@@ -46,7 +46,7 @@ impl Class {
         DEFAULT_CLASS.iter().any(|mark| self.metadata.get(mark) == Some("true"))
     }
 
-    /// Whether a volume of the class can be made for a node with these labels.
+    /// Whether a volume of the class can be provisioned for a node with these labels.
     pub fn allows(&self, labels: &Labels) -> bool {
         let among = |one: &TopologyLabel| {
             labels.get(&one.key).is_some_and(|value| one.values.iter().any(|allowed| **allowed == *value))
@@ -65,7 +65,7 @@ pub fn is_delayed(class: Option<&Class>) -> bool {
     class.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"))
 }
 
-/// The class of claims that name none: of those marked the newest, of those as new the first by name.
+/// Returns the default class: the newest one marked as default, the first by name on a tie.
 pub fn default_class(classes: &[Cached<Class>]) -> Option<&Cached<Class>> {
     let marked = classes.iter().filter(|class| class.is_default());
     marked.min_by(|one, other| {

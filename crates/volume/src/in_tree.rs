@@ -1,28 +1,28 @@
-//! Sources of volumes that were once served by plugins of Kubernetes itself, as volumes and pods name them.
+//! In-tree volume sources in volumes and pods.
 
 use serde::Deserialize;
 
-/// A source that a driver has taken over. Each kind of source has some of these.
+/// An in-tree source migrated to CSI. Each kind of source has some of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Moved {
-    /// What it is called where it is kept.
+    /// Its id at the storage provider.
     #[serde(rename = "volumeID", alias = "diskURI", alias = "pdName", alias = "volumePath")]
     pub(crate) id: Box<str>,
     pub(crate) read_only: bool,
     pub(crate) fs_type: Box<str>,
     pub(crate) partition: i64,
-    /// Of disks in Azure: whether it is managed.
+    /// Azure disks only: whether it is managed.
     pub(crate) kind: Option<Box<str>>,
     pub(crate) caching_mode: Option<Box<str>>,
-    /// Of files in Azure.
+    /// Azure files only.
     pub(crate) share_name: Box<str>,
     pub(crate) secret_name: Box<str>,
     pub(crate) secret_namespace: Option<Box<str>>,
     pub(crate) storage_policy_name: Box<str>,
 }
 
-/// A disk that nodes reach over the network.
+/// An iSCSI disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Iscsi {
@@ -31,7 +31,7 @@ pub struct Iscsi {
     lun: i64,
 }
 
-/// A disk that nodes reach over a fibre.
+/// A Fibre Channel disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct FibreChannel {
@@ -43,14 +43,14 @@ pub struct FibreChannel {
 }
 
 impl Iscsi {
-    /// The name by which nodes and controllers know it.
+    /// The unique volume name.
     pub fn unique_name(&self) -> String {
         format!("kubernetes.io/iscsi/{}:{}:{}", self.target_portal, self.iqn, self.lun)
     }
 }
 
 impl FibreChannel {
-    /// The name by which nodes and controllers know it; none, if it says too little.
+    /// The unique volume name. `None` if the source is incomplete.
     pub fn unique_name(&self) -> Option<String> {
         let list = |names: &Option<Vec<Box<str>>>| names.as_deref().unwrap_or_default().join(" ");
         match (&self.targets, self.lun, &self.ids) {

@@ -1,7 +1,6 @@
-//! Disks that pods name themselves, without a claim: those that drivers have taken over, and those that nodes reach
-//! over the network.
+//! Inline disks of pods, without a claim: those migrated to CSI, and network disks.
 //!
-//! Hardly any pod does: a search of the encoded pod says so without decoding it.
+//! Hardly any pod has one. A search of the encoded pod finds out without decoding it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,35 +14,35 @@ use crate::in_tree::{FibreChannel, Iscsi, Moved};
 use crate::migrated::{AZURE_DISK, AZURE_FILE, Around, CINDER, EBS, GCE, PORTWORX, VSPHERE, translated};
 use crate::volume::Csi;
 
-/// What the fields of sources that are looked for end with; few others do.
+/// The ends of the relevant field names. Few other fields match.
 static MENTIONED: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
     ["BlockStore\"", "Disk\"", "Volume\"", "\"azureFile\"", "\"cinder\"", "\"iscsi\"", "\"fc\""]
         .map(Finder::new)
 });
 
-/// The index of pods by the unique names of the disks that they name themselves.
+/// Index of pods by the unique names of their inline disks.
 pub const PODS_BY_DISK: &str = "disk";
 
-/// A volume of a pod that is no claim.
+/// An inline disk of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inline {
-    /// What the pod calls it.
+    /// Its name in the pod.
     pub name: Box<str>,
     pub disk: InlineDisk,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum InlineDisk {
-    /// A driver attaches it.
+    /// Attached by a CSI driver.
     OfDriver(Translated),
-    /// Nodes find it by themselves; this is the name that it is known by.
+    /// A network disk, with its unique name.
     OnNetwork(String),
 }
 
-/// A disk of old as its driver knows it: a volume that is nowhere but in pods.
+/// An in-tree disk translated to CSI: a volume that only exists in pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated {
-    /// What events call it.
+    /// The name used in events.
     pub name: String,
     pub csi: Csi,
     /// The spec that such a volume would have.
@@ -77,7 +76,7 @@ struct PodVolume {
     fc: Option<FibreChannel>,
 }
 
-/// The disks that a pod names itself.
+/// Lists the inline disks of a pod.
 pub fn inline_disks(pod: &Object) -> Vec<Inline> {
     if !MENTIONED.iter().any(|field| field.find(pod.raw()).is_some()) {
         return Vec::new();
@@ -88,7 +87,7 @@ pub fn inline_disks(pod: &Object) -> Vec<Inline> {
     volumes.filter_map(|volume| Some(Inline { disk: volume.disk(namespace)?, name: volume.name })).collect()
 }
 
-/// The disks of drivers that a pod names itself.
+/// Lists the inline CSI disks of a pod.
 pub fn translated_disks(pod: &Object) -> impl Iterator<Item = Translated> + use<> {
     inline_disks(pod).into_iter().filter_map(|inline| match inline.disk {
         InlineDisk::OfDriver(disk) => Some(disk),
@@ -96,20 +95,20 @@ pub fn translated_disks(pod: &Object) -> impl Iterator<Item = Translated> + use<
     })
 }
 
-/// Lets pods be found by the disks that they name themselves: [`PODS_BY_DISK`].
+/// Adds the index of pods by inline disk: [`PODS_BY_DISK`].
 pub fn index_by_disk(pods: &Informer) {
     let values: IndexFn =
         Arc::new(|pod| inline_disks(pod).iter().map(|inline| inline.disk.unique_name()).collect());
     pods.add_index(PODS_BY_DISK, values);
 }
 
-/// Whether the unique name of a disk is that of one that nodes reach over the network.
+/// Whether a unique name is that of a network disk.
 pub fn is_on_network(name: &str) -> bool {
     ["kubernetes.io/iscsi/", "kubernetes.io/fc/"].iter().any(|plugin| name.starts_with(plugin))
 }
 
 impl InlineDisk {
-    /// The name by which nodes and controllers know it.
+    /// The unique volume name.
     pub fn unique_name(&self) -> String {
         match self {
             Self::OfDriver(disk) => disk.csi.unique_name(),
@@ -154,13 +153,13 @@ impl PodVolume {
 }
 
 impl Translated {
-    /// Whether several nodes may have it at once.
+    /// Whether several nodes may attach it at once.
     pub fn can_be_shared(&self) -> bool {
         matches!(self.spec["accessModes"][0].as_str(), Some("ReadWriteMany" | "ReadOnlyMany"))
     }
 }
 
-/// The spec of a volume that has this source alone.
+/// Builds the spec of a volume with this source.
 fn spec_of(plugin: &str, source: &Moved, csi: &Csi, secret_namespace: &str) -> Value {
     let access = match plugin {
         AZURE_FILE => "ReadWriteMany",
@@ -168,7 +167,7 @@ fn spec_of(plugin: &str, source: &Moved, csi: &Csi, secret_namespace: &str) -> V
         _ => "ReadWriteOnce",
     };
     let mut told = json!({"driver": csi.driver, "volumeHandle": csi.volume_handle});
-    // What a vSphere or Portworx disk says of that was never passed on.
+    // `readOnly` of vSphere and Portworx disks was never passed on.
     if source.read_only && !matches!(plugin, VSPHERE | PORTWORX) {
         told["readOnly"] = json!(true);
     }
@@ -185,7 +184,7 @@ fn spec_of(plugin: &str, source: &Moved, csi: &Csi, secret_namespace: &str) -> V
     json!({"accessModes": [access], "csi": told, "volumeMode": "Filesystem"})
 }
 
-/// What a driver is told besides.
+/// Returns the volume attributes for the driver.
 fn attributes_of(plugin: &str, source: &Moved) -> Map<String, Value> {
     let mut attributes = Map::new();
     let mut put = |name: &str, value: &str| {

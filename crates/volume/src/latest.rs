@@ -1,11 +1,10 @@
-//! A cache, with what was written since laid over it.
+//! A cache overlaid with recent writes.
 //!
-//! Two claims must not get one volume because the cache does not show yet that the first one has it. The API
-//! server would refuse the second write, but a thousand claims that all want the smallest volume would be
-//! refused a thousand times.
+//! Two claims must not get the same volume because the cache does not show the first binding yet. The API server would
+//! reject the second write, but a thousand claims that all want the smallest volume would be rejected a thousand times.
 //!
-//! What always holds: an object shown is the cache's or a newer version of it, and one that the cache does not
-//! have is not shown.
+//! Invariant: a returned object is the cache's version or a newer one; an object missing from the cache is not
+//! returned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use parking_lot::Mutex;
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Event, Informer, Key, Lister, Object, View};
 
-/// Reads a kind's newest known objects. Cheap to clone.
+/// Reads the newest known objects of a kind. Cheap to clone.
 pub struct Latest<V> {
     lister: Lister<V>,
-    /// What the cache has yet to show: at most the writes under way.
+    /// Writes that the cache does not show yet: at most those in progress.
     written: Arc<Mutex<BTreeMap<Key, Object>>>,
 }
 
@@ -35,12 +34,12 @@ impl<V: View> Latest<V> {
         Self { lister: informer.lister(), written }
     }
 
-    /// The objects of a lister and no others: for the tests of what reads them.
+    /// Builds a view of a fixed lister, for tests.
     pub fn fixed(lister: Lister<V>) -> Self {
         Self { lister, written: Arc::default() }
     }
 
-    /// What the API server made of an object that it was given.
+    /// Records the result of a write.
     pub fn wrote(&self, object: &Object) {
         let mut written = self.written.lock();
         if self.lister.objects().get(object.key()).is_some_and(|cached| is_newer(object, &cached)) {
@@ -52,8 +51,8 @@ impl<V: View> Latest<V> {
         self.lister.get(key)?.map(|cached| self.newest(cached)).transpose()
     }
 
-    /// The newest versions of what the cache files under `value` in the index `name`: they may belong elsewhere
-    /// by now.
+    /// Returns the newest versions of the objects that the cache has under `value` in the index `name`. They may belong
+    /// elsewhere by now.
     pub fn indexed(&self, name: &str, value: &str) -> Result<Vec<Cached<V>>, DecodeError> {
         self.lister.indexed(name, value)?.into_iter().map(|cached| self.newest(cached)).collect()
     }
@@ -66,7 +65,7 @@ impl<V: View> Latest<V> {
     }
 }
 
-/// Whether one is a later version of the same object.
+/// Whether `one` is a later version of the same object.
 fn is_newer(one: &Object, other: &Object) -> bool {
     one.meta().uid == other.meta().uid && one.meta().revision() > other.meta().revision()
 }

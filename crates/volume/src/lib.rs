@@ -1,20 +1,20 @@
-//! Claims, volumes and their classes: what the controllers and the scheduler both have to know of them.
+//! Claims, volumes and storage classes: shared by the controllers and the scheduler.
 //!
 //! ```text
-//!  claim.rs      a PersistentVolumeClaim, as controllers read it
-//!  volume.rs     a PersistentVolume
-//!  class.rs      a StorageClass, and which one is the default
-//!  pod.rs        the claims that a pod uses, and the index that finds its pods
-//!  matching.rs   which volume serves a claim
-//!  binding.rs    what binding writes: a claim's volume and a volume's claim
-//!  in_tree.rs    sources of volumes of plugins that were once built in
-//!  inline.rs     disks that pods name themselves
-//!  migrated.rs   the drivers that have taken over from built-in plugins
-//!  latest.rs     a cache, with what was written since laid over it
+//!  claim.rs      typed PersistentVolumeClaim
+//!  volume.rs     typed PersistentVolume
+//!  class.rs      typed StorageClass, and which one is the default
+//!  pod.rs        the claims that a pod uses, and their index
+//!  matching.rs   which volume satisfies a claim
+//!  binding.rs    the writes of a binding
+//!  in_tree.rs    in-tree volume sources
+//!  inline.rs     inline disks of pods
+//!  migrated.rs   CSI drivers of migrated in-tree plugins
+//!  latest.rs     a cache overlaid with recent writes
 //! ```
 //!
-//! What always holds: deciding is pure. Whoever binds, be it the controller or the scheduler, writes
-//! the same fields and annotations, so that either can finish what the other has begun.
+//! Invariants: decisions are pure. The controller and the scheduler write the same fields and annotations when they
+//! bind, so that either can complete what the other began.
 
 pub mod binding;
 mod claim;
@@ -44,37 +44,37 @@ use serde::Deserialize;
 use serde_json::Value;
 use setpoint_quantity::Quantity;
 
-/// On a claim: it has been bound once.
+/// Claim annotation: it has been bound once.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// On a claim or a volume: a controller, not the user, made the binding.
+/// Claim and volume annotation: a controller, not the user, made the binding.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// On a claim: the node that the scheduler has chosen, for which a volume is to be made.
+/// Claim annotation: the node selected by the scheduler, for which a volume is to be provisioned.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// On a volume: who made it.
+/// Volume annotation: its provisioner.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// On a claim: who is to make a volume for it. The second is what it was called before.
+/// Claim annotation: the provisioner to use, and the deprecated name of the annotation.
 pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
-/// On a claim or a volume: the driver that has taken over from a built-in plugin.
+/// Claim and volume annotation: the CSI driver that its in-tree plugin is migrated to.
 pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
-/// On a claim or a volume: its class, from before there was a field.
+/// Claim and volume annotation: its class, deprecated.
 pub const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// The provisioner of classes whose volumes are made by hand.
+/// The provisioner of classes without dynamic provisioning.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// Amounts by resource.
+/// Quantities by resource.
 pub type Amounts = BTreeMap<String, Value>;
 
-/// The amount of storage among others; nothing where none is said.
+/// Returns the amount of storage. Zero if unspecified.
 pub fn storage(amounts: &Amounts) -> Quantity {
     amounts.get("storage").and_then(|amount| Quantity::of(amount).ok()).unwrap_or(Quantity::ZERO)
 }
 
-/// The part of the metadata that only views show.
+/// The metadata fields that only views expose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Annotated {
-    /// None where there are none.
+    /// `None` if there are none.
     pub annotations: Option<BTreeMap<Box<str>, Box<str>>>,
 }
 

@@ -1,7 +1,7 @@
-//! Which volume serves a claim. Pure.
+//! Which volume satisfies a claim. Pure.
 //!
-//! What always holds: a volume that is for somebody else never serves; one that is reserved for the claim
-//! serves before all others of as many access modes; of the others the smallest does.
+//! Invariants: a volume that belongs to another claim is never used. Among volumes with the same access modes, one
+//! reserved for the claim wins, otherwise the smallest.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::{Claim, Volume};
 
 const FILESYSTEM: &str = "Filesystem";
 
-/// The volume that the controller binds a claim to: of those with the fewest access modes that will do, the
-/// one reserved for it or else the smallest. `delayed`: without a reservation the scheduler decides.
+/// Returns the volume that the controller binds a claim to: among those with the fewest sufficient access modes, the
+/// one reserved for it or else the smallest. If `delayed`, the scheduler decides unless there is a reservation.
 pub fn best<'a>(
     claim: &Cached<Claim>,
     volumes: &'a [Cached<Volume>],
@@ -29,7 +29,7 @@ pub fn best<'a>(
     })
 }
 
-/// The volume that the scheduler binds a claim to on a node that can reach those for which `reaches` holds.
+/// Returns the volume that the scheduler binds a claim to on a node. `reaches` tells which volumes the node can access.
 pub fn best_on_node<'a>(
     claim: &Cached<Claim>,
     volumes: impl Iterator<Item = &'a Cached<Volume>> + Clone,
@@ -42,7 +42,7 @@ pub fn best_on_node<'a>(
     smallest(claim, volumes.filter(|volume| reaches(volume) && has_modes(volume, claim)))
 }
 
-/// The smallest available volume that has what the claim asks for.
+/// Returns the smallest available volume that satisfies the claim.
 fn smallest<'a>(
     claim: &Cached<Claim>,
     volumes: impl Iterator<Item = &'a Cached<Volume>>,
@@ -56,7 +56,7 @@ fn smallest<'a>(
         .min_by_key(|volume| volume.size())
 }
 
-/// Whether a volume is large enough, of the right kind, and here to stay.
+/// Whether a volume is large enough, of the right mode, and not being deleted.
 fn could_serve(volume: &Cached<Volume>, claim: &Cached<Claim>) -> bool {
     volume.size() >= claim.requested()
         && same_mode(volume, claim)
@@ -64,7 +64,7 @@ fn could_serve(volume: &Cached<Volume>, claim: &Cached<Claim>) -> bool {
         && !volume.meta().is_being_deleted()
 }
 
-/// Why a volume that a claim names cannot be its: nothing, if it can.
+/// Returns why a volume named by a claim cannot be bound to it, or `None` if it can.
 pub fn objection(volume: &Cached<Volume>, claim: &Cached<Claim>) -> Option<String> {
     let objection = if volume.meta().is_being_deleted() {
         return Some(format!("the volume is marked for deletion {:?}", volume.key().name()));
@@ -84,7 +84,7 @@ pub fn objection(volume: &Cached<Volume>, claim: &Cached<Claim>) -> Option<Strin
     Some(objection.to_owned())
 }
 
-/// Whether both are a file system, or both a device.
+/// Whether both have the same volume mode.
 pub fn same_mode(volume: &Volume, claim: &Claim) -> bool {
     let of = |mode: &Option<Box<str>>| mode.clone().unwrap_or_else(|| FILESYSTEM.into());
     of(&volume.spec.volume_mode) == of(&claim.spec.volume_mode)

@@ -1,5 +1,5 @@
-//! The drivers that have taken over from plugins that were once built in. In v1.34 all of these have moved
-//! out: whoever asks for a plugin of old gets its driver.
+//! CSI drivers of migrated in-tree plugins. In v1.34 all of these are migrated: their volumes are handled by the
+//! driver.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use setpoint::{Cached, Labels};
 use crate::in_tree::Moved;
 use crate::volume::{Csi, Volume};
 
-/// Plugins and their drivers.
+/// In-tree plugins and their CSI drivers.
 const MOVED: [(&str, &str); 7] = [
     (EBS, "ebs.csi.aws.com"),
     (GCE, "pd.csi.storage.gke.io"),
@@ -27,16 +27,15 @@ pub(crate) const AZURE_FILE: &str = "kubernetes.io/azure-file";
 pub(crate) const VSPHERE: &str = "kubernetes.io/vsphere-volume";
 pub(crate) const PORTWORX: &str = "kubernetes.io/portworx-volume";
 
-/// On a volume: the resource group of a share in Azure.
+/// Volume annotation: the resource group of an Azure file share.
 const RESOURCE_GROUP: &str = "kubernetes.io/azure-file-resource-group";
 
-/// The driver that does what a plugin did, if it has moved out.
+/// Returns the CSI driver of a migrated plugin.
 pub fn driver_of(plugin: &str) -> Option<&'static str> {
     MOVED.iter().find(|(moved, _)| *moved == plugin).map(|(_, driver)| *driver)
 }
 
-/// What a driver knows a volume by: the volume's own word, or what became of the word of a plugin of old. Nothing,
-/// if that cannot be told.
+/// Returns a volume's CSI source: its own, or the translation of its in-tree source. `None` if there is none.
 pub fn behind_driver(volume: &Cached<Volume>) -> Option<Cow<'_, Csi>> {
     if let Some(csi) = &volume.spec.csi {
         return Some(Cow::Borrowed(csi));
@@ -55,7 +54,7 @@ pub fn behind_driver(volume: &Cached<Volume>) -> Option<Cow<'_, Csi>> {
     translated(plugin, source, &around).map(Cow::Owned)
 }
 
-/// What the handle of a volume depends on besides its source.
+/// Inputs of a volume handle besides its source.
 pub(crate) struct Around<'a> {
     pub(crate) zones: &'a str,
     pub(crate) resource_group: &'a str,
@@ -63,7 +62,7 @@ pub(crate) struct Around<'a> {
     pub(crate) secret_namespace: &'a str,
 }
 
-/// What a driver knows a source of old by.
+/// Translates an in-tree source to CSI.
 pub(crate) fn translated(plugin: &str, source: &Moved, around: &Around<'_>) -> Option<Csi> {
     let volume_handle = match plugin {
         EBS => ebs_volume(&source.id)?.into(),
@@ -75,7 +74,7 @@ pub(crate) fn translated(plugin: &str, source: &Moved, around: &Around<'_>) -> O
     Some(Csi { driver: driver_of(plugin)?.into(), volume_handle })
 }
 
-/// `aws://zone/vol-1`, or just the end of it.
+/// Parses `aws://zone/vol-1`, or just its last part.
 fn ebs_volume(id: &str) -> Option<&str> {
     let Some(place) = id.strip_prefix("aws://") else { return Some(id) };
     let volume = place.split_once('/').map_or("", |(_, path)| path).trim_matches('/');
@@ -89,7 +88,7 @@ fn zones_of(labels: &Labels) -> &str {
     zones.find(|zones| !zones.is_empty()).unwrap_or_default()
 }
 
-/// A disk by its zone, or by the region of several zones.
+/// Returns the handle of a disk, by zone or by region for several zones.
 fn gce_disk(name: &str, zones: &str) -> Option<String> {
     let all: Vec<&str> = zones.split("__").collect();
     Some(match &all[..] {
@@ -99,7 +98,7 @@ fn gce_disk(name: &str, zones: &str) -> Option<String> {
     })
 }
 
-/// `europe-west1-b` is in `europe-west1`; zones of one disk are all in one region.
+/// `europe-west1-b` is in `europe-west1`. All zones of a disk are in one region.
 fn region_of<'a>(zones: &[&'a str]) -> Option<&'a str> {
     let of_zone = |zone: &&'a str| {
         (zone.split('-').count() == 3).then(|| zone.rsplit_once('-').map(|(region, _)| region)).flatten()
@@ -109,7 +108,7 @@ fn region_of<'a>(zones: &[&'a str]) -> Option<&'a str> {
     regions.iter().all(|region| *region == first).then_some(first)
 }
 
-/// The driver has taken over managed disks alone.
+/// Only managed disks are migrated.
 fn is_managed(source: &Moved) -> bool {
     source.kind.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("managed"))
 }
@@ -123,7 +122,7 @@ fn azure_share(source: &Moved, around: &Around<'_>) -> Option<String> {
     Some(format!("{group}#{account}#{}#{name}#{namespace}", source.share_name))
 }
 
-/// `azure-storage-account-NAME-secret` is the secret of an account; any other name stands for itself.
+/// `azure-storage-account-NAME-secret` is the Secret of account NAME. Any other name is the account itself.
 fn account_of(secret: &str) -> &str {
     let account =
         secret.split_once("azure-storage-account-").and_then(|(_, rest)| rest.rsplit_once("-secret"));

@@ -1,6 +1,6 @@
 //! The claims that a pod uses.
 //!
-//! Most pods use none, and there are many of them: a search of the encoded pod says so without decoding it.
+//! Most pods use none, and there are many pods. A search of the encoded pod finds out without decoding it.
 
 use std::sync::Arc;
 
@@ -11,14 +11,13 @@ use setpoint::{Cached, Informer, Key, Lister, Object};
 
 use crate::{Claim, Volume};
 
-/// What both `persistentVolumeClaim` and `volumeClaimTemplate` have in common: names of fields, which nobody
-/// writes with escapes.
+/// The common part of `persistentVolumeClaim` and `volumeClaimTemplate`. Field names are never written with escapes.
 const MENTIONS_CLAIM: &str = "olumeClaim";
 
-/// The index of pods by the keys of their claims.
+/// Index of pods by the keys of their claims.
 pub const PODS_BY_CLAIM: &str = "claim";
 
-/// A pod, as those see it who care for its claims.
+/// A pod's volumes with claims.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodVolumes {
@@ -55,11 +54,11 @@ struct State {
     terminated: Option<Anything>,
 }
 
-/// What matters is that it is there.
+/// Only the presence of the field matters.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Anything {}
 
-/// One of a pod's volumes; all that is no claim says nothing here.
+/// A volume of a pod. Volumes without a claim have no data here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodVolume {
@@ -89,7 +88,7 @@ impl PodVolumes {
 }
 
 impl PodVolume {
-    /// The name of the claim behind it, if there is one.
+    /// Returns the name of its claim, if it has one.
     pub fn claim_name(&self, pod: &str) -> Option<String> {
         match (&self.persistent_volume_claim, &self.ephemeral) {
             (Some(source), _) => Some(source.claim_name.to_string()),
@@ -98,26 +97,26 @@ impl PodVolume {
         }
     }
 
-    /// Whether the claim is made for the pod.
+    /// Whether the claim is generated for the pod.
     pub fn is_ephemeral(&self) -> bool {
         self.persistent_volume_claim.is_none() && self.ephemeral.is_some()
     }
 
-    /// Whether it means this claim: by its name, and where it is made for the pod, made for this one.
+    /// Whether it uses this claim: the name matches and, for an ephemeral volume, the claim was generated for this pod.
     pub fn means(&self, pod: &Object, claim: &Object) -> bool {
         self.claim_name(pod.key().name()).as_deref() == Some(claim.key().name())
             && (!self.is_ephemeral() || claim.meta().is_controlled_by(&pod.meta().uid))
     }
 }
 
-/// Whether nothing of a pod runs any more: it has ended, or it is to go and its containers have stopped.
+/// Whether a pod no longer runs: it has finished, or it is being deleted and its containers have stopped.
 pub fn is_over(pod: &Cached<PodVolumes>) -> bool {
     let stopped = |one: &ContainerStatus| one.state.waiting.is_some() || one.state.terminated.is_some();
     let mut containers = pod.status.container_statuses.iter().flatten();
     pod.has_ended() || (pod.meta().is_being_deleted() && containers.all(stopped))
 }
 
-/// The volume behind one of a pod's volumes: that of its claim, once both say so.
+/// Returns the PersistentVolume behind a pod's volume, if claim and volume are bound to each other.
 pub fn bound_volume(
     pod: &Cached<PodVolumes>,
     volume: &PodVolume,
@@ -136,7 +135,7 @@ pub fn bound_volume(
     Ok(bound.filter(points_back))
 }
 
-/// The pod through the view, if it could use claims at all.
+/// Decodes the pod if it may use claims.
 pub fn claims_of(pod: &Object) -> Option<Cached<PodVolumes>> {
     if !pod.mentions(MENTIONS_CLAIM) {
         return None;
@@ -144,7 +143,7 @@ pub fn claims_of(pod: &Object) -> Option<Cached<PodVolumes>> {
     Cached::new(pod.clone()).ok()
 }
 
-/// The keys of the claims that a pod uses.
+/// Lists the keys of the claims that a pod uses.
 pub fn claim_keys(pod: &Object) -> impl Iterator<Item = Key> {
     let names: Vec<String> = claims_of(pod)
         .map(|view| view.volumes().iter().filter_map(|volume| volume.claim_name(pod.key().name())).collect())
@@ -152,7 +151,7 @@ pub fn claim_keys(pod: &Object) -> impl Iterator<Item = Key> {
     names.into_iter().map(|name| pod.key().sibling(name))
 }
 
-/// Lets pods be found by their claims: [`PODS_BY_CLAIM`].
+/// Adds the index of pods by claim: [`PODS_BY_CLAIM`].
 pub fn index_by_claim(pods: &Informer) {
     let values: IndexFn = Arc::new(|pod| claim_keys(pod).map(|claim| claim.to_string()).collect());
     pods.add_index(PODS_BY_CLAIM, values);

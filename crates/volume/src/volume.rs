@@ -1,4 +1,4 @@
-//! A PersistentVolume, as controllers read it.
+//! Typed view of a PersistentVolume.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct VolumeSpec {
     portworx_volume: Option<Box<Moved>>,
 }
 
-/// The claim that a volume is for; without a uid it is reserved, not bound.
+/// The claim that a volume belongs to. Without a uid it is reserved, not bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ClaimRef {
@@ -89,12 +89,12 @@ pub struct VolumeStatus {
 }
 
 impl Volume {
-    /// The class it is of; empty for none.
+    /// Its class. Empty if none.
     pub fn class(&self) -> &str {
         self.metadata.get(BETA_CLASS).unwrap_or(&self.spec.storage_class_name)
     }
 
-    /// How much storage it has.
+    /// Its capacity.
     pub fn size(&self) -> Quantity {
         self.spec.capacity.as_ref().map_or(Quantity::ZERO, storage)
     }
@@ -103,12 +103,12 @@ impl Volume {
         self.spec.access_modes.as_deref().unwrap_or_default()
     }
 
-    /// The plugin of old that its source belongs to, if that has moved out.
+    /// The migrated in-tree plugin of its source, if any.
     pub fn moved_plugin(&self) -> Option<&'static str> {
         self.moved().map(|(plugin, _)| plugin)
     }
 
-    /// Its source, if a driver has taken that over from a plugin of old.
+    /// Its in-tree source, if it is migrated to CSI.
     pub(crate) fn moved(&self) -> Option<(&'static str, &Moved)> {
         let spec = &self.spec;
         let sources = [
@@ -123,26 +123,26 @@ impl Volume {
         sources.into_iter().find_map(|(plugin, source)| Some((plugin, source.as_deref()?)))
     }
 
-    /// The name by which nodes and controllers know a disk that nodes reach over the network.
+    /// The unique name of a network disk.
     pub fn network_name(&self) -> Option<String> {
         let fibre = || self.spec.fc.as_ref()?.unique_name();
         self.spec.iscsi.as_ref().map(|iscsi| iscsi.unique_name()).or_else(fibre)
     }
 
-    /// Whether several nodes may have it at once: where nobody says, its driver decides.
+    /// Whether several nodes may attach it at once. Without access modes, its driver decides.
     pub fn can_be_shared(&self) -> bool {
         let modes = self.access_modes();
         modes.is_empty() || modes.iter().any(|mode| matches!(&**mode, "ReadWriteMany" | "ReadOnlyMany"))
     }
 
-    /// Whether a node with these labels can reach it.
+    /// Whether a node with these labels can access it.
     pub fn is_reached_by(&self, labels: &Labels) -> bool {
         let required = self.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-        // Volumes know nodes by their labels alone.
+        // Volumes select nodes by labels only.
         required.is_none_or(|required| required.matches("", labels))
     }
 
-    /// Whether it is for this claim: bound to it, or reserved for it.
+    /// Whether it is bound to or reserved for this claim.
     pub fn is_for(&self, claim: &Cached<Claim>) -> bool {
         self.spec.claim_ref.as_ref().is_some_and(|reference| {
             reference.names(claim.key()) && (reference.uid.is_empty() || reference.uid == claim.meta().uid)
@@ -151,7 +151,7 @@ impl Volume {
 }
 
 impl Csi {
-    /// The name by which nodes and controllers know an attached volume.
+    /// The unique volume name.
     pub fn unique_name(&self) -> String {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.volume_handle)
     }
@@ -167,17 +167,17 @@ impl ClaimRef {
     }
 }
 
-/// The index of volumes by the claim that they are for.
+/// Index of volumes by claim.
 pub const VOLUMES_BY_CLAIM: &str = "claim";
-/// The index of volumes that are for nobody, by their class.
+/// Index of volumes without a claim, by class.
 pub const FREE_BY_CLASS: &str = "free-by-class";
 
-/// Lets volumes be found by what they are for: [`VOLUMES_BY_CLAIM`], [`FREE_BY_CLASS`].
+/// Adds the indexes [`VOLUMES_BY_CLAIM`] and [`FREE_BY_CLASS`].
 pub fn index_volumes(volumes: &Informer) {
     index_volume_cache(volumes.lister::<Volume>().objects());
 }
 
-/// The same for a cache without an informer.
+/// Adds the indexes to a cache without an informer.
 pub fn index_volume_cache(volumes: &Indexer) {
     let by_claim: IndexFn = Arc::new(|volume| {
         let claim = volume.view::<Volume>().ok().and_then(|view| view.spec.claim_ref.as_ref());

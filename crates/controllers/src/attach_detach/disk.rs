@@ -1,7 +1,7 @@
-//! What is attached: a volume, or a disk that pods name themselves.
+//! A disk to attach: a persistent volume, or an inline disk of a pod.
 //!
-//! What always holds: a volume goes by its name, and a disk of pods by the unique name that its driver gives it, which
-//! no volume can have as its name.
+//! Invariant: a volume is identified by its name, an inline disk by the unique name its driver gives it. No volume can
+//! have such a name.
 
 use std::borrow::Cow;
 
@@ -13,23 +13,23 @@ use setpoint_volume::{ClaimRef, Csi, Volume};
 
 pub(super) struct Disk {
     pub(super) key: Key,
-    /// What events call it.
+    /// The name used in events.
     pub(super) name: String,
     pub(super) csi: Csi,
-    /// Whether several nodes may have it at once.
+    /// Whether several nodes may attach it at once.
     pub(super) can_be_shared: bool,
-    /// What an attachment says that it attaches.
+    /// The `source` of its VolumeAttachments.
     pub(super) source: Value,
-    /// The claim through which pods use it; none, if they name it themselves.
+    /// The claim through which pods use it. `None` for inline disks.
     pub(super) claim: Option<ClaimRef>,
-    /// Whether pods name it themselves.
+    /// Whether pods specify it inline.
     pub(super) is_inline: bool,
-    /// Whether its driver has taken over from a plugin of old.
+    /// Whether it is migrated from an in-tree plugin to CSI.
     pub(super) is_migrated: bool,
 }
 
 impl Disk {
-    /// A volume that a driver attaches.
+    /// Returns the disk of a CSI volume.
     pub(super) fn of_volume(volume: &Cached<Volume>) -> Option<Self> {
         Some(Self {
             key: volume.key().clone(),
@@ -56,7 +56,7 @@ impl Disk {
         }
     }
 
-    /// A disk that no pod names any more, and that is still attached.
+    /// Returns an inline disk that no pod uses any more but that is still attached.
     pub(super) fn left(csi: &Csi) -> Self {
         Self {
             key: Key::cluster(csi.unique_name()),

@@ -1,32 +1,31 @@
-//! What the controller remembers between two looks at a volume. A new one starts without: times begin anew, and
-//! what was told is told again.
+//! In-memory state kept between reconciles. It is lost on restart: timeouts start over and events are repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use setpoint::Key;
 
-/// Each map is bounded by the volumes that are, or are to be, attached to nodes.
+/// Every map is bounded by the volumes that are, or should be, attached to nodes.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Since when a volume is to leave a node.
+    /// When each node's detach of a volume became pending.
     leaving: BTreeMap<Key, BTreeMap<Box<str>, Timestamp>>,
-    /// The nodes that have been told that a volume is somebody else's.
+    /// Nodes whose pods have got a Multi-Attach event for a volume.
     warned: BTreeMap<Key, BTreeSet<Box<str>>>,
-    /// The last failure of an attachment that was told.
+    /// The last reported failure of an attachment.
     failures: BTreeMap<Key, String>,
-    /// Since when a disk of the network is to leave a node.
+    /// When each node's release of a network disk became pending.
     leaving_network: BTreeMap<Key, BTreeMap<String, Timestamp>>,
-    /// The nodes that wait for another one to let go of a disk of the network.
+    /// Nodes that wait for another node to release a network disk.
     waiting: BTreeSet<Key>,
-    /// The disks of the network that nodes have been told of, whether or not the cache shows it yet.
+    /// The network disks written to each node's `volumesAttached`, including writes that the cache does not show yet.
     network: BTreeMap<Key, BTreeSet<String>>,
-    /// The attachments that are about to be deleted: nodes are told so before.
+    /// Attachments about to be deleted. They are removed from `volumesAttached` first.
     detaching: BTreeSet<Key>,
 }
 
 impl Memory {
-    /// Forgets all about a volume except on these nodes.
+    /// Forgets everything about a volume except on these nodes.
     pub(super) fn keep(&mut self, volume: &Key, leaving: &BTreeSet<Box<str>>, waiting: &BTreeSet<Box<str>>) {
         if let Some(nodes) = self.leaving.get_mut(volume) {
             nodes.retain(|node, _| leaving.contains(node));
@@ -38,12 +37,12 @@ impl Memory {
         self.warned.retain(|_, nodes| !nodes.is_empty());
     }
 
-    /// Since when a volume is to leave a node: since now, if it was not before.
+    /// Returns when the detach of a volume from a node became pending, now if it was not.
     pub(super) fn leaving_since(&mut self, volume: &Key, node: &str, now: Timestamp) -> Timestamp {
         *self.leaving.entry(volume.clone()).or_default().entry(node.into()).or_insert(now)
     }
 
-    /// Since when each of these disks of the network, and no others, is to leave a node.
+    /// Sets the network disks that a node should release, and returns since when each has been pending.
     pub(super) fn leaving_network(
         &mut self,
         node: &Key,
@@ -62,7 +61,7 @@ impl Memory {
         since
     }
 
-    /// Takes a disk of the network for a node, unless another node has been told of it.
+    /// Takes a network disk for a node, unless another node has it.
     pub(super) fn take(&mut self, disk: &str, node: &Key) -> bool {
         let taken = self.network.iter().any(|(other, disks)| other != node && disks.contains(disk));
         if !taken {
@@ -71,7 +70,7 @@ impl Memory {
         !taken
     }
 
-    /// A node knows of these disks of the network, and of no others.
+    /// Records the network disks in a node's `volumesAttached`.
     pub(super) fn knows(&mut self, node: &Key, disks: &[String]) {
         match disks.is_empty() {
             true => self.network.remove(node),
@@ -79,25 +78,25 @@ impl Memory {
         };
     }
 
-    /// Whether a node may know of disks of the network besides these.
+    /// Whether a node may have other network disks than these.
     pub(super) fn may_know_more(&self, node: &Key, disks: &[String]) -> bool {
         self.network.get(node).is_some_and(|known| known.iter().any(|disk| !disks.contains(disk)))
     }
 
-    /// A node is gone.
+    /// Forgets a deleted node.
     pub(super) fn forget_node(&mut self, node: &Key) {
         self.network.remove(node);
         self.leaving_network.remove(node);
         self.waiting.remove(node);
     }
 
-    /// A node waits for these disks of the network.
+    /// Records the network disks that a node waits for.
     pub(super) fn waits(&mut self, node: &Key, disks: BTreeSet<String>) {
         match disks.is_empty() {
             true => self.waiting.remove(node),
             false => self.waiting.insert(node.clone()),
         };
-        // What it does not wait for any more is news again.
+        // Disks it no longer waits for may be reported again.
         self.warned.retain(|disk, nodes| {
             if setpoint_volume::inline::is_on_network(disk.name()) && !disks.contains(disk.name()) {
                 nodes.remove(node.name());
@@ -106,17 +105,17 @@ impl Memory {
         });
     }
 
-    /// The nodes that wait for another one to let go of a disk of the network.
+    /// Lists nodes that wait for another node to release a network disk.
     pub(super) fn waiting(&self) -> Vec<Key> {
         self.waiting.iter().cloned().collect()
     }
 
-    /// Whether a node's pods have yet to be told that a volume is somebody else's.
+    /// Whether a node's pods have not got a Multi-Attach event for the volume yet. Marks it as sent.
     pub(super) fn is_news(&mut self, volume: &Key, node: &str) -> bool {
         self.warned.entry(volume.clone()).or_default().insert(node.into())
     }
 
-    /// Whether an attachment fails in another way than before.
+    /// Whether an attachment fails with a new message. Records the message.
     pub(super) fn fails_anew(&mut self, attachment: &Key, message: &str) -> bool {
         self.failures.insert(attachment.clone(), message.to_owned()).as_deref() != Some(message)
     }
@@ -129,7 +128,7 @@ impl Memory {
         self.detaching.contains(attachment)
     }
 
-    /// The attachment stays after all, or is gone.
+    /// Forgets an attachment that is kept after all or is gone.
     pub(super) fn forget(&mut self, attachment: &Key) {
         self.detaching.remove(attachment);
         self.failures.remove(attachment);

@@ -1,4 +1,4 @@
-//! What is counted about attached volumes, under the names by which Kubernetes does.
+//! Metrics of attached volumes, with the names Kubernetes uses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::disk::Disk;
 use super::observe::Caches;
 use crate::metrics::{self, Counts, Labels};
 
-/// Shows the volumes that pods use, and those that are or are to be attached.
+/// Registers the gauges of volumes in use and of volumes to attach.
 pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
     let (used, all) = (caches.clone(), caches.clone());
     let help = "Measure number of volumes in use";
@@ -28,18 +28,18 @@ pub(super) fn show(metrics: &Metrics, caches: &Arc<Caches>) {
     });
 }
 
-/// A volume was taken from a node that was not asked.
+/// Counts a forced detach.
 pub(super) fn count_force(metrics: &Metrics, reason: &str) {
     let name = "attach_detach_controller_attachdetach_controller_forced_detaches";
     let help = "Volumes detached without waiting for the node to unmount them";
     metrics.count_bare(name, help, &[("reason", reason)], 1);
 }
 
-/// What operations on volumes are counted by.
+/// Histogram buckets of volume operations.
 const OPERATION_SECONDS: &[f64] =
     &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// A driver has attached a disk.
+/// Records that a driver attached a disk.
 pub(super) fn count_attached(metrics: &Metrics, disk: &Disk, took: Duration) {
     let (plugin, migrated) = (plugin_of(&disk.csi.driver), disk.is_migrated.to_string());
     let labels = [
@@ -52,7 +52,7 @@ pub(super) fn count_attached(metrics: &Metrics, disk: &Disk, took: Duration) {
     metrics.observe(name, help, OPERATION_SECONDS, &labels, took.as_secs_f64());
 }
 
-/// A disk that a pod uses: what it is called, the plugin that is asked for it, and its driver.
+/// A disk that a pod uses: its unique name, its plugin and its driver.
 struct Used {
     name: String,
     plugin: String,
@@ -83,7 +83,7 @@ fn plugin_of(driver: &str) -> String {
 }
 
 impl Caches {
-    /// The disks that a pod uses.
+    /// Lists the disks that a pod uses.
     fn used_by(&self, pod: &setpoint::Cached<PodVolumes>) -> Result<Vec<Used>, DecodeError> {
         let mut used = Vec::new();
         for volume in pod.volumes() {
@@ -97,7 +97,7 @@ impl Caches {
         Ok(used)
     }
 
-    /// The volumes that pods use, by node and plugin.
+    /// Counts the volumes that pods use, by node and plugin.
     fn in_use(&self) -> Result<Counts, DecodeError> {
         let mut counts = Counts::new();
         for pod in self.pods.list(None)? {
@@ -110,7 +110,7 @@ impl Caches {
         Ok(counts)
     }
 
-    /// The volumes that are to be attached and those that are, by plugin.
+    /// Counts desired and actual attachments, by plugin.
     fn totals(&self) -> Result<Counts, DecodeError> {
         let mut wanted = BTreeSet::new();
         for pod in self.pods.list(None)? {
@@ -141,7 +141,7 @@ impl Caches {
         Ok(counts)
     }
 
-    /// Whether a driver attaches its volumes; those that have none are told to nodes.
+    /// Whether a driver attaches its volumes. Network disks have no driver, but are reported to nodes as attached.
     fn attaches(&self, driver: Option<&str>) -> Result<bool, DecodeError> {
         let Some(driver) = driver else { return Ok(true) };
         let driver = self.drivers.get(&Key::cluster(driver))?;

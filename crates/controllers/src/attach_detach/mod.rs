@@ -69,7 +69,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Attachments are followed as they change: nothing is left to compare now and then, and nothing to turn off.
+/// Attachments are watched, so there is no periodic sync to configure or disable.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag::new(
         "attach-detach-reconcile-sync-period",
@@ -97,7 +97,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// The component that events name: that of its elder days.
+/// The event source name, unchanged from early Kubernetes.
 const COMPONENT: &str = "attachdetach-controller";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {

@@ -1,7 +1,8 @@
-//! Disks that nodes reach over the network: nothing attaches them, but nodes wait to be told that they may.
+//! Network disks (such as iSCSI): they need no attach operation, but nodes wait until they are listed in
+//! `volumesAttached`.
 //!
-//! What always holds: what a node has been told is all the record there is, so that a successor goes on from there; a
-//! disk that cannot be shared is told to a second node only when the first has let go of it.
+//! Invariants: `volumesAttached` is the only record, so a new leader continues from it. A disk that cannot be shared is
+//! listed for a second node only after the first has released it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,30 +17,30 @@ use super::plan::{May, may_detach};
 use super::reconcile::Attacher;
 use super::view::Node;
 
-/// A disk that pods of a node use.
+/// A disk used by pods on a node.
 pub(super) struct Wanted {
-    /// What events call it.
+    /// The name used in events.
     name: String,
     can_be_shared: bool,
     pods: Vec<Cached<PodVolumes>>,
 }
 
-/// What a node is to have attached.
+/// The network disks a node should have attached.
 #[derive(Default)]
 pub(super) struct Attached {
     pub(super) names: Vec<String>,
-    /// Those of them that it does not know of.
+    /// The disks it does not list yet.
     pub(super) new: Vec<Wanted>,
-    /// Why it was not waited for that it lets go, once for each disk.
+    /// The reason of each forced detach.
     pub(super) forced: Vec<&'static str>,
     pub(super) look_again: Option<Duration>,
 }
 
-/// When a node is asked again that has a disk in use, although the cache does not show it.
+/// How soon to check again when a fresh read shows a disk in use that the cache does not.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Attached {
-    /// The node keeps a disk until it is looked at again.
+    /// Keeps a disk attached until the next check.
     fn keep(&mut self, name: String, look_again: Duration) {
         self.look_again = Some(self.look_again.map_or(look_again, |least| least.min(look_again)));
         self.names.push(name);
@@ -47,7 +48,7 @@ impl Attached {
 }
 
 impl Caches {
-    /// The name that a disk of the network goes by, if the key is that of one.
+    /// Returns the unique name of a network disk, or `None` if the key is not one.
     pub(super) fn network_name(&self, key: &Key) -> Result<Option<String>, DecodeError> {
         match self.volumes.get(key)? {
             Some(volume) => Ok(volume.network_name()),
@@ -55,7 +56,7 @@ impl Caches {
         }
     }
 
-    /// The nodes that a disk of the network concerns: those of its pods, and those that have been told of it.
+    /// Lists the nodes that use a network disk or have it in `volumesAttached`.
     pub(super) fn network_nodes(&self, key: &Key, name: &str) -> Result<BTreeSet<Key>, DecodeError> {
         let mut pods = self.pods.indexed(PODS_BY_DISK, name)?;
         if let Some(claim) = self.volumes.get(key)?.and_then(|volume| volume.spec.claim_ref.clone()) {
@@ -67,7 +68,7 @@ impl Caches {
         Ok(of_pods.chain(attached.map(|node| node.key().clone())).collect())
     }
 
-    /// The disks of the network that the pods of a node use.
+    /// Lists the network disks that a node's pods use.
     fn network_wanted(&self, node: &str) -> Result<BTreeMap<String, Wanted>, DecodeError> {
         let mut wanted = BTreeMap::<String, Wanted>::new();
         let mut want = |unique: String, name: &str, can_be_shared: bool, pod: &Cached<PodVolumes>| {
@@ -91,7 +92,7 @@ impl Caches {
         Ok(wanted)
     }
 
-    /// Whether another node has been told of a disk.
+    /// Whether another node has a disk in `volumesAttached`.
     fn is_elsewhere(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
         let others = self.nodes.list(None)?;
         let mut others = others.iter().filter(|other| other.key() != node);
@@ -100,13 +101,13 @@ impl Caches {
 }
 
 impl Attacher {
-    /// Has the nodes looked at that a disk of the network concerns.
+    /// Enqueues the nodes that a network disk concerns.
     pub(super) fn wake_nodes(&self, key: &Key, name: &str) -> Result<(), DecodeError> {
         self.caches.network_nodes(key, name)?.into_iter().for_each(|node| self.by_node.add(node));
         Ok(())
     }
 
-    /// The disks of the network that a node is to be told of.
+    /// Computes the network disks for a node's `volumesAttached`.
     pub(super) async fn on_network(&self, node: &Cached<Node>) -> Result<Attached, ReconcileError> {
         let wanted = self.caches.network_wanted(node.key().name())?;
         let known: BTreeSet<String> =
@@ -134,12 +135,13 @@ impl Attacher {
         Ok(attached)
     }
 
-    /// Whether a node may have a disk that cannot be shared: what has been written need not be in the cache yet.
+    /// Takes an exclusive disk for a node. Also consults the memory, since the cache may lag behind writes.
     fn take(&self, name: &str, node: &Key) -> Result<bool, DecodeError> {
         Ok(!self.caches.is_elsewhere(name, node)? && self.memory.lock().take(name, node))
     }
 
-    /// What a node was told, or was to be told, and the cache does not show is looked for past the cache.
+    /// Reads the node past the cache if a written `volumesAttached` differs from the cached one, and corrects the
+    /// memory.
     pub(super) async fn recall(&self, node: &Key, shown: &[String]) -> Result<(), ReconcileError> {
         if !self.memory.lock().may_know_more(node, shown) {
             return Ok(());
@@ -151,7 +153,7 @@ impl Attacher {
         Ok(())
     }
 
-    /// Keeps those disks that a node still has in use.
+    /// Decides which unwanted disks must be kept because the node still uses them.
     async fn let_go(
         &self,
         node: &Cached<Node>,

@@ -1,4 +1,4 @@
-//! From caches to what a plan is made of. No client.
+//! Reads the input of a plan from the caches. No client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use super::disk::Disk;
 use super::view::{Attachment, Driver, Node};
 use crate::workload::on_node::OnNode;
 
-/// Attachments by the disk they attach.
+/// Index of attachments by disk.
 const BY_DISK: &str = "disk";
-/// Attachments by the node they attach to.
+/// Index of attachments by node.
 const BY_NODE: &str = "node";
 
 pub(super) struct Caches {
@@ -26,15 +26,15 @@ pub(super) struct Caches {
     pub(super) nodes: Lister<Node>,
     pub(super) attachments: Lister<Attachment>,
     pub(super) drivers: Lister<Driver>,
-    /// Pods by their nodes.
+    /// Pods by node.
     pub(super) on_node: OnNode<PodVolumes>,
 }
 
-/// A volume on a node: wanted there, attached there, or both.
+/// A volume on a node: wanted, attached, or both.
 #[derive(Clone, Default)]
 pub(super) struct Site {
     pub(super) attachment: Option<Cached<Attachment>>,
-    /// The pods that want it there.
+    /// The pods that use it there.
     pub(super) pods: Vec<Cached<PodVolumes>>,
     pub(super) node: Option<Cached<Node>>,
 }
@@ -62,7 +62,7 @@ pub(super) fn attachments_on(
     attachments.indexed(BY_NODE, node)
 }
 
-/// The name of the attachment of a volume to a node.
+/// Returns the name of the VolumeAttachment for a volume and node.
 pub(super) fn attachment_name(csi: &Csi, node: &str) -> String {
     let digest = Sha256::digest(format!("{}{}{node}", csi.volume_handle, csi.driver));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -70,7 +70,7 @@ pub(super) fn attachment_name(csi: &Csi, node: &str) -> String {
 }
 
 impl Caches {
-    /// The disk of a key; nothing of one that no driver attaches.
+    /// Returns the disk of a key. `None` if no driver attaches it.
     pub(super) fn disk(&self, key: &Key) -> Result<Option<Disk>, DecodeError> {
         if let Some(volume) = self.volumes.get(key)? {
             return Ok(Disk::of_volume(&volume));
@@ -85,7 +85,7 @@ impl Caches {
         Ok(attached.iter().find_map(|attachment| attachment.inline()).map(Disk::left))
     }
 
-    /// Where a disk is wanted or attached.
+    /// Lists the nodes where a disk is wanted or attached.
     pub(super) fn sites(&self, disk: &Disk) -> Result<Sites, DecodeError> {
         let mut sites = Sites::new();
         for attachment in self.attachments.indexed(BY_DISK, disk.key.name())? {
@@ -104,7 +104,7 @@ impl Caches {
         }
         for (name, site) in &mut sites {
             site.node = self.nodes.get(&Key::cluster(&**name))?;
-            // A node that does not ask for it attaches its volumes itself.
+            // Nodes without the annotation attach their volumes themselves.
             if !site.node.as_ref().is_some_and(|node| node.is_served()) {
                 site.pods.clear();
             }
@@ -113,7 +113,7 @@ impl Caches {
         Ok(sites)
     }
 
-    /// The pods that use a disk and have not ended.
+    /// Lists running pods that use a disk.
     fn pods_of(&self, disk: &Disk) -> Result<Vec<Cached<PodVolumes>>, DecodeError> {
         let mut pods = match &disk.claim {
             Some(reference) => self.pods_through(disk, reference)?,
@@ -124,7 +124,7 @@ impl Caches {
         Ok(pods)
     }
 
-    /// The pods that use a volume through the claim it is bound to.
+    /// Lists pods that use a volume through its bound claim.
     fn pods_through(
         &self,
         disk: &Disk,

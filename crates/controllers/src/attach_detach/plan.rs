@@ -1,4 +1,4 @@
-//! Where a volume is to be attached and where not. Pure.
+//! Plans where to attach and detach a volume. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use setpoint_volume::PodVolumes;
 use super::disk::Disk;
 use super::observe::{Site, Sites};
 
-/// A node that is unhealthy for so long does not unmount any more.
+/// An unhealthy node gets this long to unmount a volume.
 const UNMOUNT_WITHIN: Duration = Duration::from_secs(6 * 60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Nodes to attach to.
     pub(super) attach: Vec<Box<str>>,
-    /// Nodes to detach from, and why the node is not to be asked first, if it is not.
+    /// Nodes to detach from, with the reason if the detach is forced.
     pub(super) detach: Vec<(Box<str>, Option<&'static str>)>,
-    /// Nodes that wait for another one to let go.
+    /// Nodes that wait for another node to detach.
     pub(super) blocked: BTreeSet<Box<str>>,
-    /// Nodes that are to let go.
+    /// Nodes the volume should be detached from.
     pub(super) leaving: BTreeSet<Box<str>>,
-    /// When to look again if nothing changes.
+    /// When to check again if nothing changes.
     pub(super) look_again: Option<Duration>,
 }
 
-/// `since` says since when a volume is to leave a node, `by_force` whether one that does not let go in time is
-/// made to.
+/// Plans attaches and detaches. `since` returns when a detach became pending; `by_force` allows forced detaches after a
+/// timeout.
 pub(super) fn plan(
     disk: &Disk,
     sites: &Sites,
@@ -62,14 +62,14 @@ pub(super) fn plan(
     plan
 }
 
-/// When a node is to let go of a volume.
+/// When a volume may be detached from a node.
 pub(super) enum May {
     Now { force: Option<&'static str> },
     After(Duration),
 }
 
 pub(super) fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: bool, now: Timestamp) -> May {
-    // Of a node that is not there nobody knows what it has in use.
+    // Assume that a missing node still uses the volume.
     let (uses, healthy, out_of_service) = match &site.node {
         Some(node) => (node.uses(volume), node.is_healthy(), node.is_out_of_service()),
         None => (true, false, false),
@@ -77,7 +77,7 @@ pub(super) fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: 
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let too_long = by_force && waited > UNMOUNT_WITHIN;
     if uses && !out_of_service && (healthy || !too_long) {
-        // A node that is healthy says when it has let go.
+        // A healthy node reports when it has unmounted the volume.
         let left = UNMOUNT_WITHIN.saturating_sub(waited) + Duration::from_secs(1);
         return May::After(left);
     }
@@ -89,7 +89,7 @@ pub(super) fn may_detach(site: &Site, volume: &str, since: Timestamp, by_force: 
     May::Now { force }
 }
 
-/// What pods are told whose node waits for another one to let go of the volume.
+/// Builds the Multi-Attach message for a pod whose node waits for another node to detach.
 pub(super) fn blocked_message(volume: &str, pod: &Cached<PodVolumes>, node: &str, sites: &Sites) -> String {
     let others = sites.iter().filter(|(other, site)| &***other != node && site.attachment.is_some());
     let users: Vec<&Cached<PodVolumes>> = others.flat_map(|(_, site)| &site.pods).collect();

@@ -1,4 +1,4 @@
-//! Carries plans out: volumes in one queue, what nodes are told in another.
+//! Applies plans. Disks and nodes have separate queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Attacher {
     pub(super) caches: Arc<Caches>,
     pub(super) metrics: Metrics,
     pub(super) memory: Arc<Mutex<Memory>>,
-    /// Whether a node that does not let go in time is made to.
+    /// Whether to force-detach from nodes that time out.
     pub(super) by_force: bool,
 }
 
@@ -117,13 +117,14 @@ impl Attacher {
             },
         });
         match self.client.create(&Kind::of::<Attachment>(), None, &body).await {
-            // The cache has yet to show it.
+            // Created earlier, but not in the cache yet.
             Err(error) if error.is_already_exists() => Ok(()),
             created => created.map(drop).attempting(format!("attach volume {} to node {node}", disk.name)),
         }
     }
 
-    /// The node is told first, then asked whether it still uses the volume, unless it cannot be waited for.
+    /// Removes the volume from `volumesAttached`, then checks that the node no longer uses it (unless forced), then
+    /// deletes the attachment.
     async fn detach(
         &self,
         disk: &Disk,
@@ -151,20 +152,20 @@ impl Attacher {
         deleted.map(drop).attempting(format!("detach volume {} from node {node}", disk.name))
     }
 
-    /// The node as it is past the cache.
+    /// Reads a node past the cache.
     pub(super) async fn fresh_node(&self, node: &Key) -> Result<Option<Cached<Node>>, ReconcileError> {
         let fresh = self.client.get(&Kind::of::<Node>(), node).await.optional();
         let fresh = fresh.attempting(format!("ask node {node} what it uses"))?;
         Ok(fresh.map(Cached::<Node>::new).transpose()?)
     }
 
-    /// Whether the node says, past the cache, that it has the volume in use.
+    /// Whether the node, read past the cache, reports the volume in use.
     pub(super) async fn still_uses(&self, name: &str, node: &Key) -> Result<bool, ReconcileError> {
         let fresh = self.fresh_node(node).await?;
         Ok(fresh.is_some_and(|node| node.uses(name)))
     }
 
-    /// Tells a node what is attached to it, if it has been told something else, and says when to look again.
+    /// Updates a node's `volumesAttached` if it changed. Returns when to check again.
     async fn report(&self, key: &Key) -> Result<Option<Duration>, ReconcileError> {
         let (attachments, now) = (attachments_on(&self.caches.attachments, key.name())?, self.clock.now());
         let Some(node) = self.caches.nodes.get(key)?.filter(|node| node.is_served()) else { return Ok(None) };
@@ -183,7 +184,7 @@ impl Attacher {
         let of_drivers = attached.iter().map(|(name, ..)| &**name);
         let mut names: Vec<&str> = of_drivers.chain(network.names.iter().map(String::as_str)).collect();
         names.sort_unstable();
-        // A volume and a pod may name the same disk.
+        // A volume and an inline disk may be the same disk.
         names.dedup();
         let mut written: Vec<&str> = node.attached.iter().map(|name| &**name).collect();
         written.sort_unstable();
@@ -233,7 +234,7 @@ impl Attacher {
         }
     }
 
-    /// What the driver says of an attachment that it could not make.
+    /// Emits events for attach failures reported by the driver.
     fn failure_events(&self, disk: &Disk, site: &Site) {
         let Some(attachment) = site.attachment.as_ref().filter(|one| !one.status.attached) else { return };
         let Some(error) = &attachment.status.attach_error else { return };

@@ -1,12 +1,12 @@
-//! What is read of nodes, attachments and drivers.
+//! Typed views of nodes, attachments and drivers.
 
 use serde::Deserialize;
 use setpoint::Key;
 use setpoint_volume::{Annotated, Csi};
 
-/// By which a node asks to be served.
+/// The annotation of nodes managed by this controller.
 const SERVED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// By which a node is given up by its administrator.
+/// The taint an administrator sets on a node that is down for good.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub(super) struct Node {
     served: bool,
     out_of_service: bool,
     ready: bool,
-    /// What it has mounted.
+    /// `status.volumesInUse`.
     pub(super) in_use: Vec<Box<str>>,
-    /// What it has been told to have attached.
+    /// `status.volumesAttached`.
     pub(super) attached: Vec<Box<str>>,
 }
 
@@ -119,7 +119,7 @@ struct Source {
     inline_volume_spec: Option<Box<InlineSpec>>,
 }
 
-/// The volume of an attachment that is nowhere but in pods.
+/// The inline volume spec of an attachment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct InlineSpec {
@@ -140,13 +140,13 @@ pub(super) struct AttachError {
 }
 
 impl Attachment {
-    /// The disk that it attaches.
+    /// Returns the key of the attached disk.
     pub(super) fn disk(&self) -> Option<Key> {
         let named = self.spec.source.persistent_volume_name.as_deref().map(Key::cluster);
         named.or_else(|| self.inline().map(Csi::unique_name).map(Key::cluster))
     }
 
-    /// What a driver knows the disk by, if pods name it themselves.
+    /// Returns the CSI source of an inline disk.
     pub(super) fn inline(&self) -> Option<&Csi> {
         self.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Which disks and nodes a change concerns.
+//! Maps events to disk and node keys.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    /// The volumes of a pod never change, and most pods have none: that is seen without decoding them. A pod without a
-    /// node needs no volume.
+    /// A pod's volumes never change, and most pods have none, which can be seen without decoding them. Pods without a
+    /// node need no volumes.
     pub(super) fn pod_changed(&self, event: &Event) {
         let disks = self.disks_of(event.object());
         if !disks.is_empty() && event.states().any(|pod| node_of(pod).is_some()) {
@@ -48,7 +48,7 @@ impl Wake {
         }
     }
 
-    /// A driver says how all of its volumes are attached.
+    /// A CSIDriver change affects all volumes of the driver.
     pub(super) fn driver_changed(&self, event: &Event) {
         let is_its = |driver: &str| driver == event.object().key().name();
         for volume in self.caches.volumes.list(None).unwrap_or_default() {
@@ -61,8 +61,8 @@ impl Wake {
         self.add_disks(inline.map(|disk| Key::cluster(disk.csi.unique_name())));
     }
 
-    /// A node that changes in what matters here concerns the volumes that are attached to it, and those of its pods
-    /// if it has only now come to be served.
+    /// Enqueues the volumes attached to a changed node. If the node has only now become managed, also enqueues those of
+    /// its pods.
     pub(super) fn node_changed(&self, event: &Event) {
         if is_same_node(event) {
             return;
@@ -83,7 +83,7 @@ impl Wake {
         }
     }
 
-    /// The disks that a pod uses, through claims or by itself.
+    /// Lists the disks that a pod uses, through claims or inline.
     fn disks_of(&self, pod: &Object) -> Vec<Key> {
         let claims = claim_keys(pod).filter_map(|claim| self.caches.claims.objects().get(&claim));
         let claimed = claims.filter_map(|claim| volume_of(&claim));

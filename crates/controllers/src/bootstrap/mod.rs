@@ -1,19 +1,19 @@
-//! Bootstrap tokens: by which machines that are not known yet join the cluster.
+//! Bootstrap tokens, with which new machines join the cluster.
 //!
-//! Owns: the signatures in the config map `cluster-info`, the end of tokens that have expired.
+//! Owns: the signatures in the ConfigMap `cluster-info`; the deletion of expired tokens.
 //! Watches: Secrets, ConfigMaps.
-//! Writes: ConfigMaps (update), deletes Secrets.
+//! Writes: ConfigMaps (update); deletes Secrets.
 //!
 //! ```text
-//!  view.rs      tokens as their secrets tell of them                          (pure)
-//!  jws.rs       signatures by which a token's holder knows the config map     (pure)
-//!  signer.rs    one signature for every token that may sign
-//!  cleaner.rs   expired tokens go
+//!  view.rs      reads tokens from Secrets                             (pure)
+//!  jws.rs       JWS signatures of the ConfigMap                       (pure)
+//!  signer.rs    one signature per token that is enabled for signing
+//!  cleaner.rs   deletes expired tokens
 //! ```
 //!
-//! What always holds:
-//! - a config map is signed by the tokens that are there now, and by no others;
-//! - a token is removed only if it is the very one that was looked at.
+//! Invariants:
+//! - `cluster-info` is signed by the tokens that exist now, and by no others;
+//! - a token's deletion carries its uid, so a recreated token is not deleted.
 
 pub(crate) mod cleaner;
 mod jws;
@@ -27,7 +27,7 @@ use view::Secret;
 
 const NAMESPACE: &str = "kube-system";
 
-/// Whether an event is about a bootstrap token.
+/// Whether an event concerns a bootstrap token.
 fn is_token(event: &Event) -> bool {
     is_token_secret(event.object())
 }

@@ -94,8 +94,7 @@ impl Reconciler for Signer {
     }
 }
 
-/// The data with the signatures of these tokens and no others; `None` if it is so already, or if there is
-/// nothing to sign.
+/// Returns the data with the signatures of exactly these tokens. `None` if nothing changes or there is nothing to sign.
 pub(super) fn signed(
     data: &BTreeMap<String, String>,
     tokens: &[Object],

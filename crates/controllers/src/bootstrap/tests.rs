@@ -1,4 +1,4 @@
-//! Who may sign, and for how long.
+//! Token signing and expiry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Tokens as their secrets tell of them.
+//! Reads bootstrap tokens from Secrets.
 
 use serde::Deserialize;
 use setpoint::Object;
 use setpoint_token::{BOOTSTRAP_TYPE, BootstrapSecret};
 
-/// A secret, without what it keeps.
+/// A Secret, without its data.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Secret {
@@ -19,7 +19,7 @@ impl Secret {
     }
 }
 
-/// What a token's secret keeps; read when it is looked at.
+/// Decodes the data of a token Secret.
 pub(super) fn content(secret: &Object) -> BootstrapSecret {
     secret.decode().unwrap_or_default()
 }

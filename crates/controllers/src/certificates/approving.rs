@@ -1,4 +1,4 @@
-//! Approves kubelets' requests for client certificates that they are allowed to have.
+//! Approves client certificate requests of kubelets that are authorized to have them.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -33,7 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// A right that stands for approval, and the words of the approval.
+/// A permission that allows automatic approval, and the approval message.
 struct Right {
     subresource: &'static str,
     message: &'static str,
@@ -61,7 +61,7 @@ struct Approving {
     requests: Lister<SigningRequest>,
 }
 
-/// What the API server makes of a SubjectAccessReview.
+/// The result of a SubjectAccessReview.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Reviewed {
@@ -95,7 +95,7 @@ impl Reconciler for Approving {
         }
         match rights {
             [] => Ok(Outcome::Settled),
-            // Whoever asked may get the right yet, and nothing tells this controller.
+            // Retry: the permission may still be granted, and no event would report that.
             rights => {
                 let tried: Vec<_> = rights.iter().map(|right| right.subresource).collect();
                 let why = format!(
@@ -108,7 +108,7 @@ impl Reconciler for Approving {
     }
 }
 
-/// The rights each of which is enough.
+/// Returns the permissions that allow approval. Any one of them suffices.
 fn rights<'a>(asked: &SigningRequest, request: &Request) -> &'a [Right] {
     if asked.spec.signer_name != KUBELET_CLIENT || !is_kubelet_client(request, &asked.spec.usages) {
         return &[];

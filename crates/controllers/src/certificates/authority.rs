@@ -1,8 +1,8 @@
-//! A certificate authority: what signs.
+//! A certificate authority.
 //!
-//! Its key is RSA, P-256, P-384 or Ed25519, in any of the forms that key files have. What it issues is laid
-//! out as Kubernetes' signers do: the subject, names and key of the request, the usages it was asked for, no
-//! other extension of the request, and never an authority.
+//! Supports RSA, P-256, P-384 and Ed25519 keys in all common PEM formats. Certificates have the layout of Kubernetes'
+//! signers: subject, names and key of the request, the requested usages, no other extensions of the request, and never
+//! CA rights.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use super::der;
 use super::request::Request;
 use super::usages::Usages;
 
-/// Certificates begin this long before now: not all clocks agree.
+/// Certificates are backdated by this much to allow for clock skew.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
-/// Of certificates that last less than this the end is not moved along with the beginning.
+/// Certificates shorter than this keep their full lifetime: backdating does not move their end.
 const SHORT: SignedDuration = SignedDuration::from_hours(8);
 
-/// A certificate and the key that belongs to it. Cheap to clone.
+/// A CA certificate and its key. Cheap to clone.
 #[derive(Clone)]
 pub struct CertificateAuthority(Arc<Inner>);
 
 struct Inner {
     key: Key,
-    /// The subject of its own certificate, as it is encoded.
+    /// The DER-encoded subject of the CA certificate.
     subject: Vec<u8>,
     key_id: Option<Vec<u8>>,
     not_after: Timestamp,
@@ -47,13 +47,13 @@ enum Key {
     Ed25519(Ed25519KeyPair),
 }
 
-/// The certificate or the key cannot be signed with.
+/// The CA certificate or key is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no usable certificate authority: {0}")]
 pub struct BadAuthority(String);
 
 impl CertificateAuthority {
-    /// The first certificate of one text and the first private key of the other, both PEM.
+    /// Reads the first certificate and the first private key of two PEM texts.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, BadAuthority> {
         let blocks = blocks(certificate)?;
         let block = blocks.iter().find(|block| block.label == "CERTIFICATE");
@@ -73,8 +73,8 @@ impl CertificateAuthority {
         Ok(Self(Arc::new(Inner { key, subject: parsed.subject().as_raw().to_vec(), key_id, not_after })))
     }
 
-    /// A certificate (PEM) for the request, valid for `lifetime` from `now` but not longer than this
-    /// authority itself; `serial` is drawn by the caller.
+    /// Issues a PEM certificate for the request, valid for `lifetime` from `now` but not beyond the CA's own expiry.
+    /// The caller draws `serial`.
     pub(super) fn issue(
         &self,
         request: &Request,
@@ -131,14 +131,14 @@ impl CertificateAuthority {
             let ids: Vec<u8> = usages.extended.iter().flat_map(|id| der::oid(id)).collect();
             all.extend(der::extension(EXTENDED_KEY_USAGE, false, &der::sequence(&[&ids])));
         }
-        // Which says that it is no authority.
+        // An empty sequence: not a CA.
         all.extend(der::extension(BASIC_CONSTRAINTS, true, &der::sequence(&[])));
         if let Some(id) = &self.0.key_id {
             all.extend(der::extension(AUTHORITY_KEY_ID, false, &der::sequence(&[&der::value(0x80, id)])));
         }
         let names = names(request);
         if !names.is_empty() {
-            // A certificate without a subject is known by these names alone.
+            // Without a subject, the alternative names are the only identity and must be critical.
             let critical = request.subject == der::sequence(&[]);
             all.extend(der::extension(ALTERNATIVE_NAMES, critical, &der::sequence(&[&names])));
         }
@@ -183,7 +183,7 @@ impl Key {
         rsa.or_else(|_| p256()).or_else(|_| p384()).or_else(|_| ed25519()).ok()
     }
 
-    /// The older form of elliptic curve keys, put into the newer one's envelope.
+    /// Wraps a SEC1 elliptic curve key in PKCS #8.
     fn from_sec1(key: &[u8]) -> Option<Self> {
         let wrapped = |curve: &[u8]| {
             let algorithm = der::sequence(&[&der::oid(EC_PUBLIC_KEY), &der::oid(curve)]);
@@ -200,7 +200,7 @@ impl Key {
         }
     }
 
-    /// The identifier of the algorithm it signs with.
+    /// Returns the DER-encoded signature algorithm identifier.
     fn algorithm(&self) -> Vec<u8> {
         match self {
             Self::Rsa(_) => der::sequence(&[&der::oid(SHA256_WITH_RSA), &der::value(0x05, &[])]),
@@ -227,7 +227,7 @@ impl Key {
     }
 }
 
-/// Object identifiers, encoded.
+/// DER-encoded object identifiers.
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 const P384: &[u8] = &[0x2b, 0x81, 4, 0, 0x22];

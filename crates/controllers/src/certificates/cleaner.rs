@@ -23,9 +23,9 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// All requests are looked at every hour.
+/// How often all requests are checked.
 const PERIOD: Duration = Duration::from_secs(3600);
-/// How long a request stays once it is answered, and how long it waits for an answer.
+/// How long requests are kept, handled and unhandled.
 const ANSWERED: SignedDuration = SignedDuration::from_hours(1);
 const PENDING: SignedDuration = SignedDuration::from_hours(24);
 

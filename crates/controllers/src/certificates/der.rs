@@ -1,4 +1,4 @@
-//! Distinguished encoding: what a certificate is made of.
+//! DER encoding.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -17,12 +17,12 @@ pub(super) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     value(SEQUENCE, &parts.concat())
 }
 
-/// A value in a context of its own: `[n]`.
+/// Encodes a context-specific value: `[n]`.
 pub(super) fn tagged(number: u8, content: &[u8]) -> Vec<u8> {
     value(0xa0 | number, content)
 }
 
-/// An object identifier whose content is encoded already.
+/// Encodes an object identifier whose content is already encoded.
 pub(super) fn oid(content: &[u8]) -> Vec<u8> {
     value(OID, content)
 }
@@ -31,12 +31,12 @@ pub(super) fn octets(content: &[u8]) -> Vec<u8> {
     value(OCTET_STRING, content)
 }
 
-/// Whole bytes as a string of bits.
+/// Encodes whole bytes as a bit string.
 pub(super) fn bits(content: &[u8]) -> Vec<u8> {
     value(BIT_STRING, &[&[0], content].concat())
 }
 
-/// Flags, the first of which is the highest bit of the first byte; trailing zeros are left out.
+/// Encodes flags as a bit string, highest bit first, without trailing zeros.
 pub(super) fn flags(set: u16) -> Vec<u8> {
     let bytes = set.reverse_bits().to_be_bytes();
     let used = if bytes[1] == 0 { &bytes[..1] } else { &bytes[..] };
@@ -44,7 +44,7 @@ pub(super) fn flags(set: u16) -> Vec<u8> {
     value(BIT_STRING, &[&[unused], used].concat())
 }
 
-/// A positive number, by its bytes.
+/// Encodes a positive integer from its bytes.
 pub(super) fn positive(bytes: &[u8]) -> Vec<u8> {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let significant = &bytes[zeros..];
@@ -54,7 +54,7 @@ pub(super) fn positive(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A time to the second: in the short form until 2049, as certificates have it.
+/// Encodes a time in seconds: UTCTime until 2049, as X.509 requires.
 pub(super) fn time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     let short = at.year() < 2050;
@@ -62,7 +62,7 @@ pub(super) fn time(at: Timestamp) -> Vec<u8> {
     value(tag, at.strftime(form).to_string().as_bytes())
 }
 
-/// An extension of a certificate, known by the last number of its identifier (`2.5.29.n`).
+/// Encodes a certificate extension with the identifier `2.5.29.n`.
 pub(super) fn extension(number: u8, critical: bool, content: &[u8]) -> Vec<u8> {
     let critical: &[u8] = if critical { BOOLEAN_TRUE } else { &[] };
     sequence(&[&oid(&[0x55, 0x1d, number]), critical, &octets(content)])

@@ -1,26 +1,26 @@
-//! Certificates: requests for them are approved, signed, and removed when they have served.
+//! Certificates: approves, signs and cleans up certificate signing requests.
 //!
-//! Owns: the condition `Approved` of kubelets' requests, the certificates of the cluster's own signers.
+//! Owns: the condition `Approved` of kubelet requests; the certificates of kube-controller-manager's signers.
 //! Watches: CertificateSigningRequests.
-//! Writes: their approval and their status (update), SubjectAccessReviews (create), and deletes them.
+//! Writes: their approval and status (update), SubjectAccessReviews (create); deletes requests.
 //!
 //! ```text
-//!  view.rs       requests as they are read
-//!  request.rs    what was sent: subject, names, key                           (pure)
-//!  policy.rs     which requests each signer signs                             (pure)
-//!  usages.rs     what a certificate may be used for                           (pure)
-//!  der.rs        how certificates are encoded                                 (pure)
-//!  authority.rs  what signs
-//!  signing.rs    the four signers of kube-controller-manager
-//!  approving.rs  kubelets that may have a client certificate get it
-//!  cleaner.rs    requests that nobody needs any more go
-//!  pod_requests.rs   so do those of pods
-//!  trust_bundles.rs  the API server's authority is published
+//!  view.rs           typed CertificateSigningRequests
+//!  request.rs        parses the PKCS #10 request                              (pure)
+//!  policy.rs         which requests each signer accepts                       (pure)
+//!  usages.rs         key usages                                               (pure)
+//!  der.rs            DER encoding                                             (pure)
+//!  authority.rs      the CA
+//!  signing.rs        the four signers of kube-controller-manager
+//!  approving.rs      approves client certificates of kubelets
+//!  cleaner.rs        deletes old requests
+//!  pod_requests.rs   deletes old PodCertificateRequests
+//!  trust_bundles.rs  publishes the CA of the API server
 //! ```
 //!
-//! What always holds:
-//! - nothing is signed that is not approved, or whose sender does not hold the key;
-//! - a certificate lasts no longer than its authority, and is never an authority itself;
+//! Invariants:
+//! - a request is only signed if it is approved and the requester holds its key;
+//! - a certificate does not outlive its CA, and is never a CA itself;
 //! - an issued certificate is not issued again.
 
 pub(crate) mod approving;
@@ -55,7 +55,7 @@ use view::SigningRequest;
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 
-/// A controller that looks at one request at a time.
+/// Builds a controller that reconciles CertificateSigningRequests.
 fn of_requests<R: Reconciler<Key = Key>>(
     context: &Context,
     options: &Options,
@@ -70,7 +70,7 @@ fn of_requests<R: Reconciler<Key = Key>>(
     vec![Box::new(controller)]
 }
 
-/// Somebody has to act before a failed request fares better: it is tried less eagerly than others.
+/// A slower rate limiter than the default: a failed request usually needs someone to act first.
 fn limiter(context: &Context) -> Arc<dyn RateLimiter<Key>> {
     let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(200), Duration::from_secs(1000)));
     let overall = Overall::new(context.runtime.clock.clone(), 10.0, 100);

@@ -29,10 +29,10 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const PERIOD: Duration = Duration::from_secs(5 * 60);
-/// All that is asked for in this way is faster than this.
+/// How old requests get. Legitimate requests are answered faster.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 
-/// Nothing of it matters but its age.
+/// A PodCertificateRequest. Only its age matters.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct PodRequest {}
 

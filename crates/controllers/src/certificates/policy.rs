@@ -1,4 +1,4 @@
-//! Which requests each signer signs.
+//! Which requests each signer accepts.
 
 use super::request::Request;
 
@@ -12,7 +12,7 @@ const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
 const SERVER_AUTH: &str = "server auth";
 
-/// Why a signer does not sign what it is asked for, in words for whoever asked.
+/// Returns why a signer refuses a request, as a message for the requester.
 pub(super) fn refusal(signer: &str, request: &Request, usages: &[String]) -> Result<(), String> {
     match signer {
         KUBELET_SERVING => kubelet_serving(request, usages),
@@ -22,7 +22,7 @@ pub(super) fn refusal(signer: &str, request: &Request, usages: &[String]) -> Res
     }
 }
 
-/// Whether a kubelet asks for a certificate by which it is known to the API server.
+/// Whether the request is for a kubelet client certificate.
 pub(super) fn is_kubelet_client(request: &Request, usages: &[String]) -> bool {
     kubelet_client(request, usages).is_ok()
 }
@@ -68,7 +68,7 @@ fn is_of_nodes(request: &Request) -> Result<(), String> {
 
 fn is_named_as_node(request: &Request) -> Result<(), String> {
     match request.common_name.strip_prefix("system:node:") {
-        // A node without a name could do nothing with its certificate; v1.34 would sign it.
+        // Stricter than v1.34, which would sign this: a node without a name cannot use its certificate.
         Some("") => Err("subject common name names no node after system:node:".into()),
         Some(_) => Ok(()),
         None => Err("subject common name does not begin with system:node:".into()),
@@ -82,7 +82,7 @@ fn none<T>(names: &[T], what: &str) -> Result<(), String> {
     }
 }
 
-/// Signatures and the role; the encipherment of keys goes with RSA and may be left out.
+/// Requires digital signature and the role's usage; key encipherment (for RSA) is optional.
 fn are_used(usages: &[String], role: &str) -> Result<(), String> {
     let has = |usage: &str| usages.iter().any(|used| used == usage);
     let known = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, role];

@@ -1,4 +1,4 @@
-//! The certification request that somebody sent: what it asks for, and that they hold its key.
+//! Parses a PKCS #10 certification request and checks its signature.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer;
 
-/// What a request says.
+/// The contents of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) common_name: String,
@@ -16,7 +16,7 @@ pub(super) struct Request {
     pub(super) emails: Vec<String>,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) uris: Vec<String>,
-    /// The subject and the public key, as they are encoded in the request.
+    /// The DER-encoded subject and public key.
     pub(super) subject: Vec<u8>,
     pub(super) public_key: Vec<u8>,
     pub(super) der: Vec<u8>,
@@ -33,13 +33,13 @@ impl Request {
         let parsed = X509CertificationRequest::from_der(&block.contents);
         let (_, parsed) = parsed.map_err(|error| format!("no certification request: {error}"))?;
         let info = &parsed.certification_request_info;
-        // What cannot be read here could be read elsewhere, and the certificate repeats the subject as it is.
+        // Reject unreadable values: others might read them, and the certificate copies the subject verbatim.
         let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             value.as_str().map(str::to_owned).map_err(|error| format!("cannot read the subject: {error}"))
         };
         let organizations = info.subject.iter_organization().map(text).collect::<Result<_, _>>()?;
         let mut request = Self {
-            // The last one counts, as Go reads names.
+            // The last one wins, as in Go.
             common_name: info.subject.iter_common_name().last().map_or(Ok(String::new()), text)?,
             organizations,
             subject: info.subject.as_raw().to_vec(),
@@ -65,7 +65,7 @@ impl Request {
         }
     }
 
-    /// Whether it is signed with the key that it is about.
+    /// Whether the request is signed with its own key.
     pub(super) fn is_signed_by_its_key(&self) -> bool {
         let parsed = X509CertificationRequest::from_der(&self.der);
         parsed.is_ok_and(|(_, parsed)| parsed.verify_signature().is_ok())

@@ -37,20 +37,20 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Who signs for whom; a signer without an authority signs nothing.
+/// The CA of each signer. A signer without a CA signs nothing.
 #[derive(Clone, Debug)]
 pub struct Signers {
     pub kubelet_serving: Option<CertificateAuthority>,
     pub kubelet_client: Option<CertificateAuthority>,
     pub kube_apiserver_client: Option<CertificateAuthority>,
     pub legacy_unknown: Option<CertificateAuthority>,
-    /// No certificate lasts longer than this.
+    /// The maximum certificate lifetime.
     pub duration: Duration,
 }
 
 /// A year.
 const DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
-/// No certificate is asked to last less than this: twice what it is dated back.
+/// The minimum lifetime that can be requested: twice the backdating.
 const SHORTEST: Duration = Duration::from_secs(600);
 
 impl Default for Signers {
@@ -66,7 +66,7 @@ impl Default for Signers {
 }
 
 impl Signers {
-    /// One authority signs for all.
+    /// Uses one CA for all signers.
     pub fn all(authority: CertificateAuthority) -> Self {
         let one = || Some(authority.clone());
         Self {
@@ -92,7 +92,7 @@ impl Signers {
         [KUBELET_SERVING, KUBELET_CLIENT, CLIENT, LEGACY_UNKNOWN].iter().all(|name| self.of(name).is_none())
     }
 
-    /// How long a certificate lasts that is wanted for so many seconds.
+    /// Returns the lifetime for a requested number of seconds.
     fn lifetime(&self, wanted: Option<i32>) -> Duration {
         let Some(wanted) = wanted else { return self.duration };
         Duration::from_secs(wanted.max(0) as u64).max(SHORTEST).min(self.duration)
@@ -170,12 +170,12 @@ impl Signing {
     }
 }
 
-/// Whether the request is approved, and nobody has signed it or given it up.
+/// Whether the request is approved and neither signed nor failed.
 fn awaits_signature(asked: &SigningRequest) -> bool {
     !asked.is_issued() && asked.has("Approved") && !asked.has("Denied") && !asked.has_true("Failed")
 }
 
-/// The conditions of a request, as they are written, and one more.
+/// Returns the conditions of a request with one more.
 pub(super) fn with_condition(asked: &Cached<SigningRequest>, condition: Value) -> Vec<Value> {
     let whole: Value = asked.object().decode().unwrap_or_default();
     let mut conditions = whole["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Real requests, signed by a real authority.
+//! Tests with real requests and a real CA.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::authority::CertificateAuthority;
 use super::request::Request;
 use super::usages::Usages;
 
-/// Made for these tests and used nowhere else.
+/// Generated for these tests and used nowhere else.
 const CA_KEY: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEIDPUPliRcNdIq7Y5rOHImbqL3UnpZpxpOwmm9kLzIA9K
 -----END PRIVATE KEY-----\n";
@@ -23,7 +23,7 @@ gvMwHwYDVR0jBBgwFoAUUTlvFby4rHHsM6RzeSEDHluTgvMwDwYDVR0TAQH/BAUw
 AwEB/zAFBgMrZXADQQAS4KaOSW49FSy8UbnslRauUIwiQL1sXni8dNkqRpxT0cSk
 wgKpXQNi26cJrwWCjd9/aucSG7Cn+OzS0PbrXksE
 -----END CERTIFICATE-----\n";
-/// Of user1 of dev and ops, for a.example and 10.0.0.7.
+/// From user1 of dev and ops, for a.example and 10.0.0.7.
 const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----
 MIHZMIGMAgEAMCwxDDAKBgNVBAoMA2RldjEMMAoGA1UECgwDb3BzMQ4wDAYDVQQD
 DAV1c2VyMTAqMAUGAytlcAMhAOiCxeM8AwuZ0gZEPlAK97zAypRNsrLz6TH3sbvU

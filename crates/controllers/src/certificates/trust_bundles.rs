@@ -62,7 +62,7 @@ struct Publisher {
     authority: String,
 }
 
-/// Without an authority there is nothing to publish.
+/// Without a CA there is nothing to publish.
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(authority) = options.root_ca.clone() else { return Vec::new() };
     let bundles = context.informers.of::<Bundle>();
@@ -88,7 +88,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(wiring::part(ENTRY.name, queue, publisher, [&bundles]))]
 }
 
-/// The name of the bundle that holds this: the signer, and the beginning of a digest.
+/// Returns the bundle name: the signer and a prefix of the content's digest.
 fn name_of(authority: &str) -> String {
     let digest = Sha256::digest(authority);
     let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
@@ -98,7 +98,7 @@ fn name_of(authority: &str) -> String {
 impl Reconciler for Publisher {
     type Key = Key;
 
-    /// The key is that of the bundle that is right.
+    /// The key is that of the correct bundle.
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let start = self.clock.instant();
         let published = self.publish(key).await;
@@ -140,7 +140,7 @@ impl Publisher {
             "spec": {"signerName": SIGNER, "trustBundle": self.authority},
         });
         match self.client.create(&kind, None, &body).await {
-            // The cache has yet to show it.
+            // Created earlier, but not in the cache yet.
             Err(error) if error.is_already_exists() => Ok(()),
             created => created.map(drop).attempting(format!("create trust bundle {key}")),
         }

@@ -1,6 +1,6 @@
-//! What a certificate may be used for: the words of requests, and their bits and identifiers.
+//! Key usages: their names in requests, their bits and identifiers.
 
-/// Bits of the key usage extension, from its first one.
+/// Bit numbers of the key usage extension.
 const KEY_USAGES: &[(&str, u16)] = &[
     ("signing", 0),
     ("digital signature", 0),
@@ -14,7 +14,7 @@ const KEY_USAGES: &[(&str, u16)] = &[
     ("decipher only", 8),
 ];
 
-/// Encoded identifiers of the extended key usage extension, in the order in which they are written.
+/// DER-encoded identifiers of the extended key usage extension, in output order.
 const EXTENDED: &[(&str, &[u8])] = &[
     ("any", &[0x55, 0x1d, 0x25, 0x00]),
     ("server auth", &[0x2b, 6, 1, 5, 5, 7, 3, 1]),
@@ -39,7 +39,7 @@ pub(super) struct Usages {
 }
 
 impl Usages {
-    /// What the words stand for; the words that stand for nothing are the error.
+    /// Parses usage names. The error lists the unknown ones.
     pub(super) fn of<S: AsRef<str>>(words: &[S]) -> Result<Self, String> {
         let key_bit = |word: &str| KEY_USAGES.iter().find(|(name, _)| *name == word).map(|(_, bit)| 1 << bit);
         let is_extended = |word: &str| EXTENDED.iter().any(|(name, _)| *name == word);

@@ -1,4 +1,4 @@
-//! Signing requests as these controllers read them.
+//! Typed views of CertificateSigningRequests.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ setpoint::view!(SigningRequest of k8s_openapi::api::certificates::v1::Certificat
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Spec {
-    /// In base64.
+    /// Base64.
     request: String,
     pub(super) signer_name: String,
     pub(super) expiration_seconds: Option<i32>,
@@ -38,7 +38,7 @@ pub(super) struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Status {
-    /// In base64; empty until one is issued.
+    /// Base64. Empty until issued.
     #[serde(deserialize_with = "null_is_empty")]
     pub(super) certificate: String,
     #[serde(deserialize_with = "null_is_empty")]
@@ -54,12 +54,12 @@ pub(super) struct Condition {
 }
 
 impl SigningRequest {
-    /// The PEM that was sent.
+    /// The PEM request.
     pub(super) fn request(&self) -> Vec<u8> {
         STANDARD.decode(&self.spec.request).unwrap_or_default()
     }
 
-    /// The PEM that was issued.
+    /// The PEM certificate.
     pub(super) fn certificate(&self) -> Vec<u8> {
         STANDARD.decode(&self.status.certificate).unwrap_or_default()
     }
@@ -68,7 +68,7 @@ impl SigningRequest {
         !self.status.certificate.is_empty()
     }
 
-    /// Whether there is a condition of this type, whatever it says: that is how approval is read.
+    /// Whether there is a condition of this type, with any status. Approval is evaluated this way.
     pub(super) fn has(&self, r#type: &str) -> bool {
         self.status.conditions.iter().any(|condition| condition.r#type == r#type)
     }

@@ -78,7 +78,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let roles = context.informers.of::<ClusterRole>();
     let queue = wiring::queue(context, "ClusterRoleAggregator");
     let (changed, lister) = (queue.clone(), roles.lister::<ClusterRole>());
-    // Whatever happens to one role may change what any other gathers.
+    // Any change to one role may affect every aggregating role.
     roles.add_handler(move |_: &Event| {
         let gathering = lister.list(None).unwrap_or_default();
         let gathering = gathering.iter().filter(|role| role.aggregation_rule.is_some());
@@ -102,7 +102,7 @@ impl Reconciler for Aggregator {
                 "kind": "ClusterRole",
                 "metadata": {"name": key.name()},
             });
-            // No rules at all are not a list without any.
+            // Absent rules and an empty list are different.
             if !rules.is_empty() {
                 body["rules"] = json!(rules);
             }
@@ -115,7 +115,7 @@ impl Reconciler for Aggregator {
     }
 }
 
-/// The rules of all selected roles but the one that gathers; roles are in the order of their names.
+/// Collects the rules of all selected roles except the aggregating one. `roles` is sorted by name.
 fn gather(key: &Key, aggregation: &AggregationRule, roles: &[Cached<ClusterRole>]) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for selector in &aggregation.cluster_role_selectors {

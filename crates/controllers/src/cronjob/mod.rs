@@ -76,7 +76,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// A new schedule counts from its next time on; any other change is looked at now.
+/// Enqueues a changed CronJob: after a schedule change at its next scheduled time, otherwise now.
 fn cron_job_changed(queue: &Queue<Key>, clock: &Clock, event: &Event) {
     let delay = match event {
         Event::Updated { old, new } => rescheduled(old, new, clock),
@@ -89,7 +89,7 @@ fn cron_job_changed(queue: &Queue<Key>, clock: &Clock, event: &Event) {
     }
 }
 
-/// How long until the next time of a new schedule, if it is a new one.
+/// Returns the delay until the next scheduled time if the schedule changed.
 fn rescheduled(old: &Object, new: &Object, clock: &Clock) -> Option<std::time::Duration> {
     let (before, after) =
         (&old.view::<CronJob>().ok()?.spec, setpoint::Cached::<CronJob>::new(new.clone()).ok()?);

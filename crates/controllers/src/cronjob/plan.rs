@@ -1,4 +1,4 @@
-//! What has ended, what is to be started, what is to be forgotten. Pure.
+//! Plans which Jobs have finished, which to start and which to delete. Pure.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::timing::{Due, Missed, due, next_in};
 use super::view::{Concurrency, CronJob, CronJobStatus, JobRef};
 use crate::job::Job;
 
-/// What the Jobs of a CronJob tell.
+/// The Jobs of a CronJob compared with its status.
 pub(super) struct Roster<'a> {
-    /// The status, as far as the cache shows.
+    /// The updated status, according to the cache.
     pub(super) status: CronJobStatus,
-    /// Jobs that the status lists and that have ended.
+    /// Jobs listed in the status that have finished.
     pub(super) ended: Vec<&'a Cached<Job>>,
-    /// Jobs that run though the status does not list them.
+    /// Running Jobs that the status does not list.
     pub(super) unexpected: Vec<&'a Cached<Job>>,
-    /// Jobs that the status lists and the cache does not show.
+    /// Jobs listed in the status that the cache does not have.
     pub(super) missing: Vec<JobRef>,
 }
 
@@ -40,23 +40,23 @@ pub(super) fn roster<'a>(cron_job: &CronJob, jobs: &'a [Cached<Job>]) -> Roster<
     }
 }
 
-/// Whether a Job is started now.
+/// Whether to start a Job now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Never, until somebody changes the CronJob; and why.
+    /// Not until the CronJob is changed.
     Never(Never),
-    /// Not now, for this reason, if there is anything to tell; look again after this time.
+    /// Not now, with the reason if it should be reported. Check again after `next`.
     NotNow { why: Option<NotNow>, next: Duration },
-    /// Now, for this time. `replace`: the Jobs that go first.
+    /// Now, for this scheduled time. `replace` lists the Jobs to delete first.
     Now { time: Timestamp, too_many_missed: bool, replace: Vec<JobRef> },
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Never {
-    /// It is suspended or being deleted.
+    /// Suspended or being deleted.
     AtRest,
     UnknownTimeZone(String),
-    /// The event's reason and message.
+    /// Event reason and message.
     BadSchedule(&'static str, String),
 }
 
@@ -123,12 +123,12 @@ fn start_due(
     Start::Now { time, too_many_missed: missed == Missed::Many, replace }
 }
 
-/// The name of the Job that is due at a time: making it twice makes one.
+/// Returns the Job name for a scheduled time. It is deterministic, so creating it twice creates one Job.
 pub(super) fn job_name(cron_job: &str, time: Timestamp) -> String {
     format!("{cron_job}-{}", time.as_second().div_euclid(60))
 }
 
-/// The ended Jobs that are more than the CronJob keeps, the oldest of each kind first.
+/// Returns the finished Jobs beyond the history limits, oldest first per limit.
 pub(super) fn excess<'a>(cron_job: &CronJob, jobs: &'a [Cached<Job>]) -> Vec<&'a Cached<Job>> {
     let spec = &cron_job.spec;
     let beyond = |limit: Option<i32>, well: bool| {

@@ -23,10 +23,10 @@ use crate::workload::dependents::Dependents;
 use crate::workload::pod_control::namespace_is_terminating;
 use crate::workload::template::with_label;
 
-/// Tells a Job for which time it was started.
+/// The annotation with a Job's scheduled time.
 const SCHEDULED_TIME: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-/// One second, then twice as much, nine times.
+/// Histogram buckets: 1 s, doubling nine times.
 const SKEW_SECONDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 pub(super) struct CronJobs {
@@ -53,14 +53,14 @@ impl Reconciler for CronJobs {
         if status != cron_job.status {
             self.write_status(&cron_job, &status).await?;
         }
-        // What goes has been told of before.
+        // The status was written before, so deleted Jobs are already accounted for.
         self.clear_history(&cron_job, &jobs).await?;
         started
     }
 }
 
 impl CronJobs {
-    /// The status as its Jobs leave it; nothing, if the cache is known to be behind.
+    /// Updates the status from its Jobs. `None` if the cache is known to be stale.
     async fn call_roll(
         &self,
         cron_job: &Cached<CronJob>,
@@ -161,7 +161,7 @@ impl CronJobs {
         }
     }
 
-    /// Removes the Jobs that still run.
+    /// Deletes running Jobs (concurrency policy `Replace`).
     async fn replace(
         &self,
         cron_job: &Cached<CronJob>,
@@ -196,7 +196,7 @@ impl CronJobs {
             }
             Err(error) if error.is_already_exists() => {
                 match self.find_ours(cron_job, &name).await? {
-                    // Somebody else's Job has the name, and they look after it.
+                    // The name is taken by a Job of another owner.
                     None => return Ok(Outcome::Settled),
                     Some(job) => job,
                 }
@@ -216,7 +216,7 @@ impl CronJobs {
         Ok(Outcome::CheckAfter(self.next_in(cron_job)))
     }
 
-    /// How late a Job is made.
+    /// Records how late a Job was created.
     fn count_skew(&self, scheduled: Timestamp, job: &Object) {
         let Some(created) = job.meta().creation_timestamp else { return };
         let skew = created.duration_since(scheduled).as_secs_f64();
@@ -225,7 +225,7 @@ impl CronJobs {
         self.metrics.observe(name, help, SKEW_SECONDS, &[], skew);
     }
 
-    /// The Job of a name, if it is the CronJob's: made before a crash, or unknown to the cache.
+    /// Returns the Job with a name if the CronJob controls it: created before a crash, or not in the cache yet.
     async fn find_ours(
         &self,
         cron_job: &Cached<CronJob>,

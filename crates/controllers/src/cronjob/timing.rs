@@ -1,4 +1,4 @@
-//! When a Job was due, and when the next one is. Pure.
+//! Computes when a Job was due and when the next one is. Pure.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use setpoint_cron::Schedule;
 
 use super::view::CronJob;
 
-/// So much later than due: clocks differ a little.
+/// Slack added to delays to allow for clock differences.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// More missed times than these are told as too many.
+/// More missed schedules than this are reported as too many.
 const MANY: i64 = 100;
 
-/// A schedule that names no two different times.
+/// The schedule has no two distinct times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("time difference between two schedules is less than 1 second")]
 pub(super) struct NeverDue;
 
-/// What a schedule says between the last start and now.
+/// The schedule between the last start and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
-    /// Where the look back begins.
+    /// The start of the interval.
     since: Timestamp,
-    /// The last time that a Job was due.
+    /// The last scheduled time.
     latest: Option<Timestamp>,
     missed: Missed,
 }
 
-/// How many times were let pass.
+/// The number of missed schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missed {
     None,
@@ -37,15 +37,15 @@ pub(super) enum Missed {
     Many,
 }
 
-/// A time that a Job is due.
+/// A scheduled time that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) time: Timestamp,
     pub(super) missed: Missed,
 }
 
-/// The latest time that a Job was due and has not been started, if there is one. What is older than the
-/// starting deadline is not looked at.
+/// Returns the latest scheduled time that has passed and was not started, if any. Times before the starting deadline
+/// are ignored.
 pub(super) fn due(
     cron_job: &Cached<CronJob>,
     schedule: &Schedule,
@@ -58,7 +58,7 @@ pub(super) fn due(
     Ok(past.latest.map(|time| Due { time, missed: past.missed }))
 }
 
-/// How long until the next Job is due.
+/// Returns the time until the next Job is due.
 pub(super) fn next_in(cron_job: &Cached<CronJob>, schedule: &Schedule, now: Timestamp) -> Duration {
     let from = match look_back(started(cron_job), schedule, now) {
         Ok(Past { latest: Some(latest), .. }) => latest,
@@ -69,7 +69,7 @@ pub(super) fn next_in(cron_job: &Cached<CronJob>, schedule: &Schedule, now: Time
     Duration::try_from(next).unwrap_or_default() + MARGIN
 }
 
-/// When a Job was last started; before the first, when the CronJob was made.
+/// Returns when the last Job was scheduled, or when the CronJob was created.
 fn started(cron_job: &Cached<CronJob>) -> Timestamp {
     let created = cron_job.meta().creation_timestamp;
     cron_job.status.last_schedule_time.or(created).unwrap_or(Timestamp::MIN)
@@ -89,7 +89,7 @@ fn look_back(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Pa
         return Err(NeverDue);
     }
     let missed = now.duration_since(first).as_secs() / period + 1;
-    // Two periods back from now the irregular ones are found, and `@every` keeps its beat.
+    // Start two periods back: irregular schedules are found and `@every` keeps its phase.
     let back = SignedDuration::from_secs((missed - 2).saturating_mul(period));
     let mut time = first.checked_add(back).ok().and_then(|from| schedule.next(from));
     let mut latest = None;

@@ -1,4 +1,4 @@
-//! A CronJob as its controller reads and writes it.
+//! Typed view of a CronJob.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -70,7 +70,7 @@ pub(super) struct CronJobStatus {
     pub(super) last_successful_time: Option<Timestamp>,
 }
 
-/// A Job that has been started and has not been seen to end.
+/// A Job that was started and not yet seen finished.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct JobRef {
@@ -97,7 +97,7 @@ impl JobRef {
     }
 }
 
-/// Jobs are found by their owner alone: a CronJob selects nothing.
+/// Jobs are found by owner reference only: a CronJob has no selector.
 impl Owner for CronJob {
     fn selector(&self) -> &LabelSelector {
         static NOTHING: std::sync::LazyLock<LabelSelector> = std::sync::LazyLock::new(LabelSelector::default);
@@ -106,17 +106,17 @@ impl Owner for CronJob {
 }
 
 impl CronJobSpec {
-    /// Whether the schedule itself names a time zone, which nobody promises to support.
+    /// Whether the schedule itself contains a time zone, which is unsupported.
     pub(super) fn zone_in_schedule(&self) -> bool {
         self.schedule.contains("TZ")
     }
 
-    /// The time zone; nothing, if there is none of its name.
+    /// Returns the time zone, or `None` if it is unknown.
     pub(super) fn zone(&self) -> Option<TimeZone> {
         time_zone(self.time_zone.as_deref().unwrap_or_default())
     }
 
-    /// The schedule, in the CronJob's time zone.
+    /// Parses the schedule in the CronJob's time zone.
     pub(super) fn parse_schedule(&self) -> Result<Schedule, BadSchedule> {
         match &self.time_zone {
             Some(zone) if !self.zone_in_schedule() && self.zone().is_some() => {

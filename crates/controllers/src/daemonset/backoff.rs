@@ -1,4 +1,4 @@
-//! How long the failed pods of a node stay, so that a daemon that always fails does not spin.
+//! Backoff for failed daemon pods, so that a pod that always fails is not recreated in a tight loop.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use setpoint::{Clock, Instant, Key};
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(15 * 60);
 
-/// The failures of daemons: at most one entry per DaemonSet and node, forgotten with the DaemonSet or after
-/// half an hour without a failure.
+/// Failure counts: at most one entry per DaemonSet and node. Dropped with the DaemonSet, or after half an hour without
+/// a failure.
 pub(super) struct Failures {
     clock: Clock,
     entries: Mutex<BTreeMap<Key, BTreeMap<Box<str>, Failure>>>,
@@ -19,7 +19,7 @@ pub(super) struct Failures {
 
 #[derive(Clone, Copy)]
 struct Failure {
-    /// Of the DaemonSet that was observed: another one starts anew.
+    /// The DaemonSet's observed generation. A new generation starts over.
     generation: i64,
     count: u32,
     last: Instant,
@@ -30,7 +30,7 @@ impl Failures {
         Self { clock, entries: Mutex::new(BTreeMap::new()) }
     }
 
-    /// How long the failed pod on a node still has to stay.
+    /// Returns how long the failed pod on a node must still be kept.
     pub(super) fn remaining(&self, set: &Key, generation: i64, node: &str) -> Option<Duration> {
         let entries = self.entries.lock();
         let failure = entries.get(set)?.get(node).filter(|failure| failure.generation == generation)?;
@@ -39,7 +39,7 @@ impl Failures {
         wait.checked_sub(since).filter(|left| !left.is_zero())
     }
 
-    /// A failed pod is removed from a node.
+    /// Counts the removal of a failed pod from a node.
     pub(super) fn count(&self, set: &Key, generation: i64, node: &str) {
         let now = self.clock.instant();
         let mut entries = self.entries.lock();

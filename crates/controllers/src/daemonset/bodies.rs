@@ -1,4 +1,4 @@
-//! What a DaemonSet's pods are made of: its template, meant for one node. Pure.
+//! Pod bodies: the DaemonSet's template, bound to one node. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -9,14 +9,14 @@ use crate::workload::template::{PodTemplate, TemplateMetadata, with_label};
 
 const GENERATION_LABEL: &str = "pod-template-generation";
 
-/// The templates of the pods of one revision.
+/// The pod template of one revision.
 pub(super) struct Templates {
     metadata: TemplateMetadata,
     spec: Map<String, Value>,
 }
 
 impl Templates {
-    /// Made once for many nodes: only what differs between them is left to do.
+    /// Prepares a template once for many nodes. Only the node-specific part is left to fill in.
     pub(super) fn of(set: &DaemonSet, hash: &str) -> Self {
         let template = &set.spec.template;
         let mut metadata = template.metadata.clone();
@@ -32,7 +32,7 @@ impl Templates {
         Self { metadata, spec }
     }
 
-    /// The template of the pod that is meant for a node.
+    /// Returns the template of the pod for a node.
     pub(super) fn pod(&self, node: &str) -> Option<PodTemplate> {
         let mut spec = self.spec.clone();
         let affinity = object(spec.entry("affinity").or_insert_with(|| json!({})));
@@ -45,7 +45,7 @@ impl Templates {
     }
 }
 
-/// Adds a toleration, or takes the place of one that says the same but for how long.
+/// Adds a toleration, replacing one that differs only in `tolerationSeconds`.
 fn tolerate(spec: &mut Map<String, Value>, key: &str, effect: &str) {
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
     if !tolerations.is_array() {

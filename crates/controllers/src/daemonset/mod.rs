@@ -106,7 +106,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// Tells DaemonSets of nodes.
+/// Handles node events.
 struct NodeEvents {
     queue: Queue<Key>,
     sets: Lister<DaemonSet>,
@@ -126,7 +126,7 @@ impl NodeEvents {
         }
     }
 
-    /// Wakes the sets whose pods on the node are not as they should be.
+    /// Enqueues the DaemonSets whose pods on the node need a change.
     fn judge(&self, node: &Object) {
         let Ok(node) = Cached::<Node>::new(node.clone()) else { return };
         let pods = self.pods.pods(&node.meta().name).unwrap_or_default();
@@ -141,7 +141,7 @@ impl NodeEvents {
     }
 }
 
-/// Whether anything changed that decides which daemons a node has.
+/// Whether anything changed that affects which daemon pods a node gets.
 fn is_news(old: &Object, new: &Object) -> bool {
     old.meta().labels != new.meta().labels || old.view::<Node>().ok() != new.view::<Node>().ok()
 }

@@ -1,11 +1,11 @@
-//! On which nodes a daemon runs. Pure.
+//! Which nodes run a daemon pod. Pure.
 
 use setpoint::{Cached, Labels};
 use setpoint_placement::{NO_EXECUTE, NO_SCHEDULE, Toleration, untolerated};
 
 use super::view::{Node, Where};
 
-/// The taints that every daemon tolerates, and their effects.
+/// Taints that every daemon pod tolerates, with their effects.
 pub(super) const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -15,21 +15,21 @@ pub(super) const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 
-/// The one that a daemon tolerates which uses its node's network.
+/// The taint that daemon pods with host network also tolerate.
 pub(super) const NETWORK_UNAVAILABLE: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
-/// Whether a node has a daemon.
+/// Whether a node should run a daemon pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It shall have one.
+    /// It should run one.
     Run,
-    /// It shall get none, and keep the one it has.
+    /// It gets no new pod, but keeps an existing one.
     Keep,
-    /// It shall have none.
+    /// It should not run one.
     Not,
 }
 
-/// Where the pods of a template may run.
+/// The placement rules of a pod template.
 pub(super) struct Placement {
     spec: Where,
     tolerations: Vec<Toleration>,
@@ -65,7 +65,7 @@ impl Placement {
         }
     }
 
-    /// Whether a node is one that the selector and the affinity name.
+    /// Whether a node matches the selector and affinity.
     fn fits(&self, node: &str, labels: &Labels) -> bool {
         let mut selector = self.spec.node_selector.iter().flatten();
         let selected = selector.all(|(key, value)| labels.get(key) == Some(value));

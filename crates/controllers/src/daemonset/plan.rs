@@ -1,4 +1,4 @@
-//! Which nodes get a daemon and which pods go. Pure.
+//! Plans which nodes get a pod and which pods to delete. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,27 +14,27 @@ use crate::workload::pod::{Phase, Pod};
 
 const GENERATION_LABEL: &str = "pod-template-generation";
 
-/// Everything a plan depends on, but for the time.
+/// The input of a plan, except the time.
 pub(super) struct Scene<'a> {
     pub(super) set: &'a Cached<DaemonSet>,
-    /// The revision of the set's template, as pods are labelled with it.
+    /// The revision hash that current pods are labelled with.
     pub(super) hash: &'a str,
-    /// Every node, and whether it has a daemon.
+    /// Every node, and whether it should run a pod.
     pub(super) nodes: BTreeMap<Box<str>, Verdict>,
-    /// The pods on each node, or meant for it; the oldest first, those on the node before the others.
+    /// Pods by their node or target node. Oldest first, pods already on the node before the others.
     pub(super) pods: BTreeMap<Box<str>, Vec<Cached<Pod>>>,
 }
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// Nodes that get a pod.
+    /// Nodes that need a pod.
     pub(super) create: Vec<Box<str>>,
     pub(super) delete: Vec<Cached<Pod>>,
-    /// Nodes on which a pod has failed.
+    /// Nodes with a failed pod.
     pub(super) failed: Vec<Box<str>>,
     pub(super) events: Vec<(EventType, &'static str, String)>,
-    /// When a failed pod may go.
+    /// When the next failed pod may be deleted.
     pub(super) wait: Option<Duration>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Scene<'a> {
         let verdict = |node: &Cached<Node>| ((*node.meta().name).into(), placement.verdict(node));
         let mut by_node: BTreeMap<Box<str>, Vec<Cached<Pod>>> = BTreeMap::new();
         for pod in pods {
-            // One that has ended and is told to go is as good as gone.
+            // A finished pod that is being deleted is as good as gone.
             let ended = pod.phase.has_ended() || historic::has(Bug::DaemonBesideLeaving);
             let gone = ended && pod.meta().is_being_deleted();
             if let Some(node) = target_node(pod).filter(|_| !gone) {
@@ -78,7 +78,7 @@ impl<'a> Scene<'a> {
         self.pods.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// How many nodes shall have a daemon.
+    /// Returns the number of nodes that should run a pod.
     pub(super) fn desired(&self) -> usize {
         self.nodes.values().filter(|verdict| **verdict == Verdict::Run).count()
     }
@@ -95,8 +95,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Every node that shall have a daemon has one, and no other has. `held_back`: how long the failed pod on a
-/// node has to stay, if it has to.
+/// Plans one pod for every node that should run one, and none for others. `held_back` returns how long the failed pod
+/// on a node must be kept.
 pub(super) fn manage(
     scene: &Scene<'_>,
     held_back: impl Fn(&str) -> Option<Duration>,
@@ -144,7 +144,7 @@ impl Plan {
         }
     }
 
-    /// Two pods may be on the node: one of the newest revision, and the one it replaces.
+    /// Allows two pods on the node during a surge: one of the newest revision, and the one it replaces.
     fn keep_surge(&mut self, scene: &Scene<'_>, running: &[&Cached<Pod>], now: Timestamp) {
         if running.len() <= 1 {
             return;
@@ -184,13 +184,13 @@ fn is_staying(pod: &Cached<Pod>) -> bool {
     !pod.meta().is_being_deleted()
 }
 
-/// Pods that wait for a node that is gone.
+/// Lists unscheduled pods that target a deleted node.
 fn meant_for_nobody<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = Cached<Pod>> + 'a {
     let gone = scene.pods.iter().filter(|(node, _)| !scene.nodes.contains_key(*node));
     gone.flat_map(|(_, pods)| pods).filter(|pod| pod.node.is_empty() && is_staying(pod)).cloned()
 }
 
-/// The hashes of the revisions that pods are of.
+/// Returns the revision hashes of the pods.
 pub(super) fn live_hashes(pods: &[Cached<Pod>]) -> BTreeSet<&str> {
     pods.iter().filter_map(|pod| pod.meta().labels.get(REVISION_LABEL)).collect()
 }

@@ -26,10 +26,10 @@ use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 
-/// The most pods that are created, and the most that are deleted, before the cache has to show them.
+/// The maximum number of pods created, and deleted, before the cache must show them.
 const BURST: usize = 250;
 
-/// How many pods are created at first; if that goes well, twice as many, and so on.
+/// The size of the first batch of creations. It doubles after each successful batch.
 const SLOW_START: usize = 1;
 
 pub(super) struct DaemonSets {
@@ -67,11 +67,11 @@ impl Reconciler for DaemonSets {
             return Ok(Outcome::Settled);
         }
         self.pace.looked(key);
-        // Asked before the pods are listed: what is observed after the list must not count for it.
+        // Check this before listing pods: events observed after the list must not count for it.
         let caught_up = self.expectations.satisfied(key);
         let pods = self.claim_pods(&set).await?;
         match self.history(&set, &pods).await? {
-            // Until the cache shows all revisions that were made; it tells when it does.
+            // Wait until the cache shows all created revisions. Its event wakes the set.
             None => Ok(Outcome::Settled),
             Some(Found::Collision) => self.collided(&set).await,
             Some(Found::History(history)) => self.sync(&set, &history, &pods, caught_up).await,
@@ -101,7 +101,7 @@ impl DaemonSets {
         history((&self.client, &self.historian), set, revisions, pods).await.map(Some)
     }
 
-    /// Counts a collision, so that the next name is another.
+    /// Increments the collision count, so that the next revision gets a different name.
     async fn collided(&self, set: &Cached<DaemonSet>) -> Result<Outcome, ReconcileError> {
         let mut status = set.status.clone();
         status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
@@ -131,7 +131,7 @@ impl DaemonSets {
         Ok(acted?.and(next))
     }
 
-    /// Brings daemons to nodes and takes them away; rolls on where there is nothing else to do.
+    /// Creates and deletes pods. Continues a rolling update if there is nothing to repair.
     async fn act(
         &self,
         scene: &Scene<'_>,
@@ -186,7 +186,7 @@ impl DaemonSets {
             async move { self.pod_control.create(set.object(), owner, &template).await }
         });
         let started = started.await;
-        // What was not created will not be observed.
+        // Failed and skipped creations will not be observed.
         self.expectations.creations_observed(set.key(), nodes.len() - started.succeeded);
         started.failure.filter(|error| !namespace_is_terminating(error))
     }
@@ -195,7 +195,7 @@ impl DaemonSets {
         let deletions = pods.iter().map(|pod| async {
             let deleted = self.pod_control.delete(set.object(), pod.object()).await;
             if !matches!(deleted, Ok(true)) {
-                // What was not deleted now will not be observed.
+                // Failed deletions will not be observed.
                 self.expectations.deletion_observed(set.key(), &pod.meta().uid);
             }
             deleted.err()

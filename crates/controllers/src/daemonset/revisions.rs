@@ -1,4 +1,4 @@
-//! The revision of a DaemonSet's template, and those it had.
+//! The current and old revisions of a DaemonSet's template.
 
 use setpoint::client::{Part, Patch};
 use setpoint::owner::controller_ref;
@@ -11,21 +11,21 @@ use crate::workload::history::{Historian, Made, NewRevision, REVISION_LABEL, Rev
 use crate::workload::pod::Pod;
 use crate::workload::template::with_label;
 
-/// The revision of the template, and the earlier ones.
+/// The current revision and the older ones.
 pub(super) struct History {
     pub(super) current: Cached<Revision>,
     /// Oldest first.
     pub(super) old: Vec<Cached<Revision>>,
 }
 
-/// What became of looking for the revision of the template.
+/// The result of looking for the current revision.
 pub(super) enum Found {
     History(History),
-    /// Another template has the name: the next try has another.
+    /// The name is taken by a different template. The next attempt uses another name.
     Collision,
 }
 
-/// Finds, renumbers or makes the revision of the set's template. Of several, the newest stays.
+/// Finds, renumbers or creates the revision of the current template. Of duplicates, the newest is kept.
 pub(super) async fn history(
     (client, historian): (&Client, &Historian),
     set: &Cached<DaemonSet>,
@@ -69,7 +69,7 @@ async fn make(historian: &Historian, set: &Cached<DaemonSet>, number: i64) -> Re
     historian.make(set.object(), &new).await
 }
 
-/// Pods of a revision that goes are pods of the one that stays.
+/// Relabels pods of a deleted duplicate revision.
 async fn relabel(client: &Client, pods: &[Cached<Pod>], hash: &str) -> Result<(), ReconcileError> {
     let kind = Kind::of::<Pod>();
     let others = pods.iter().filter(|pod| pod.meta().labels.get(REVISION_LABEL) != Some(hash));
@@ -82,12 +82,12 @@ async fn relabel(client: &Client, pods: &[Cached<Pod>], hash: &str) -> Result<()
     Ok(())
 }
 
-/// By which pods tell their revision; that of a very old revision is its name.
+/// Returns the hash that pods are labelled with. Very old revisions have none; their name is used.
 pub(super) fn hash_of(revision: &Cached<Revision>) -> &str {
     revision.meta().labels.get(REVISION_LABEL).unwrap_or(&revision.meta().name)
 }
 
-/// The revisions that nobody needs any more: the oldest that no pod is of, beyond the limit.
+/// Returns the revisions to delete: the oldest beyond the limit that no pod uses.
 pub(super) fn excess<'a>(
     set: &DaemonSet,
     history: &'a History,

@@ -1,4 +1,4 @@
-//! From one template to the next, node by node, within bounds. Pure.
+//! Rolling updates, node by node, within their bounds. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::placement::Verdict;
 use super::plan::{Plan, Scene};
 use crate::workload::pod::Pod;
 
-/// How many nodes may have one pod more, and how many none that is available.
+/// The number of nodes that may have a surge pod, and that may have no available pod.
 struct Bounds {
     surge: usize,
     unavailable: usize,
@@ -20,20 +20,20 @@ impl Bounds {
         let desired = scene.desired();
         let nodes = i32::try_from(desired).unwrap_or(i32::MAX);
         let (surge, unavailable) = (scene.set.spec.max_surge(nodes), scene.set.spec.max_unavailable(nodes));
-        // With neither nothing could move.
+        // With both zero, nothing could move.
         let unavailable = if desired > 0 && surge == 0 && unavailable == 0 { 1 } else { unavailable };
         Self { surge, unavailable }
     }
 }
 
-/// The pods of a node that stay: the new one and the old one.
+/// The running pods of a node: new and old.
 struct OnNode<'a> {
     new: Option<&'a Cached<Pod>>,
     old: Option<&'a Cached<Pod>>,
 }
 
 impl<'a> OnNode<'a> {
-    /// Nothing, if there are more than one of a kind.
+    /// Returns `None` if there is more than one of either.
     fn of(scene: &'a Scene<'_>, node: &str) -> Option<Self> {
         let (mut new, mut old) = (None, None);
         for pod in scene.on(node).iter().filter(|pod| !pod.meta().is_being_deleted()) {
@@ -54,13 +54,13 @@ pub(super) fn roll(scene: &Scene<'_>, now: Timestamp) -> Plan {
     }
 }
 
-/// The nodes that have a pod or shall have one.
+/// Lists nodes that have a pod or should have one.
 fn nodes<'a>(scene: &'a Scene<'_>) -> BTreeSet<&'a str> {
     let wanted = scene.nodes.iter().filter(|(_, verdict)| **verdict == Verdict::Run).map(|(node, _)| &**node);
     scene.pods.keys().map(|node| &**node).chain(wanted).collect()
 }
 
-/// Gives old pods up before new ones come: those that are not available at once, others within the bound.
+/// Deletes old pods before creating new ones: unavailable ones at once, others within the bound.
 fn replace(scene: &Scene<'_>, most_unavailable: usize, now: Timestamp) -> Plan {
     let mut unavailable = 0;
     let (mut delete, mut candidates) = (Vec::new(), Vec::new());
@@ -72,7 +72,7 @@ fn replace(scene: &Scene<'_>, most_unavailable: usize, now: Timestamp) -> Plan {
             }
             Some(OnNode { new: None, old: Some(old) }) => candidates.push(old.clone()),
             Some(OnNode { new: Some(new), old: None }) if scene.is_available(new, now) => {}
-            // One that is about to come or to go, or one too many: the node's own affair comes first.
+            // A pod is starting or terminating, or there are too many: `manage` handles this node first.
             _ => unavailable += 1,
         }
     }
@@ -80,7 +80,7 @@ fn replace(scene: &Scene<'_>, most_unavailable: usize, now: Timestamp) -> Plan {
     Plan { delete, ..Plan::default() }
 }
 
-/// Lets new pods come before old ones go.
+/// Creates new pods before deleting old ones.
 fn surge_over(scene: &Scene<'_>, most_surging: usize, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let (mut surging, mut available) = (0_usize, 0_usize);

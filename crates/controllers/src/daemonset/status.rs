@@ -1,4 +1,4 @@
-//! What a DaemonSet's status says, and when to look again. Pure.
+//! Computes a DaemonSet's status, and when to check again. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::placement::Verdict;
 use super::plan::Scene;
 use super::view::DaemonSetStatus;
 
-/// The status of a set with these nodes and pods. `acted_on`: whether its present generation has been.
+/// Computes the status. `acted_on` says whether the current generation has been acted on.
 pub(super) fn status(scene: &Scene<'_>, acted_on: bool, now: Timestamp) -> DaemonSetStatus {
     let before = &scene.set.status;
     let mut status = DaemonSetStatus {
@@ -34,7 +34,7 @@ pub(super) fn status(scene: &Scene<'_>, acted_on: bool, now: Timestamp) -> Daemo
     status
 }
 
-/// When the next pod becomes available by the passing of time alone, if one will.
+/// Returns when the next pod becomes available through `minReadySeconds`, if one will.
 pub(super) fn next_check(scene: &Scene<'_>, now: Timestamp) -> Option<Duration> {
     let min_ready = scene.set.spec.min_ready();
     scene.pods.values().flatten().filter_map(|pod| pod.available_in(min_ready, now)).min()

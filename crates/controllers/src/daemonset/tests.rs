@@ -1,4 +1,4 @@
-//! Plans as tables.
+//! Table tests of plans.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn surging(surge: Value) -> Value {
     json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": surge}}})
 }
 
-/// Nodes a, b and c, of which c is tainted when its name is written large.
+/// Nodes from letters; an uppercase one is tainted.
 fn nodes(names: &str) -> Vec<Cached<Node>> {
     let node = |name: char| {
         let taints = match name.is_uppercase() {
@@ -41,7 +41,7 @@ fn nodes(names: &str) -> Vec<Cached<Node>> {
     names.chars().map(node).collect()
 }
 
-/// `name node state`, where the state is `new`, `old`, `unready`, `failed`, `ended`, `going` or `waiting`.
+/// Parses `name node state`, where the state is `new`, `old`, `unready`, `failed`, `ended`, `going` or `waiting`.
 fn pod(text: &str) -> Cached<Pod> {
     let [name, node, state] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
     let phase = match state {

@@ -1,4 +1,4 @@
-//! A DaemonSet, its nodes and its pods, as its controller reads and writes them.
+//! Typed views of DaemonSets, their nodes and pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::workload::pod::Pod;
 use crate::workload::template::PodTemplate;
 use crate::workload::update_strategy::UpdateStrategy;
 
-/// By which the generation of the template is told to pods, for those who still ask.
+/// The deprecated annotation with the template generation, copied to pods for old clients.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 #[derive(Clone, Debug, Deserialize)]
@@ -77,14 +77,14 @@ impl Owner for DaemonSet {
 }
 
 impl DaemonSet {
-    /// The generation of the template, where somebody still counts it.
+    /// Returns the template generation, if the annotation is present.
     pub(super) fn template_generation(&self) -> Option<i64> {
         self.metadata.annotations.get(TEMPLATE_GENERATION)?.parse().ok()
     }
 }
 
 impl DaemonSetSpec {
-    /// How long a pod must be ready to count as available.
+    /// How long a pod must be ready to be available.
     pub(super) fn min_ready(&self) -> Duration {
         seconds(self.min_ready_seconds)
     }
@@ -93,25 +93,25 @@ impl DaemonSetSpec {
         self.update_strategy.rolling_update.as_ref().filter(|_| self.update_strategy.is_rolling())
     }
 
-    /// How many nodes of so many may have one pod more.
+    /// Returns how many of `nodes` may have a surge pod.
     pub(super) fn max_surge(&self, nodes: i32) -> usize {
         let amount = self.rolling().and_then(|rolling| rolling.max_surge.as_ref());
         usize::try_from(amount.map_or(0, |amount| amount.of(nodes, Rounded::Up))).unwrap_or(0)
     }
 
-    /// How many nodes of so many may be without a pod that is available.
+    /// Returns how many of `nodes` may have no available pod.
     pub(super) fn max_unavailable(&self, nodes: i32) -> usize {
         let amount = self.rolling().and_then(|rolling| rolling.max_unavailable.as_ref());
         usize::try_from(amount.map_or(0, |amount| amount.of(nodes, Rounded::Up))).unwrap_or(0)
     }
 
-    /// Whether a node may have two pods for a while.
+    /// Whether a node may temporarily have two pods.
     pub(super) fn allows_surge(&self) -> bool {
         self.max_surge(1) > 0
     }
 }
 
-/// A node: its taints. Its labels are in its metadata.
+/// A node's taints. Its labels are in the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Node {
@@ -127,7 +127,7 @@ pub(super) struct NodeSpec {
 
 setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
 
-/// What a pod's spec says about where it may run.
+/// The placement fields of a pod spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Where {
@@ -145,17 +145,17 @@ struct Affinity {
 }
 
 impl Where {
-    /// What a template says.
+    /// Reads the fields from a template.
     pub(super) fn of(template: &PodTemplate) -> Self {
         serde_json::from_str(template.spec.get()).unwrap_or_default()
     }
 
-    /// What is required of a node, if anything is.
+    /// Returns the required node affinity.
     pub(super) fn required(&self) -> Option<&NodeSelector> {
         self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
     }
 
-    /// The one node that the affinity names.
+    /// Returns the single node that the affinity names.
     fn only_node(&self) -> Option<&str> {
         let named = self.required()?.named_nodes()?;
         named.first().copied().filter(|_| named.len() == 1)
@@ -171,7 +171,7 @@ struct Target {
 
 setpoint::view!(Target of k8s_openapi::api::core::v1::Pod);
 
-/// The node that a pod is on, or is meant for.
+/// Returns the node that a pod runs on or targets.
 pub(super) fn target_node(pod: &Cached<Pod>) -> Option<Box<str>> {
     if !pod.node.is_empty() {
         return Some(pod.node.clone());

@@ -1,9 +1,9 @@
-//! How many pods more and fewer than wanted a rollout may have. Pure.
+//! maxSurge and maxUnavailable. Pure.
 
 use super::view::{DeploymentSpec, StrategyType};
 use crate::workload::amount::Rounded;
 
-/// The bounds of a Deployment at its present size.
+/// The limits of a rollout, for the Deployment's current `replicas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) replicas: i32,
@@ -21,17 +21,17 @@ impl Bounds {
         let max_surge = rolling.max_surge.as_ref().map_or(0, |amount| amount.of(replicas, Rounded::Up));
         let unavailable =
             rolling.max_unavailable.as_ref().map_or(0, |amount| amount.of(replicas, Rounded::Down));
-        // Shares can round to none of either, and then nothing could move.
+        // Percentages can round both to zero, and then nothing could move.
         let unavailable = if max_surge == 0 && unavailable == 0 { 1 } else { unavailable };
         Self { replicas, max_surge, max_unavailable: unavailable.min(replicas) }
     }
 
-    /// The most pods at any time.
+    /// The maximum total number of pods.
     pub(super) fn most(&self) -> i32 {
         self.replicas.saturating_add(self.max_surge)
     }
 
-    /// The fewest available pods at any time.
+    /// The minimum number of available pods.
     pub(super) fn fewest_available(&self) -> i32 {
         self.replicas.saturating_sub(self.max_unavailable)
     }

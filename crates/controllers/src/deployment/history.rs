@@ -1,12 +1,12 @@
-//! The old sets that nobody needs any more. Pure.
+//! Old ReplicaSets beyond the history limit. Pure.
 
 use setpoint::Cached;
 
 use super::members::{Member, Members, by_age};
 use crate::replicaset::ReplicaSet;
 
-/// The sets beyond the `limit` youngest revisions that may be deleted. One that has pods, or has not
-/// seen its size yet, stays for now.
+/// Returns the ReplicaSets to delete: those older than the `limit` newest revisions. One with pods, or whose status is
+/// behind its spec, is kept for now.
 pub(super) fn beyond(members: &Members, limit: usize) -> Vec<Cached<ReplicaSet>> {
     let mut old: Vec<_> = members.old.iter().filter_map(settled_or_not).collect();
     old.sort_by(|(a, revision_a, _), (b, revision_b, _)| {
@@ -16,7 +16,7 @@ pub(super) fn beyond(members: &Members, limit: usize) -> Vec<Cached<ReplicaSet>>
     old.into_iter().take(surplus).filter(|(_, _, settled)| *settled).map(|(set, _, _)| set.clone()).collect()
 }
 
-/// A set that is not being deleted, its revision, and whether it has come to rest without pods.
+/// Returns a ReplicaSet that is not being deleted, its revision, and whether it is settled without pods.
 fn settled_or_not(member: &Member) -> Option<(&Cached<ReplicaSet>, i64, bool)> {
     let set = member.existing.as_ref().filter(|set| !set.meta().is_being_deleted())?;
     let settled = member.replicas == 0

@@ -1,7 +1,6 @@
-//! The sets of a Deployment as they are, and as they shall be. Pure.
+//! The ReplicaSets of a Deployment, actual and desired. Pure.
 //!
-//! A plan changes the sizes and annotations of members; what then differs from the cached set is what
-//! there is to write.
+//! A plan changes the sizes and annotations of members. The difference to the cached ReplicaSet is then written.
 
 use setpoint::Cached;
 
@@ -10,31 +9,32 @@ use super::bounds::Bounds;
 use super::revision::{self, Annotations};
 use crate::replicaset::{ReplicaSet, ReplicaSetStatus};
 
-/// The longest name of an object.
+/// The maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// A set as it shall be.
+/// The desired state of a ReplicaSet.
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// As it is; `None` while it has to be created.
+    /// The actual ReplicaSet, or `None` if it has to be created.
     pub(super) existing: Option<Cached<ReplicaSet>>,
     pub(super) replicas: i32,
     pub(super) min_ready_seconds: i32,
     pub(super) annotations: Annotations,
 }
 
-/// All sets of a Deployment.
+/// All ReplicaSets of a Deployment.
 #[derive(Clone, Default)]
 pub(super) struct Members {
-    /// The one of the current template.
+    /// The ReplicaSet of the current template.
     pub(super) new: Option<Member>,
-    /// Those of earlier templates, oldest first.
+    /// The ReplicaSets of earlier templates, oldest first.
     pub(super) old: Vec<Member>,
 }
 
 impl Members {
-    /// Sorts the sets of a Deployment. Where several have its template, the oldest is the new one.
+    /// Splits a Deployment's ReplicaSets into new and old. If several have the current template, the oldest is the new
+    /// one.
     pub(super) fn of(deployment: &Cached<Deployment>, mut sets: Vec<Cached<ReplicaSet>>) -> Self {
         sets.sort_by(|a, b| by_age(a).cmp(&by_age(b)));
         let template = &deployment.spec.template;
@@ -43,7 +43,7 @@ impl Members {
         Self { new, old: sets.into_iter().map(Member::existing).collect() }
     }
 
-    /// Keeps the new set's annotations and `minReadySeconds` in step with the Deployment.
+    /// Copies the Deployment's annotations and `minReadySeconds` to the new ReplicaSet.
     pub(super) fn update_new(&mut self, deployment: &Cached<Deployment>) {
         let revision = self.next_revision();
         if let Some(new) = &mut self.new {
@@ -52,7 +52,7 @@ impl Members {
         }
     }
 
-    /// A set of the current template, with no pods yet.
+    /// Returns a new ReplicaSet of the current template, without pods.
     pub(super) fn make_new(&self, deployment: &Cached<Deployment>, bounds: &Bounds) -> Member {
         Member::created(deployment, bounds, self.next_revision())
     }
@@ -69,17 +69,17 @@ impl Members {
         self.old.iter_mut().chain(&mut self.new)
     }
 
-    /// Those that have, or ought to have, pods.
+    /// Lists members with a size above zero.
     pub(super) fn active(&self) -> impl Iterator<Item = &Member> {
         self.all().filter(|member| member.is_active())
     }
 
-    /// The sum of the sizes.
+    /// Returns the sum of all sizes.
     pub(super) fn size(&self) -> i32 {
         self.sum(|member| member.replicas)
     }
 
-    /// How many pods are available, as far as the sets know.
+    /// Returns the number of available pods that the ReplicaSets report.
     pub(super) fn available(&self) -> i32 {
         self.sum(Member::available)
     }
@@ -117,7 +117,7 @@ impl Member {
         self.replicas > 0
     }
 
-    /// What the set's own controller last said; nothing of one that is yet to be created.
+    /// The reported status. `None` if the ReplicaSet does not exist yet.
     pub(super) fn status(&self) -> Option<&ReplicaSetStatus> {
         self.existing.as_ref().map(|set| &set.status)
     }
@@ -126,7 +126,7 @@ impl Member {
         self.status().map_or(0, |status| status.available_replicas)
     }
 
-    /// Whether the set has not yet got rid of the pods beyond its size.
+    /// Whether the ReplicaSet still has more pods than its size.
     pub(super) fn has_pods_to_lose(&self) -> bool {
         self.status().is_some_and(|status| status.replicas > self.replicas)
     }
@@ -135,38 +135,38 @@ impl Member {
         revision::revision_of(&self.annotations)
     }
 
-    /// Whether it shall be another than it is.
+    /// Whether the desired state differs from the actual ReplicaSet.
     pub(super) fn differs_from(&self, set: &ReplicaSet) -> bool {
         self.replicas != set.spec.replicas
             || self.min_ready_seconds != set.spec.min_ready_seconds
             || self.annotations != set.metadata.annotations
     }
 
-    /// Gives the set a size. A set that has it already is not touched.
+    /// Sets the size. Does nothing if the ReplicaSet already has it.
     pub(super) fn resize(&mut self, replicas: i32, bounds: &Bounds) {
         if self.replicas != replicas {
             self.resize_and_annotate(replicas, bounds);
         }
     }
 
-    /// Gives the set a size and notes the Deployment's, even where only the latter is new.
+    /// Sets the size and the desired-replicas annotations, even if only the annotations change.
     pub(super) fn resize_and_annotate(&mut self, replicas: i32, bounds: &Bounds) {
         self.replicas = replicas;
         revision::annotate_size(&mut self.annotations, bounds);
     }
 }
 
-/// Sets in the order of their creation; the name decides between those of one second.
+/// Sort key by creation time, then name.
 pub(super) fn by_age(set: &Cached<ReplicaSet>) -> impl Ord + '_ {
     (set.meta().creation_timestamp, &*set.meta().name)
 }
 
-/// The hash that tells the new set from those of other templates.
+/// Returns the pod template hash of the current template.
 pub(super) fn template_hash(deployment: &Deployment) -> String {
     deployment.spec.template.hash(deployment.status.collision_count)
 }
 
-/// The name of a set, the Deployment's part cut short where it would grow too long.
+/// Returns the name of a ReplicaSet, truncating the Deployment's name if it would be too long.
 fn set_name(deployment: &str, hash: &str) -> String {
     let longest = MAX_NAME - 1 - hash.len();
     format!("{}-{hash}", deployment.get(..longest).unwrap_or(deployment))

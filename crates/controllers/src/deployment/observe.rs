@@ -1,4 +1,4 @@
-//! What the caches say about a Deployment. No client.
+//! Reads the input of a plan from the caches. No client.
 
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Key, Lister};
@@ -14,12 +14,12 @@ pub(super) struct Observer {
     pub(super) pods: Dependents<Pod>,
 }
 
-/// Everything a plan depends on, but for the Deployment itself.
+/// The input of a plan, except the Deployment itself.
 #[derive(Clone, Default)]
 pub(super) struct Observed {
-    /// The sets that the Deployment controls, and the orphans of its namespace.
+    /// The ReplicaSets that the Deployment controls, and the orphans of its namespace.
     pub(super) sets: Vec<Cached<ReplicaSet>>,
-    /// The uids of sets with pods that have not ended. Only a Recreate asks.
+    /// The uids of ReplicaSets with pods that have not finished. Only used by Recreate.
     pub(super) busy: Vec<Box<str>>,
 }
 

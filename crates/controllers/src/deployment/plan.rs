@@ -1,4 +1,4 @@
-//! What this sync does. Pure.
+//! Plans a sync. Pure.
 
 use setpoint::Cached;
 use setpoint::owner::{Claim, claim};
@@ -12,23 +12,23 @@ use super::{history, progress, recreate, rolling, scaling};
 use crate::replicaset::ReplicaSet;
 
 pub(super) enum Plan {
-    /// It would take every set of the namespace: refuse.
+    /// The selector is empty and would match every pod: refuse.
     SelectsEverything,
-    /// Settle whose sets are whose; what follows needs the replies, so it waits for the next sync.
+    /// Adopt and release ReplicaSets. Everything else waits for the next sync, since it depends on the results.
     Claim { adopt: Vec<Cached<ReplicaSet>>, release: Vec<Cached<ReplicaSet>> },
-    /// Give the sets their sizes, then report.
+    /// Scale the ReplicaSets, then update the status.
     Sync(Sync),
 }
 
 #[derive(Default)]
 pub(super) struct Sync {
-    /// The sets as they shall be.
+    /// The desired ReplicaSets.
     pub(super) members: Members,
-    /// History beyond what is kept.
+    /// Old ReplicaSets beyond the history limit.
     pub(super) delete: Vec<Cached<ReplicaSet>>,
-    /// Another template, and then nothing to report until it is there.
+    /// Roll back to another template. The status is not updated until that is done.
     pub(super) rollback: Option<Rollback>,
-    /// Whether the status estimates progress: not while scaling, paused or being deleted.
+    /// Whether to estimate progress in the status: not while scaling, paused or being deleted.
     pub(super) rolls_out: bool,
 }
 
@@ -107,8 +107,7 @@ impl Sync {
         self
     }
 
-    /// Sees to it that there is a new set; one that is made begins with as many pods as there is room
-    /// for.
+    /// Adds the new ReplicaSet if there is none. It starts with as many pods as the bounds allow.
     fn create_new(&mut self, deployment: &Cached<Deployment>, bounds: &Bounds) {
         if self.members.new.is_some() {
             return;

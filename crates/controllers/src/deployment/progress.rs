@@ -1,4 +1,4 @@
-//! Whether a rollout moves, has ended or is stuck. Pure.
+//! Whether a rollout progresses, is complete or is stuck. Pure.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ mod reason {
     pub(super) const RESUMED: &str = "DeploymentResumed";
 }
 
-/// The reason, of a condition and of an event, that a set could not be created.
+/// Condition and event reason for a ReplicaSet that could not be created.
 pub(super) const CREATE_ERROR: &str = "ReplicaSetCreateError";
 
-/// How the Deployment came by its new set in this sync.
+/// The new ReplicaSet in this sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NewSet<'a> {
-    /// It has none.
+    /// There is none.
     None,
-    /// It was there.
+    /// It already existed.
     Found(&'a str),
-    /// It was made.
+    /// It was created.
     Created(&'a str),
 }
 
 impl NewSet<'_> {
-    /// What is said to progress.
+    /// The subject of progress messages.
     fn subject(&self, deployment: &Cached<Deployment>) -> String {
         match self {
             Self::None => format!("Deployment {:?}", &*deployment.meta().name),
@@ -44,7 +44,7 @@ impl NewSet<'_> {
     }
 }
 
-/// Whether all pods are of the current template and available, and no others are left.
+/// Whether all pods have the current template and are available, and no other pods are left.
 pub(super) fn is_complete(deployment: &Cached<Deployment>, status: &DeploymentStatus) -> bool {
     let wanted = deployment.spec.replicas;
     status.updated_replicas == wanted
@@ -53,7 +53,7 @@ pub(super) fn is_complete(deployment: &Cached<Deployment>, status: &DeploymentSt
         && status.observed_generation >= deployment.meta().generation
 }
 
-/// Notes that the Deployment was paused or resumed: the deadline does not run while it is paused.
+/// Records that the Deployment was paused or resumed. The progress deadline does not run while it is paused.
 pub(super) fn note_pause(conditions: &mut Vec<Condition>, deployment: &Cached<Deployment>, now: Timestamp) {
     let current = condition::find(conditions, PROGRESSING).map(|current| &*current.reason);
     let was_paused = current == Some(reason::PAUSED);
@@ -71,7 +71,8 @@ pub(super) fn note_pause(conditions: &mut Vec<Condition>, deployment: &Cached<De
     }
 }
 
-/// Notes a new set: one that was made begins a rollout; one that was found does where none is known.
+/// Records the new ReplicaSet. Creating one starts a rollout; finding one starts it only if there is no Progressing
+/// condition.
 pub(super) fn note_new_set(
     conditions: &mut Vec<Condition>,
     deployment: &Cached<Deployment>,
@@ -94,7 +95,7 @@ pub(super) fn note_new_set(
     }
 }
 
-/// Notes that the new set could not be made.
+/// Records that the new ReplicaSet could not be created.
 pub(super) fn note_failed_creation(
     conditions: &mut Vec<Condition>,
     deployment: &Cached<Deployment>,
@@ -106,7 +107,7 @@ pub(super) fn note_failed_creation(
     }
 }
 
-/// Estimates from the status before and after whether the rollout moves, and notes it in the latter.
+/// Sets the Progressing condition of the new status from the difference to the old one.
 pub(super) fn estimate(
     deployment: &Cached<Deployment>,
     before: &DeploymentStatus,
@@ -128,7 +129,7 @@ pub(super) fn estimate(
         condition::set(&mut after.conditions, progressing("True", reason::AVAILABLE, message, now));
     } else if has_moved(before, after) {
         let mut moving = progressing("True", reason::UPDATED, format!("{subject} is progressing."), now);
-        // Told anew each time, since the deadline runs from the last time it was told.
+        // Always update the time: the deadline runs from the last update.
         if let Some(current) = current.filter(|current| current.is_true()) {
             moving.last_transition_time = current.last_transition_time;
         }
@@ -140,7 +141,7 @@ pub(super) fn estimate(
     }
 }
 
-/// Whether new pods came, became ready or available, or old ones went.
+/// Whether there are more updated, ready or available pods, or fewer old ones.
 fn has_moved(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
     let old = |status: &DeploymentStatus| status.replicas - status.updated_replicas;
     after.updated_replicas > before.updated_replicas
@@ -151,24 +152,24 @@ fn has_moved(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
 
 fn has_timed_out(current: &Condition, deadline: i32, now: Timestamp) -> bool {
     match &*current.reason {
-        // A rollout that has ended cannot time out; a later one is noted before it can.
+        // A completed rollout cannot time out. The next rollout replaces the condition first.
         reason::AVAILABLE => false,
         reason::TIMED_OUT => true,
         _ => left(current, deadline, now).is_none_or(|left| left.is_negative()),
     }
 }
 
-/// The time left until the deadline; `None` where it is not known since when it runs.
+/// Returns the time left until the deadline. `None` if the condition has no update time.
 fn left(current: &Condition, deadline: i32, now: Timestamp) -> Option<jiff::SignedDuration> {
     let since = current.last_update_time?;
     Some(now.duration_until(since) + jiff::SignedDuration::from_secs(deadline.into()))
 }
 
-/// When to look again whether a rollout that does not move has passed its deadline.
+/// When to check whether a stuck rollout has exceeded its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextCheck {
     Never,
-    /// It is about to.
+    /// Within the next second.
     Soon,
     After(Duration),
 }
@@ -187,7 +188,7 @@ pub(super) fn next_check(
     }
     let second = jiff::SignedDuration::from_secs(1);
     match left(current, deadline, now).filter(|left| *left >= second) {
-        // A second more, so that it is certain to have passed.
+        // One second later, to be sure the deadline has passed.
         Some(left) => Duration::try_from(left + second).map_or(NextCheck::Soon, NextCheck::After),
         None => NextCheck::Soon,
     }

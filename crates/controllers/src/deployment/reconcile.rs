@@ -32,13 +32,13 @@ pub(super) struct Deployments {
     pub(super) observer: Observer,
 }
 
-/// Why a new set was not made.
+/// Why the new ReplicaSet was not created.
 enum NotCreated {
-    /// It had been made before, unknown to the cache.
+    /// It already exists, but is not in the cache yet.
     AlreadyThere,
-    /// Another one has its name.
+    /// Another ReplicaSet has its name.
     Collision,
-    /// So do all others in this namespace.
+    /// Nothing can be created in this namespace.
     NamespaceIsTerminating,
     Failed(ClientError),
 }
@@ -65,7 +65,7 @@ impl Deployments {
         Ok(Outcome::Settled)
     }
 
-    /// Adopts and releases sets. Their changes wake this Deployment again.
+    /// Adopts and releases ReplicaSets. Their events wake the Deployment again.
     async fn claim(
         &self,
         deployment: &Cached<Deployment>,
@@ -88,7 +88,7 @@ impl Deployments {
                 released => released.attempting(format!("release replicaset {}", set.key()))?,
             }
         }
-        // What was gone already wakes nobody.
+        // ReplicaSets that were already gone cause no event.
         Ok(Outcome::Requeue)
     }
 
@@ -116,7 +116,7 @@ impl Deployments {
         let revision = sync.members.new.as_ref().and_then(|new| new.annotations.get(REVISION));
         let changed = self.write_status(deployment, &status, revision).await?;
         if changed || !sync.rolls_out {
-            // The change of status wakes this Deployment again.
+            // The status update wakes the Deployment again.
             return Ok(Outcome::Settled);
         }
         Ok(match progress::next_check(deployment, &status, now) {
@@ -141,7 +141,7 @@ impl Deployments {
         }
     }
 
-    /// Whether the set that has the new one's name is the new one, or a collision of hashes.
+    /// Finds out whether the ReplicaSet with the new one's name is the new one or a hash collision.
     async fn who_has_the_name(&self, deployment: &Cached<Deployment>, new: &Member) -> NotCreated {
         let key = deployment.key().sibling(&*new.name);
         let found = match self.client.get(&self.sets, &key).await {
@@ -163,7 +163,7 @@ impl Deployments {
         why: NotCreated,
     ) -> Result<Outcome, ReconcileError> {
         match why {
-            // The plan counted on a set without a past: make another once the cache shows it.
+            // The plan assumed a fresh ReplicaSet. Plan again once the cache shows the existing one.
             NotCreated::AlreadyThere => Ok(Outcome::Requeue),
             NotCreated::NamespaceIsTerminating => Ok(Outcome::Settled),
             NotCreated::Collision => {
@@ -174,7 +174,7 @@ impl Deployments {
                 let message = format!("Failed to create new replica set {:?}: {error}", new.name);
                 let status = status::failed_creation(deployment, &message, self.clock.now());
                 self.record(deployment, EventType::Warning, CREATE_ERROR, message);
-                // The failure to create is what matters: one to tell of it is no news.
+                // Report the failed creation, not a failure to update the status.
                 let _ = self.write_status(deployment, &status, None).await;
                 Err(error.into_reconcile_error(format!(
                     "create replicaset {} for {}",
@@ -185,7 +185,7 @@ impl Deployments {
         }
     }
 
-    /// Writes what shall be different about a set that is there.
+    /// Writes the changes to an existing ReplicaSet.
     async fn update(&self, deployment: &Cached<Deployment>, member: &Member) -> Result<(), ReconcileError> {
         let Some(set) = member.existing.as_ref().filter(|set| member.differs_from(set)) else {
             return Ok(());
@@ -201,7 +201,7 @@ impl Deployments {
     }
 
     async fn delete(&self, set: &Cached<ReplicaSet>) -> Result<(), ReconcileError> {
-        // The version, too: a set that has been scaled up meanwhile is history no more.
+        // Include the resource version: the ReplicaSet may have been scaled up meanwhile.
         let delete = Delete {
             uid: Some(set.meta().uid.to_string()),
             resource_version: Some(set.meta().resource_version.to_string()),
@@ -246,7 +246,7 @@ impl Deployments {
         Ok(Outcome::Settled)
     }
 
-    /// Writes the status, and the revision with it, unless both are there already; says which.
+    /// Writes status and revision if either changed. Returns whether it did.
     async fn write_status(
         &self,
         deployment: &Cached<Deployment>,
@@ -284,7 +284,7 @@ impl Deployments {
     }
 }
 
-/// The body of a new set.
+/// The body of a new ReplicaSet.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NewReplicaSet<'a> {
@@ -313,8 +313,8 @@ struct NewSpec {
 }
 
 impl<'a> NewReplicaSet<'a> {
-    /// A set whose hash is in its template, its selector and its labels, so that its pods are told from
-    /// those of its siblings.
+    /// Builds a ReplicaSet with the pod template hash in its template, selector and labels, which separates its pods
+    /// from those of other ReplicaSets.
     fn of(deployment: &Deployment, new: &'a Member, hash: &str, owner: OwnerRef) -> Self {
         let template = deployment.spec.template.with_hash(hash);
         let selector = &deployment.spec.selector;

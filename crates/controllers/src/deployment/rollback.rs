@@ -1,4 +1,4 @@
-//! Back to an earlier revision, as clients of long ago asked for it: by an annotation. Pure.
+//! Rollback to an earlier revision, requested by the deprecated annotation. Pure.
 
 use setpoint::Cached;
 
@@ -7,19 +7,18 @@ use super::members::{Member, Members};
 use super::revision::{self, Annotations, ROLLBACK_TO};
 use crate::workload::template::PodTemplate;
 
-/// What comes of the request. In any case the request is then removed.
+/// The result of a rollback request. The request is removed in any case.
 #[derive(Clone)]
 pub(super) enum Rollback {
-    /// Take this template, and the annotations that go with it.
+    /// Restore this template and its annotations.
     To { revision: i64, template: Box<PodTemplate>, annotations: Annotations },
-    /// It is the current template already.
+    /// The template is already current.
     Unchanged,
-    /// There is no such revision, or none to go back to.
+    /// The revision does not exist, or there is no previous one.
     NotFound { asked_for_last: bool },
 }
 
-/// The revision asked for, 0 meaning the last one; `None` where nobody asks or what is asked for is
-/// no number.
+/// Returns the requested revision, 0 for the previous one. `None` if there is no request or it is not a number.
 pub(super) fn requested(deployment: &Deployment) -> Option<i64> {
     deployment.metadata.annotations.get(ROLLBACK_TO)?.parse().ok()
 }
@@ -36,7 +35,7 @@ pub(super) fn rollback(deployment: &Cached<Deployment>, members: &Members, asked
 }
 
 fn to_member(deployment: &Cached<Deployment>, member: &Member, revision: i64) -> Rollback {
-    // A set that is yet to be created has the Deployment's own template.
+    // A ReplicaSet that is not created yet has the Deployment's current template.
     let Some(set) = &member.existing else { return Rollback::Unchanged };
     if set.spec.template.same_pods_as(&deployment.spec.template) {
         return Rollback::Unchanged;
@@ -48,15 +47,15 @@ fn to_member(deployment: &Cached<Deployment>, member: &Member, revision: i64) ->
     }
 }
 
-/// The Deployment's annotations as they were with that revision: its own stay, those that are copied
-/// come back from the set.
+/// Returns the Deployment's annotations for that revision: its own are kept, copied ones are restored from the
+/// ReplicaSet.
 fn annotations(deployment: &Annotations, set: &Annotations) -> Annotations {
     let replaced: Vec<_> = revision::copied(deployment).map(|(key, _)| key).collect();
     let own = deployment.iter().filter(|(key, _)| !replaced.contains(key) && *key != ROLLBACK_TO);
     own.chain(revision::copied(set)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The second greatest revision.
+/// Returns the second highest revision.
 fn last_revision(members: &Members) -> i64 {
     let mut revisions: Vec<i64> = members.all().filter_map(Member::revision).collect();
     revisions.sort_unstable();

@@ -1,13 +1,13 @@
-//! RollingUpdate: up with the new, down with the old. Pure.
+//! RollingUpdate: scale up the new ReplicaSet, scale down old ones. Pure.
 
 use super::bounds::Bounds;
 use super::members::{Member, Members};
 use setpoint::historic::{self, Bug};
 
-/// The size of the new set: as much as the bounds leave room for, and never more than wanted.
+/// Returns the size of the new ReplicaSet: as large as the bounds allow, but at most `replicas`.
 ///
-/// A set that still has pods beyond its size holds growth back: room that a shrunken set has not made
-/// yet is not room, and pods, not sizes, are what the bounds are about.
+/// It does not grow while any ReplicaSet has more pods than its size: the bounds limit pods, and a ReplicaSet that was
+/// scaled down has not freed anything until its pods are gone.
 pub(super) fn new_size(members: &Members, new: &Member, bounds: &Bounds) -> i32 {
     if new.replicas >= bounds.replicas {
         return bounds.replicas;
@@ -19,9 +19,8 @@ pub(super) fn new_size(members: &Members, new: &Member, bounds: &Bounds) -> i32 
     new.replicas.saturating_add(room).min(bounds.replicas)
 }
 
-/// Takes the next step of a rollout whose new set is there. Either the new set grows (or shrinks to
-/// what is wanted) or old ones shrink, not both: how the new pods fare decides how many old ones can
-/// go. Says whether there was a step to take.
+/// Takes the next step of a rollout whose new ReplicaSet exists. Either resizes the new ReplicaSet or scales down old
+/// ones, not both: the availability of the new pods decides how many old pods can go. Returns whether anything changed.
 pub(super) fn step(members: &mut Members, bounds: &Bounds) -> bool {
     resize_new(members, bounds) || shrink_old(members, bounds)
 }
@@ -35,12 +34,11 @@ fn resize_new(members: &mut Members, bounds: &Bounds) -> bool {
     from != to
 }
 
-/// Shrinks old sets: first by pods that are not available anyway, then by available ones as far as
-/// the bounds allow.
+/// Scales down old ReplicaSets: first by unavailable pods, then by available ones as the bounds allow.
 fn shrink_old(members: &mut Members, bounds: &Bounds) -> bool {
     let before = members.size();
-    // New pods that are not available yet must not cost old ones their place: what can go is what
-    // there is beyond the fewest available and those.
+    // Unavailable new pods do not replace old ones: only pods beyond the minimum available plus the unavailable new
+    // ones can go.
     let new_unavailable = members.new.as_ref().map_or(0, |new| new.replicas.saturating_sub(new.available()));
     let new_unavailable = if historic::has(Bug::RolloutTrustsSizes) { 0 } else { new_unavailable };
     let spare = before.saturating_sub(bounds.fewest_available()).saturating_sub(new_unavailable);
@@ -51,9 +49,8 @@ fn shrink_old(members: &mut Members, bounds: &Bounds) -> bool {
     members.size() != before
 }
 
-/// Gives up to `spare` pods that are not available. Says whether the old sets' word about their pods
-/// can be relied on: a set that reports more available pods than it should have has not caught up
-/// with its own size.
+/// Removes up to `spare` unavailable pods. Returns false if the status of an old ReplicaSet is stale: it reports more
+/// available pods than its size.
 fn drop_unavailable(members: &mut Members, bounds: &Bounds, mut spare: i32) -> bool {
     for old in members.old.iter_mut().filter(|old| old.is_active()) {
         if spare <= 0 {
@@ -70,7 +67,7 @@ fn drop_unavailable(members: &mut Members, bounds: &Bounds, mut spare: i32) -> b
     true
 }
 
-/// How many pods can be relied on: what a set of size zero still reports is going away.
+/// Returns the number of available pods. Pods of ReplicaSets scaled to zero are not counted: they are going away.
 fn available(members: &Members) -> i32 {
     let relied_on = |member: &Member| match historic::has(Bug::RolloutTrustsSizes) {
         true => member.replicas,
@@ -79,7 +76,7 @@ fn available(members: &Members) -> i32 {
     members.old.iter().filter(|old| old.is_active()).chain(&members.new).map(relied_on).sum()
 }
 
-/// Gives up `spare` available pods.
+/// Removes `spare` available pods.
 fn drop_available(members: &mut Members, bounds: &Bounds, mut spare: i32) {
     for old in members.old.iter_mut().filter(|old| old.is_active()) {
         if spare <= 0 {

@@ -1,7 +1,7 @@
-//! A new size in the middle of a rollout, or while it is paused. Pure.
+//! Proportional scaling during a rollout or while paused. Pure.
 //!
-//! More pods are not simply more of the new template, nor fewer pods fewer of the old ones: either
-//! would hasten a rollout whose outcome is not known yet. So all sets grow or shrink in proportion.
+//! Scaling only the new ReplicaSet up, or only old ones down, would speed up a rollout whose outcome is still open. So
+//! all ReplicaSets are scaled in proportion.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::members::{Member, Members, by_age};
 use super::revision;
 use super::view::{Deployment, StrategyType};
 
-/// Whether the Deployment's size has changed since its active sets were sized for it.
+/// Whether `replicas` changed since the active ReplicaSets were last scaled.
 pub(super) fn is_due(members: &Members, bounds: &Bounds) -> bool {
     members
         .active()
@@ -18,7 +18,7 @@ pub(super) fn is_due(members: &Members, bounds: &Bounds) -> bool {
         .any(|desired| desired != bounds.replicas)
 }
 
-/// Sizes the sets for the Deployment's present size.
+/// Scales the ReplicaSets to the Deployment's current `replicas`.
 pub(super) fn scale(members: &mut Members, deployment: &Deployment, bounds: &Bounds) {
     if let Some(only) = only_active_or_latest(members) {
         only.resize(bounds.replicas, bounds);
@@ -29,8 +29,7 @@ pub(super) fn scale(members: &mut Members, deployment: &Deployment, bounds: &Bou
     }
 }
 
-/// The only active set; the new one, or else the youngest, where none is active; nothing where
-/// several are.
+/// Returns the only active ReplicaSet. If none is active, the new one or else the youngest; if several are, `None`.
 fn only_active_or_latest(members: &mut Members) -> Option<&mut Member> {
     match members.active().count() {
         0 => match &mut members.new {
@@ -42,7 +41,7 @@ fn only_active_or_latest(members: &mut Members) -> Option<&mut Member> {
     }
 }
 
-/// Whether the new set has all pods that are wanted, was sized for them, and all are available.
+/// Whether the new ReplicaSet has all wanted pods, is annotated with that number, and all are available.
 fn is_saturated(members: &Members, bounds: &Bounds) -> bool {
     members.new.as_ref().is_some_and(|new| {
         new.replicas == bounds.replicas
@@ -51,9 +50,8 @@ fn is_saturated(members: &Members, bounds: &Bounds) -> bool {
     })
 }
 
-/// Spreads the difference to the allowed size over the active sets, the largest first, by their
-/// share; what rounding leaves over goes to the largest. Of equals the younger grows first and the
-/// older shrinks first.
+/// Distributes the difference to the allowed size over the active ReplicaSets in proportion, largest first. The largest
+/// gets the rounding remainder. Among equals, the younger grows first and the older shrinks first.
 fn scale_in_proportion(members: &mut Members, reported: i32, bounds: &Bounds) {
     let allowed = if bounds.replicas > 0 { bounds.most() } else { 0 };
     let to_add = allowed.saturating_sub(members.size());
@@ -86,8 +84,8 @@ fn age(member: &Member) -> impl Ord + '_ {
     member.existing.as_ref().map(by_age)
 }
 
-/// By how much a set would grow or shrink if only its share counted. What the largest size was before
-/// is told by the set's annotation or, where that was tampered with, by the Deployment's status.
+/// Returns how much a ReplicaSet grows or shrinks in proportion. The previous maximum comes from its annotation or, if
+/// that is missing or invalid, from the Deployment's status.
 fn share(member: &Member, reported: i32, bounds: &Bounds) -> i32 {
     if bounds.replicas == 0 {
         return -member.replicas;
@@ -97,6 +95,6 @@ fn share(member: &Member, reported: i32, bounds: &Bounds) -> i32 {
         return 0;
     }
     let scaled = f64::from(member.replicas) * f64::from(bounds.most()) / f64::from(before);
-    // Halves round away from zero; a size is far below 2^53, so nothing else is lost.
+    // Rounds half away from zero. Sizes are far below 2^53, so nothing else is lost.
     (scaled.round() as i32).saturating_sub(member.replicas)
 }

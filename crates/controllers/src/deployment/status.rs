@@ -1,4 +1,4 @@
-//! What a Deployment's status says. Pure.
+//! Computes a Deployment's status. Pure.
 
 use jiff::Timestamp;
 use setpoint::Cached;
@@ -12,7 +12,7 @@ use crate::workload::condition::{self, Condition};
 
 const AVAILABLE: &str = "Available";
 
-/// The status of a Deployment whose sets are these. `rolls_out`: whether progress is estimated.
+/// Computes the status. `rolls_out` says whether to estimate progress.
 pub(super) fn status(
     deployment: &Cached<Deployment>,
     members: &Members,
@@ -36,8 +36,8 @@ pub(super) fn status(
     after
 }
 
-/// The status of a Deployment whose new set could not be made. Nothing else is reported: the
-/// Deployment's present template has not been acted on.
+/// Returns the status after the new ReplicaSet could not be created. Nothing else is updated: the current template has
+/// not been acted on.
 pub(super) fn failed_creation(
     deployment: &Cached<Deployment>,
     message: &str,
@@ -49,14 +49,14 @@ pub(super) fn failed_creation(
     status
 }
 
-/// The status of a Deployment whose new set's name is taken by another one: the next hash differs.
+/// Returns the status after a hash collision: the next hash differs.
 pub(super) fn collided(deployment: &Cached<Deployment>) -> DeploymentStatus {
     let mut status = deployment.status.clone();
     status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
     status
 }
 
-/// The status of a Deployment that is refused: it has been seen.
+/// Returns the status of a refused Deployment: only its observed generation changes.
 pub(super) fn refused(deployment: &Cached<Deployment>) -> DeploymentStatus {
     let mut status = deployment.status.clone();
     status.observed_generation = status.observed_generation.max(deployment.meta().generation);
@@ -72,7 +72,7 @@ fn counts(deployment: &Cached<Deployment>, members: &Members) -> DeploymentStatu
         updated_replicas: members.new.as_ref().map_or(0, reported),
         ready_replicas: members.sum(|member| member.status().map_or(0, |status| status.ready_replicas)),
         available_replicas,
-        // Fewer wanted than available: a scale-down is under way, and nothing is missing.
+        // During a scale-down more pods may be available than wanted; none are missing then.
         unavailable_replicas: members.size().saturating_sub(available_replicas).max(0),
         terminating_replicas: terminating(members),
         conditions: Vec::new(),
@@ -80,7 +80,7 @@ fn counts(deployment: &Cached<Deployment>, members: &Members) -> DeploymentStatu
     }
 }
 
-/// How many pods are about to go, if all sets tell.
+/// Returns the number of terminating pods, if all ReplicaSets report it.
 fn terminating(members: &Members) -> Option<i32> {
     let sets = members.new.iter().chain(&members.old);
     let told = sets.map(|member| member.status().and_then(|status| status.terminating_replicas));
@@ -96,7 +96,7 @@ fn availability(deployment: &Cached<Deployment>, available: i32, now: Timestamp)
     Condition::new(AVAILABLE, status, reason, message, now).updated(now)
 }
 
-/// Passes on what the new set, or else any old one, says about failing to create or delete pods.
+/// Copies the ReplicaFailure condition of the new ReplicaSet, or else of any old one.
 fn note_replica_failure(conditions: &mut Vec<Condition>, members: &Members) {
     let failure = members
         .new

@@ -1,4 +1,4 @@
-//! A Deployment as its controller reads and writes it.
+//! Typed view of a Deployment.
 
 use serde::{Deserialize, Serialize};
 use setpoint::LabelSelector;
@@ -75,7 +75,7 @@ pub(super) struct DeploymentStatus {
     pub(super) available_replicas: i32,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) unavailable_replicas: i32,
-    /// Those that are about to go, where the sets tell of them.
+    /// Terminating pods, if the ReplicaSets report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminating_replicas: Option<i32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -85,12 +85,12 @@ pub(super) struct DeploymentStatus {
 }
 
 impl DeploymentSpec {
-    /// The seconds within which a rollout has to move on; none where the largest number says so.
+    /// The progress deadline in seconds. `None` if it is the maximum value, which disables it.
     pub(super) fn progress_deadline(&self) -> Option<i32> {
         self.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX)
     }
 
-    /// How many old sets to keep; all of them where the largest number says so.
+    /// The number of old ReplicaSets to keep. `None` if it is the maximum value, which means all.
     pub(super) fn history_limit(&self) -> Option<usize> {
         let limit = self.revision_history_limit.filter(|limit| *limit != i32::MAX)?;
         Some(usize::try_from(limit).unwrap_or(0))

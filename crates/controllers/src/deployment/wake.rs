@@ -1,4 +1,4 @@
-//! Which Deployments a change concerns.
+//! Maps events to Deployment keys.
 
 use setpoint::{Event, Key, Object, Queue};
 
@@ -47,8 +47,8 @@ impl Wake {
         }
     }
 
-    /// A Recreate waits for the end of its old pods, which no set reports: it counts them out as soon
-    /// as they are told to end.
+    /// Recreate waits until old pods are gone. No ReplicaSet reports that: terminating pods are already left out of its
+    /// status.
     pub(super) fn pod_changed(&self, event: &Event) {
         let Event::Deleted { last, .. } = event else { return };
         let deployment = self.sets.of(last).and_then(|set| self.deployments.of(set.object()));

@@ -1,18 +1,18 @@
-//! Which taints a device has: its driver's, and those of rules. Pure.
+//! The taints of a device: from its driver and from rules. Pure.
 
 use setpoint::{Cached, Object};
 use setpoint_device::{Rule, Rules, Taint, Target};
 
 use super::view::{Allocated, Device, Slice};
 
-/// Whether some device of a slice is tainted by its driver.
+/// Whether the driver taints any device of a slice.
 pub(super) fn is_tainted(slice: &Object) -> bool {
     let Ok(view) = slice.view::<Slice>() else { return false };
     view.spec.devices.iter().any(|device| device.taints.iter().any(Taint::makes_go))
 }
 
-/// The taints of a device that make pods go. A device that is in no slice is not known, and has none. Where an
-/// expression of a rule does not work for it, `failed` is told.
+/// Returns the `NoExecute` taints of a device. A device in no slice has none. Calls `failed` if a rule's expression
+/// fails for the device.
 pub(super) fn taints_of(
     allocated: &Allocated,
     slices: &[Cached<Slice>],
@@ -31,7 +31,7 @@ pub(super) fn taints_of(
     all.filter(|taint| taint.makes_go()).cloned().collect()
 }
 
-/// A device in the newest generation of its pool.
+/// Finds a device in the newest generation of its pool.
 fn find<'a>(allocated: &Allocated, slices: &'a [Cached<Slice>]) -> Option<&'a Device> {
     let of_pool = |slice: &&Cached<Slice>| {
         slice.spec.driver == allocated.driver && slice.spec.pool.name == allocated.pool

@@ -6,7 +6,7 @@
 //! Metrics: `device_taint_eviction_controller_*`.
 //!
 //! ```text
-//!  view.rs       claims and slices as they are read
+//!  view.rs       typed views of claims and slices
 //!  devices.rs    the taints of a device: its driver's, and those of rules  (pure)
 //!  plan.rs       when the pods of a claim must be evicted                  (pure)
 //!  reconcile.rs  checks a pod; deletes it when its time has come
@@ -92,7 +92,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(wiring::controller(&ENTRY, options, queue, evictor, informers))]
 }
 
-/// Which pods a change concerns.
+/// Maps events to pod keys.
 struct Wake {
     queue: Queue<Key>,
     claims: Lister<Claim>,
@@ -113,7 +113,7 @@ impl Wake {
         }
     }
 
-    /// All pods that use devices.
+    /// Enqueues all pods that use devices.
     fn all(&self) {
         for claim in self.claims.objects().list(None) {
             consumers(&claim).into_iter().for_each(|pod| self.queue.add(pod));
@@ -121,7 +121,7 @@ impl Wake {
     }
 }
 
-/// The pods that a claim is reserved for.
+/// Returns the pods that a claim is reserved for.
 fn consumers(claim: &Object) -> Vec<Key> {
     let Ok(view) = claim.view::<Claim>() else { return Vec::new() };
     let pods = view.status.reserved_for.iter().filter(|consumer| consumer.is_pod());

@@ -1,4 +1,4 @@
-//! When the pods of a claim have to go. Pure.
+//! When the pods of a claim must be evicted. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,7 +6,7 @@ use setpoint_device::{Taint, Toleration};
 
 use super::view::Allocated;
 
-/// The earliest time at which a taint of a device is not tolerated any more.
+/// Returns the earliest time at which a device taint is no longer tolerated.
 pub(super) fn eviction_time(
     devices: &[Allocated],
     mut taints_of: impl FnMut(&Allocated) -> Vec<Taint>,
@@ -18,7 +18,7 @@ pub(super) fn eviction_time(
     times.min()
 }
 
-/// When a taint is not tolerated any more; `None` if it always is.
+/// Returns when a taint is no longer tolerated, or `None` if it always is.
 fn untolerated_at(taint: &Taint, tolerations: &[Toleration]) -> Option<Timestamp> {
     let added = taint.time_added?;
     let mut shortest: Option<i64> = None;
@@ -71,9 +71,9 @@ mod tests {
         check(a_while, &tainted, &[], Some(40));
         let other = json!([{"key": "k", "operator": "Equal", "value": "w", "effect": "NoExecute"}]);
         check(other, &tainted, &[], Some(10));
-        // One that does not say that it is about being made to go does not help.
+        // A toleration without the effect `NoExecute` does not help.
         check(json!([{"key": "k", "operator": "Exists"}]), &tainted, &[], Some(10));
-        // What an older generation of the pool says does not count.
+        // Older generations of the pool are ignored.
         check(json!([]), &[tainted[0].clone(), slice("t", 2, json!([]))], &[], None);
     }
 

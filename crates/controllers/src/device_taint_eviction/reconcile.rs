@@ -1,4 +1,4 @@
-//! Look at a pod; delete it when its time has come.
+//! Checks a pod, and deletes it when its eviction is due.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const EVICTING: Evicting = Evicting {
     message: "Device Taint manager: deleting due to NoExecute taint",
 };
 
-/// Pods that will have to go: at most as many as use tainted devices.
+/// Pods with a pending eviction. Bounded by the pods that use tainted devices.
 pub(super) type Due = BTreeSet<Key>;
 
 pub(super) struct Caches {
@@ -38,7 +38,7 @@ pub(super) struct Evictor {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
-    /// What is wrong with a rule is told in the name of who applies them.
+    /// Recorder for errors in rules. Their event source is the component that applies the rules.
     pub(super) of_rules: Recorder,
     pub(super) caches: Caches,
     pub(super) metrics: Metrics,
@@ -75,7 +75,7 @@ impl Reconciler for Evictor {
     }
 }
 
-/// 5 ms to 4 minutes.
+/// Histogram buckets, 5 ms to 4 minutes.
 const DELETION_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
 
 fn left(time: Timestamp, now: Timestamp) -> Option<Duration> {
@@ -106,7 +106,7 @@ impl Evictor {
 }
 
 impl Caches {
-    /// When a pod has to go: when the first of its claims says so.
+    /// Returns when a pod must be evicted: the earliest time of its claims.
     fn eviction_time(
         &self,
         pod: &Cached<Pod>,
@@ -132,7 +132,7 @@ impl Caches {
     }
 }
 
-/// Whether a claim is reserved for a pod, and, if it was made for a pod, for this one.
+/// Whether a claim is reserved for a pod and, if it was generated from a template, for this one.
 fn is_for(claim: &Cached<Claim>, pod: &Cached<Pod>, of_pod: bool) -> bool {
     let uid = &*pod.meta().uid;
     let own = !of_pod || owning_pod(claim.meta()).is_some_and(|owner| &*owner.uid == uid);

@@ -1,4 +1,4 @@
-//! Claims and slices as they are read.
+//! Typed views of claims and slices.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) struct Devices {
     pub(super) results: Vec<Allocated>,
 }
 
-/// A device that a claim has, and which taints of it are tolerated.
+/// A device allocated to a claim, with its tolerations.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Allocated {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// The family of an address; a slice has addresses of one.
+/// The family of an address. All addresses of a slice have the same family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) enum Family {
     IPv4,
@@ -35,7 +35,7 @@ impl Family {
     }
 }
 
-/// Reads an address, also one with leading zeros; an IPv4 address in IPv6 clothing is the former.
+/// Parses an address, allowing leading zeros. An IPv4-mapped IPv6 address becomes IPv4.
 pub(crate) fn parse(text: &str) -> Option<IpAddr> {
     match text.parse() {
         Ok(IpAddr::V6(address)) => Some(address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)),

@@ -1,4 +1,4 @@
-//! A pod as somebody behind a service.
+//! A pod as a backend of a Service.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use setpoint::Cached;
 
 use super::address::{self, Family};
 
-/// The facts of a pod that its endpoints are made of, folded while decoding.
+/// The pod fields that its endpoints are made of, extracted while decoding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Backend {
     pub(crate) addresses: Box<[IpAddr]>,
     has_address: bool,
-    /// Empty while the pod is not scheduled.
+    /// Empty if the pod is not scheduled.
     pub(crate) node: Box<str>,
     pub(crate) hostname: Box<str>,
     pub(crate) subdomain: Box<str>,
@@ -21,7 +21,7 @@ pub(crate) struct Backend {
     pub(crate) ready: bool,
     /// When readiness last changed.
     pub(crate) readiness_changed: Option<Timestamp>,
-    /// The ports that have a name.
+    /// Named ports.
     ports: Box<[Port]>,
 }
 
@@ -35,7 +35,7 @@ struct Port {
 }
 
 impl Backend {
-    /// The port of this name, of a container or of one that runs beside them.
+    /// Returns the port with a name, of a container or a sidecar.
     pub(crate) fn port(&self, name: &str, protocol: &str) -> Option<i32> {
         let found = self.ports.iter().find(|port| *port.name == *name && *port.protocol == *protocol);
         found.map(|port| port.number)
@@ -49,19 +49,19 @@ impl Backend {
         self.addresses.first().copied().map(Family::of)
     }
 
-    /// Its addresses of a family.
+    /// Lists its addresses of a family.
     pub(crate) fn addresses_of(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().copied().filter(move |address| Family::of(*address) == family)
     }
 }
 
-/// Whether a pod can be an endpoint: it has an address and has not ended. Whether one that is about to
-/// end counts depends on who asks.
+/// Whether a pod can be an endpoint: it has an address and has not finished. `terminating_too` includes terminating
+/// pods.
 pub(crate) fn can_serve(pod: &Cached<Backend>, terminating_too: bool) -> bool {
     !pod.has_ended && pod.has_address && (terminating_too || !pod.meta().is_being_deleted())
 }
 
-/// The pod's hostname, if it has one within this service.
+/// Returns the pod's hostname within this Service, if it has one.
 pub(crate) fn hostname<'a>(pod: &'a Backend, service: &str) -> Option<&'a str> {
     (!pod.hostname.is_empty() && *pod.subdomain == *service).then_some(&*pod.hostname)
 }

@@ -1,9 +1,9 @@
-//! Which slices to create, update and delete, and carrying that out.
+//! Plans and applies creates, updates and deletes of slices.
 //!
-//! What always holds:
-//! - every update names the version it was made from, every deletion a uid;
-//! - a new slice has its name before it is sent: a create whose answer got lost is found again;
-//! - nothing is created for an owner that is being deleted, whose slices the garbage collector removes.
+//! Invariants:
+//! - every update carries the resource version it is based on, every delete a uid;
+//! - the name of a new slice is chosen before the create, so that a create with a lost response is recognized;
+//! - nothing is created for an owner that is being deleted: the garbage collector deletes its slices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::slice::{Endpoint, Port, Slice};
 use crate::workload::pod_control::{generated_name, name_prefix, namespace_is_terminating, until_answered};
 use setpoint::own_writes::OwnWrites;
 
-/// A slice as it should be.
+/// The desired state of a slice.
 #[derive(Clone)]
 pub(crate) struct Draft {
-    /// The slice that becomes this one; `None` for a new one.
+    /// The existing slice to update, or `None` to create one.
     pub(crate) origin: Option<Cached<Slice>>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
@@ -31,13 +31,13 @@ pub(crate) struct Draft {
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
-/// What is to be done about the slices of an owner.
+/// The changes to an owner's slices.
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) create: Vec<Draft>,
     pub(crate) update: Vec<Draft>,
     pub(crate) delete: Vec<Cached<Slice>>,
-    /// Those that stay as they are.
+    /// Slices without changes.
     pub(crate) unchanged: Vec<Cached<Slice>>,
 }
 
@@ -50,13 +50,12 @@ impl Changes {
         self.unchanged.extend(unchanged);
     }
 
-    /// The drafts that something can still be changed about.
+    /// Lists the drafts that can still be modified.
     pub(crate) fn drafts(&mut self) -> impl Iterator<Item = &mut Draft> {
         self.create.iter_mut().chain(&mut self.update)
     }
 
-    /// Whoever is about to go and may be rewritten becomes one of those about to be made: one write
-    /// instead of two.
+    /// Turns a delete and a create into one update where `may_become` allows it.
     pub(crate) fn recycle(&mut self, may_become: impl Fn(&Cached<Slice>, &Draft) -> bool) {
         let mut left = Vec::new();
         for slice in std::mem::take(&mut self.delete) {
@@ -69,15 +68,15 @@ impl Changes {
     }
 }
 
-/// Whose slices are changed.
+/// The owner of the slices.
 pub(crate) struct SliceOwner<'a> {
-    /// What the service is called.
+    /// The key of the Service.
     pub(crate) key: &'a Key,
     pub(crate) reference: OwnerRef,
     pub(crate) being_deleted: bool,
 }
 
-/// The hands of a controller that keeps slices.
+/// Writes slices for a controller.
 pub(crate) struct SliceWriter {
     client: Client,
     rng: Rng,
@@ -120,7 +119,7 @@ impl SliceWriter {
         Ok(())
     }
 
-    /// `false`: the namespace is going away, and nothing can be created in it.
+    /// Creates a slice. Returns `false` if the namespace is terminating and nothing can be created.
     async fn create(&self, owner: &SliceOwner<'_>, draft: &Draft) -> Result<bool, ReconcileError> {
         let prefix = name_prefix(owner.key.name());
         let name = generated_name(&prefix, &self.rng);
@@ -143,7 +142,7 @@ impl SliceWriter {
         let namespace = owner.key.namespace();
         let (created, repeated) = until_answered(|| self.client.create(&self.kind, namespace, &body)).await;
         let created = match created {
-            // The name is this call's own, so the slice is the work of a try whose answer got lost.
+            // The name is unique to this call, so an earlier attempt with a lost response created the slice.
             Err(error) if repeated && error.is_already_exists() => {
                 self.client.get(&self.kind, &owner.key.sibling(&*name)).await
             }

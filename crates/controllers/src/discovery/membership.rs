@@ -1,4 +1,4 @@
-//! Which services a change of a pod concerns.
+//! Maps pod events to Services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::backend::Backend;
 use super::service::Service;
 use crate::workload::pace::Pace;
 
-/// Queues every service that a change of a pod concerns, after `batch` at the earliest: often other pods of the same
-/// service follow.
+/// Enqueues every Service that a pod event concerns, delayed by `batch`: other pods of the Service often change soon
+/// after.
 pub(crate) fn follow_pods(
     pods: &Informer,
     services: &Informer,
@@ -30,13 +30,13 @@ pub(crate) fn follow_pods(
     });
 }
 
-/// The pods that a service selects, in the order of their names.
+/// Lists the pods that a Service selects, sorted by name.
 pub(crate) fn selected_pods(
     pods: &Lister<Backend>,
     service: &Cached<Service>,
 ) -> Result<Vec<Cached<Backend>>, DecodeError> {
     let pods = pods.objects().list(service.key().namespace());
-    // Looked at before they are decoded: most pods of a namespace belong to other services.
+    // Filter before decoding: most pods of a namespace belong to other Services.
     pods.into_iter().filter(|pod| service.selects(&pod.meta().labels)).map(Cached::new).collect()
 }
 
@@ -44,12 +44,12 @@ struct Memberships {
     services: Lister<Service>,
 }
 
-/// How a pod has changed, as far as services are concerned.
+/// The effect of a pod change on Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
-    /// Its endpoints look different.
+    /// Its endpoint changes.
     endpoint: bool,
-    /// It may belong to other services.
+    /// It may belong to different Services.
     membership: bool,
 }
 
@@ -68,7 +68,7 @@ impl Memberships {
         let after = self.selecting(new);
         let relabelled = old.meta().labels != new.meta().labels;
         let before = if relabelled { self.selecting(old) } else { after.clone() };
-        // Most pods change without any service: they need not be decoded.
+        // Skip decoding: most pods belong to no Service.
         if before.is_empty() && after.is_empty() {
             return after;
         }
@@ -80,7 +80,7 @@ impl Memberships {
         }
     }
 
-    /// The services that select a pod.
+    /// Lists the Services that select a pod.
     fn selecting(&self, pod: &Object) -> BTreeSet<Key> {
         let labels = &pod.meta().labels;
         match self.services.list(pod.key().namespace()) {
@@ -99,7 +99,7 @@ impl Memberships {
 fn change(old: &Object, new: &Object) -> Change {
     let relabelled = old.meta().labels != new.meta().labels;
     let ending = old.meta().deletion_timestamp != new.meta().deletion_timestamp;
-    // A pod that cannot be read is looked at by those who cannot read it: they will say so.
+    // Enqueue Services of undecodable pods: their reconcile reports the error.
     let (Ok(before), Ok(after)) = (old.view::<Backend>(), new.view::<Backend>()) else {
         return Change { endpoint: true, membership: true };
     };

@@ -1,4 +1,4 @@
-//! What is counted of slices and of what is written to them, under v1.34's names.
+//! Metrics of slices and of writes to them, with v1.34's names.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::address::Family;
 use super::changes::Changes;
 use super::slice::{Endpoint, EndpointKey, PortsKey, ports_key};
 
-/// What one controller calls its counted.
+/// The metric names of one controller.
 pub(crate) struct Names {
     pub(crate) added: MetricName,
-    /// Not everybody counts those.
+    /// Not every controller has this metric.
     pub(crate) updated: Option<MetricName>,
     pub(crate) removed: MetricName,
     pub(crate) endpoints: MetricName,
@@ -22,34 +22,34 @@ pub(crate) struct Names {
     pub(crate) changes: MetricName,
 }
 
-/// A name, and what it stands for.
+/// A metric name and its help text.
 pub(crate) type MetricName = (&'static str, &'static str);
 
-/// From 2 on twice as many, fifteen times.
+/// Histogram buckets: 2, doubling, fifteen in total.
 pub(crate) const HOW_MANY: &[f64] =
     &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0];
 
 pub(crate) struct SliceMetrics {
     metrics: Metrics,
     names: &'static Names,
-    /// The most endpoints in a slice.
+    /// The maximum number of endpoints per slice.
     most: usize,
     kept: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// A family by itself, where its slices are planned by themselves.
+    /// Keyed by address family too if a controller plans the families separately.
     by_owner: BTreeMap<(Key, Option<Family>), Packed>,
     total: Packed,
 }
 
-/// How the endpoints of an owner are packed.
+/// How an owner's endpoints are packed.
 #[derive(Clone, Copy, Default)]
 struct Packed {
     endpoints: usize,
     slices: usize,
-    /// How many slices there would be if each were full.
+    /// The number of slices if each were full.
     wanted: usize,
 }
 
@@ -58,13 +58,13 @@ impl SliceMetrics {
         Self { metrics: metrics.clone(), names, most: most.max(1), kept: Mutex::default() }
     }
 
-    /// A slice was written.
+    /// Counts a slice write.
     pub(crate) fn wrote(&self, operation: &str) {
         let (name, help) = self.names.changes;
         self.metrics.count_as(name, help, &[("operation", operation)], 1);
     }
 
-    /// The slices of an owner are to become these: those of a family, or all.
+    /// Records the planned slices of an owner, of one family or all.
     pub(crate) fn planned(&self, owner: &Key, family: Option<Family>, changes: &Changes) {
         let moved = Moved::of(changes);
         let observe = |(name, help): MetricName, count: usize| {
@@ -82,7 +82,7 @@ impl SliceMetrics {
         self.show(&kept.total);
     }
 
-    /// An owner is gone.
+    /// Forgets a deleted owner.
     pub(crate) fn forget(&self, owner: &Key) {
         let mut kept = self.kept.lock();
         for family in [None, Some(Family::IPv4), Some(Family::IPv6)] {
@@ -138,7 +138,7 @@ impl Packed {
     }
 }
 
-/// How many endpoints come, change and go.
+/// The number of endpoints added, updated and removed.
 #[derive(Default)]
 struct Moved {
     added: usize,

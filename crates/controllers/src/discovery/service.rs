@@ -1,4 +1,4 @@
-//! The fields of a Service that decide who its endpoints are.
+//! The Service fields that determine its endpoints.
 
 use serde::{Deserialize, Deserializer};
 use setpoint::Labels;
@@ -41,7 +41,7 @@ pub(crate) struct ServicePort {
     target_port: TargetPort,
 }
 
-/// A number, or the name of a port of a container.
+/// A port number, or the name of a container port.
 #[derive(Clone, Debug)]
 enum TargetPort {
     Number(i32),
@@ -70,13 +70,13 @@ impl<'de> Deserialize<'de> for TargetPort {
 }
 
 impl Service {
-    /// Whether the endpoints are found by labels; if not, somebody else writes them. One without
-    /// requirements selects nothing here, and nothing remains of it where objects are stored compactly.
+    /// Whether endpoints are found by labels; otherwise users write them. An empty selector counts as none, and compact
+    /// storage drops it.
     pub(crate) fn has_selector(&self) -> bool {
         !self.spec.selector.is_empty()
     }
 
-    /// Whether its endpoints are these controllers' work.
+    /// Whether these controllers manage its endpoints.
     pub(crate) fn is_served(&self) -> bool {
         self.has_selector() && self.spec.r#type != "ExternalName"
     }
@@ -85,18 +85,18 @@ impl Service {
         self.has_selector() && self.spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Whether it is meant to have no address of its own.
+    /// Whether it is headless (`clusterIP: None`).
     pub(crate) fn is_headless(&self) -> bool {
         self.spec.cluster_ip == "None"
     }
 
-    /// Whether it has an address of its own.
+    /// Whether it has a cluster IP.
     pub(crate) fn has_address(&self) -> bool {
         !self.is_headless() && !self.spec.cluster_ip.is_empty()
     }
 
-    /// The families it is reachable by. One that does not say, because an old API server wrote it, has
-    /// that of its address; without an address it may have both.
+    /// Returns its IP families. If the field is missing (written by an old API server), the family of its cluster IP,
+    /// or both families without one.
     pub(crate) fn families(&self) -> Vec<Family> {
         let named: Vec<_> = self.spec.ip_families.iter().filter_map(|name| Family::named(name)).collect();
         match address::parse(&self.spec.cluster_ip) {
@@ -107,7 +107,7 @@ impl Service {
         }
     }
 
-    /// The family of its only address in an Endpoints object.
+    /// Returns the family used in Endpoints, which have only one.
     pub(crate) fn first_family(&self, backend: &Backend) -> Family {
         let named = self.spec.ip_families.first().and_then(|name| Family::named(name));
         let own = || address::parse(&self.spec.cluster_ip).map(Family::of);
@@ -116,7 +116,7 @@ impl Service {
 }
 
 impl ServicePort {
-    /// The port of a pod that this port of the service leads to, if the pod has it.
+    /// Returns the pod's port that this Service port targets, if the pod has it.
     pub(crate) fn target(&self, backend: &Backend) -> Option<i32> {
         match &self.target_port {
             TargetPort::Number(number) => Some(*number),

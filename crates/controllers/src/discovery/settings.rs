@@ -1,21 +1,21 @@
-//! What can be set for the controllers of endpoints.
+//! Settings of the endpoint controllers.
 
 use std::time::Duration;
 
 use crate::flags::number;
 
-/// What can be set for the controllers of endpoints.
+/// Settings of the endpoint controllers.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointSettings {
-    /// How long changes of pods wait for others to come, before Endpoints are written.
+    /// How long to batch pod changes before Endpoints are written.
     pub endpoints_batch: Duration,
-    /// The same, before EndpointSlices are written.
+    /// How long to batch pod changes before EndpointSlices are written.
     pub slices_batch: Duration,
-    /// The most endpoints in a slice.
+    /// The maximum number of endpoints per slice.
     pub most_in_slice: usize,
-    /// How long changes of mirrored slices wait for others to come.
+    /// How long to batch changes of mirrored Endpoints.
     pub mirroring_batch: Duration,
-    /// The most addresses of a subset that are mirrored.
+    /// The maximum number of mirrored addresses per subset.
     pub most_in_subset: usize,
 }
 
@@ -31,7 +31,7 @@ impl Default for EndpointSettings {
     }
 }
 
-/// How many there may be: what fits into an object of the API.
+/// Parses a maximum. It is limited to what fits into an API object.
 pub(crate) fn most(text: &str) -> Result<usize, String> {
     let most: usize = number(text)?;
     if (1..=1000).contains(&most) { Ok(most) } else { Err("expected a number from 1 to 1000".into()) }

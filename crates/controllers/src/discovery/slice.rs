@@ -1,4 +1,4 @@
-//! The content of an EndpointSlice. Pure.
+//! The contents of an EndpointSlice. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use setpoint::{Cached, Labels, Metadata};
 use super::address::Family;
 use crate::workload::encoding::{Annotated, null_is_empty};
 
-/// Whose endpoints a slice has.
+/// The label with the Service of a slice.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Which controller keeps a slice.
+/// The label with the controller that manages a slice.
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 #[derive(Clone, Debug, Deserialize)]
@@ -18,7 +18,7 @@ pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub(crate) struct Slice {
     #[serde(default)]
     pub(crate) metadata: Annotated,
-    /// Neither of these for a slice of names, which nobody here makes.
+    /// `None` for FQDN slices, which these controllers do not create.
     #[serde(deserialize_with = "family", default)]
     pub(crate) address_type: Option<Family>,
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -58,7 +58,7 @@ pub(crate) struct Conditions {
     pub(crate) terminating: Option<bool>,
 }
 
-/// Who should use the endpoint.
+/// Topology hints of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Hints {
@@ -104,10 +104,10 @@ pub(crate) struct Port {
     pub(crate) app_protocol: Option<String>,
 }
 
-/// The ports of a slice in order: slices with equal ones are filled together.
+/// The sorted ports of a slice. Slices with equal ports are filled together.
 pub(crate) type PortsKey = Vec<Port>;
 
-/// What tells endpoints apart. All else about one can change in place.
+/// The identity of an endpoint. Everything else can be updated in place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EndpointKey {
     addresses: Vec<String>,
@@ -115,7 +115,7 @@ pub(crate) struct EndpointKey {
     target: Option<(String, String)>,
 }
 
-/// Endpoints of one family with the same ports, each once.
+/// Endpoints of one family with the same ports, without duplicates.
 pub(crate) type EndpointSet = BTreeMap<EndpointKey, Endpoint>;
 
 impl Slice {
@@ -141,8 +141,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether both are the same but for what tells endpoints apart, for hints, and for the version of
-    /// the target, which changes without the endpoint changing.
+    /// Whether two endpoints are equal apart from their identity, hints and the target's resource version, which
+    /// changes without the endpoint changing.
     pub(crate) fn same_state(&self, other: &Self) -> bool {
         let target = |endpoint: &Self| {
             let target = endpoint.target_ref.clone();
@@ -157,12 +157,12 @@ impl Endpoint {
     }
 }
 
-/// Whether a slice is kept by the controller of this name.
+/// Whether a slice is managed by this controller.
 pub(crate) fn is_managed_by(labels: &Labels, controller: &str) -> bool {
     labels.get(MANAGED_BY) == Some(controller)
 }
 
-/// Whether a service, or an Endpoints object, owns a slice.
+/// Whether a Service or Endpoints object owns a slice.
 pub(crate) fn is_owned_by(slice: &Cached<Slice>, kind: &str, uid: &str) -> bool {
     let mut owners = slice.meta().owner_references.iter();
     owners.any(|owner| *owner.uid == *uid && *owner.kind == *kind && *owner.api_version == *"v1")

@@ -1,4 +1,4 @@
-//! The content of an Endpoints object, in its canonical form. Pure.
+//! The contents of Endpoints, in canonical form. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(crate) struct Endpoints {
 
 setpoint::view!(Endpoints of k8s_openapi::api::core::v1::Endpoints);
 
-/// Addresses that all have the same ports.
+/// Addresses with the same ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Subset {
@@ -59,7 +59,7 @@ impl From<&SubsetPort> for Port {
     }
 }
 
-/// Two addresses are one if they share IP and target.
+/// Addresses are equal if IP and target are.
 type AddressKey = (String, Option<String>);
 
 impl Address {
@@ -68,11 +68,11 @@ impl Address {
     }
 }
 
-/// The same addresses and ports with no address twice under a port and as few subsets as can be, all in
-/// order. One that is both ready and not ready under a port is not ready.
+/// Returns the canonical form: sorted, as few subsets as possible, no duplicate address per port. An address that is
+/// both ready and not ready for a port is not ready.
 pub(crate) fn repack(subsets: &[Subset]) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressKey, &Address> = BTreeMap::new();
-    // `None`: no port at all.
+    // `None` means without ports.
     let mut by_port: BTreeMap<Option<&SubsetPort>, BTreeMap<AddressKey, bool>> = BTreeMap::new();
     for subset in subsets {
         let ready = subset.addresses.iter().map(|address| (address, true));

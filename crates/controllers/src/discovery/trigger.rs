@@ -1,4 +1,4 @@
-//! When the change happened that a write is the answer to, so that others can tell how long it took.
+//! When the change happened that triggered a write, so that propagation latency can be measured.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use setpoint::{Cached, Key};
 use super::backend::Backend;
 use super::service::Service;
 
-/// The annotation that says so.
+/// The annotation with the trigger time.
 pub(crate) const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// What was last seen of each service: at most one entry per service and one per pod behind it.
+/// The last observed state of each Service: at most one entry per Service and one per pod behind it.
 #[derive(Default)]
 pub(crate) struct TriggerTimes {
     seen: Mutex<BTreeMap<Key, Seen>>,
@@ -25,8 +25,8 @@ struct Seen {
 }
 
 impl TriggerTimes {
-    /// When the earliest of the changes since the last look happened. The first look at a service is
-    /// the answer to its creation.
+    /// Returns the time of the earliest change since the last call. The first call for a Service is triggered by its
+    /// creation.
     pub(crate) fn since_last_look(
         &self,
         service: &Cached<Service>,

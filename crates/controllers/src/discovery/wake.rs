@@ -1,4 +1,4 @@
-//! From a slice to the service it belongs to, and back.
+//! Maps slices to their Services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use setpoint::own_writes::OwnWrites;
 
 const BY_SERVICE: &str = "by-service";
 
-/// Queues the service of every slice that somebody else changed, if `controller` keeps it or did so, after a
-/// delay: often others of the same service follow.
+/// Enqueues the Service of every slice that is, or was, managed by `controller` and was changed by someone else, after
+/// a delay: other slices of the Service often change soon after.
 pub(crate) fn follow_slices(
     slices: &Informer,
     queue: &Queue<Key>,
@@ -36,7 +36,7 @@ fn services_of(event: &Event, controller: &str) -> BTreeSet<Key> {
     if ours { event.states().filter_map(service_of).collect() } else { BTreeSet::new() }
 }
 
-/// The slices of a service that `controller` keeps and nobody has asked to go.
+/// Lists the slices of a Service that `controller` manages and that are not being deleted.
 pub(crate) fn slices_of(
     slices: &Lister<Slice>,
     service: &Key,
@@ -47,12 +47,12 @@ pub(crate) fn slices_of(
     Ok(found)
 }
 
-/// Files slices under the service they belong to, if that is not done yet.
+/// Adds the index of slices by Service, if it does not exist yet.
 pub(crate) fn index_slices(slices: &Informer) {
     slices.add_index(BY_SERVICE, Arc::new(|slice| service_of(slice).iter().map(Key::to_string).collect()));
 }
 
-/// The service whose endpoints a slice has.
+/// Returns the Service of a slice.
 pub(crate) fn service_of(slice: &Object) -> Option<Key> {
     let name = slice.meta().label(SERVICE_NAME).filter(|name| !name.is_empty())?;
     Some(slice.key().sibling(name))

@@ -6,7 +6,7 @@
 //! Writes: PodDisruptionBudget status (update), Pod status (patch).
 //!
 //! ```text
-//!  view.rs       budgets, pods and their owners as they are read
+//!  view.rs       typed views of budgets, pods and their owners
 //!  scale.rs      the desired scale of the pods' owners
 //!  status.rs     status                                            (pure)
 //!  stale.rs      disruption conditions of pods that were not deleted
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Invariants:
-//! - an eviction that the API server has granted counts as an unavailable pod until its deletion is observed, or for two
-//!   minutes;
+//! - an eviction that the API server has granted counts as an unavailable pod until its deletion is observed, or for
+//!   two minutes;
 //! - if the expected number of pods cannot be determined, no disruption is allowed;
 //! - a disruption is never allowed based on a status that is not in the cache yet: every write carries the resource
 //!   version it is based on.
@@ -96,7 +96,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller), Box::new(cleaner)]
 }
 
-/// Which budgets a change of a pod concerns.
+/// Maps pod events to budgets.
 struct Wake {
     recorder: setpoint::Recorder,
     budgets: Lister<Budget>,
@@ -116,7 +116,7 @@ impl Wake {
         }
     }
 
-    /// One budget counts for a pod. Who has several is told, and the first one counts.
+    /// Returns the budget of a pod. If several match, the first is used and an event is emitted.
     fn budget_of(&self, pod: &Object) -> Option<Cached<Budget>> {
         let budgets = self.budgets.list(pod.key().namespace()).unwrap_or_default();
         let mut selecting = budgets.into_iter().filter(|budget| budget.selects(&pod.meta().labels));
@@ -134,7 +134,7 @@ impl Wake {
     }
 }
 
-/// Whether a pod says that it is made to go. Hardly any does: the others need not be decoded.
+/// Whether a pod has a disruption condition. Most have not and need not be decoded.
 fn is_target(pod: &Object) -> bool {
     pod.mentions(DISRUPTION_TARGET) && pod.view::<Target>().is_ok_and(|target| target.disrupted.is_some())
 }

@@ -66,7 +66,7 @@ impl Budgets {
         Ok(demand_of(budget, expected.pods))
     }
 
-    /// Nothing is allowed until it can be told what is; it may be a cache that lags.
+    /// Allows no disruptions and retries: the failure may be due to a stale cache.
     async fn fail(&self, budget: &Cached<Budget>, error: &ScaleError) -> Result<Outcome, ReconcileError> {
         let message = format!("Failed to calculate the number of expected pods: {error}");
         self.event(budget, EventType::Warning, "CalculateExpectedPodCountFailed", message);
@@ -88,7 +88,7 @@ impl Budgets {
     }
 
     fn overdue_event(&self, budget: &Cached<Budget>, pod: &Cached<Target>) {
-        // The name of the namespace twice: so it is said.
+        // v1.34's message repeats the namespace instead of the name.
         let namespace = budget.key().namespace().unwrap_or_default();
         let message = format!("Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't");
         self.recorder.event(&Kind::of::<Target>(), pod.object(), EventType::Warning, "NotDeleted", message);

@@ -1,4 +1,4 @@
-//! How many pods the owners of some pods want.
+//! The desired scale of the pods' owners.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use setpoint::{Cached, Client, ClientError, Context, Key, Kind, Object, OwnerRef
 use super::view::{Target, Wanting};
 use crate::served::Served;
 
-/// Why it cannot be told how many pods there should be.
+/// Why the expected number of pods is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScaleError {
     #[error("found no controllers for pod {pod:?}")]
@@ -23,7 +23,7 @@ pub(super) enum ScaleError {
     Call(#[from] ClientError),
 }
 
-/// How many pods are wanted, and which pods nobody wants in particular.
+/// The number of expected pods, and the pods without a controller.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) pods: i32,
@@ -38,11 +38,11 @@ pub(super) struct Scales {
     served: Served,
 }
 
-/// An owner and how many pods it wants.
+/// An owner's uid and its scale.
 type Scale = (Box<str>, i32);
 
 impl Scales {
-    /// Also names the caches that have to be filled before anybody asks.
+    /// Also returns the informers that must sync first.
     pub(super) fn new(context: &Context) -> (Self, Vec<Informer>) {
         let informer = |group: &str, kind: &str, plural: &str| {
             context.informers.select(&Kind::new(group, "v1", kind, plural, true), Default::default())
@@ -62,7 +62,7 @@ impl Scales {
         (scales, informers)
     }
 
-    /// How many pods the controllers of these pods want together, each counted once.
+    /// Returns the total scale of the controllers of these pods, each counted once.
     pub(super) async fn expected(&self, pods: &[Cached<Target>]) -> Result<Expected, ScaleError> {
         let mut scales: BTreeMap<Box<str>, i32> = BTreeMap::new();
         let mut unmanaged = Vec::new();
@@ -88,7 +88,7 @@ impl Scales {
         self.asked_for(pod, controller).await
     }
 
-    /// The owner in a cache. A ReplicaSet that a Deployment controls wants what the Deployment wants.
+    /// Looks up the owner in the caches. A ReplicaSet of a Deployment has the Deployment's scale.
     fn cached(&self, pod: &Key, controller: &OwnerRef) -> Option<Scale> {
         if is_of(&self.sets, controller) {
             let set = find(&self.sets, pod, controller)?;
@@ -104,7 +104,7 @@ impl Scales {
         find(informer, pod, controller).and_then(|found| wanted(&found))
     }
 
-    /// Any other kind says by its scale how many pods it wants.
+    /// Reads the scale subresource of an owner of any other kind.
     async fn asked_for(&self, pod: &Key, controller: &OwnerRef) -> Result<Option<Scale>, ScaleError> {
         #[derive(Deserialize, Default)]
         #[serde(default)]

@@ -1,4 +1,4 @@
-//! Pods that said they would be made to go, and stayed.
+//! Removes disruption conditions of pods that were not deleted.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::view::Target;
 use crate::workload::condition::whole_seconds;
 use crate::workload::disruption_target::DISRUPTION_TARGET;
 
-/// How long a pod may take to be deleted after it said so.
+/// How long a pod with a disruption condition may take to be deleted.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(120);
 
 pub(super) struct Cleaner {

@@ -1,4 +1,4 @@
-//! What a budget's status says. Pure.
+//! Computes a budget's status. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::view::{Budget, BudgetStatus, Condition, Target};
 use crate::workload::amount::{Amount, Rounded};
 use crate::workload::condition::whole_seconds;
 
-/// How long a pod whose eviction was granted may take to be deleted.
+/// How long a pod may take to be deleted after its eviction was granted.
 const DELETION: SignedDuration = SignedDuration::from_secs(120);
 
 const ALLOWED: &str = "DisruptionAllowed";
 
-/// How many pods there should be, and how many of them must be healthy.
+/// The number of expected pods, and how many of them must be healthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Demand {
     pub(super) expected: i32,
     pub(super) healthy: i32,
 }
 
-/// How many pods a budget demands, if that depends on no owner.
+/// Returns the demand of a budget that does not depend on the owners' scale.
 pub(super) fn fixed_demand(budget: &Budget, pods: usize) -> Option<Demand> {
     match (&budget.spec.max_unavailable, &budget.spec.min_available) {
         (None, Some(Amount::Number(number))) => {
@@ -34,7 +34,7 @@ pub(super) fn fixed_demand(budget: &Budget, pods: usize) -> Option<Demand> {
     }
 }
 
-/// How many pods a budget demands when owners want so many.
+/// Returns the demand of a budget for a number of expected pods.
 pub(super) fn demand_of(budget: &Budget, expected: i32) -> Demand {
     let healthy = match (&budget.spec.max_unavailable, &budget.spec.min_available) {
         (Some(most), _) => (expected - most.of(expected, Rounded::Up)).max(0),
@@ -44,14 +44,14 @@ pub(super) fn demand_of(budget: &Budget, expected: i32) -> Demand {
     Demand { expected, healthy }
 }
 
-/// What has become of the evictions that were granted.
+/// Granted evictions.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
-    /// Those that are still awaited.
+    /// Evictions whose pods are not deleted yet.
     pub(super) awaited: BTreeMap<String, Timestamp>,
-    /// The pods that should be gone by now, and are not.
+    /// Pods that were not deleted in time.
     pub(super) overdue: Vec<usize>,
-    /// When the next of those awaited is overdue.
+    /// When the next eviction becomes overdue.
     pub(super) recheck: Option<Duration>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn granted(budget: &Budget, pods: &[Cached<Target>], now: Timestamp) 
     granted
 }
 
-/// The status of a budget that has these pods.
+/// Computes the status of a budget with these pods.
 pub(super) fn status(
     budget: &Cached<Budget>,
     pods: &[Cached<Target>],
@@ -102,7 +102,7 @@ pub(super) fn status(
     }
 }
 
-/// The status of a budget of which nothing can be told: nothing is allowed.
+/// Returns the status of a budget that could not be computed: no disruptions are allowed.
 pub(super) fn failed(budget: &Budget, why: &str, now: Timestamp) -> BudgetStatus {
     let mut status = BudgetStatus { disruptions_allowed: 0, ..budget.status.clone() };
     let condition = Condition::new("False", "SyncFailed", why, status.observed_generation);
@@ -110,7 +110,7 @@ pub(super) fn failed(budget: &Budget, why: &str, now: Timestamp) -> BudgetStatus
     status
 }
 
-/// A condition that stays what it was keeps the time since when it is so.
+/// Sets a condition. `lastTransitionTime` is kept if the status did not change.
 fn set(conditions: &mut Vec<Condition>, mut new: Condition, now: Timestamp) {
     new.last_transition_time = Some(whole_seconds(now));
     match conditions.iter_mut().find(|condition| condition.r#type == new.r#type) {

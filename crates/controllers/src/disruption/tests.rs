@@ -1,4 +1,4 @@
-//! Budgets as tables.
+//! Table tests of budgets.
 
 use serde_json::{Value, json};
 use setpoint::Cached;

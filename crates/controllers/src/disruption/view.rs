@@ -1,4 +1,4 @@
-//! Budgets, pods and their owners as they are read.
+//! Typed views of budgets, pods and their owners.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ setpoint::view!(Budget of k8s_openapi::api::policy::v1::PodDisruptionBudget);
 pub(super) struct BudgetSpec {
     pub(super) min_available: Option<Amount>,
     pub(super) max_unavailable: Option<Amount>,
-    /// None selects nothing, an empty one everything.
+    /// `None` selects no pods, an empty selector all.
     pub(super) selector: Option<LabelSelector>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct BudgetSpec {
 pub(super) struct BudgetStatus {
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) observed_generation: i64,
-    /// The pods whose eviction was granted, and when.
+    /// Pods whose eviction was granted, and when.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_empty")]
     pub(super) disrupted_pods: BTreeMap<String, Timestamp>,
     pub(super) disruptions_allowed: i32,
@@ -62,11 +62,11 @@ impl Budget {
     }
 }
 
-/// A pod as budgets see it, folded while decoding.
+/// The pod fields that budgets depend on, extracted while decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) ready: bool,
-    /// Since when it says that it is made to go, where nobody but its node can take that back.
+    /// When its disruption condition became true, unless only the kubelet may remove it.
     pub(super) disrupted: Option<Timestamp>,
 }
 
@@ -114,7 +114,7 @@ impl<'de> Deserialize<'de> for Target {
     }
 }
 
-/// An owner of pods: how many it wants.
+/// The scale of an owner of pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanting {

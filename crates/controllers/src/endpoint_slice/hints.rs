@@ -1,4 +1,4 @@
-//! Hints by which each zone gets its share of a service's endpoints, by what its nodes can do. Pure.
+//! Topology-aware hints: each zone gets endpoints in proportion to the capacity of its nodes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use super::plan::Sketch;
 use crate::discovery::changes::Changes;
 use crate::discovery::slice::{Endpoint, Hints, Named, Slice};
 
-/// How much more than its share a zone's endpoints may have to serve.
+/// How far an endpoint of a zone may be overloaded.
 const OVERLOAD: f64 = 0.2;
 
-/// The share of each zone in what all nodes can do.
+/// Each zone's share of the total capacity.
 pub(super) type Shares = BTreeMap<String, f64>;
 
-/// How many endpoints are hinted to each zone.
+/// The number of endpoints hinted to each zone.
 pub(super) type Counts = BTreeMap<String, usize>;
 
-/// What a zone should get.
+/// The target of a zone.
 struct Allocation {
     maximum: usize,
     desired: f64,
 }
 
-/// Why no hints are given.
+/// Why there are no hints.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoHints {
     #[error("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")]
@@ -39,8 +39,8 @@ pub(super) enum NoHints {
     NothingAllocated,
 }
 
-/// Gives every ready endpoint of the slices that change to a zone, so that all zones have their share;
-/// slices whose hints are of no use change too. Says how many each zone got.
+/// Assigns every ready endpoint of the changed slices to a zone so that each zone gets its share. Slices with unusable
+/// hints are changed too. Returns the number of endpoints per zone.
 pub(super) fn share_out(
     sketch: &Sketch<'_>,
     shares: Option<&Shares>,
@@ -88,7 +88,7 @@ fn allocate(shares: &Shares, endpoints: usize) -> Result<BTreeMap<&str, Allocati
     Ok(shares.iter().map(|(zone, share)| (zone.as_str(), allocation(*share))).collect())
 }
 
-/// How many endpoints of a slice are hinted to each zone; `None` if these hints have to change.
+/// Counts a slice's endpoints per hinted zone. `None` if its hints must change.
 fn usable_hints(slice: &Slice, counts: &Counts, allocations: &BTreeMap<&str, Allocation>) -> Option<Counts> {
     let mut hinted = Counts::new();
     for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready()) {
@@ -105,7 +105,7 @@ fn usable_hints(slice: &Slice, counts: &Counts, allocations: &BTreeMap<&str, All
     hinted.iter().all(fits).then_some(hinted)
 }
 
-/// To begin with, every endpoint serves the zone it is in.
+/// Initially hints every endpoint to its own zone.
 fn hint_own_zones(changes: &mut Changes, counts: &mut Counts) -> Result<(), NoHints> {
     for endpoint in ready_drafts(changes) {
         let zone = endpoint.zone.clone().filter(|zone| !zone.is_empty()).ok_or(NoHints::NoZone)?;
@@ -123,7 +123,7 @@ fn for_zone(zone: String) -> Hints {
     Hints { for_zones: vec![Named { name: zone }], for_nodes: Vec::new() }
 }
 
-/// How many endpoints which zones give to others, and how many which zones get.
+/// Returns how many endpoints zones give away, and how many zones receive.
 fn transfers(allocations: &BTreeMap<&str, Allocation>, counts: &Counts) -> (Counts, Counts) {
     let mut surplus: BTreeMap<&str, f64> = BTreeMap::new();
     let mut lack: BTreeMap<&str, f64> = BTreeMap::new();
@@ -174,7 +174,7 @@ fn take_one(counts: &mut Counts, zone: &str) {
     }
 }
 
-/// Whether some zone has too few of a service's endpoints.
+/// Whether a zone has too few of a Service's endpoints.
 pub(super) fn is_overloaded(counts: &Counts, shares: Option<&Shares>) -> bool {
     let Some(shares) = shares else { return !counts.is_empty() };
     let total = counts.values().sum::<usize>() as f64;

@@ -1,4 +1,4 @@
-//! What the controller counts, under v1.34's names.
+//! Metrics, with v1.34's names.
 
 use crate::discovery::metrics::Names;
 
@@ -28,7 +28,7 @@ pub(super) const CHANGED: (&str, &str) = (
     "EndpointSlices written by one reconcile of a Service",
 );
 
-/// The bounds of whoever names none.
+/// Prometheus' default buckets.
 pub(super) const DEFAULT_BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 pub(super) const BY_DISTRIBUTION: (&str, &str) = (

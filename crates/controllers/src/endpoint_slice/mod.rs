@@ -91,14 +91,14 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// How the controller signs its slices, and its events.
+/// The `managed-by` label value and event source.
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const COMPONENT: &str = "endpoint-slice-controller";
 
-/// A change of a slice waits at least this long: often others of the same service follow.
+/// Slice events are delayed by this much: other slices of the Service often follow.
 const SLICE_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest wait between two tries.
+/// The maximum backoff.
 const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -141,7 +141,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(zone_controller(context, &nodes, watcher)), Box::new(controller)]
 }
 
-/// Looks at the zones of all nodes whenever a node may have changed them.
+/// Builds a controller that recomputes zone capacities when nodes change.
 fn zone_controller(context: &Context, nodes: &Informer, watcher: ZoneWatcher) -> Controller {
     let queue = wiring::queue(context, "endpoint_slice_topology");
     let zones = enqueue_mapped(&queue, |_: &Object| [Key::cluster("zones")]);

@@ -1,4 +1,4 @@
-//! The facts of a node: its zone, how much it can do.
+//! The zone and capacity of a node.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -6,20 +6,20 @@ use setpoint::{Event, Metadata, Object};
 use setpoint_quantity::Quantity;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// Nodes with one of these serve the cluster, not its users.
+/// Labels of nodes that are excluded from zone capacity.
 const NOT_FOR_USERS: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// Facts folded while decoding.
+/// Extracted while decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) ready: bool,
-    /// In thousandths.
+    /// In millicores.
     pub(super) cpu: i64,
 }
 
 setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
 
-/// The zone a node is in, if it says so.
+/// Returns the node's zone label.
 pub(super) fn zone(node: &Metadata) -> Option<&str> {
     node.label(ZONE).filter(|zone| !zone.is_empty())
 }
@@ -28,7 +28,7 @@ pub(super) fn is_for_users(node: &Metadata) -> bool {
     !NOT_FOR_USERS.iter().any(|label| node.labels.contains_key(label))
 }
 
-/// Whether a change may change what zones can do.
+/// Whether an event may change zone capacities.
 pub(super) fn moves_zones(event: &Event) -> bool {
     match event {
         Event::Updated { old, new } => is_ready(old) != is_ready(new) || zone(old.meta()) != zone(new.meta()),

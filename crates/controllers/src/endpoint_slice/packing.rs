@@ -1,8 +1,7 @@
-//! Which endpoint goes to which slice. Pure.
+//! Assigns endpoints to slices. Pure.
 //!
-//! All slices here have the same ports and address family. Endpoints that stay, stay where they are; new
-//! ones fill first the slices that change anyway, then one that has room for all that are left, then new
-//! slices.
+//! All slices here have the same ports and address family. Existing endpoints stay in their slice. New ones first fill
+//! slices that change anyway, then one slice with room for all the rest, then new slices.
 
 use setpoint::Cached;
 
@@ -10,7 +9,7 @@ use super::plan::Sketch;
 use crate::discovery::changes::{Changes, Draft};
 use crate::discovery::slice::{EndpointSet, Port, Slice};
 
-/// What to do so that `existing` slices list what is `wanted`.
+/// Plans the changes that make the `existing` slices list the `wanted` endpoints.
 pub(super) fn pack(
     sketch: &Sketch<'_>,
     ports: &[Port],
@@ -21,7 +20,7 @@ pub(super) fn pack(
     for slice in existing {
         keep(sketch, slice, &mut wanted, &mut changes);
     }
-    // The fullest first.
+    // Fullest first.
     changes.update.sort_by_key(|draft| std::cmp::Reverse(draft.endpoints.len()));
     for draft in &mut changes.update {
         fill(draft, &mut wanted, most);
@@ -47,7 +46,7 @@ pub(super) fn pack(
     changes
 }
 
-/// Sorts a slice out by what of it is still wanted, and takes that off the list.
+/// Keeps what is still wanted of a slice, and removes that from `wanted`.
 fn keep(sketch: &Sketch<'_>, slice: Cached<Slice>, wanted: &mut EndpointSet, changes: &mut Changes) {
     let mut kept = Vec::with_capacity(slice.endpoints.len());
     let mut changed = false;
@@ -76,7 +75,7 @@ fn fill(draft: &mut Draft, wanted: &mut EndpointSet, most: usize) {
     }
 }
 
-/// The slice that is closest to full with so many more.
+/// Returns the fullest slice that still has room for `more` endpoints.
 fn roomiest_fit(slices: &[Cached<Slice>], more: usize, most: usize) -> Option<usize> {
     let room = |slice: &Cached<Slice>| most.checked_sub(slice.endpoints.len() + more);
     let fitting = slices.iter().enumerate().filter_map(|(at, slice)| Some((room(slice)?, at)));

@@ -16,22 +16,22 @@ use crate::discovery::slice::{
     is_owned_by, ports_key,
 };
 
-/// The labels of a slice that do not come from its service.
+/// Slice labels that are not copied from the Service.
 const RESERVED: [&str; 3] = [SERVICE_NAME, MANAGED_BY, HEADLESS];
 
-/// The zones of the nodes that there are.
+/// The zone of each existing node.
 pub(super) type Zones = BTreeMap<Box<str>, Option<String>>;
 
-/// What all slices of a service of one address family have in common.
+/// The common parts of all slices of a Service and address family.
 pub(super) struct Sketch<'a> {
     pub(super) service: &'a Cached<Service>,
     pub(super) family: Family,
-    /// The most endpoints in a slice.
+    /// The maximum number of endpoints per slice.
     pub(super) most: usize,
     labels: BTreeMap<String, String>,
 }
 
-/// What is to be done, and which pods had to be left out because their node is not known.
+/// The changes, and the pods left out because their node is unknown.
 pub(super) struct Plan {
     pub(super) changes: Changes,
     pub(super) left_out: Vec<LeftOut>,
@@ -43,14 +43,14 @@ pub(super) struct LeftOut {
     pub(super) node: String,
 }
 
-/// The endpoints of a service by the ports they have.
+/// The endpoints of a Service by ports.
 #[derive(Default)]
 struct Wanted {
     by_ports: BTreeMap<PortsKey, (Vec<Port>, EndpointSet)>,
     left_out: Vec<LeftOut>,
 }
 
-/// What to do about the slices of one family. Hints are not part of it.
+/// Plans the slices of one family, without hints.
 pub(super) fn plan(
     service: &Cached<Service>,
     family: Family,
@@ -149,7 +149,7 @@ impl<'a> Sketch<'a> {
         Self { service, family, most, labels }
     }
 
-    /// Whether the labels that come from the service are not those of the service.
+    /// Whether the slice's labels differ from those of the Service.
     pub(super) fn labels_differ(&self, slice: &Cached<Slice>) -> bool {
         let of_slice = slice.meta().labels.iter().filter(|(key, _)| !RESERVED.contains(key));
         let wanted = self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -167,7 +167,7 @@ impl<'a> Sketch<'a> {
         }
     }
 
-    /// A slice as it is, but for its labels.
+    /// Returns a draft of an existing slice with updated labels.
     pub(super) fn edit(&self, slice: Cached<Slice>) -> Draft {
         Draft {
             labels: self.labels.clone(),
@@ -179,7 +179,7 @@ impl<'a> Sketch<'a> {
         }
     }
 
-    /// Where no slice would be left, an empty one is: it says that the service has no endpoints.
+    /// Adds an empty slice if none would be left: it says that the Service has no endpoints.
     fn hold_the_place(&self, changes: &mut Changes) {
         if !changes.create.is_empty() || !changes.update.is_empty() || !changes.unchanged.is_empty() {
             return;

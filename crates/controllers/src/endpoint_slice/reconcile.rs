@@ -28,7 +28,7 @@ use crate::discovery::wake::slices_of;
 use crate::workload::pace::Pace;
 use setpoint::own_writes::OwnWrites;
 
-/// The annotations by which a service asks for hints; the first has the last word.
+/// The annotations that enable hints. The first takes precedence.
 const TOPOLOGY_MODE: [&str; 2] =
     ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
@@ -41,18 +41,18 @@ pub(super) struct SliceKeeper {
     pub(super) writer: SliceWriter,
     pub(super) metrics: Metrics,
     pub(super) slice_metrics: Arc<SliceMetrics>,
-    /// Where services want their traffic to go.
+    /// The traffic distribution of each Service.
     pub(super) distributions: Mutex<BTreeMap<Key, String>>,
     pub(super) triggers: TriggerTimes,
     pub(super) topology: Arc<Topology>,
     pub(super) writes: Arc<OwnWrites<Key>>,
     pub(super) pace: Arc<Pace<Key>>,
     pub(super) most_in_slice: usize,
-    /// Whether services may name the zone or the node that traffic should stay in.
+    /// Whether `PreferSameZone` and `PreferSameNode` are enabled.
     pub(super) same_zone_or_node: bool,
 }
 
-/// What was observed of a service.
+/// The observed state of a Service.
 struct Observed {
     service: Cached<Service>,
     pods: Vec<Cached<Backend>>,
@@ -64,7 +64,7 @@ struct Observed {
 impl Reconciler for SliceKeeper {
     type Key = Key;
 
-    /// The key is that of a service.
+    /// Reconciles the Service with this key.
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(service) = self.services.get(key)? else {
             self.forget(key);
@@ -146,7 +146,7 @@ impl SliceKeeper {
         Ok(Observed { service, pods, zones, slices, triggered })
     }
 
-    /// Each family by itself: what goes wrong with one does not keep the other from being tried.
+    /// Reconciles each address family independently: an error with one does not affect the other.
     async fn reconcile_families(&self, observed: &Observed) -> Result<(), ReconcileError> {
         let service = &observed.service;
         let families = service.families();
@@ -195,7 +195,7 @@ impl SliceKeeper {
         complete.and(applied)
     }
 
-    /// Hints by annotation go before hints by traffic distribution; without either there are none.
+    /// Sets hints. The annotation takes precedence over traffic distribution; without either, hints are removed.
     fn hint(&self, sketch: &Sketch<'_>, changes: &mut Changes) {
         let (service, key) = (sketch.service, sketch.service.key());
         if asks_for_hints(service) {
@@ -254,7 +254,7 @@ fn asks_for_hints(service: &Service) -> bool {
     mode.is_some_and(|mode| mode == "Auto" || mode == "auto")
 }
 
-/// Says in every slice that is written what change it answers.
+/// Sets the trigger time annotation on every written slice.
 fn set_trigger_time(changes: &mut Changes, triggered: Option<Timestamp>) {
     for draft in changes.drafts() {
         match triggered {
@@ -264,7 +264,7 @@ fn set_trigger_time(changes: &mut Changes, triggered: Option<Timestamp>) {
     }
 }
 
-/// The slices are written without the pod, and looked at again: the node may be about to show up.
+/// The slices are written without the pod, and retried because the node may show up soon.
 fn unknown_node(service: &Cached<Service>, left_out: &LeftOut) -> ReconcileError {
     ReconcileError::retry(format!(
         "skipping Pod {} for Service {}: Node {} Not Found",
@@ -274,7 +274,7 @@ fn unknown_node(service: &Cached<Service>, left_out: &LeftOut) -> ReconcileError
     ))
 }
 
-/// Follows how much each zone can do.
+/// Tracks the capacity of each zone.
 pub(super) struct ZoneWatcher {
     pub(super) nodes: Lister<Node>,
     pub(super) topology: Arc<Topology>,
@@ -284,7 +284,7 @@ pub(super) struct ZoneWatcher {
 impl Reconciler for ZoneWatcher {
     type Key = Key;
 
-    /// All nodes are one key.
+    /// All nodes share one key.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let overloaded = self.topology.set_nodes(&self.nodes.list(None)?);
         overloaded.into_iter().for_each(|service| self.services.add(service));

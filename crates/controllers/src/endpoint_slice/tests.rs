@@ -1,4 +1,4 @@
-//! Slices as tables, and packing as a property.
+//! Table tests of slices, and a property test of packing.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn zones() -> Zones {
     (0..3).map(|n| (format!("n{n}").into(), Some(format!("z{n}")))).collect()
 }
 
-/// A draft as the API server would hand it out, under a name of its own.
+/// A draft as the API server would store it under the given name.
 fn stored(name: &str, draft: &Draft) -> Cached<Slice> {
     let owner = json!({"apiVersion": "v1", "kind": "Service", "name": "s", "uid": "s", "controller": true});
     cached(json!({
@@ -59,7 +59,7 @@ fn stored(name: &str, draft: &Draft) -> Cached<Slice> {
     }))
 }
 
-/// The world after a plan.
+/// Returns the slices after applying a plan.
 fn apply(changes: &Changes, made: &mut usize) -> Vec<Cached<Slice>> {
     let mut slices = changes.unchanged.clone();
     for draft in &changes.update {
@@ -246,7 +246,7 @@ fn each_zone_gets_its_share() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever was there before: a plan lists every pod exactly once, and after it nothing is left to do.
+    /// From any previous state, a plan lists every pod exactly once and leaves nothing to do.
     #[test]
     fn a_plan_lists_every_pod_once_and_settles(rounds in prop::collection::vec((0usize..150, 1usize..260), 1..5)) {
         let (mut slices, mut made) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! How much each zone can do, and how many endpoints of each service were hinted to it.
+//! The capacity of each zone, and the number of endpoints of each Service hinted to it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::hints::{Counts, Shares, is_overloaded};
 use super::node::{self, Node};
 use crate::discovery::address::Family;
 
-/// At most one entry per service that asks for hints, and one per zone.
+/// At most one entry per Service with hints, and one per zone.
 #[derive(Default)]
 pub(super) struct Topology {
     state: Mutex<State>,
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Topology {
-    /// The shares of the zones; `None` if they cannot be told, or there are not at least two.
+    /// Returns the zones' shares. `None` if they are unknown or there are fewer than two zones.
     pub(super) fn shares(&self) -> Option<Shares> {
         self.state.lock().shares.clone()
     }
@@ -49,7 +49,7 @@ impl Topology {
         self.state.lock().hinted.remove(service);
     }
 
-    /// Takes in the nodes there are, and names the services whose hints no longer fit them.
+    /// Updates the nodes, and returns the Services whose hints no longer fit.
     pub(super) fn set_nodes(&self, nodes: &[Cached<Node>]) -> Vec<Key> {
         let mut state = self.state.lock();
         state.shares = shares(nodes);
@@ -60,8 +60,8 @@ impl Topology {
     }
 }
 
-/// The share of each zone in the processors of all nodes that are ready and for users. One node that
-/// does not say where it is, or how much it can do, spoils it all.
+/// Computes each zone's share of the CPU of all ready worker nodes. `None` if any of them has no zone or no CPU
+/// capacity.
 fn shares(nodes: &[Cached<Node>]) -> Option<Shares> {
     let mut by_zone: BTreeMap<String, i64> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node::is_for_users(node.meta()) && node.ready) {

@@ -1,10 +1,10 @@
-//! Hints by which traffic stays close, as `spec.trafficDistribution` asks for it. Pure.
+//! Hints for `spec.trafficDistribution`. Pure.
 
 use super::plan::Sketch;
 use crate::discovery::changes::Changes;
 use crate::discovery::slice::{Endpoint, Hints, Named};
 
-/// How close.
+/// The requested proximity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Close {
     SameZone,
@@ -12,7 +12,7 @@ pub(super) enum Close {
 }
 
 impl Close {
-    /// What a service asks for, if it is something that is known; `same` says whether the newer names are.
+    /// Parses a traffic distribution. `same` enables `PreferSameZone` and `PreferSameNode`.
     pub(super) fn named(distribution: Option<&str>, same: bool) -> Option<Self> {
         match distribution? {
             "PreferClose" => Some(Self::SameZone),
@@ -22,7 +22,7 @@ impl Close {
         }
     }
 
-    /// The hints of a ready endpoint.
+    /// Returns the hints of a ready endpoint.
     fn hints(self, endpoint: &Endpoint) -> Option<Hints> {
         let named = |name: &Option<String>| -> Vec<Named> {
             name.iter().map(|name| Named { name: name.clone() }).collect()
@@ -38,7 +38,7 @@ impl Close {
     }
 }
 
-/// Sets the hints of all slices that change; what has wrong ones changes too.
+/// Sets the hints of all changed slices, and changes those with wrong hints.
 pub(super) fn keep_close(sketch: &Sketch<'_>, close: Close, changes: &mut Changes) {
     let slices = std::mem::take(&mut changes.unchanged);
     for slice in slices {

@@ -1,4 +1,4 @@
-//! What the controller counts, under v1.34's names.
+//! Metrics, with v1.34's names.
 
 use crate::discovery::metrics::Names;
 
@@ -34,7 +34,7 @@ pub(super) const DURATION: (&str, &str) = (
     "Seconds one reconcile of an Endpoints object took",
 );
 
-/// From a millisecond on twice as many, fifteen times.
+/// Histogram buckets: 1 ms, doubling, fifteen in total.
 pub(super) const SECONDS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];

@@ -74,11 +74,11 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// How the controller signs its slices, and its events.
+/// The `managed-by` label value and event source.
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const COMPONENT: &str = "endpoint-slice-mirroring-controller";
 
-/// The longest wait between two tries.
+/// The maximum backoff.
 const LONGEST_RETRY: Duration = Duration::from_secs(100);
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -119,7 +119,7 @@ fn concerns_mirrored_endpoints(event: &Event) -> bool {
     event.states().any(mirrored)
 }
 
-/// Whether a service without a selector has come or gone, or one has got or lost its selector.
+/// Whether a Service without a selector was added or deleted, or a Service gained or lost its selector.
 fn concerns_service_without_selector(event: &Event) -> bool {
     let unselecting =
         |service: &Object| service.view::<Service>().is_ok_and(|service| !service.has_selector());

@@ -17,17 +17,17 @@ const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Whether Endpoints neither say that they should not be mirrored nor are somebody's lock.
+/// Whether Endpoints should be mirrored: they do not opt out and are not a leader election lock.
 pub(super) fn is_to_be_mirrored(meta: &Metadata, endpoints: &Endpoints) -> bool {
     meta.label(SKIP) != Some("true") && !endpoints.metadata.annotations.contains_key(LEADER)
 }
 
-/// What is to be done, and how many addresses were left out.
+/// The changes, and the number of addresses left out.
 pub(super) struct Plan {
     pub(super) changes: Changes,
-    /// Those that are no IP addresses.
+    /// Addresses that are not IP addresses.
     pub(super) invalid: usize,
-    /// Those, and those that are too many.
+    /// Invalid addresses, and those beyond the limit.
     pub(super) skipped: usize,
 }
 
@@ -40,7 +40,7 @@ struct Wanted {
     skipped: usize,
 }
 
-/// At most so many addresses of a subset are mirrored.
+/// Plans the mirror of Endpoints, with at most `most` addresses per subset.
 pub(super) fn plan(endpoints: &Cached<Endpoints>, existing: Vec<Cached<Slice>>, most: usize) -> Plan {
     let wanted = Wanted::of(endpoints, most);
     let mut changes = Changes::default();
@@ -60,7 +60,7 @@ pub(super) fn plan(endpoints: &Cached<Endpoints>, existing: Vec<Cached<Slice>>, 
     Plan { changes, invalid: wanted.invalid, skipped: wanted.skipped }
 }
 
-/// All endpoints of a family with the same ports are one slice.
+/// Collects endpoints: all of one family with the same ports form one slice.
 fn mirror(
     endpoints: &Cached<Endpoints>,
     family: Family,
@@ -196,7 +196,7 @@ mod tests {
         }))
     }
 
-    /// Each draft as `family port addresses`.
+    /// Formats each draft as `family port addresses`.
     fn words(drafts: &[Draft]) -> Vec<String> {
         let word = |draft: &Draft| {
             let ips: Vec<_> =

@@ -27,14 +27,14 @@ pub(super) struct Mirror {
     pub(super) metrics: Metrics,
     pub(super) slice_metrics: Arc<SliceMetrics>,
     pub(super) writes: Arc<OwnWrites<Key>>,
-    /// At most so many addresses of a subset are mirrored.
+    /// The maximum number of mirrored addresses per subset.
     pub(super) most: usize,
 }
 
 impl Reconciler for Mirror {
     type Key = Key;
 
-    /// The key is that of Endpoints and of their service.
+    /// The key is that of the Endpoints and of their Service.
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let began = self.clock.instant();
         let result = self.mirror(key).await;
@@ -64,8 +64,7 @@ impl Mirror {
         Ok(Outcome::Settled)
     }
 
-    /// The Endpoints of this name, if they are to be mirrored: their service has to be there, and must
-    /// not find its endpoints itself.
+    /// Returns the Endpoints with this name if they should be mirrored: their Service exists and has no selector.
     fn mirrored(&self, key: &Key) -> Result<Option<Cached<Endpoints>>, DecodeError> {
         let endpoints = self.endpoints.get(key)?;
         let unselecting = self.services.get(key)?.is_some_and(|service| !service.has_selector());

@@ -1,12 +1,12 @@
-//! Which addresses are left out where there are too many. Pure.
+//! Which addresses to leave out at the limit. Pure.
 
 use crate::discovery::subset::{Address, Subset};
 
-/// The most addresses that are listed.
+/// The maximum number of addresses.
 pub(super) const MOST: usize = 1000;
 
-/// Cuts the subsets down to what may be listed, each in proportion: those not ready first, and ready ones
-/// only if these alone are too many. `false` if there was nothing to cut.
+/// Truncates subsets to the limit, each in proportion: not-ready addresses first, ready ones only if they alone exceed
+/// the limit. Returns `false` if nothing had to be removed.
 pub(super) fn truncate(subsets: &mut [Subset]) -> bool {
     let ready: usize = subsets.iter().map(|subset| subset.addresses.len()).sum();
     let not_ready: usize = subsets.iter().map(|subset| subset.not_ready_addresses.len()).sum();
@@ -22,7 +22,7 @@ pub(super) fn truncate(subsets: &mut [Subset]) -> bool {
     true
 }
 
-/// Each list keeps its share of `room`, rounded up, until the room is used up.
+/// Keeps each list's share of `room`, rounded up, until the room is used up.
 fn cut<'a>(lists: impl Iterator<Item = &'a mut Vec<Address>>, total: usize, room: usize) {
     let mut left = room;
     for list in lists {

@@ -62,7 +62,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// How the controller signs its events and the objects it keeps.
+/// The event source and `managed-by` label value.
 const COMPONENT: &str = "endpoint-controller";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -93,7 +93,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// Whether a change of Endpoints, made by others, has to be looked at.
+/// Whether a change to Endpoints by someone else must be reconciled.
 fn endpoints_predicate(
     writes: Arc<OwnWrites<Key>>,
     services: Lister<Service>,
@@ -102,9 +102,9 @@ fn endpoints_predicate(
         let key = event.object().key();
         let news = writes.is_news(key, event);
         match event {
-            // What was there before may have lost its service while this controller was down.
+            // Endpoints from before a restart may have lost their Service meanwhile.
             Event::Added { initial, .. } => *initial,
-            // Without a service they belong to others, who may change them at will.
+            // Endpoints without a Service are not managed here.
             Event::Updated { .. } => news && !matches!(services.get(key), Ok(None)),
             Event::Deleted { .. } => news,
         }

@@ -1,4 +1,4 @@
-//! What the Endpoints of a service should say. Pure.
+//! Computes the Endpoints of a Service. Pure.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::discovery::trigger::LAST_CHANGE;
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
-/// The parts of an Endpoints object that the controller decides.
+/// The parts of Endpoints that the controller sets.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) labels: BTreeMap<String, String>,
@@ -25,7 +25,8 @@ pub(super) struct Content {
     pub(super) subsets: Vec<Subset>,
 }
 
-/// What is to be written, if anything. `triggered` is when the change happened that this answers.
+/// Returns the desired contents, or `None` if nothing changes. `triggered` is the time of the change that triggered
+/// this.
 pub(super) fn plan(
     service: &Cached<Service>,
     pods: &[Cached<Backend>],
@@ -50,7 +51,7 @@ fn set(annotations: &mut BTreeMap<String, String>, name: &str, value: Option<Str
     }
 }
 
-/// The service's own, and the controller's.
+/// Returns the labels: those of the Service, and the controller's own.
 fn labels(service: &Cached<Service>) -> BTreeMap<String, String> {
     let own = service.meta().labels.iter().filter(|(key, _)| *key != HEADLESS);
     let mut labels: BTreeMap<String, String> =
@@ -74,14 +75,14 @@ fn is_right(
         && without_versions(&current.subsets) == without_versions(wanted)
 }
 
-/// Whether labels follow from those of the service, the headless one apart.
+/// Whether the labels match those of the Service, ignoring the headless label.
 fn are_right(labels: &Labels, of_service: &Labels) -> bool {
     let copied = labels.iter().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY);
     let wanted = of_service.iter().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY);
     labels.get(MANAGED_BY) == Some(COMPONENT) && copied.eq(wanted)
 }
 
-/// In their canonical form, without the versions of pods, which change without their addresses changing.
+/// Returns the canonical form without the pods' resource versions, which change without the addresses changing.
 fn without_versions(subsets: &[Subset]) -> Vec<Subset> {
     let mut subsets = repack(subsets);
     for subset in &mut subsets {
@@ -94,7 +95,7 @@ fn without_versions(subsets: &[Subset]) -> Vec<Subset> {
     subsets
 }
 
-/// One subset for each pod and port.
+/// Returns one subset per pod and port.
 fn subsets(service: &Cached<Service>, pods: &[Cached<Backend>]) -> Vec<Subset> {
     let unready_too = service.spec.publish_not_ready_addresses;
     let mut subsets = Vec::new();
@@ -123,7 +124,7 @@ fn subset_port(port: &ServicePort, pod: &Backend) -> Option<SubsetPort> {
     })
 }
 
-/// The pod's first address of the service's family.
+/// Returns the pod's first address of the Service's family.
 fn address(service: &Cached<Service>, pod: &Cached<Backend>) -> Option<Address> {
     let ip = pod.addresses_of(service.first_family(pod)).next()?;
     let hostname = hostname(pod, &service.meta().name).unwrap_or_default();

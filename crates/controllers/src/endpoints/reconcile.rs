@@ -23,7 +23,7 @@ use crate::workload::pace::Pace;
 use crate::workload::pod_control::namespace_is_terminating;
 use setpoint::own_writes::OwnWrites;
 
-/// Endpoints with this annotation are somebody's lock and belong to no service.
+/// Endpoints with this annotation are a leader election lock and belong to no Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 pub(super) struct EndpointsKeeper {
@@ -40,7 +40,7 @@ pub(super) struct EndpointsKeeper {
 impl Reconciler for EndpointsKeeper {
     type Key = Key;
 
-    /// The key is that of a service and of its Endpoints.
+    /// The key is that of the Service and of its Endpoints.
     async fn reconcile(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let Some(service) = self.services.get(key)? else { return self.remove(key).await };
         if !service.is_served() {
@@ -67,7 +67,7 @@ impl EndpointsKeeper {
         Ok(self.endpoints.get(key)?.into_iter().collect())
     }
 
-    /// The service is gone, as far as the cache knows: so are its Endpoints, if it is really gone.
+    /// Deletes the Endpoints of a Service that is gone from the cache, after confirming with the API server.
     async fn remove(&self, key: &Key) -> Result<Outcome, ReconcileError> {
         let kind = Kind::of::<Endpoints>();
         let found =
@@ -137,7 +137,7 @@ fn is_a_lock(endpoints: &Object) -> bool {
     endpoints.view::<Endpoints>().is_ok_and(|endpoints| endpoints.metadata.annotations.contains_key(LEADER))
 }
 
-/// Endpoints that are not there yet.
+/// A reference to Endpoints that do not exist yet.
 fn reference(key: &Key) -> Reference {
     Reference {
         kind: "Endpoints".to_owned(),

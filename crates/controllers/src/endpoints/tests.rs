@@ -1,4 +1,4 @@
-//! What Endpoints say, as tables.
+//! Table tests of Endpoints.
 
 use serde_json::{Value, json};
 use setpoint::Cached;
@@ -35,7 +35,7 @@ fn changed(mut pod: Value, pointer: &str, value: Value) -> Cached<Backend> {
     cached(pod)
 }
 
-/// Each subset as `ready|not ready|ports`.
+/// Formats each subset as `ready|not ready|ports`.
 fn words(content: Option<Content>) -> Vec<String> {
     let list = |items: Vec<String>| items.join(",");
     let subsets = content.into_iter().flat_map(|content| content.subsets);

@@ -41,7 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-ephemeralvolume-syncs", &ENTRY, "5")];
 
-/// The component that events name.
+/// The event source.
 const COMPONENT: &str = "ephemeral_volume";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -72,13 +72,13 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(wiring::controller(&ENTRY, options, queue, maker, [&pods, &claims]))]
 }
 
-/// Whether a pod that is to stay has claims made for it.
+/// Whether a pod that is not being deleted has ephemeral volumes.
 fn wants_claims(pod: &Object) -> bool {
     !pod.meta().is_being_deleted()
         && claims_of(pod).is_some_and(|pod| pod.volumes().iter().any(|volume| volume.is_ephemeral()))
 }
 
-/// What a pod says of the claims that are made for it.
+/// The claim templates of a pod.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Templates {
@@ -175,7 +175,7 @@ fn not_for(pod: &Key, claim: &Key) -> String {
     format!("PVC {claim} was not created for pod {pod} (pod is not owner)")
 }
 
-/// The claim that a template stands for.
+/// Builds the claim of a template.
 fn claim_body(pod: &Cached<PodVolumes>, name: &str, template: &Template) -> Value {
     let mut metadata = json!({
         "name": name,

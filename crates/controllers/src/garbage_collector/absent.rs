@@ -1,17 +1,16 @@
-//! Owners that are known not to exist, so that the next of their dependents need not ask.
+//! Cache of owners known not to exist, so that their other dependents need no lookup.
 
 use std::collections::BTreeMap;
 
 use super::identity::Identity;
 
-/// As many as are likely to be deleted in one burst; some 200 bytes each. One that was dropped is
-/// asked for again.
+/// Enough for a typical burst of deletions, about 200 bytes each. Evicted owners are looked up again.
 const CAPACITY: usize = 500;
 
-/// The owners most recently found absent. A uid never comes back, so an entry never becomes wrong.
+/// The owners most recently found absent. Uids are never reused, so entries never become wrong.
 #[derive(Default)]
 pub(super) struct AbsentOwners {
-    /// By when they were last used.
+    /// The time of last use.
     known: BTreeMap<Identity, u64>,
     uses: u64,
 }

@@ -1,13 +1,13 @@
-//! Who owns whom: every object that has been seen and every owner that is only spoken of.
+//! The ownership graph: every observed object, and every owner that is only referenced.
 //!
-//! The graph never asks anybody and never waits; told of a change, it answers with the [`Work`] that
-//! the change gives rise to. Monitors tell it what they see, the collector what it found absent.
+//! The graph does no I/O. Every change returns the resulting [`Work`]. Monitors report observed objects; the collector
+//! reports owners that do not exist.
 //!
-//! What always holds:
-//! - the observed nodes are the objects the monitors have told of and not told to be gone;
-//! - there is an edge `(owner, dependent)` for every owner reference of every observed node, and no
-//!   other, whether or not there is a node of that owner;
-//! - the owner of a reference that was added has a node, virtual at first, until it is found absent;
+//! Invariants:
+//! - the observed nodes are the objects that monitors have reported and not reported deleted;
+//! - there is an edge `(owner, dependent)` for every owner reference of every observed node, and no other, whether or
+//!   not the owner has a node;
+//! - the owner of a new reference has a node, virtual at first, until it is found absent;
 //! - a virtual node is worked on until it has been observed or found absent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,9 @@ use super::absent::AbsentOwners;
 use super::identity::Identity;
 use super::uid::Uid;
 
-/// The finalizer of an owner that waits for its dependents to be deleted.
+/// The finalizer of an owner that waits until its dependents are deleted.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an owner that waits for its dependents to be released.
+/// The finalizer of an owner that waits until its dependents are orphaned.
 pub(super) const ORPHAN: &str = "orphan";
 
 #[derive(Default)]
@@ -30,25 +30,25 @@ pub(super) struct Graph {
     absent: AbsentOwners,
 }
 
-/// An object, or one that only references name.
+/// An observed or only referenced object.
 #[derive(Clone)]
 pub(super) enum Node {
-    /// Seen by a monitor. The object is the monitor's own copy.
+    /// Seen by a monitor, whose copy of the object it shares.
     Observed { kind: Kind, object: Object },
-    /// Named by a reference; whether it exists is to be found out.
+    /// Named by a reference. Whether it exists must be looked up.
     Virtual(Box<Identity>),
 }
 
-/// What a change of the graph gives rise to.
+/// The work that results from a change.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Work {
-    /// See whether these are to be deleted.
+    /// Attempt to delete these.
     pub(super) delete: Vec<Uid>,
-    /// The same, after a while.
+    /// Attempt to delete these after a backoff.
     pub(super) delete_later: Vec<Uid>,
-    /// Release the dependents of these.
+    /// Orphan the dependents of these.
     pub(super) orphan: Vec<Uid>,
-    /// References to an owner that is in another namespace.
+    /// References to an owner in another namespace.
     pub(super) misplaced: Vec<Misplaced>,
 }
 
@@ -71,7 +71,7 @@ impl Graph {
         self.nodes.get(uid)
     }
 
-    /// The observed nodes that refer to this owner.
+    /// Lists observed nodes that refer to this owner.
     pub(super) fn dependents(&self, owner: &Uid) -> impl Iterator<Item = (&Uid, &Kind, &Object)> {
         let owner = owner.clone();
         let from_first = self.edges.range((owner.clone(), Uid::FIRST)..);
@@ -82,7 +82,7 @@ impl Graph {
         })
     }
 
-    /// The dependents that keep a waiting owner from going.
+    /// Lists dependents that block the deletion of an owner.
     pub(super) fn blocking_dependents(&self, owner: &Uid) -> impl Iterator<Item = (&Uid, &Object)> {
         let uid = owner.to_string();
         let is_blocking = move |object: &Object| is_blocked(&object.meta().owner_references, &uid);
@@ -96,12 +96,12 @@ impl Graph {
         self.absent.has(owner)
     }
 
-    /// The API server was asked and does not have this owner.
+    /// Records that the API server does not have this owner.
     pub(super) fn remember_absent(&mut self, owner: Identity) {
         self.absent.add(owner);
     }
 
-    /// A monitor sees a new or changed object.
+    /// Applies a new or changed object from a monitor.
     pub(super) fn observed(&mut self, kind: &Kind, object: &Object) -> Work {
         let uid = Uid::from(&*object.meta().uid);
         let mut work = Work::default();
@@ -119,7 +119,7 @@ impl Graph {
         work
     }
 
-    /// A monitor sees that an object is gone.
+    /// Applies a deletion from a monitor.
     pub(super) fn removed(&mut self, kind: &Kind, last: &Object) -> Work {
         let uid = Uid::from(&*last.meta().uid);
         let mut work = Work::default();
@@ -131,10 +131,10 @@ impl Graph {
         work
     }
 
-    /// The API server was asked for an object that is only spoken of, and does not have it.
+    /// Records that the API server does not have a virtual node's object.
     pub(super) fn found_absent(&mut self, absent: &Identity) -> Work {
         let mut work = Work::default();
-        // If it has been observed by now, then its monitor tells of its end.
+        // If it has been observed by now, its monitor reports its deletion.
         let Some(Node::Virtual(named)) = self.nodes.get(&absent.uid) else { return work };
         let (mut agreeing, mut disagreeing) = (Vec::new(), Vec::new());
         for (uid, _, object) in self.dependents(&absent.uid) {
@@ -151,7 +151,7 @@ impl Graph {
             self.owner_gone(&absent.uid, || absent.clone(), &mut work);
             return work;
         }
-        // Some call it by other coordinates: those are to be looked up before it is given up.
+        // Some references have different coordinates. Look those up before giving up.
         if **named == *absent
             && let Some(alternative) = absent.alternative(disagreeing.into_iter())
         {
@@ -165,8 +165,8 @@ impl Graph {
         work
     }
 
-    /// A kind is served no more, and so monitored no more. Nothing is deleted for that: what its objects
-    /// own is kept, since nobody can tell whether they exist. Owners that wait for them wait no longer.
+    /// Removes a kind that is no longer served or monitored. Dependents of its objects are kept, since their owners may
+    /// still exist. Owners blocked by its objects are unblocked.
     pub(super) fn forget_kind(&mut self, forgotten: &Kind) -> Work {
         let mut work = Work::default();
         let of_kind = |node: &Node| matches!(node, Node::Observed { kind, .. } if kind == forgotten);
@@ -180,7 +180,7 @@ impl Graph {
         work
     }
 
-    /// Brings the edges of a node in line with its references.
+    /// Updates the edges of a node to its references.
     fn relink(&mut self, uid: &Uid, kind: &Kind, before: Option<&Object>, now: &Object, work: &mut Work) {
         let old = before.map_or(&[][..], |before| &before.meta().owner_references);
         let new = &now.meta().owner_references[..];
@@ -198,13 +198,13 @@ impl Graph {
         let added: Vec<_> =
             new.iter().filter(|new| !old.iter().any(|old| same_coordinates(old, new))).collect();
         self.link(uid, kind, now, &added, work);
-        // With other owners, those that stayed may be the ones that decide now.
+        // With changed owners, the remaining ones may now decide that it must go.
         if !old.is_empty() && !new.is_empty() {
             work.delete.push(uid.clone());
         }
     }
 
-    /// Adds a dependent to its owners. Where it cannot be right in all it says of them, it is looked at.
+    /// Adds a dependent to its owners. If a reference is doubtful, the dependent is checked.
     fn link(&mut self, uid: &Uid, kind: &Kind, dependent: &Object, added: &[&OwnerRef], work: &mut Work) {
         let mut doubtful = false;
         for &reference in added {
@@ -220,7 +220,7 @@ impl Graph {
             if doubt == Some(Doubt::OtherNamespace) {
                 work.misplaced.push(misplaced(kind, dependent, reference));
             }
-            // An owner that waits for its dependents to go has not met this one yet.
+            // An owner in foreground deletion has not processed this dependent yet.
             doubtful |= doubt.is_some() || node.waits_for_dependents();
         }
         if doubtful {
@@ -228,8 +228,8 @@ impl Graph {
         }
     }
 
-    /// An owner has been seen elsewhere than references named it: dependents that named it so may refer
-    /// to something that does not exist.
+    /// Checks the dependents whose references disagree with the observed owner: they may refer to something that does
+    /// not exist.
     fn doubt_dependents(&self, uid: &Uid, named: &Identity, seen: &Identity, work: &mut Work) {
         if named == seen {
             return;
@@ -260,7 +260,7 @@ impl Graph {
         }
     }
 
-    /// The dependents of an owner that is no more are all to be looked at.
+    /// Checks all dependents of an owner that is gone.
     fn owner_gone(&mut self, owner: &Uid, identity: impl FnOnce() -> Identity, work: &mut Work) {
         let before = work.delete.len();
         work.delete.extend(self.dependents(owner).map(|(dependent, _, _)| dependent.clone()));
@@ -269,7 +269,7 @@ impl Graph {
         }
     }
 
-    /// A dependent is no more: an owner that waited for it as the last one can go.
+    /// Unblocks the owners of a dependent that is gone.
     fn release_owners(&mut self, uid: &Uid, dependent: &Object, work: &mut Work) {
         for reference in dependent.meta().owner_references.iter() {
             self.edges.remove(&(Uid::from(&*reference.uid), uid.clone()));
@@ -279,7 +279,7 @@ impl Graph {
         }
     }
 
-    /// One of the references that block an owner does so no longer.
+    /// Checks an owner if no dependent blocks it any more.
     fn unblock(&self, owner: &str, work: &mut Work) {
         let owner = Uid::from(owner);
         let waits = self.nodes.get(&owner).is_some_and(Node::waits_for_dependents);
@@ -289,12 +289,12 @@ impl Graph {
     }
 }
 
-/// What may be wrong with a reference to a known node.
+/// A problem with a reference to a known node.
 #[derive(PartialEq, Eq)]
 enum Doubt {
-    /// The owner has been seen, in another namespace.
+    /// The observed owner is in another namespace.
     OtherNamespace,
-    /// The reference may be to something that does not exist.
+    /// The reference may point to something that does not exist.
     Unclear,
 }
 
@@ -303,7 +303,7 @@ impl Node {
         matches!(self, Self::Observed { object, .. } if is_deleted_with(object.meta(), FOREGROUND))
     }
 
-    /// Whether this is, without doubt, the owner that the reference of a dependent means.
+    /// Whether this is certainly the owner that a dependent's reference points to.
     pub(super) fn is_meant_by(&self, reference: &OwnerRef, dependent: &Object) -> bool {
         matches!(self, Self::Observed { .. }) && self.doubt(reference, dependent).is_none()
     }
@@ -342,7 +342,8 @@ fn same_coordinates(one: &OwnerRef, other: &OwnerRef) -> bool {
         == (&other.uid, &other.name, &other.kind, &other.api_version)
 }
 
-/// References may come twice, and then one that blocks is enough.
+/// Whether any reference to the uid blocks its deletion. References may be duplicated; one blocking reference is
+/// enough.
 fn is_blocked(references: &[OwnerRef], uid: &str) -> bool {
     references.iter().any(|reference| blocks(reference) && &*reference.uid == uid)
 }

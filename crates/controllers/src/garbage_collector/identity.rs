@@ -1,4 +1,4 @@
-//! Where an object is said to be.
+//! The coordinates of an object.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,10 +7,10 @@ use setpoint::{Kind, Object, OwnerRef};
 
 use super::uid::Uid;
 
-/// The coordinates of an object as an owner reference gives them, and the namespace in which they were
-/// given. Two references to one uid may disagree on the rest; then at most one of them is right.
+/// The coordinates of an object in an owner reference, and the namespace of the dependent. Two references to one uid
+/// may disagree on the rest; then at most one of them is right.
 ///
-/// Ordered as the fields stand here: alternatives are tried kind by kind.
+/// The field order is the sort order: alternatives are tried kind by kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     pub(super) kind: Box<str>,
@@ -21,7 +21,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of an object that has been seen.
+    /// Returns the identity of an observed object.
     pub(super) fn of(kind: &Kind, object: &Object) -> Self {
         Self {
             kind: kind.kind().into(),
@@ -32,7 +32,7 @@ impl Identity {
         }
     }
 
-    /// Of an owner that a dependent in `namespace` refers to.
+    /// Returns the identity of an owner referenced from `namespace`.
     pub(super) fn of_owner(reference: &OwnerRef, namespace: Option<&str>) -> Self {
         Self {
             kind: reference.kind.clone(),
@@ -43,7 +43,7 @@ impl Identity {
         }
     }
 
-    /// Whether a reference gives these coordinates; it says nothing about the namespace.
+    /// Whether a reference has these coordinates. References have no namespace.
     pub(super) fn is_named_by(&self, reference: &OwnerRef) -> bool {
         self.uid == Uid::from(&*reference.uid)
             && self.name == reference.name
@@ -51,8 +51,8 @@ impl Identity {
             && self.api_version == reference.api_version
     }
 
-    /// How a dependent's references to this uid go together with this identity. With more than one
-    /// reference, both can be true.
+    /// Compares a dependent's references to this uid with this identity. With several references both fields can be
+    /// true.
     pub(super) fn agreement(&self, dependent: &Object) -> Agreement {
         if self.namespace.is_some() && self.namespace.as_deref() != dependent.key().namespace() {
             return Agreement { agrees: false, disagrees: true };
@@ -68,8 +68,8 @@ impl Identity {
         agreement
     }
 
-    /// Another identity that these dependents give to this uid, now that this one is known to be
-    /// absent: the next in order, so that each is tried in turn.
+    /// Returns another identity that these dependents give for this uid, after this one was found absent. The next in
+    /// order, so that all are tried in turn.
     pub(super) fn alternative<'a>(&self, dependents: impl Iterator<Item = &'a Object>) -> Option<Self> {
         let mut others: BTreeSet<Self> = dependents.flat_map(|dependent| self.others(dependent)).collect();
         others.remove(self);
@@ -80,7 +80,7 @@ impl Identity {
         let namespace = dependent.key().namespace();
         let to_this_uid = move |reference: &&OwnerRef| Uid::from(&*reference.uid) == self.uid;
         dependent.meta().owner_references.iter().filter(to_this_uid).map(move |reference| {
-            // The absent one was looked for outside of namespaces, so its kind is known to live there.
+            // The absent one was looked up without a namespace, so its kind is cluster-scoped.
             let same_cluster_kind = self.namespace.is_none()
                 && self.kind == reference.kind
                 && self.api_version == reference.api_version;
@@ -89,7 +89,7 @@ impl Identity {
     }
 }
 
-/// Whether some reference agrees with an identity, and whether some reference does not.
+/// Whether any reference agrees with an identity, and whether any disagrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Agreement {
     pub(super) agrees: bool,

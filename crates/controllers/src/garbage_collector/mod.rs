@@ -19,8 +19,9 @@
 //! ```
 //!
 //! Invariants:
-//! - an object is deleted only if for each of its owners the monitor saw the deletion, or the API server confirms that it
-//!   does not exist, or it waits for its dependents to be deleted. An incomplete or stale graph never deletes an object;
+//! - an object is deleted only if for each of its owners the monitor saw the deletion, or the API server confirms that
+//!   it does not exist, or it waits for its dependents to be deleted. An incomplete or stale graph never deletes an
+//!   object;
 //! - a delete carries the UID and the resource version it was decided on; the version is dropped only if the owners are
 //!   unchanged;
 //! - an owner that orphans is released only after every dependent was searched for where the graph may be stale;
@@ -91,7 +92,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let monitors = Monitors::new(context, kinds.clone(), shared.clone());
     vec![Box::new(GarbageCollector {
         filled: monitors.filled(),
-        // What is under way when it stops serves nothing any more.
+        // Work in progress is worthless once it stops.
         monitoring: wiring::part("garbage-collector-monitors", kinds, monitors, [])
             .drain_within(Duration::from_secs(1)),
         deleting: wiring::controller(&ENTRY, options, delete, Collector(shared.clone()), []),
@@ -100,7 +101,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     })]
 }
 
-/// The monitors, and once they have filled the graph, the workers.
+/// Runs the monitors and, once they have filled the graph, the workers.
 struct GarbageCollector {
     filled: CancellationToken,
     monitoring: Controller,

@@ -1,8 +1,8 @@
-//! One informer for each kind of object that can be collected, as kinds come and go.
+//! One informer for each collectable kind, started and stopped as kinds appear and disappear.
 //!
-//! What always holds:
-//! - a kind is given up only if its part of the API could be discovered and it was not there;
-//! - new monitors have filled the graph, or have had their time, before old ones end.
+//! Invariants:
+//! - a kind is dropped only if its API group was discovered successfully without it;
+//! - new monitors have synced, or timed out, before old ones stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
 
-/// How often the API server is asked what it serves.
+/// How often discovery runs.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How long a new definition of custom resources may take to be served.
+/// How long a new custom resource definition may take to be served.
 const SETTLE: Duration = Duration::from_millis(200);
 
 pub(super) struct Monitors {
     informers: Informers,
     metrics: Metrics,
-    /// Its one key stands for all kinds that are served.
+    /// Has a single key for all served kinds.
     queue: Queue<Key>,
     shared: Arc<Shared>,
     running: Mutex<BTreeMap<Kind, Monitor>>,
-    /// The graph shows what there is, or the wait for it is over.
+    /// Cancelled when the graph is filled or the wait has timed out.
     filled: CancellationToken,
 }
 
@@ -52,12 +52,12 @@ impl Monitors {
         }
     }
 
-    /// Cancelled once the graph is worth working on.
+    /// Cancelled once the graph can be used.
     pub(super) fn filled(&self) -> CancellationToken {
         self.filled.clone()
     }
 
-    /// Follows what the API server serves.
+    /// Runs discovery and updates the monitors.
     async fn follow(&self) {
         let discovered = match discover(self.shared.client()).await {
             Ok(discovered) => Arc::new(discovered),
@@ -146,13 +146,13 @@ impl Reconciler for Monitors {
     }
 }
 
-/// The one key of the monitors' queue.
+/// The only key of the monitors' queue.
 fn kinds() -> Key {
     Key::cluster("kinds")
 }
 
-/// The kinds to monitor: what can be collected in the version that the server prefers, and what is
-/// monitored already and might still be there.
+/// Returns the kinds to monitor: collectable kinds in the server's preferred version, and already monitored kinds that
+/// may still exist.
 fn wanted(discovered: &Discovered, current: &BTreeSet<&Kind>) -> BTreeSet<Kind> {
     let collectable =
         discovered.preferred().filter(|resource| resource.supports(&["delete", "list", "watch"]));
@@ -161,7 +161,7 @@ fn wanted(discovered: &Discovered, current: &BTreeSet<&Kind>) -> BTreeSet<Kind> 
     found.chain(unclear).cloned().collect()
 }
 
-/// Events own nothing, are owned by nobody, and are many.
+/// Events have no dependents and no owners, and there are many.
 fn is_event(kind: &Kind) -> bool {
     kind.plural() == "events" && matches!(kind.group(), "" | "events.k8s.io")
 }

@@ -1,4 +1,4 @@
-//! What the graph knows about an item, taken in one look.
+//! A snapshot of what the graph knows about an item.
 
 use setpoint::{Kind, Object, OwnerRef};
 
@@ -7,31 +7,31 @@ use super::identity::Identity;
 use super::plan::{Dependents, Standing};
 use super::uid::Uid;
 
-/// An item as the graph shows it.
+/// An item in the graph.
 pub(super) enum Observed {
-    /// It is gone, or on its way and held up by nothing that is waited for here.
+    /// Gone, without owners, or being deleted without waiting for dependents.
     Done,
-    /// It is only spoken of.
+    /// Only referenced.
     Virtual(Box<Identity>),
-    /// It is being deleted and waits for its dependents.
+    /// In foreground deletion, waiting for its dependents.
     Waiting(Waiting),
-    /// It is alive and has owners.
+    /// Alive, with owners.
     Owned(Owned),
 }
 
 pub(super) struct Waiting {
     pub(super) kind: Kind,
     pub(super) object: Object,
-    /// Whether any dependent holds it up.
+    /// Whether any dependent blocks it.
     pub(super) blocked: bool,
-    /// Those of them that nobody has begun to delete.
+    /// Blocking dependents that are not being deleted yet.
     pub(super) untouched: Vec<Uid>,
 }
 
 pub(super) struct Owned {
     pub(super) kind: Kind,
     pub(super) object: Object,
-    /// How the owner of each reference stands; `None` where only the API server can tell.
+    /// The standing of each reference's owner. `None` if only the API server knows.
     pub(super) standings: Vec<Option<Standing>>,
     pub(super) dependents: Dependents,
 }
@@ -54,7 +54,7 @@ pub(super) fn observe(graph: &mut Graph, uid: &Uid) -> Observed {
     Observed::Owned(Owned { kind, object, standings, dependents })
 }
 
-/// The owner, if it waits for its dependents to be released.
+/// Returns the owner if it waits for its dependents to be orphaned.
 pub(super) fn orphaning(graph: &Graph, uid: &Uid) -> Option<(Kind, Object)> {
     match graph.node(uid) {
         Some(Node::Observed { kind, object }) if is_deleted_with(object.meta(), ORPHAN) => {

@@ -1,8 +1,7 @@
-//! Attempt to orphan: an owner that is deleted without its dependents lets go of them first.
+//! Attempt to orphan: removes the owner references of all dependents before their owner is deleted.
 //!
-//! A dependent that is overlooked is lost: once its owner is gone, it is garbage. So the graph is trusted
-//! for those kinds only whose monitors have told of everything up to the owner's deletion; objects of
-//! the others are listed.
+//! A dependent that is missed would be garbage collected once its owner is gone. So the graph is only trusted for kinds
+//! whose monitors have caught up with the owner's deletion; objects of other kinds are listed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use super::patch;
 use super::shared::Shared;
 use super::uid::Uid;
 
-/// Dependents released at once: one request each, under way beside those of the other workers.
+/// Concurrent patches per worker.
 const CONCURRENCY: usize = 20;
 
 pub(super) struct Orphaner(pub(super) Arc<Shared>);
 
-/// How often a kind is tried to be listed before the collector goes on without it: some five seconds. One
-/// kind whose server is broken must not keep all owners from going.
+/// How often listing a kind is retried before the collector continues without it, about five seconds in total. A broken
+/// API must not block the deletion of all owners.
 const PATIENCE: u32 = 10;
 
 impl Reconciler for Orphaner {
@@ -63,7 +62,7 @@ impl Orphaner {
         uid: &Uid,
         owner: &Object,
     ) -> Result<BTreeMap<Uid, (Kind, Object)>, ClientError> {
-        // Asked before the graph is looked at, which then shows at least as much.
+        // Check this before reading the graph, which is then at least as new.
         let behind = self.0.kinds_behind(owner.meta().revision());
         let mut dependents: BTreeMap<_, _> = self.0.look(|graph| {
             let known = graph.dependents(uid);
@@ -77,7 +76,7 @@ impl Orphaner {
         Ok(dependents)
     }
 
-    /// The dependents of a kind, as the API server has them.
+    /// Lists the dependents of a kind from the API server.
     async fn list(&self, uid: &Uid, kind: &Kind, owner: &Object) -> Result<Vec<Object>, ClientError> {
         let namespace = owner.key().namespace().map(str::to_owned);
         if namespace.is_some() && !kind.namespaced() {

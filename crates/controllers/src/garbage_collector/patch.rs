@@ -1,26 +1,26 @@
-//! The bodies of the collector's patches.
+//! Patch bodies.
 //!
-//! Every patch carries the uid or the resource version it was made for, so that it cannot hit another
-//! object of the same name. Built-in kinds merge owner references by uid; custom resources replace
-//! the list as a whole, so for them the whole list is sent, with the version it was made from.
+//! Every patch carries the uid or the resource version it was made for, so that it cannot hit another object of the
+//! same name. Built-in kinds merge owner references by uid. Custom resources replace the whole list, so the whole list
+//! is sent, with the resource version it is based on.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint::{Object, OwnerRef};
 
-/// Lets go of some owners, by their uids: a strategic merge patch.
+/// Removes owner references by uid: a strategic merge patch.
 pub(super) fn drop_owners(item: &Object, uids: &[&str]) -> Bytes {
     let let_go: Vec<Value> = uids.iter().map(|uid| json!({"$patch": "delete", "uid": uid})).collect();
     body(json!({"metadata": {"uid": item.meta().uid, "ownerReferences": let_go}}))
 }
 
-/// The same as a merge patch.
+/// Removes owner references by uid: a JSON merge patch.
 pub(super) fn drop_owners_replacing(item: &Object, uids: &[&str]) -> Bytes {
     let stays = |owner: &&OwnerRef| !uids.contains(&&*owner.uid);
     replace_owners(item, item.meta().owner_references.iter().filter(stays).cloned().collect())
 }
 
-/// Lets no owner wait for the item: a strategic merge patch.
+/// Clears `blockOwnerDeletion` of all references: a strategic merge patch.
 pub(super) fn unblock_owners(item: &Object) -> Bytes {
     let blocking =
         item.meta().owner_references.iter().filter(|owner| owner.block_owner_deletion == Some(true));
@@ -28,12 +28,12 @@ pub(super) fn unblock_owners(item: &Object) -> Bytes {
     body(json!({"metadata": {"uid": item.meta().uid, "ownerReferences": unblocked}}))
 }
 
-/// The same as a merge patch.
+/// Clears `blockOwnerDeletion` of all references: a JSON merge patch.
 pub(super) fn unblock_owners_replacing(item: &Object) -> Bytes {
     replace_owners(item, item.meta().owner_references.iter().map(unblocked).collect())
 }
 
-/// Removes a finalizer: a merge patch. `None` if the object does not have it.
+/// Removes a finalizer: a JSON merge patch. `None` if the object does not have it.
 pub(super) fn remove_finalizer(object: &Object, finalizer: &str) -> Option<Bytes> {
     let meta = object.meta();
     let rest: Vec<&str> = meta.finalizers.iter().map(|own| &**own).filter(|own| *own != finalizer).collect();
@@ -52,7 +52,7 @@ fn unblocked(owner: &OwnerRef) -> OwnerRef {
     OwnerRef { block_owner_deletion: Some(false), ..owner.clone() }
 }
 
-/// In a merge patch, null is how a field is removed.
+/// In a merge patch, null removes a field.
 fn or_null<T: serde::Serialize>(list: Vec<T>) -> Value {
     if list.is_empty() { Value::Null } else { json!(list) }
 }

@@ -1,22 +1,22 @@
-//! Whether an object is to be kept, released from some of its owners, or deleted.
+//! Decides whether to keep an object, remove owner references, or delete it.
 
 use setpoint::client::Propagation;
 use setpoint::{Metadata, Object, OwnerRef};
 
 use super::graph::{FOREGROUND, ORPHAN, has_finalizer, is_deleted_with};
 
-/// How an owner stands.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It exists.
     Solid,
-    /// It is being deleted and waits for its dependents.
+    /// It is in foreground deletion.
     Waiting,
     /// It does not exist.
     Dangling,
 }
 
-/// How the owner of a reference stands, given what the API server has at its coordinates.
+/// Returns the standing of a reference's owner, given the object at its coordinates.
 pub(super) fn standing(reference: &OwnerRef, found: Option<&Object>) -> Standing {
     match found.map(Object::meta) {
         Some(owner) if owner.uid != reference.uid => Standing::Dangling,
@@ -26,28 +26,28 @@ pub(super) fn standing(reference: &OwnerRef, found: Option<&Object>) -> Standing
     }
 }
 
-/// What depends on the item itself.
+/// The dependents of the item itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dependents {
     None,
     Some,
-    /// And at least one waits for its own dependents: possibly for this item, in a circle.
+    /// At least one is itself in foreground deletion, possibly waiting for this item in a cycle.
     SomeWaiting,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     Keep,
-    /// It has an owner that stays: let go of those, by their position, that do not.
+    /// It has an owner that stays: remove the references, by position, to those that do not.
     DropOwners(Vec<usize>),
     Delete {
         propagation: Propagation,
-        /// First let none of its owners wait for it, lest they wait in a circle.
+        /// First unblock its owners, which might wait in a cycle.
         unblock_owners: bool,
     },
 }
 
-/// Decides on an item that has owners. `standings` are those of its references, in order.
+/// Decides on an item with owners. `standings` are those of its references, in order.
 pub(super) fn plan(item: &Metadata, standings: &[Standing], dependents: Dependents) -> Plan {
     let is = |wanted: Standing| standings.contains(&wanted);
     if is(Standing::Solid) {
@@ -65,7 +65,7 @@ pub(super) fn plan(item: &Metadata, standings: &[Standing], dependents: Dependen
     Plan::Delete { propagation: wished_propagation(item), unblock_owners: false }
 }
 
-/// What an earlier deletion asked for is honoured.
+/// Returns the propagation policy requested by an earlier deletion.
 fn wished_propagation(item: &Metadata) -> Propagation {
     if has_finalizer(item, ORPHAN) {
         Propagation::Orphan

@@ -1,4 +1,4 @@
-//! Attempt to delete: whether an item is to go is decided each time it is looked at.
+//! Attempt to delete: every attempt decides again whether an item must go.
 
 use std::sync::Arc;
 
@@ -39,12 +39,12 @@ impl Reconciler for Collector {
 }
 
 impl Collector {
-    /// Finds out whether something exists that is only spoken of.
+    /// Looks up whether a virtual node's object exists.
     async fn verify(&self, identity: &Identity) -> Result<Outcome, ClientError> {
         match self.0.look_up(identity).await? {
             // Its kind may be served later.
             Found::KindNotServed => return Ok(Outcome::Requeue),
-            // It exists; until its monitor has seen it, it may go unnoticed.
+            // It exists. Retry until its monitor has seen it; its deletion could go unnoticed before.
             Found::Object(object) if Uid::from(&*object.meta().uid) == identity.uid => {
                 return Ok(Outcome::Requeue);
             }
@@ -54,7 +54,7 @@ impl Collector {
         Ok(Outcome::Settled)
     }
 
-    /// An owner that waits for its dependents goes when none of them holds it up any more.
+    /// Removes the foreground finalizer once no dependent blocks the owner.
     async fn finish(&self, waiting: Waiting) -> Result<Outcome, ClientError> {
         if waiting.blocked && !historic::has(Bug::ForegroundNotAwaited) {
             self.0.attempt_to_delete(waiting.untouched);
@@ -73,7 +73,7 @@ impl Collector {
         self.apply(&owned, plan).await
     }
 
-    /// How the owners stand, or what to do if that cannot be said.
+    /// Returns the owners' standings, or the outcome if they cannot be determined.
     async fn standings(&self, owned: &Owned) -> Result<Result<Vec<Standing>, Outcome>, ClientError> {
         let mut standings = Vec::with_capacity(owned.standings.len());
         for (reference, known) in owned.object.meta().owner_references.iter().zip(&owned.standings) {
@@ -96,10 +96,10 @@ impl Collector {
     ) -> Result<Result<Standing, Outcome>, ClientError> {
         let owner = Identity::of_owner(reference, dependent.key().namespace());
         let found = match self.0.look_up(&owner).await? {
-            // Its kind may be served later, and until then nobody knows.
+            // Its kind may be served later; until then its state is unknown.
             Found::KindNotServed => return Ok(Err(Outcome::Requeue)),
-            // Outside of all namespaces there is no such owner, and never will be; so much is certain
-            // that the reference is a mistake, and for that nothing is deleted.
+            // A namespaced owner cannot exist without a namespace. The reference is a mistake, and nothing is deleted
+            // for that.
             Found::NoNamespace => return Ok(Err(Outcome::Settled)),
             Found::Object(object) => Some(object),
             Found::Nothing => None,

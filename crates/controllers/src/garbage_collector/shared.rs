@@ -1,4 +1,4 @@
-//! What monitors and workers share: the graph, what is served, and the queues between them.
+//! State shared by monitors and workers: the graph, the served kinds and the queues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::identity::Identity;
 use super::patch;
 use super::uid::Uid;
 
-/// How often a finalizer is tried to be removed from an object that others write to.
+/// How often removing a finalizer is retried on conflict.
 const ATTEMPTS: usize = 5;
 
 pub(super) struct Shared {
     client: Client,
     recorder: Recorder,
-    /// Held for a moment only, never across an await.
+    /// Held briefly, never across an await.
     graph: Mutex<Graph>,
     served: Mutex<Arc<Discovered>>,
     /// The informer of each monitored kind.
@@ -29,13 +29,13 @@ pub(super) struct Shared {
     orphan: Queue<Uid>,
 }
 
-/// What the API server has at some coordinates.
+/// The result of a lookup.
 pub(super) enum Found {
     Object(Object),
     Nothing,
-    /// There is no such kind, or not yet.
+    /// The kind is not served, or not yet.
     KindNotServed,
-    /// The kind lives in namespaces, and the coordinates are outside of them.
+    /// The kind is namespaced, but the coordinates have no namespace.
     NoNamespace,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
         look(&mut self.graph.lock())
     }
 
-    /// Changes the graph and hands out the work that comes of it.
+    /// Changes the graph and enqueues the resulting work.
     pub(super) fn update(&self, change: impl FnOnce(&mut Graph) -> Work) {
         let work = self.look(change);
         self.attempt_to_delete(work.delete);
@@ -79,7 +79,7 @@ impl Shared {
         self.recorder.event(kind, dependent, EventType::Warning, "OwnerRefInvalidNamespace", message);
     }
 
-    /// From now on, this is what is served.
+    /// Sets the served kinds.
     pub(super) fn serves(&self, discovered: Arc<Discovered>) {
         *self.served.lock() = discovered;
     }
@@ -92,19 +92,19 @@ impl Shared {
         self.monitored.lock().remove(kind);
     }
 
-    /// The kinds whose monitors have not told of everything up to a revision.
+    /// Returns the kinds whose monitors have not reached a revision.
     pub(super) fn kinds_behind(&self, revision: u64) -> Vec<Kind> {
         let monitored = self.monitored.lock();
         let behind = monitored.iter().filter(|(_, informer)| informer.revision() < revision);
         behind.map(|(kind, _)| kind.clone()).collect()
     }
 
-    /// How often releasing the dependents of an owner has failed.
+    /// Returns how often orphaning an owner's dependents has failed.
     pub(super) fn orphan_retries(&self, owner: &Uid) -> u32 {
         self.orphan.retries(owner)
     }
 
-    /// Asks the API server, not the graph.
+    /// Looks up an object in the API server, not the graph.
     pub(super) async fn look_up(&self, identity: &Identity) -> Result<Found, ClientError> {
         let served = self.served.lock().clone();
         let Some(kind) = served.kind(&identity.api_version, &identity.kind) else {
@@ -122,13 +122,13 @@ impl Shared {
         self.client.get(kind, key).await.optional()
     }
 
-    /// The object as it is now; `None` if it is gone, and be it in favour of another one of its name.
+    /// Reads an object again. `None` if it is gone or was recreated.
     async fn get_again(&self, kind: &Kind, object: &Object) -> Result<Option<Object>, ClientError> {
         let now = self.get(kind, object.key()).await?;
         Ok(now.filter(|now| now.meta().uid == object.meta().uid))
     }
 
-    /// Patches owner references: by merging lists where the kind can, else by replacing the list.
+    /// Patches owner references: with a strategic merge if the kind supports it, otherwise by replacing the list.
     pub(super) async fn patch_owners(
         &self,
         kind: &Kind,
@@ -144,7 +144,7 @@ impl Shared {
         patched.optional()
     }
 
-    /// Removes a finalizer from an object, as often as somebody else's write comes between.
+    /// Removes a finalizer, retrying on conflicts.
     pub(super) async fn remove_finalizer(
         &self,
         kind: &Kind,
@@ -167,7 +167,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes an object that was decided on. `false` if its owners have changed since.
+    /// Deletes an object. Returns `false` if its owners have changed since the decision.
     pub(super) async fn delete(
         &self,
         kind: &Kind,
@@ -185,7 +185,7 @@ impl Shared {
         if now.meta().owner_references != meta.owner_references {
             return Ok(false);
         }
-        // Something else about it changed: writes that come fast must not keep it alive.
+        // Something else changed. Delete by uid, so that frequent writes cannot keep it alive.
         self.client.delete(kind, object.key(), &by_uid).await.optional().map(|_| true)
     }
 }

@@ -1,12 +1,12 @@
-//! Uids, small: the graph holds two for every owner reference of the cluster.
+//! Compact uids: the graph holds two for every owner reference in the cluster.
 
 use std::fmt;
 use std::sync::Arc;
 
 use setpoint::Uid as Uuid;
 
-/// The uid of an object. Uids are UUIDs, kept as their sixteen bytes; a reference may name anything
-/// else as well, and that is kept as it is.
+/// The uid of an object. UUIDs are stored as sixteen bytes; other strings, which references may contain, are stored as
+/// is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid(Form);
 
@@ -17,7 +17,7 @@ enum Form {
 }
 
 impl Uid {
-    /// No uid comes before it.
+    /// The smallest uid.
     pub(super) const FIRST: Self = Self(Form::Uuid([0; 16]));
 }
 

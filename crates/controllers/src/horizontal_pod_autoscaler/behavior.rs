@@ -1,4 +1,4 @@
-//! How fast a recommendation may be followed. Pure.
+//! Scaling policies and stabilization. Pure.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use setpoint::historic::{self, Bug};
 use super::history::History;
 use super::view::{Behavior, Policy, Rules};
 
-/// A condition: its status, its reason and its message.
+/// A condition: status, reason and message.
 pub(super) type ConditionText = (bool, &'static str, &'static str);
 
-/// What is to be done, and what there is to say about it.
+/// A scaling decision and its conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) replicas: i32,
-    /// About `AbleToScale`.
+    /// The condition `AbleToScale`.
     pub(super) able: ConditionText,
-    /// About `ScalingLimited`.
+    /// The condition `ScalingLimited`.
     pub(super) limited: ConditionText,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Decision {
 pub(super) struct Bounds {
     pub(super) min: i32,
     pub(super) max: i32,
-    /// How long a higher recommendation counts before replicas are taken away, where nobody says.
+    /// The default scale-down stabilization window.
     pub(super) stable_before_down: Duration,
 }
 
@@ -51,7 +51,7 @@ const UP_LIMIT: ConditionText =
 const DOWN_LIMIT: ConditionText =
     (true, "ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
-/// Decides how far to follow a recommendation, and remembers it.
+/// Decides how far to follow a recommendation, and records it.
 pub(super) fn decide(
     behavior: Option<&Behavior>,
     history: &mut History,
@@ -101,7 +101,7 @@ fn stabilize(
     (stable, if stable == recommended { READY } else { unstable })
 }
 
-/// Without a behaviour: no more than twice as many at a time, or four.
+/// Without a behavior: at most doubles, or up to four replicas.
 fn limit(current: i32, wanted: i32, Bounds { min, max, .. }: Bounds) -> (i32, ConditionText) {
     let most = current.saturating_mul(2).max(4);
     let (most, why) = if max > most { (most, UP_LIMIT) } else { (max, TOO_MANY) };
@@ -158,7 +158,7 @@ impl Rules {
         self.policies.clone().unwrap_or_else(|| otherwise.iter().map(policy).collect())
     }
 
-    /// The most replicas there may be.
+    /// The maximum number of replicas.
     fn most(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
         if self.is("Disabled") {
             return current;
@@ -172,7 +172,7 @@ impl Rules {
         chosen.unwrap_or(current)
     }
 
-    /// The fewest replicas there may be.
+    /// The minimum number of replicas.
     fn fewest(&self, current: i32, before: impl Fn(&Policy) -> i32) -> i32 {
         if self.is("Disabled") {
             return current;

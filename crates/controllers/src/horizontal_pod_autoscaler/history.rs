@@ -1,14 +1,14 @@
-//! What was recommended and done lately. Pure.
+//! Recent recommendations and scale events. Pure.
 
 use std::time::Duration;
 
 use setpoint::Instant;
 
-/// The longest that an autoscaler's own window may be.
+/// The longest window an autoscaler may configure.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The memory of one autoscaler: what lies within the longest window that is asked for. With a look every 15
-/// seconds, and no longer window set for all, that is at most 240 of each.
+/// The history of one autoscaler, limited to the longest window in use. Evaluated every 15 seconds and with no longer
+/// global window, that is at most 240 entries of each kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     recommended: Vec<(Instant, i32)>,
@@ -17,21 +17,21 @@ pub(super) struct History {
 }
 
 impl History {
-    /// An autoscaler that is new begins with what there is.
+    /// Starts the history of a new autoscaler with the current replicas.
     pub(super) fn begin(&mut self, replicas: i32, now: Instant) {
         if self.recommended.is_empty() {
             self.recommended.push((now, replicas));
         }
     }
 
-    /// `window` is how far back somebody may ask.
+    /// Records a recommendation. `window` is how long it may be needed.
     pub(super) fn recommend(&mut self, replicas: i32, window: Duration, now: Instant) {
         let window = window.max(LONGEST);
         self.recommended.retain(|(time, _)| now.saturating_duration_since(*time) <= window);
         self.recommended.push((now, replicas));
     }
 
-    /// What was recommended within a window.
+    /// Lists recommendations within a window.
     pub(super) fn recommended(&self, window: Duration, now: Instant) -> impl Iterator<Item = i32> {
         let recent = move |time: &Instant| now.saturating_duration_since(*time) < window;
         self.recommended.iter().filter(move |(time, _)| recent(time)).map(|(_, replicas)| *replicas)
@@ -43,7 +43,7 @@ impl History {
         list.push((now, from.abs_diff(to).min(i32::MAX as u32) as i32));
     }
 
-    /// How many replicas there were at the beginning of a period.
+    /// Returns the number of replicas at the start of a period.
     pub(super) fn replicas_before(&self, current: i32, period: Duration, now: Instant) -> i32 {
         let sum = |list: &[(Instant, i32)]| -> i32 {
             let recent = list.iter().filter(|(time, _)| now.saturating_duration_since(*time) < period);

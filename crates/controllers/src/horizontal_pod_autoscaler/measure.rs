@@ -1,4 +1,4 @@
-//! One metric of an autoscaler: ask, and calculate.
+//! Fetches and evaluates one metric of an autoscaler.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub(super) struct Gauge {
     pub(super) clock: Clock,
     pub(super) pods: Arc<Indexer>,
     pub(super) start: Start,
-    /// Whether what pods ask for as a whole counts.
+    /// Whether pod-level resource requests are used.
     pub(super) whole_pods: bool,
 }
 
-/// What is measured for.
+/// The autoscaler and target being evaluated.
 pub(super) struct Subject<'a> {
     pub(super) namespace: &'a str,
     pub(super) selector: &'a LabelSelector,
@@ -32,17 +32,17 @@ pub(super) struct Subject<'a> {
     pub(super) tolerances: Tolerances,
 }
 
-/// What a metric calls for.
+/// The result of evaluating a metric.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reading {
     pub(super) replicas: i32,
-    /// What the metric is called in events.
+    /// The name of the metric in events.
     pub(super) name: String,
-    /// What is told of it in the status.
+    /// Its entry in the status.
     pub(super) status: Value,
 }
 
-/// Why a metric calls for nothing: the reason of its condition, what failed, and why in more words.
+/// Why a metric could not be evaluated: the condition's reason, what failed, and details.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) reason: &'static str,
@@ -53,7 +53,7 @@ pub(super) struct Failure {
 const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
 
 impl Failure {
-    /// Whether the autoscaler itself is wrong.
+    /// Whether the autoscaler's spec is invalid.
     pub(super) fn is_of_spec(&self) -> bool {
         self.reason == UNKNOWN_TYPE
     }
@@ -111,7 +111,7 @@ impl Gauge {
         }
     }
 
-    /// The replicas and the status that the use of a resource calls for, and what it is called.
+    /// Evaluates a resource metric. Returns replicas, status and name.
     async fn resource(
         &self,
         source: &Source,
@@ -290,7 +290,7 @@ impl Gauge {
         propose(goal, subject.spec_replicas, samples, &self.replicas(subject), rules, self.clock.now())
     }
 
-    /// The pods of the target.
+    /// Lists the target's pods.
     fn replicas(&self, subject: &Subject<'_>) -> Vec<Replica> {
         let pods = self.pods.list(Some(subject.namespace));
         let selected = pods.iter().filter(|pod| subject.selector.matches(&pod.meta().labels));
@@ -302,7 +302,7 @@ impl Gauge {
     }
 }
 
-/// An amount as it is written: memory in powers of two.
+/// Formats a quantity, memory in binary units.
 fn amount(milli: i64, binary: bool) -> String {
     if binary && milli % 1000 == 0 {
         return Quantity::new(milli / 1000, Format::BinarySi).to_string();
@@ -310,7 +310,7 @@ fn amount(milli: i64, binary: bool) -> String {
     Quantity::parse(&format!("{milli}m")).map_or_else(|_| milli.to_string(), |amount| amount.to_string())
 }
 
-/// A selector as it is shown in events.
+/// Formats a selector for events.
 fn shown(selector: Option<&LabelSelector>) -> String {
     selector.map_or_else(|| "nil".to_owned(), crate::workload::selector::shown)
 }

@@ -1,4 +1,4 @@
-//! What is counted about autoscalers, under the names by which Kubernetes does.
+//! Metrics of autoscalers, with the names Kubernetes uses.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::metrics::SYNC_SECONDS;
 
 pub(super) struct AutoscalerMetrics(pub(super) Metrics);
 
-/// What was done, or would be if one metric alone counted.
+/// The scaling action taken, or proposed by a single metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Action {
     #[default]
@@ -18,7 +18,7 @@ pub(super) enum Action {
     ScaleDown,
 }
 
-/// What went wrong: the autoscaler itself, or anything else.
+/// The kind of error: an invalid spec, or an internal error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     None,
@@ -55,7 +55,7 @@ impl Trouble {
 }
 
 impl AutoscalerMetrics {
-    /// An autoscaler was looked at.
+    /// Records a reconcile.
     pub(super) fn reconciled(&self, action: Action, trouble: Trouble, took: Duration) {
         let labels = [("action", action.name()), ("error", trouble.name())];
         let help = "Number of reconciliations of HPA controller. The label 'action' should be either 'scale_down', \
@@ -71,7 +71,7 @@ impl AutoscalerMetrics {
         self.0.observe(name, help, SYNC_SECONDS, &labels, took.as_secs_f64());
     }
 
-    /// A metric of an autoscaler was read.
+    /// Records the evaluation of a metric.
     pub(super) fn computed(&self, metric: &str, action: Action, trouble: Trouble, took: Duration) {
         let labels = [("action", action.name()), ("error", trouble.name()), ("metric_type", metric)];
         let help = "Number of metric computations. The label 'action' should be either 'scale_down', 'scale_up', or \

@@ -1,4 +1,4 @@
-//! The three metrics APIs: of resources, of objects, and of what is outside.
+//! The three metrics APIs: resource, custom and external metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use serde_json::Value;
 use setpoint::{Client, ClientError, LabelSelector};
 use setpoint_quantity::Quantity;
 
-/// A measurement of one pod.
+/// A sample of one pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) time: Option<Timestamp>,
-    /// How long was measured.
+    /// The measurement window.
     pub(super) window: Duration,
     /// In thousandths.
     pub(super) value: i64,
 }
 
-/// Measurements by the name of the pod.
+/// Samples by pod name.
 pub(super) type Samples = BTreeMap<String, Sample>;
 
-/// How long is measured where nobody says.
+/// The default measurement window.
 const WINDOW: Duration = Duration::from_secs(60);
 
 pub(super) struct MetricsApi {
     client: Client,
 }
 
-/// Why there are no measurements, in the words of v1.34.
+/// Why there are no samples, with v1.34's messages.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MetricsError {
     #[error("unable to fetch metrics from {api} metrics API: {why}")]
@@ -82,7 +82,7 @@ impl MetricsApi {
         Self { client }
     }
 
-    /// How much of a resource pods use, or one container of each does.
+    /// Fetches the resource usage of pods, or of one container in each.
     pub(super) async fn resource(
         &self,
         resource: &str,
@@ -102,7 +102,7 @@ impl MetricsApi {
         Ok(list.items.iter().filter_map(sample).collect())
     }
 
-    /// A metric of all pods of a selector.
+    /// Fetches a metric for all pods that match a selector.
     pub(super) async fn pods(
         &self,
         metric: &str,
@@ -129,7 +129,7 @@ impl MetricsApi {
         Ok(list.items.iter().map(sample).collect())
     }
 
-    /// A metric of one object; `resource` is the plural and group of its kind.
+    /// Fetches a metric of one object. `resource` is the plural and group of its kind.
     pub(super) async fn object(
         &self,
         metric: &str,
@@ -154,7 +154,7 @@ impl MetricsApi {
         Ok(list.items[0].milli())
     }
 
-    /// A metric of something outside the cluster: all its values.
+    /// Fetches all values of an external metric.
     pub(super) async fn external(
         &self,
         metric: &str,
@@ -189,7 +189,7 @@ impl MetricsApi {
     }
 }
 
-/// Reads an answer; `what` was asked for.
+/// Decodes a response. `what` was requested.
 fn read<T: DeserializeOwned>(
     api: &'static str,
     what: &str,
@@ -198,7 +198,7 @@ fn read<T: DeserializeOwned>(
     let unavailable = |why: String| MetricsError::Unavailable { api, why };
     match answer {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| unavailable(error.to_string())),
-        // Nobody serves this API.
+        // The API is not served.
         Err(error) if error.is_not_found() => {
             Err(unavailable(format!("the server could not find the requested resource (get {what})")))
         }
@@ -224,7 +224,7 @@ impl PodMetrics {
         Some(Sample { time: self.timestamp, window: self.window(), value })
     }
 
-    /// Written as `1m0s`.
+    /// Parses the window, formatted like `1m0s`.
     fn window(&self) -> Duration {
         let span: Option<jiff::SignedDuration> = self.window.parse().ok();
         span.and_then(|span| Duration::try_from(span).ok()).unwrap_or(WINDOW)

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  settings.rs   settings for all autoscalers
-//!  view.rs       autoscalers and pods as they are read
+//!  view.rs       typed views of autoscalers and pods
 //!  metrics_api.rs  the three metrics APIs
 //!  replicas.rs   from measurements to a number of replicas      (pure)
 //!  behavior.rs   scaling policies and stabilization             (pure)
@@ -81,7 +81,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let queue = Queue::with_rate_limiter("horizontalpodautoscaler", &context.runtime, limiter);
     let changed = queue.clone();
     hpas.add_handler(move |event: &Event| match event {
-        // What is remembered of it is forgotten at once.
+        // Drops its in-memory state immediately.
         Event::Deleted { last, .. } => changed.add(last.key().clone()),
         event => changed.add_after(event.object().key().clone(), period),
     });

@@ -1,4 +1,4 @@
-//! Look at the target, measure, scale, tell.
+//! Reads the target, measures, scales and writes the status.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use super::view::{Hpa, HpaStatus, MetricSpec, ObjectRef};
 use crate::served::Served;
 use crate::workload::condition::whole_seconds;
 
-/// How often a scale that somebody else changed meanwhile is tried.
+/// How often a scale update is attempted on conflict.
 const TRIES: usize = 5;
 
 pub(super) struct Autoscaler {
@@ -35,17 +35,17 @@ pub(super) struct Autoscaler {
     pub(super) gauge: Gauge,
     pub(super) metrics: AutoscalerMetrics,
     pub(super) settings: Settings,
-    /// Whether autoscalers may say themselves how far from their targets they tolerate.
+    /// Whether autoscalers may configure their own tolerance.
     pub(super) own_tolerances: bool,
-    /// One entry per autoscaler, forgotten with it.
+    /// One entry per autoscaler, dropped with it.
     pub(super) memory: Mutex<BTreeMap<Key, Memory>>,
 }
 
-/// What is remembered of an autoscaler.
+/// In-memory state of an autoscaler.
 #[derive(Default)]
 pub(super) struct Memory {
     history: History,
-    /// What its target selects.
+    /// The target's pod selector.
     selector: Option<LabelSelector>,
 }
 
@@ -58,16 +58,16 @@ struct Scale {
     selector: String,
 }
 
-/// How many replicas metrics call for, and which metric does; what is to be told of them.
+/// The recommended replicas, the metric that recommends them, and the metrics' status entries.
 struct Measured {
     replicas: i32,
     by: String,
     statuses: Vec<Value>,
-    /// Some metric could not be had.
+    /// Set if a metric could not be fetched.
     failure: Option<String>,
 }
 
-/// What is to become of the target.
+/// The scaling decision for the target.
 struct Resolve {
     replicas: i32,
     reason: String,
@@ -99,7 +99,7 @@ impl Autoscaler {
         scaled
     }
 
-    /// Brings the target to what it should be; what there is to say about it is put into the status.
+    /// Scales the target if needed, and updates the status.
     async fn scale_target(
         &self,
         hpa: &Cached<Hpa>,
@@ -146,7 +146,7 @@ impl Autoscaler {
         resolve.failure.map_or(Ok(()), |failure| Err(ReconcileError::retry(failure)))
     }
 
-    /// What the target should have. An error is that no metric could be had.
+    /// Computes the target's replicas. Fails if no metric could be fetched.
     async fn resolve(
         &self,
         hpa: &Cached<Hpa>,
@@ -191,7 +191,7 @@ impl Autoscaler {
         Ok(Resolve { replicas: decision.replicas, reason, statuses, failure })
     }
 
-    /// Reads all metrics: the one that calls for most counts.
+    /// Evaluates all metrics. The highest recommendation wins.
     async fn measure(
         &self,
         hpa: &Cached<Hpa>,
@@ -221,7 +221,7 @@ impl Autoscaler {
                 }
                 Err(failure) => {
                     self.event(hpa, EventType::Warning, failure.reason, &failure.cause);
-                    // Nothing is told of it, in its place.
+                    // A placeholder for the failed metric.
                     measured.statuses.push(json!({"type": ""}));
                     failures += 1;
                     first.get_or_insert(failure);
@@ -248,7 +248,7 @@ impl Autoscaler {
         Ok(measured)
     }
 
-    /// Reads a metric, and counts what came of it.
+    /// Evaluates a metric and records the result.
     async fn read(
         &self,
         hpa: &Cached<Hpa>,
@@ -266,7 +266,7 @@ impl Autoscaler {
         read
     }
 
-    /// What the target selects: pods that no other autoscaler's target selects too.
+    /// Returns the target's selector. No other autoscaler's target may select the same pods.
     fn selector(
         &self,
         hpa: &Cached<Hpa>,
@@ -306,7 +306,7 @@ impl Autoscaler {
         Ok(selector)
     }
 
-    /// Other autoscalers whose targets select some of the same pods.
+    /// Lists other autoscalers whose targets select some of the same pods.
     fn rivals(&self, key: &Key, selector: &LabelSelector) -> Vec<Key> {
         let pods = self.gauge.pods.list(key.namespace());
         let selected: Vec<_> = pods.iter().filter(|pod| selector.matches(&pod.meta().labels)).collect();
@@ -360,7 +360,7 @@ impl Autoscaler {
         Ok(())
     }
 
-    /// The scale of the target, in any version of its kind that is served.
+    /// Reads the target's scale, in any served version of its kind.
     async fn scale(&self, hpa: &Cached<Hpa>) -> Result<Scale, String> {
         let target = &hpa.spec.scale_target_ref;
         let served = self.served.get().await.map_err(|error| error.to_string())?;
@@ -379,7 +379,7 @@ impl Autoscaler {
         Err(first.unwrap_or_else(|| "unrecognized resource".to_owned()))
     }
 
-    /// Writes what was found out, unless it is written already.
+    /// Writes the status if it changed.
     async fn write(&self, hpa: &Cached<Hpa>, status: &HpaStatus) -> Result<(), ReconcileError> {
         if hpa.status == *status {
             return Ok(());
@@ -401,7 +401,7 @@ impl Autoscaler {
     }
 }
 
-/// The versions in which the kind of a target is served.
+/// Lists the served versions of a target's kind.
 fn kinds_of(served: &Discovered, target: &ObjectRef) -> Vec<Kind> {
     let all = served.resources().iter().map(|resource| &resource.kind);
     all.filter(|kind| kind.kind() == target.kind && kind.group() == target.group()).cloned().collect()

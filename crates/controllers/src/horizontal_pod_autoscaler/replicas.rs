@@ -1,4 +1,4 @@
-//! From measurements to a number of replicas. Pure.
+//! From samples to a number of replicas. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::metrics_api::{Sample, Samples};
 use super::settings::{Start, Tolerances};
 use super::view::Replica;
 
-/// Why no number can be told, in the words of v1.34.
+/// Why no number can be computed, with v1.34's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoNumber {
     #[error("no pods returned by selector while calculating replica count")]
@@ -21,35 +21,35 @@ pub(super) enum NoNumber {
     MissingRequest { resource: String, container: String, pod: String },
 }
 
-/// A number of replicas, and the usage that calls for it.
+/// A number of replicas, and the usage it is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Proposal {
     pub(super) replicas: i32,
-    /// In thousandths, of one pod.
+    /// Per pod, in thousandths.
     pub(super) usage: i64,
-    /// In hundredths of what is asked for.
+    /// In percent of the request.
     pub(super) utilization: Option<i32>,
 }
 
-/// What pods should use.
+/// The target of a metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Goal<'a> {
-    /// So many hundredths of what they ask for.
+    /// A percentage of the request.
     Utilization { percent: i32, resource: &'a str, container: &'a str },
-    /// So much of a resource, in thousandths.
+    /// An amount of a resource, in thousandths.
     Resource { milli: i64, resource: &'a str },
-    /// So much of anything, in thousandths.
+    /// Any value, in thousandths.
     Value { milli: i64 },
 }
 
-/// What is overlooked.
+/// Tolerances, and which starting pods to ignore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leniency {
     pub(super) tolerances: Tolerances,
     pub(super) start: Start,
 }
 
-/// The pods of a target, sorted out by what can be told of them.
+/// The pods of a target, grouped by whether they have usable samples.
 #[derive(Default)]
 struct Groups {
     ready: usize,
@@ -58,14 +58,14 @@ struct Groups {
     ignored: BTreeSet<String>,
 }
 
-/// The ratio of usage to goal, and what it was made from.
+/// The ratio of usage to target, and its inputs.
 struct Usage {
     ratio: f64,
     usage: i64,
     utilization: Option<i32>,
 }
 
-/// How many replicas would bring pods to the goal.
+/// Returns how many replicas would bring pods to the goal.
 pub(super) fn propose(
     goal: Goal<'_>,
     current: i32,
@@ -90,7 +90,7 @@ pub(super) fn propose(
         let replicas = if tolerances.cover(usage.ratio) { current } else { times(usage.ratio, groups.ready) };
         return Ok(proposal(replicas));
     }
-    // Who cannot be measured is taken for what makes the smallest difference.
+    // Pods without samples are assumed to have the value that dampens scaling the most.
     for pod in &groups.missing {
         if usage.ratio < 1.0 {
             samples.insert(pod.clone(), Sample { value: goal.assumed(pod, &requests), ..Sample::default() });
@@ -111,7 +111,7 @@ pub(super) fn propose(
     Ok(proposal(if backwards { current } else { replicas }))
 }
 
-/// How many replicas bring one value to its target.
+/// Returns how many replicas bring one value to its target.
 pub(super) fn propose_by_value(
     current: i32,
     usage: i64,
@@ -129,7 +129,7 @@ pub(super) fn propose_by_value(
     Ok(Proposal { replicas, usage, utilization: None })
 }
 
-/// How many replicas bring one value, shared out among all of them, to its target.
+/// Returns how many replicas bring a value, averaged over all of them, to its target.
 pub(super) fn propose_by_average(replicas: i32, usage: i64, target: i64, tolerances: Tolerances) -> Proposal {
     let ratio = usage as f64 / (target as f64 * f64::from(replicas));
     let wanted =
@@ -150,7 +150,7 @@ impl Replica {
         self.phase == "Running" && self.ready.as_ref().is_some_and(|(status, _)| status == "True")
     }
 
-    /// Whether its use of processors says nothing: it starts, or has never been ready.
+    /// Whether its CPU usage is meaningless: it is starting, or was never ready.
     fn is_unready(&self, sample: &Sample, start: Start, now: Timestamp) -> bool {
         let (Some((status, since)), Some(started)) = (&self.ready, self.started) else { return true };
         let not_ready = status == "False";
@@ -196,7 +196,7 @@ impl Goal<'_> {
         }
     }
 
-    /// What each pod asks for, where that matters.
+    /// Returns each pod's request, if the goal depends on it.
     fn requests(&self, pods: &[Replica]) -> Result<BTreeMap<String, i64>, NoNumber> {
         let Self::Utilization { resource, container, .. } = self else { return Ok(BTreeMap::new()) };
         pods.iter().map(|pod| Ok((pod.name.clone(), request(pod, resource, container)?))).collect()
@@ -227,7 +227,7 @@ impl Goal<'_> {
         }
     }
 
-    /// What a pod that cannot be measured is taken to use when there seem to be too many.
+    /// Returns the usage assumed for pods without samples when scaling down.
     fn assumed(&self, pod: &str, requests: &BTreeMap<String, i64>) -> i64 {
         match self {
             Self::Utilization { percent, .. } => {

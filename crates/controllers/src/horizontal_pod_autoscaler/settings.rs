@@ -1,4 +1,4 @@
-//! What can be set for all autoscalers.
+//! Settings for all autoscalers.
 
 use std::time::Duration;
 
@@ -47,24 +47,24 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// What can be set for all autoscalers.
+/// Settings for all autoscalers.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long from one look to the next.
+    /// The time between evaluations.
     pub period: Duration,
-    /// How long a higher recommendation counts before replicas are taken away, where nobody says.
+    /// The default scale-down stabilization window.
     pub downscale_stabilization: Duration,
     /// How far the ratio of current to target value may be from 1.0 before the autoscaler acts.
     pub tolerance: f64,
-    /// Which samples of pods that have just started count.
+    /// Which samples of starting pods are used.
     pub start: Start,
 }
 
-/// Pods that start use processors as if there were no tomorrow.
+/// Thresholds for starting pods, whose CPU usage is unusually high.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     pub cpu_initialization: SignedDuration,
-    /// A pod that has never been ready after this long was never ready.
+    /// An unready pod whose readiness last changed within this time after its start counts as never ready.
     pub initial_readiness: SignedDuration,
 }
 
@@ -82,7 +82,7 @@ impl Default for Settings {
     }
 }
 
-/// How far a ratio may be from 1 in either direction without anything being done.
+/// How far a ratio may be from 1 in either direction before the autoscaler acts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerances {
     pub(super) down: f64,
@@ -90,7 +90,7 @@ pub(super) struct Tolerances {
 }
 
 impl Tolerances {
-    /// Those of an autoscaler: its own, where it may have them and has.
+    /// Returns an autoscaler's tolerances: its own if it has them and may have them.
     pub(super) fn of(settings: &Settings, behavior: Option<&Behavior>) -> Self {
         let own = |rule: Option<f64>| rule.unwrap_or(settings.tolerance);
         Self {

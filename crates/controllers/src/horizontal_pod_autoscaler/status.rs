@@ -10,7 +10,7 @@ pub(super) const ACTIVE: &str = "ScalingActive";
 pub(super) const LIMITED: &str = "ScalingLimited";
 
 impl HpaStatus {
-    /// Says something; since when it is so changes only with its status.
+    /// Sets a condition. `lastTransitionTime` only changes with its status.
     pub(super) fn set_condition(
         &mut self,
         r#type: &str,

@@ -1,4 +1,4 @@
-//! From measurements to replicas, and how fast, as tables.
+//! Table tests of replica calculation and scaling behavior.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn one_value_counts_for_all() {
     assert_eq!(propose_by_average(5, 500, 100, EVEN).replicas, 5);
 }
 
-/// What is decided when so much is recommended, each 15 seconds after the one before.
+/// Returns the decisions for a series of recommendations, 15 seconds apart.
 fn decisions(behavior: Value, start: i32, recommended: &[i32]) -> Vec<String> {
     let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
     let behavior: Option<Behavior> = serde_json::from_value(behavior).expect("a behaviour");

@@ -1,4 +1,4 @@
-//! Autoscalers and pods as they are read.
+//! Typed views of autoscalers and pods.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl ObjectRef {
     }
 }
 
-/// One metric; the field that goes with the type says more.
+/// A metric. The field matching its type has the details.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct MetricSpec {
@@ -58,7 +58,7 @@ pub(super) struct MetricSpec {
     pub(super) external: Source,
 }
 
-/// What is measured, and what it should be. Each type of metric uses some of these.
+/// The metric and its target. Each metric type uses some of these fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Source {
@@ -130,32 +130,32 @@ pub(super) struct HpaStatus {
     pub(super) conditions: Vec<Condition>,
 }
 
-/// In thousandths.
+/// Decodes a quantity in thousandths.
 fn milli<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     let encoded = Option::<Value>::deserialize(deserializer)?;
     let read = |amount: &Value| Quantity::of(amount).map(|amount| amount.milli_value());
     encoded.as_ref().map(read).transpose().map_err(serde::de::Error::custom)
 }
 
-/// As a fraction, near enough.
+/// Decodes a quantity as an approximate fraction.
 fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let encoded = Option::<Value>::deserialize(deserializer)?;
     let read = |amount: &Value| Quantity::of(amount).map(|amount| amount.milli_value() as f64 / 1000.0);
     encoded.as_ref().map(read).transpose().map_err(serde::de::Error::custom)
 }
 
-/// A pod as metrics are counted for it: decoded anew for each look.
+/// The pod fields that autoscaling uses. Decoded again for each evaluation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replica {
     pub(super) name: String,
     pub(super) phase: String,
     pub(super) is_being_deleted: bool,
     pub(super) started: Option<Timestamp>,
-    /// The status of readiness, and since when it is so.
+    /// The status of the Ready condition, and since when.
     pub(super) ready: Option<(String, Option<Timestamp>)>,
-    /// What each container that stays asks for.
+    /// The requests of each container and sidecar.
     pub(super) containers: Vec<(String, BTreeMap<String, i64>)>,
-    /// What the pod asks for as a whole.
+    /// Pod-level requests.
     pub(super) requests: BTreeMap<String, i64>,
 }
 

@@ -41,9 +41,9 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The `spec.controller` of the classes that are this controller's.
+/// The `spec.controller` of this controller's classes.
 pub const CONTROLLER: &str = "setpoint.dev/ingress";
-/// How classes were named before there was a field for it.
+/// The deprecated class annotation.
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 
@@ -105,7 +105,7 @@ struct ClassSpec {
     controller: String,
 }
 
-/// Without an address there is nothing to say.
+/// Without an address there is nothing to publish.
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(address) = options.load_balancer_pool.as_ref().and_then(crate::AddressPool::first) else {
         return Vec::new();
@@ -115,7 +115,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let queue = wiring::queue(context, "ingress");
     ingresses.add_handler(enqueue_self(&queue));
     let (changed, all) = (queue.clone(), ingresses.lister::<Ingress>());
-    // Which ingresses a class is about nobody knows but they themselves.
+    // A class does not know its Ingresses, so enqueue all.
     classes.add_handler(move |_: &Event| {
         all.objects().list(None).iter().for_each(|ingress| changed.add(ingress.key().clone()));
     });
@@ -148,7 +148,7 @@ impl Reconciler for Pointer {
         let (says, is_own) = (&ingress.status.load_balancer.ingress, self.is_own(&ingress)?);
         let wanted = match is_own {
             true if *says != [own.clone()] => json!([{"ip": own.ip}]),
-            // Another controller may have said something of its own.
+            // Only remove this controller's address: another one may have published its own.
             false if says.contains(&own) => serde_json::Value::Null,
             _ => return Ok(Outcome::Settled),
         };
@@ -164,7 +164,7 @@ impl Reconciler for Pointer {
 }
 
 impl Pointer {
-    /// Whether an ingress is of a class of this controller.
+    /// Whether an Ingress belongs to a class of this controller.
     fn is_own(&self, ingress: &Ingress) -> Result<bool, ReconcileError> {
         let named = ingress.spec.ingress_class_name.as_deref();
         let class = match named.or_else(|| ingress.metadata.annotations.get(OLD_CLASS).map(String::as_str)) {
@@ -175,7 +175,7 @@ impl Pointer {
     }
 }
 
-/// The newest of the default classes; of two that are equally new the first by name.
+/// Returns the newest default class, the first by name on a tie.
 fn default_class(mut classes: Vec<Cached<Class>>) -> Option<Cached<Class>> {
     classes.retain(|class| class.metadata.annotations.get(IS_DEFAULT).is_some_and(|is| is == "true"));
     classes.sort_by_key(|class| std::cmp::Reverse(class.meta().creation_timestamp));

@@ -1,9 +1,9 @@
-//! Counting a Job's pods, each exactly once. Pure.
+//! Counts a Job's pods, each exactly once. Pure.
 //!
-//! A pod that has ended stays until its finalizer is removed. It is first noted in the status by its
-//! uid, then its finalizer is removed, then the note becomes a number. A crash between any two of
-//! these leaves enough behind to go on: a note without a finalizer is counted, a finalizer with a note
-//! is removed, and a finalizer without a note is noted.
+//! A finalizer keeps a finished pod until it is counted. First the pod's uid is recorded in the status
+//! (`uncountedTerminatedPods`), then the finalizer is removed, then the record becomes a count. A crash between any two
+//! steps leaves enough to continue: a record without a finalizer is counted, a finalizer with a record is removed, and
+//! a pod with only a finalizer is recorded.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use super::pod::Member;
 use super::view::{JobStatus, SUSPENDED, Uncounted, end_type, target_type};
 use crate::workload::condition::{Condition, whole_seconds};
 
-/// The most pods that are noted at once: about 20 KB of uids.
+/// The maximum number of pods recorded at once: about 20 KB of uids.
 const MOST_NOTED: usize = 500;
 
-/// What became of a Job's pods in this step.
+/// Pod counts after this step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) active: i32,
@@ -26,20 +26,20 @@ pub(super) struct Counts {
     pub(super) terminating: i32,
 }
 
-/// The status before finalizers are removed, and whose are.
+/// The status to write before finalizers are removed, and the pods to release.
 pub(super) struct Account<'a> {
     pub(super) status: JobStatus,
-    /// These have been noted, or need not be.
+    /// Pods that are recorded or need no record.
     pub(super) release: Vec<&'a Member>,
-    /// These still wait for being counted, those to be released among them.
+    /// Uids of pods that are not counted yet, including those to be released.
     pub(super) waiting: BTreeSet<Box<str>>,
-    /// What rules of the failure policy said about failed ones among them.
+    /// Failure policy actions applied to failed pods among them.
     pub(super) handled: Vec<&'static str>,
-    /// Whether the Job can be told to be over once they are released.
+    /// Whether the Job can finish once they are released.
     pub(super) is_last: bool,
 }
 
-/// A Job stops for a while, or goes on; told by events.
+/// A Job was suspended or resumed; reported by an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Suspended,
@@ -56,7 +56,7 @@ impl Turn {
     }
 }
 
-/// Tells in the status whether the Job is suspended; what changed, if anything did.
+/// Sets the Suspended condition. Returns the change, if any.
 pub(super) fn turn(status: &mut JobStatus, suspended: bool, now: Timestamp) -> Option<Turn> {
     let (truth, reason, message, turn) = match suspended {
         true => ("True", "JobSuspended", "Job suspended", Turn::Suspended),
@@ -66,13 +66,13 @@ pub(super) fn turn(status: &mut JobStatus, suspended: bool, now: Timestamp) -> O
         return None;
     }
     if turn == Turn::Resumed {
-        // The deadline counts from when it goes on.
+        // The active deadline runs from the resumption.
         status.start_time = Some(whole_seconds(now));
     }
     Some(turn)
 }
 
-/// Notes what has ended. `ending`: how the Job is over, if it is and all its pods are told to end.
+/// Records finished pods. `ending` is the Job's outcome, if it is over and all its pods are terminating.
 pub(super) fn account<'a>(
     assessment: &Assessment<'a>,
     mut status: JobStatus,
@@ -101,7 +101,7 @@ struct Noted<'a> {
     is_last: bool,
 }
 
-/// Notes pods until there are enough for one status; tells which are released and whether these are all.
+/// Records as many pods as fit in one status. Returns the pods to release and whether these are all.
 fn note<'a>(assessment: &Assessment<'a>, status: &mut JobStatus, ending: Option<&Ending>) -> Noted<'a> {
     let noted = assessment.job.status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut pods: Vec<_> = assessment.pods.iter().filter(|pod| pod.waits()).collect();
@@ -138,7 +138,8 @@ fn note<'a>(assessment: &Assessment<'a>, status: &mut JobStatus, ending: Option<
     Noted { release, handled, is_last }
 }
 
-/// Whether a pod need not stay: it has ended and is noted, or its Job is over or being deleted.
+/// Whether a pod's finalizer can be removed: it has finished, or its Job is over or being deleted. The last failed pod
+/// of an index is kept until it is replaced.
 fn can_be_released(assessment: &Assessment<'_>, pod: &Member, over: bool) -> bool {
     let job = assessment.job;
     if job.meta().is_being_deleted() || over || pod.has_succeeded() {
@@ -152,15 +153,15 @@ fn can_be_released(assessment: &Assessment<'_>, pod: &Member, over: bool) -> boo
     pod.has_failed(job.spec.replaces_only_failed()) && awaits_replacement() != Some(true)
 }
 
-/// As what a released pod counts.
+/// How a released pod is counted.
 enum Fate {
-    /// As the success of an index, which is its own note.
+    /// As a completed index, which needs no uid record.
     Index(usize),
     Succeeded,
     Failed,
-    /// As a failure, if the failure policy did not say that it is none.
+    /// Not counted: the failure policy ignores it.
     Ignored,
-    /// It is noted already, or does not count.
+    /// Already recorded, or not to be counted.
     Counted,
 }
 
@@ -178,7 +179,7 @@ fn fate(assessment: &Assessment<'_>, pod: &Member, noted: &Uncounted, ending: Op
             None => Fate::Succeeded,
         };
     }
-    // When a Job fails, all that has not ended by then has failed with it.
+    // When a Job fails, all its unfinished pods fail with it.
     let failed =
         pod.has_failed(assessment.job.spec.replaces_only_failed()) || ending.is_some_and(|end| !end.well);
     let counts = || verdict(assessment.job.spec.pod_failure_policy.as_ref(), &pod.pod) != Verdict::Ignore;
@@ -188,7 +189,7 @@ fn fate(assessment: &Assessment<'_>, pod: &Member, noted: &Uncounted, ending: Op
     if counts() { Fate::Failed } else { Fate::Ignored }
 }
 
-/// Turns the notes of pods that wait no longer into numbers.
+/// Turns the records of released pods into counts.
 pub(super) fn count_released(status: &mut JobStatus, waiting: &BTreeSet<Box<str>>) {
     let Uncounted { succeeded, failed } = status.uncounted();
     let count = |uids: &mut Vec<Box<str>>| {
@@ -201,7 +202,7 @@ pub(super) fn count_released(status: &mut JobStatus, waiting: &BTreeSet<Box<str>
     status.failed = status.failed.saturating_add(failed);
 }
 
-/// Tells that the Job is over, if all its pods have ended and been counted; says whether it is.
+/// Sets the final condition if all pods have terminated and been counted. Returns whether it did.
 pub(super) fn finish(status: &mut JobStatus, ending: &Ending, now: Timestamp) -> bool {
     let Uncounted { succeeded, failed } = status.uncounted();
     if !succeeded.is_empty() || !failed.is_empty() || status.terminating.is_some_and(|left| left > 0) {

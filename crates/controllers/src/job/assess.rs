@@ -1,4 +1,4 @@
-//! How a Job stands: what has ended, what is left, and whether the Job is over. Pure.
+//! Assesses a Job: what has finished, what is left, and whether the Job is over. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,48 +15,47 @@ use super::view::{FAILURE_TARGET, Job, SUCCESS_CRITERIA_MET};
 use crate::workload::condition;
 use crate::workload::pod::Phase;
 
-/// A Job and its pods, understood.
+/// A Job and the state of its pods.
 pub(super) struct Assessment<'a> {
     pub(super) job: &'a Cached<Job>,
     pub(super) pods: &'a [Member],
     pub(super) active: Vec<&'a Member>,
-    /// Counts of the pods: ready ones, and those that have been told to end and have not.
+    /// Ready and terminating pods.
     pub(super) ready: i32,
     pub(super) terminating: i32,
-    /// How many have succeeded, counted in the status or not.
+    /// Succeeded pods, counted in the status or not.
     pub(super) succeeded: i32,
-    /// How many have failed, counted or not; those that a policy ignores are none of them.
+    /// Failed pods, counted or not, except those the failure policy ignores.
     pub(super) failed: i32,
-    /// What is known by index, if the Job has indexes.
+    /// The state of indexes, for indexed Jobs.
     pub(super) indexed: Option<Indexed<'a>>,
-    /// The failures to wait for, the new ones included.
+    /// The backoff record, including new failures.
     pub(super) record: Record,
-    /// How the Job is over, if it is.
+    /// The Job's outcome, if it is over.
     pub(super) ending: Option<Ending>,
     pub(super) start_time: Option<Timestamp>,
-    /// When the Job's deadline is, if it has one and it has not passed.
+    /// The time left until the active deadline, if there is one.
     pub(super) deadline_in: Option<Duration>,
 }
 
-/// What is known by index.
+/// The state of a Job's indexes.
 pub(super) struct Indexed<'a> {
-    /// The indexes that the status tells have succeeded.
+    /// Completed indexes in the status.
     pub(super) recorded: Indexes,
     pub(super) succeeded: Indexes,
-    /// Only where indexes have a limit of their own.
+    /// Only for Jobs with a backoff limit per index.
     pub(super) failed: Option<Indexes>,
-    /// The last failed pod of each index that waits for its replacement, which carries its count of
-    /// failures on.
+    /// The last failed pod of each index that awaits a replacement, which inherits its failure count.
     pub(super) replaceable: BTreeMap<usize, &'a Member>,
 }
 
-/// How a Job is over.
+/// The outcome of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) well: bool,
     pub(super) reason: String,
     pub(super) message: String,
-    /// Whether the status tells it already.
+    /// Whether the status already announces it.
     pub(super) announced: bool,
 }
 
@@ -104,8 +103,7 @@ impl<'a> Assessment<'a> {
         assessment
     }
 
-    /// How the Job is over, whatever its indexes say. What was announced stays; then failures count
-    /// before success.
+    /// Returns the outcome independent of indexes. An announced outcome stays.
     fn ending_of_all(&mut self, now: Timestamp) -> Option<Ending> {
         let (job, spec) = (self.job, &self.job.spec);
         if let Some(announced) = announced(job) {
@@ -146,7 +144,7 @@ impl<'a> Assessment<'a> {
         })
     }
 
-    /// Whether containers that are started again where they run have been so too often.
+    /// Whether containers restarted in place have exceeded the backoff limit.
     fn restarts_exceed_limit(&self) -> bool {
         let limit = self.job.spec.backoff_limit;
         let running = |pod: &&Member| matches!(pod.pod.phase, Phase::Running | Phase::Pending);
@@ -171,7 +169,7 @@ impl<'a> Assessment<'a> {
         self.indexed = Some(indexed);
     }
 
-    /// Whether as many pods have succeeded as are wanted, with none left that runs.
+    /// Whether enough pods have succeeded and none is active.
     pub(super) fn is_complete(&self, active: i32) -> bool {
         let enough = match self.job.spec.completions {
             None => self.succeeded > 0,
@@ -180,7 +178,7 @@ impl<'a> Assessment<'a> {
         enough && active == 0
     }
 
-    /// Whether a pod is of an index that the Job has; all pods of a Job without indexes are.
+    /// Whether a pod has a valid index. True for all pods of non-indexed Jobs.
     pub(super) fn is_valid(&self, pod: &Member) -> bool {
         is_valid(self.job, pod)
     }
@@ -235,7 +233,7 @@ impl<'a> Indexed<'a> {
         self.failed.as_ref().is_some_and(|failed| failed.contains(index))
     }
 
-    /// How the Job is over by failed indexes, if it is.
+    /// Returns the outcome due to failed indexes, if any.
     fn failure(&self, most: Option<i32>, all: usize) -> Option<Ending> {
         let failed = self.failed.as_ref()?.len();
         if most.is_some_and(|most| number(failed) > most) {
@@ -247,7 +245,7 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// The ending that the status tells already.
+/// Returns the outcome announced in the status.
 fn announced(job: &Job) -> Option<Ending> {
     let ending = |r#type: &str, well: bool| {
         let condition = condition::find(&job.status.conditions, r#type).filter(|one| one.is_true())?;
@@ -257,7 +255,7 @@ fn announced(job: &Job) -> Option<Ending> {
     ending(SUCCESS_CRITERIA_MET, true).or_else(|| ending(FAILURE_TARGET, false))
 }
 
-/// The pods that have ended and are counted nowhere yet: those that succeeded, those that failed.
+/// Returns the finished pods that are not counted yet: succeeded and failed.
 fn newly_ended<'a>(job: &Job, pods: &'a [Member]) -> (Vec<&'a Member>, Vec<&'a Member>) {
     let uncounted = job.status.uncounted_terminated_pods.clone().unwrap_or_default();
     let (succeeded, failed): (BTreeSet<_>, BTreeSet<_>) =

@@ -1,4 +1,4 @@
-//! How long a Job waits after failures before it starts pods again. Pure, but for [`Records`].
+//! Backoff after pod failures. Pure, except [`Records`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use setpoint::backoff::Backoff;
 
 use super::pod::Member;
 
-/// After the first failure, and at most.
+/// The initial and the maximum backoff.
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// The failures of a Job's pods since its last success.
+/// Pod failures since the last success.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     failures: u32,
@@ -22,7 +22,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The record after these pods have ended.
+    /// Returns the record after these pods have finished.
     pub(super) fn after(&self, succeeded: &[&Member], failed: &[&Member]) -> Self {
         let last_success = succeeded.iter().filter_map(|pod| pod.finished_at()).max();
         let mut failures: Vec<_> = failed.iter().filter_map(|pod| pod.finished_at()).collect();
@@ -35,13 +35,13 @@ impl Record {
         Self { failures: count(failures.len()), last: failures.last().copied() }
     }
 
-    /// How long until pods may be started again; none if they may be.
+    /// Returns how long until pods may be created again. `None` if they may be now.
     pub(super) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         remaining(self.failures, self.last?, now)
     }
 }
 
-/// How long until the pod of an index may be replaced; none if it may be.
+/// Returns how long until an index's pod may be replaced. `None` if it may be now.
 pub(super) fn remaining_for_index(last_failed: &Member, now: Timestamp) -> Option<Duration> {
     let failures = u32::try_from(last_failed.all_index_failures()).unwrap_or(0).saturating_add(1);
     remaining(failures, last_failed.finished_at()?, now)
@@ -57,7 +57,7 @@ fn count(pods: usize) -> u32 {
     u32::try_from(pods).unwrap_or(u32::MAX)
 }
 
-/// The records of Jobs that have not ended: at most one each.
+/// The records of unfinished Jobs, at most one each.
 #[derive(Default)]
 pub(super) struct Records(Mutex<BTreeMap<Key, Record>>);
 

@@ -1,4 +1,4 @@
-//! What a Job's pods are made of: its template, tracked, and for indexes told which. Pure.
+//! Pod bodies: the Job's template with the tracking finalizer and, for indexed Jobs, the index. Pure.
 
 use serde_json::{Map, Value, json};
 use setpoint::Labels;
@@ -14,7 +14,7 @@ const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const INDEX_IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
-/// The template of a Job's pods, which wait for being counted.
+/// Returns the pod template with the tracking finalizer.
 pub(super) fn tracked(job: &Job) -> PodTemplate {
     let mut template = job.spec.template.clone();
     let finalizers = &template.metadata.finalizers;
@@ -24,14 +24,14 @@ pub(super) fn tracked(job: &Job) -> PodTemplate {
     template
 }
 
-/// The templates of the pods of a Job with indexes.
+/// The pod templates of an indexed Job.
 pub(super) struct IndexedTemplates {
     metadata: TemplateMetadata,
     spec: Map<String, Value>,
 }
 
 impl IndexedTemplates {
-    /// Made once for many pods: only what differs between them is left to do.
+    /// Prepares the template once for many pods. Only the index-specific part is left to fill in.
     pub(super) fn of(job: &Job) -> Self {
         let template = tracked(job);
         let mut spec: Map<String, Value> = serde_json::from_str(template.spec.get()).unwrap_or_default();
@@ -42,7 +42,7 @@ impl IndexedTemplates {
         Self { metadata: template.metadata, spec }
     }
 
-    /// The template of the pod of an index, which carries the failures of the one it replaces.
+    /// Returns the pod template of an index. It inherits the failure count of the pod it replaces.
     pub(super) fn pod(&self, job_name: &str, job: &Job, indexed: &Indexed<'_>, index: usize) -> PodTemplate {
         let mut metadata = self.metadata.clone();
         metadata.labels = with_label(&metadata.labels, INDEX, &index.to_string());
@@ -70,7 +70,7 @@ fn add_index_variable(container: &mut Value) {
     }
 }
 
-/// The failures of an index so far: those that count and those that do not.
+/// Returns the counted and ignored failures of an index so far.
 fn failures(job: &Job, indexed: &Indexed<'_>, index: usize) -> (i32, i32) {
     let Some(replaced) = indexed.replaceable.get(&index) else { return (0, 0) };
     let (counted, ignored) = (replaced.pod.index_failures, replaced.pod.index_ignored_failures);
@@ -88,7 +88,7 @@ fn with_failures(annotations: &Labels, (counted, ignored): (i32, i32)) -> Labels
     }
 }
 
-/// What the name of the pod of an index begins with: the index survives a Job's long name.
+/// Returns the name prefix of an index's pods. A long Job name is truncated, not the index.
 pub(super) fn name_prefix(job: &str, index: usize) -> String {
     let end = format!("-{index}-");
     let room = MAX_GENERATED_BASE.saturating_sub(end.len());

@@ -1,4 +1,4 @@
-//! What the failure of a pod means for its Job: the rules of a `podFailurePolicy`. Pure.
+//! `podFailurePolicy`: what a pod failure means for its Job. Pure.
 
 use serde::Deserialize;
 use setpoint::Cached;
@@ -27,7 +27,7 @@ enum Action {
     FailIndex,
     Ignore,
     Count,
-    /// An action of a later version: the rule is passed over.
+    /// An action of a later version. The rule is skipped.
     #[serde(other)]
     Unknown,
 }
@@ -61,20 +61,20 @@ fn true_() -> Box<str> {
     "True".into()
 }
 
-/// What a failed pod means.
+/// The meaning of a pod failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The whole Job has failed, for this reason.
+    /// The whole Job fails, with this message.
     FailJob(String),
-    /// Its index has failed.
+    /// Its index fails.
     FailIndex,
-    /// Nothing: it does not count.
+    /// Not counted.
     Ignore,
-    /// It counts as a failure.
+    /// Counted as a failure.
     Count,
 }
 
-/// The action of the rule that decides about a failed pod, if one does.
+/// Returns the action of the first rule that matches a failed pod.
 pub(super) fn action(policy: Option<&FailurePolicy>, pod: &Cached<JobPod>) -> Option<&'static str> {
     let mut rules = policy?.rules.iter().enumerate();
     let deciding = rules.find(|(at, rule)| rule.verdict(*at, pod).is_some())?.1;
@@ -87,7 +87,7 @@ pub(super) fn action(policy: Option<&FailurePolicy>, pod: &Cached<JobPod>) -> Op
     }
 }
 
-/// What the first rule that matches says of a failed pod. Without a policy, or a match, it counts.
+/// Evaluates the first matching rule. Without a policy or a match, the failure counts.
 pub(super) fn verdict(policy: Option<&FailurePolicy>, pod: &Cached<JobPod>) -> Verdict {
     let rules = policy.map_or(&[][..], |policy| &policy.rules).iter().enumerate();
     rules.into_iter().find_map(|(at, rule)| rule.verdict(at, pod)).unwrap_or(Verdict::Count)
@@ -107,7 +107,7 @@ impl Rule {
         }
     }
 
-    /// What about the pod the rule matches, in words.
+    /// Describes what the rule matches about the pod.
     fn matched(&self, pod: &Cached<JobPod>) -> Option<String> {
         if let Some(exit_codes) = &self.on_exit_codes {
             let Exit { container, code } = pod.exits.iter().find(|exit| exit_codes.matches(exit))?;

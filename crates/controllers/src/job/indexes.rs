@@ -1,13 +1,13 @@
-//! Sets of completion indexes, as a Job's status writes them: `1,3-5,7`. Pure.
+//! Sets of completion indexes in the format of a Job's status: `1,3-5,7`. Pure.
 
 use std::fmt;
 
-/// Indexes as intervals: in order, apart from each other by at least one.
+/// Indexes as sorted intervals with gaps between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Indexes(Vec<(usize, usize)>);
 
 impl Indexes {
-    /// The indexes below `bound` that a text names; what is malformed names none.
+    /// Parses indexes below `bound`. Malformed parts are ignored.
     pub(super) fn parse(text: &str, bound: usize) -> Self {
         let mut indexes = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -21,7 +21,7 @@ impl Indexes {
         indexes
     }
 
-    /// Adds an interval that does not begin before the last one.
+    /// Appends an interval that does not start before the last one.
     fn push(&mut self, (first, last): (usize, usize)) {
         match self.0.last_mut() {
             Some(end) if first <= end.1 + 1 => end.1 = end.1.max(last),
@@ -54,7 +54,7 @@ impl Indexes {
         self.0.get(at).is_some_and(|(first, _)| *first <= index)
     }
 
-    /// How many indexes are in both.
+    /// Returns the number of indexes in both.
     pub(super) fn shared_with(&self, other: &Self) -> usize {
         let overlap = |(first, last): &(usize, usize), theirs: &(usize, usize)| {
             (last.min(&theirs.1) + 1).saturating_sub(*first.max(&theirs.0))
@@ -62,7 +62,7 @@ impl Indexes {
         self.0.iter().map(|mine| other.0.iter().map(|theirs| overlap(mine, theirs)).sum::<usize>()).sum()
     }
 
-    /// The first `count` indexes below `bound` that are not in here.
+    /// Returns the first `count` indexes below `bound` that are not in the set.
     pub(super) fn first_missing(&self, count: usize, bound: usize) -> Vec<usize> {
         let mut missing = Vec::new();
         let mut next = 0;

@@ -1,7 +1,7 @@
-//! Pods that wait for being counted though nobody counts them any more: they are let go.
+//! Removes the tracking finalizer from pods that no Job will count any more.
 //!
-//! A Job that ends or is deleted has counted its pods, or nobody will ask. What still waits by then is
-//! an orphan, or was created while the Job went.
+//! A Job that finishes or is deleted has already counted its pods. Pods still tracked by then are orphans, or were
+//! created while the Job went away.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Leftovers {
     pub(super) releasing: Releasing,
     pub(super) pods: Arc<Indexer>,
     pub(super) jobs: Owners<Job>,
-    /// Whether Jobs that others manage are left to them.
+    /// Whether externally managed Jobs are left alone (`managedBy`).
     pub(super) heeds_managers: bool,
 }
 
@@ -38,7 +38,7 @@ impl Reconciler for Leftovers {
 }
 
 impl Leftovers {
-    /// Whether nobody will count the pod: it has no Job, or one that is over.
+    /// Whether no Job will count the pod: it has none, or a finished one.
     fn is_leftover(&self, pod: &Object) -> bool {
         if !pod.meta().has_finalizer(TRACKING) || historic::has(Bug::JobFinalizersForgotten) {
             return false;
@@ -53,7 +53,7 @@ impl Leftovers {
     }
 }
 
-/// Removes the finalizer by which pods wait for being counted. Cheap to clone.
+/// Removes the tracking finalizer from pods. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Releasing {
     client: Client,
@@ -65,13 +65,13 @@ impl Releasing {
         Self { client, pods: Kind::of::<super::pod::JobPod>() }
     }
 
-    /// Lets a pod go; one that is gone needs it no more.
+    /// Removes the finalizer of a pod. Does nothing if the pod is gone.
     pub(super) async fn release(&self, pod: &Object) -> Result<(), ClientError> {
         let patch =
             json!({"metadata": {"uid": pod.meta().uid, "$deleteFromPrimitiveList/finalizers": [TRACKING]}});
         let released = self.client.patch(&self.pods, pod.key(), Part::Main, Patch::strategic(&patch)).await;
         match released.optional() {
-            // About the uid: the pod is gone and another one has its name.
+            // A uid conflict: the pod is gone and another one has its name.
             Err(error) if error.is_conflict() => Ok(()),
             released => released.map(drop),
         }

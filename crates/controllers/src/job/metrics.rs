@@ -1,4 +1,4 @@
-//! What the controller counts about Jobs, under the names by which Kubernetes does.
+//! Metrics of Jobs, with the names Kubernetes uses.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::plan::Step;
 use super::pod::JobPod;
 use super::view::{Job, JobSpec, JobStatus, TRACKING};
 
-/// 4 ms, then twice as much, fourteen times.
+/// Histogram buckets: 4 ms, doubling, fourteen in total.
 const SYNC_SECONDS: &[f64] = &[
     0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384, 32.768,
     65.536,
@@ -20,10 +20,10 @@ const SYNC_SECONDS: &[f64] = &[
 #[derive(Clone)]
 pub(super) struct JobMetrics(pub(super) Metrics);
 
-/// What a look at a Job did.
+/// The action that a sync took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It had to wait for what was done before, or ended the Job.
+    /// It waited for earlier writes, or finished the Job.
     Reconciling,
     Tracking,
     PodsCreated,
@@ -72,13 +72,13 @@ impl JobMetrics {
         self.0.count("job_controller_jobs_finished", "Jobs that finished, by outcome", &labels, 1);
     }
 
-    /// A Job appears that others manage.
+    /// Counts an externally managed Job.
     pub(super) fn left_to(&self, manager: &str) {
         let help = "Jobs left to another controller by spec.managedBy";
         self.0.count("job_controller_jobs_by_external_controller", help, &[("controller_name", manager)], 1);
     }
 
-    /// What a write of the status has counted.
+    /// Records the pods and indexes that a status write counted.
     pub(super) fn counted(&self, job: &Job, before: &JobStatus, after: &JobStatus) {
         let mut succeeded = difference(before.succeeded, after.succeeded);
         if job.spec.is_indexed() {
@@ -111,7 +111,7 @@ impl JobMetrics {
         self.0.count("job_controller_job_pods_finished", help, &labels, count);
     }
 
-    /// Failed pods about which a rule of a failure policy said something.
+    /// Counts failed pods handled by a failure policy.
     pub(super) fn handled_by_policy(&self, actions: &[&'static str]) {
         let help = "The number of failed Pods handled by failure policy with respect to the failure policy action \
                     applied based on the matched rule. Possible values of the action label correspond to the \
@@ -123,7 +123,7 @@ impl JobMetrics {
         }
     }
 
-    /// `again`: whether pods have failed, and whether some are told to end.
+    /// Counts created pods. `again` says whether pods have failed, and whether any are terminating.
     pub(super) fn pods_created(&self, job: &Job, again: (bool, bool), created: usize, refused: usize) {
         let only_failed = job.spec.pod_replacement_policy.as_deref() == Some("Failed");
         let reason = match again {
@@ -144,7 +144,7 @@ impl JobMetrics {
         }
     }
 
-    /// Whether there is one pod more, or one less, that has ended and waits for being counted.
+    /// Updates the number of finished pods with a tracking finalizer.
     pub(super) fn pod_changed(&self, event: &Event) {
         let (before, after) = match event {
             Event::Added { object, .. } => (None, Some(object)),
@@ -195,7 +195,7 @@ mod tests {
         cached(job)
     }
 
-    /// What is counted by `count`, without the names' common beginning.
+    /// Checks the metrics that `count` produces, without their common prefix.
     #[track_caller]
     fn check(count: impl FnOnce(&JobMetrics), expected: &[&str]) {
         let metrics = JobMetrics(Metrics::new());

@@ -7,7 +7,7 @@
 //! ```text
 //!  wake.rs            events of Jobs and pods → keys of Jobs and of orphaned pods
 //!  observe.rs         listers → Observed
-//!  pod.rs             a pod as a Job sees it
+//!  pod.rs             the pod fields that a Job depends on
 //!  assess.rs          what has finished, what is left, whether the Job is over  (pure)
 //!  indexes.rs         sets of completion indexes                                (pure)
 //!  failure_policy.rs  podFailurePolicy                                          (pure)
@@ -129,7 +129,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(counting), Box::new(leftovers.workers(options.workers(&ENTRY)))]
 }
 
-/// What is remembered of Jobs from one reconcile to the next, and counted.
+/// State kept between reconciles, and metrics.
 #[derive(Clone)]
 struct Tracker {
     expectations: Arc<Expectations<Key>>,
@@ -137,7 +137,7 @@ struct Tracker {
     records: Arc<Records>,
     pace: Arc<Pace<Key>>,
     metrics: JobMetrics,
-    /// Whether Jobs that others manage are left to them.
+    /// Whether externally managed Jobs are left alone (`managedBy`).
     heeds_managers: bool,
 }
 
@@ -155,7 +155,7 @@ impl Tracker {
     }
 }
 
-/// A queue whose failures wait for a second, two, four, …, at most a minute.
+/// Creates a queue with a backoff of 1 s, doubling to one minute.
 fn queue(context: &Context, name: &'static str) -> Queue<Key> {
     let limiter = PerKey::new(Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)));
     Queue::with_rate_limiter(name, &context.runtime, Arc::new(limiter))

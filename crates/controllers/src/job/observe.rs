@@ -1,4 +1,4 @@
-//! What the caches say about a Job. No client.
+//! Reads the input of an assessment from the caches. No client.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ pub(super) struct Observer {
 pub(super) struct Observed {
     /// The pods that the Job controls, and the orphans of its namespace.
     pub(super) pods: Vec<Cached<JobPod>>,
-    /// Those of them that have been counted already.
+    /// The pods among them that have been counted.
     pub(super) released: BTreeSet<Box<str>>,
-    /// Whether the cache shows all that was created and deleted for this Job.
+    /// Whether the cache shows all earlier creates and deletes of this Job.
     pub(super) caught_up: bool,
 }
 
@@ -31,7 +31,7 @@ impl Observer {
     }
 
     pub(super) fn observe(&self, job: &Cached<Job>) -> Result<Observed, DecodeError> {
-        // Asked before the pods are listed: what is observed after the list must not count for it.
+        // Check this before listing pods: events observed after the list must not count for it.
         let caught_up = self.tracker.expectations.satisfied(job.key());
         let released = self.tracker.memory.released(job.key());
         Ok(Observed { pods: self.pods.claimable_by(job.meta())?, released, caught_up })

@@ -1,4 +1,4 @@
-//! Which pods a Job starts and which it removes. Pure.
+//! Plans which pods to create and delete. Pure.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::indexes::Indexes;
 use super::pod::Member;
 use crate::workload::pod::{Pod, Readiness};
 
-/// The most pods that are created or deleted in one step.
+/// The maximum number of pods created or deleted in one step.
 const MOST: usize = 500;
 
-/// What is to be done about a Job's pods.
+/// The next step for a Job's pods.
 pub(super) enum Step<'a> {
-    /// The Job is over: what still runs is told to end, and stays until it is counted.
+    /// The Job is over: delete running pods, which stay until they are counted.
     End,
     /// Nothing may be created or deleted now.
     Hold,
-    /// These go, uncounted.
+    /// Delete these pods, without counting them.
     Remove(Vec<&'a Member>),
-    /// So many more start.
+    /// Create this many pods.
     Create { count: usize },
-    /// Pods of these indexes start.
+    /// Create pods for these indexes.
     CreateIndexes(Vec<usize>),
-    /// More start after this time.
+    /// Create more pods after this time.
     Wait(Duration),
-    /// All is as it should be.
+    /// Nothing to do.
     Keep,
 }
 
@@ -51,11 +51,11 @@ pub(super) fn plan<'a>(assessment: &Assessment<'a>, caught_up: bool, now: Timest
     }
 }
 
-/// How many pods shall run.
+/// Returns how many pods should be active.
 fn wanted(assessment: &Assessment<'_>) -> usize {
     let spec = &assessment.job.spec;
     let wanted = match spec.completions {
-        // Once one has succeeded the others finish, and no more start.
+        // Without completions, no more pods start once one has succeeded.
         None if assessment.succeeded > 0 => return assessment.active.len(),
         None => spec.parallelism,
         Some(completions) => completions.saturating_sub(assessment.succeeded).min(spec.parallelism),
@@ -63,7 +63,7 @@ fn wanted(assessment: &Assessment<'_>) -> usize {
     usize::try_from(wanted).unwrap_or(0)
 }
 
-/// Removes at least so many, and every pod that is one too many of its index.
+/// Removes at least this many pods, and all duplicates of an index.
 fn removal<'a>(assessment: &Assessment<'a>, at_least: usize, at_most: usize) -> Step<'a> {
     let (mut removed, mut left) = match assessment.indexed {
         Some(_) => superfluous(assessment),
@@ -77,7 +77,7 @@ fn removal<'a>(assessment: &Assessment<'a>, at_least: usize, at_most: usize) -> 
     if removed.is_empty() { Step::Keep } else { Step::Remove(removed) }
 }
 
-/// The active pods of a Job with indexes: those that have no valid index, or not alone, and the rest.
+/// Splits the active pods of an indexed Job into those with an invalid or duplicate index and the rest.
 fn superfluous<'a>(assessment: &Assessment<'a>) -> (Vec<&'a Member>, Vec<&'a Member>) {
     let (mut pods, mut removed): (Vec<_>, Vec<_>) =
         assessment.active.iter().copied().partition(|pod| assessment.is_valid(pod));
@@ -93,7 +93,7 @@ fn superfluous<'a>(assessment: &Assessment<'a>) -> (Vec<&'a Member>, Vec<&'a Mem
     (removed, left)
 }
 
-/// Those that have come the least far go first.
+/// Sorts pods so that those that have made the least progress come first.
 fn sort_by_rank(pods: &mut [&Member]) {
     pods.sort_by_cached_key(|member| {
         let meta = member.pod.meta();
@@ -119,7 +119,7 @@ fn start<'a>(assessment: &Assessment<'a>, wanted: usize, now: Timestamp) -> Step
     if missing == 0 {
         return Step::Keep;
     }
-    // With a limit of their own, indexes wait by their own failures.
+    // With a backoff limit per index, each index has its own backoff.
     if spec.backoff_limit_per_index.is_none()
         && let Some(wait) = assessment.record.remaining(now)
     {
@@ -132,7 +132,7 @@ fn start<'a>(assessment: &Assessment<'a>, wanted: usize, now: Timestamp) -> Step
     }
 }
 
-/// The first indexes that have not ended and have no pod.
+/// Returns the first indexes that have not finished and have no pod.
 fn pending(assessment: &Assessment<'_>, indexed: &Indexed<'_>, count: usize) -> Vec<usize> {
     let spec = &assessment.job.spec;
     let occupied = assessment

@@ -1,4 +1,4 @@
-//! A pod as a Job sees it: whether it has ended, how, and when.
+//! The pod fields that a Job depends on: whether, how and when it finished.
 
 use std::borrow::Cow;
 
@@ -14,16 +14,16 @@ use crate::workload::pod::Phase;
 pub(super) struct JobPod {
     pub(super) phase: Phase,
     pub(super) is_ready: bool,
-    /// The completion index, if it has a valid one.
+    /// The completion index, if valid.
     pub(super) index: Option<usize>,
-    /// How many pods of its index failed before it, those that count and those that do not.
+    /// Earlier failures of its index, counted and ignored.
     pub(super) index_failures: i32,
     pub(super) index_ignored_failures: i32,
-    /// The restarts of all its containers together.
+    /// Total restarts of all containers.
     pub(super) restarts: i32,
-    /// When it ended, as far as its status tells.
+    /// When it finished, according to its status.
     finished: Option<Timestamp>,
-    /// The containers that ended with a failure, and then the init containers.
+    /// Containers that exited with a failure, then init containers.
     pub(super) exits: Box<[Exit]>,
     /// Types and statuses.
     pub(super) conditions: Box<[(Box<str>, Box<str>)]>,
@@ -37,13 +37,13 @@ pub(super) struct Exit {
     pub(super) code: i32,
 }
 
-/// A pod of a Job, and what the Job knows about it beyond the cache.
+/// A pod of a Job, with in-memory state beyond the cache.
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) pod: Cached<JobPod>,
-    /// Whether it waits for being counted, as far as the cache shows.
+    /// Whether the cache shows the tracking finalizer.
     pub(super) tracked: bool,
-    /// Whether it has been counted, though the cache does not show it yet.
+    /// Whether it has been counted, even if the cache does not show it yet.
     pub(super) counted: bool,
 }
 
@@ -74,7 +74,7 @@ impl Member {
         self.pod.phase == Phase::Succeeded
     }
 
-    /// Whether it counts as failed: pods that are told to end do, unless only failed ones are replaced.
+    /// Whether it has failed. Terminating pods count as failed unless only finished ones are replaced.
     pub(super) fn has_failed(&self, only_when_ended: bool) -> bool {
         match self.pod.phase {
             Phase::Failed => true,
@@ -83,7 +83,7 @@ impl Member {
         }
     }
 
-    /// When it ended: as its containers tell, or when it stopped being ready, or when it was told to end.
+    /// Returns when it finished: when its containers did, when it became unready, or when its deletion was requested.
     pub(super) fn finished_at(&self) -> Option<Timestamp> {
         let meta = self.pod.meta();
         let told_to_end = || {
@@ -146,7 +146,7 @@ impl EncodedPod<'_, Annotations<'_>> {
         self.status.ready().filter(|ready| ready.status == "False")?.last_transition_time
     }
 
-    /// When the last container ended, or the last sidecar; nothing while one of them runs.
+    /// Returns when the last container or sidecar finished. `None` while one is running.
     fn containers_finished(&self) -> Option<Timestamp> {
         let containers = last_end(None, self.status.containers());
         last_end(containers, self.status.sidecars(&self.spec))

@@ -29,10 +29,10 @@ use crate::workload::claims::{Claimant, Claims};
 use crate::workload::condition::whole_seconds;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 
-/// How many pods are created at first; if that goes well, twice as many, and so on.
+/// The size of the first batch of creations. It doubles after each successful batch.
 const SLOW_START: usize = 1;
 
-/// A Job that waits for its back-off is looked at again no sooner.
+/// The minimum delay before a Job in backoff is checked again.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Jobs {
@@ -46,15 +46,15 @@ pub(super) struct Jobs {
     pub(super) releasing: Releasing,
 }
 
-/// How a step went.
+/// The result of a step.
 #[derive(Default)]
 struct Applied {
     counts: Counts,
-    /// The pods are as the Job is meant to have them, as far as this step could make them so.
+    /// Whether the pods are as planned, as far as this step could achieve.
     managed: bool,
-    /// How the Job is over, if it is and all its pods have been told to end.
+    /// The Job's outcome, if it is over and all its pods are terminating.
     ending: Option<Ending>,
-    /// When to go on.
+    /// When to continue.
     wait: Option<Duration>,
     failure: Option<ClientError>,
 }
@@ -97,7 +97,7 @@ fn next_look(backoff: Option<Duration>, deadline: Option<Duration>) -> Outcome {
 }
 
 impl Jobs {
-    /// Looks at a Job that has not ended; `action` tells what was done, as far as it got.
+    /// Reconciles an unfinished Job. `action` is set to what was done, as far as it got.
     async fn look(&self, job: &Cached<Job>, action: &mut Action) -> Result<Outcome, ReconcileError> {
         let key = job.key();
         let observed = self.observer.observe(job)?;
@@ -156,19 +156,19 @@ impl Jobs {
         }
     }
 
-    /// Tells what still runs to end. Finalizers stay, so that it is counted.
+    /// Deletes running pods. Their finalizers stay, so that they are counted.
     async fn end(&self, assessment: &Assessment<'_>, caught_up: bool, counts: Counts) -> Applied {
         let job = assessment.job.object();
         let deletions = assessment.active.iter().map(|member| async move {
             self.pod_control.delete(job, member.pod.object()).await.map(|_| *member)
         });
         let (counts, failure) = taken_away(counts, join_all(deletions).await);
-        // Pods that the cache does not show may still run.
+        // Pods missing from the cache may still run.
         let ending = assessment.ending.clone().filter(|_| failure.is_none() && caught_up);
         Applied { counts, ending, failure, ..Applied::default() }
     }
 
-    /// Removes pods, uncounted.
+    /// Deletes pods without counting them.
     async fn remove(&self, assessment: &Assessment<'_>, pods: &[&Member], still: Applied) -> Applied {
         let job = assessment.job;
         let uids = pods.iter().map(|member| member.uid().to_owned());
@@ -181,7 +181,7 @@ impl Jobs {
                 Err(error) => Err(error),
             };
             if !matches!(deleted, Ok(true)) {
-                // What was not deleted now will not be observed.
+                // Failed deletions will not be observed.
                 self.tracker.expectations.deletion_observed(job.key(), member.uid());
             }
             deleted.map(|_| *member)
@@ -228,7 +228,7 @@ impl Jobs {
         still: Applied,
     ) -> Applied {
         let (job, Started { succeeded, failed, failure }) = (assessment.job, started);
-        // What was not created will not be observed.
+        // Failed and skipped creations will not be observed.
         self.tracker.expectations.creations_observed(job.key(), wanted - succeeded);
         let again = (assessment.failed > 0, assessment.terminating > 0);
         let active = still.counts.active.saturating_add(number(succeeded));
@@ -237,7 +237,7 @@ impl Jobs {
         Applied { counts: Counts { active, ..still.counts }, failure, ..still }
     }
 
-    /// Notes what has ended, releases it, counts it, and tells when the Job is over.
+    /// Records, releases and counts finished pods, and sets the final condition when the Job is over.
     async fn count(
         &self,
         assessment: &Assessment<'_>,
@@ -265,7 +265,7 @@ impl Jobs {
         self.settle(job, &object, account, applied.ending.as_ref(), now).await
     }
 
-    /// The second half of counting, once the notes are written.
+    /// The second half of counting, after the records are written.
     async fn settle(
         &self,
         job: &Cached<Job>,
@@ -298,7 +298,7 @@ impl Jobs {
         }
     }
 
-    /// Removes the finalizers of pods that have been noted; what is without one waits no longer.
+    /// Removes the finalizers of recorded pods, and removes those pods from `waiting`. Returns the first error.
     async fn release(
         &self,
         job: &Key,
@@ -347,7 +347,7 @@ impl Jobs {
     }
 }
 
-/// The counts once these pods have been told to end, and the first failure to tell one.
+/// Returns the counts after these pods were deleted, and the first error.
 fn taken_away(
     mut counts: Counts,
     deletions: Vec<Result<&Member, ClientError>>,

@@ -1,4 +1,4 @@
-//! When some indexes are enough: the rules of a `successPolicy`. Pure.
+//! `successPolicy`: when some indexes are enough. Pure.
 
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ struct Rule {
 }
 
 impl SuccessPolicy {
-    /// What is told of the first rule that these indexes, of so many, fulfil.
+    /// Returns the message for the first rule that the succeeded indexes satisfy.
     pub(super) fn met(&self, succeeded: &Indexes, of: usize) -> Option<String> {
         if succeeded.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Assessments and plans as tables; counting as a property.
+//! Table tests of assessments and plans; property tests of counting.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// `name[:index] phase`, ended ten seconds ago; `phase` may be `Going` for a pod that is told to end, or
-/// `Failing` for one that failed five seconds ago, and `-` after it says that the pod is not tracked.
+/// Parses `name[:index] phase`. The pod finished ten seconds ago. `phase` may be `Going` for a terminating pod or
+/// `Failing` for one that failed five seconds ago. A trailing `-` means that the pod is not tracked.
 fn pod(text: &str) -> Member {
     let (name, phase) = text.split_once(' ').unwrap();
     let (name, index) = name.split_once(':').map_or((name, None), |(name, index)| (name, Some(index)));
@@ -253,17 +253,17 @@ mod counting {
         assert_eq!((status.start_time, status.conditions.len()), (Some(at(NOW)), 1));
     }
 
-    /// A world in which pods end and are counted, with crashes between any two writes.
+    /// A model in which pods finish and are counted, with crashes between any two writes.
     #[derive(Debug)]
     struct Model {
-        /// Name, phase, and whether the finalizer is there.
+        /// Name, phase, and whether it has the finalizer.
         pods: BTreeMap<String, (&'static str, bool)>,
         status: Value,
         ever: usize,
     }
 
     impl Model {
-        /// One pass of counting that dies after so many writes.
+        /// One counting pass that crashes after this many writes.
         fn count(&mut self, mut writes: usize) {
             let job =
                 job(json!({"completions": 100, "parallelism": 9, "backoffLimit": 99}), self.status.clone());
@@ -315,7 +315,7 @@ mod counting {
                 }
                 model.count(writes);
                 if collect {
-                    // Pods without a finalizer may be removed by anybody, at any time.
+                    // Pods without a finalizer may be deleted at any time.
                     model.pods.retain(|_, (_, tracked)| *tracked);
                 }
             }

@@ -1,4 +1,4 @@
-//! A Job as its controller reads and writes it.
+//! Typed view of a Job.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use crate::workload::encoding::{is_zero, one};
 use crate::workload::owners::Owner;
 use crate::workload::template::PodTemplate;
 
-/// What a Job's pods wait for before they go: that they have been counted.
+/// The finalizer that keeps a pod until it is counted.
 pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 
-/// The controller that manages a Job that does not say otherwise.
+/// The default `managedBy`.
 const OURSELVES: &str = "kubernetes.io/job-controller";
 
 pub(super) const SUSPENDED: &str = "Suspended";
@@ -102,7 +102,7 @@ pub(super) struct JobStatus {
     pub(super) ready: Option<i32>,
 }
 
-/// Pods (by uid) that have ended and still wait for being counted.
+/// Uids of finished pods that are not counted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Uncounted {
@@ -123,22 +123,22 @@ impl Owner for Job {
 }
 
 impl Job {
-    /// Whether it has ended, well or badly.
+    /// Whether it has finished, successfully or not.
     pub(crate) fn is_finished(&self) -> bool {
         self.status.finished().is_some()
     }
 
-    /// Whether it has ended well.
+    /// Whether it has succeeded.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.status.holds(COMPLETE)
     }
 
-    /// When it ended, if it has.
+    /// When it finished.
     pub(crate) fn finished_at(&self) -> Option<Timestamp> {
         self.status.finished()?.last_transition_time
     }
 
-    /// As what it ended, in a word.
+    /// The type of its final condition.
     pub(crate) fn finished_as(&self) -> Option<&str> {
         self.status.finished().map(|condition| &*condition.r#type)
     }
@@ -147,7 +147,7 @@ impl Job {
         self.spec.ttl_seconds_after_finished
     }
 
-    /// When it began, if it has.
+    /// When it started.
     pub(crate) fn start_time(&self) -> Option<Timestamp> {
         self.status.start_time
     }
@@ -161,7 +161,7 @@ impl Job {
         self.other_manager().is_some()
     }
 
-    /// The other controller that manages it, if one does.
+    /// The other controller that manages it, if any.
     pub(super) fn other_manager(&self) -> Option<&str> {
         self.spec.managed_by.as_deref().filter(|manager| *manager != OURSELVES)
     }
@@ -176,18 +176,18 @@ impl JobSpec {
         self.completion_mode == CompletionMode::Indexed
     }
 
-    /// How many indexes there are; a Job without indexes has none.
+    /// The number of indexes; zero for non-indexed Jobs.
     pub(super) fn indexes(&self) -> usize {
         let completions = if self.is_indexed() { self.completions } else { None };
         completions.and_then(|completions| usize::try_from(completions).ok()).unwrap_or(0)
     }
 
-    /// Whether pods are replaced only once they have failed, not as soon as they are told to end.
+    /// Whether pods are only replaced after they have failed, not when they start terminating.
     pub(super) fn replaces_only_failed(&self) -> bool {
         self.pod_replacement_policy.as_deref() == Some("Failed") || self.pod_failure_policy.is_some()
     }
 
-    /// Whether the pods' containers are started again where they run.
+    /// Whether containers are restarted in place.
     pub(super) fn restarts_on_failure(&self) -> bool {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -215,7 +215,7 @@ impl JobStatus {
         self.uncounted_terminated_pods.get_or_insert_default()
     }
 
-    /// Sets a condition in its place, or, unless it is false, adds it; tells whether anything changed.
+    /// Updates a condition, or adds it unless it is false. Returns whether anything changed.
     pub(super) fn ensure(&mut self, new: Condition) -> bool {
         match self.conditions.iter_mut().find(|known| known.r#type == new.r#type) {
             Some(known)
@@ -237,12 +237,12 @@ impl JobStatus {
     }
 }
 
-/// The condition that tells how a Job ended.
+/// The final condition type.
 pub(super) fn end_type(well: bool) -> &'static str {
     if well { COMPLETE } else { FAILED }
 }
 
-/// The condition that tells how a Job is going to end, as soon as its pods have.
+/// The condition type that announces the outcome before all pods have terminated.
 pub(super) fn target_type(well: bool) -> &'static str {
     if well { SUCCESS_CRITERIA_MET } else { FAILURE_TARGET }
 }

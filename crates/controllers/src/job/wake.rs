@@ -1,4 +1,4 @@
-//! Which Jobs, and which leftover pods, a change concerns.
+//! Maps events to keys of Jobs and leftover pods.
 
 use setpoint::{Event, Key, Object, Queue};
 
@@ -10,7 +10,7 @@ use crate::workload::owners::Owners;
 
 pub(super) struct Wake {
     pub(super) queue: Queue<Key>,
-    /// Pods that wait for being counted though nobody counts them any more.
+    /// Tracked pods that no Job will count any more.
     pub(super) leftovers: Queue<Key>,
     pub(super) tracker: Tracker,
     pub(super) jobs: Owners<Job>,
@@ -75,7 +75,7 @@ impl Wake {
 
     fn pod_added(&self, pod: &Object) {
         if pod.meta().is_being_deleted() {
-            // It was there before this process, on its way out: no creation of ours.
+            // It already existed and was terminating, so it is not one of our creations.
             return self.pod_deleted(pod, false);
         }
         if pod.meta().controller().is_none() {
@@ -89,7 +89,7 @@ impl Wake {
 
     fn pod_updated(&self, old: &Object, new: &Object) {
         if new.meta().is_being_deleted() {
-            // A Job replaces a pod as soon as it is told to end, not when it has ended.
+            // A Job replaces a pod when it starts terminating, not when it is gone.
             return self.pod_deleted(new, false);
         }
         let handed_over = old.meta().controller() != new.meta().controller();
@@ -106,7 +106,7 @@ impl Wake {
         }
     }
 
-    /// A pod is gone, or told to go.
+    /// Handles a pod that is deleted or terminating.
     fn pod_deleted(&self, pod: &Object, gone: bool) {
         let tracked = pod.meta().has_finalizer(TRACKING);
         match self.jobs.of(pod).filter(|job| !job.is_finished()) {
@@ -138,13 +138,13 @@ impl Wake {
         }
     }
 
-    /// Many changes in a row are looked at together.
+    /// Enqueues a Job with a delay that batches rapid changes.
     fn look(&self, job: &Key) {
         self.queue.add_after(job.clone(), self.tracker.pace.delay(job));
     }
 }
 
-/// Whether no other kind of controller has the pod.
+/// Whether no other kind of controller owns the pod.
 fn is_ours(pod: &Object) -> bool {
     pod.meta().controller().is_none_or(|owner| &*owner.kind == "Job")
 }

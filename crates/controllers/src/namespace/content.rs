@@ -1,4 +1,4 @@
-//! Deleting everything of one kind in a namespace.
+//! Deletes all objects of one kind in a namespace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use setpoint::discovery::Resource;
 use setpoint::source::Selection;
 use setpoint::{Client, ClientError, Object};
 
-/// How long somebody is given to take a finalizer away before the namespace is looked at again.
+/// How long to wait for finalizers to be removed before checking the namespace again.
 const FINALIZER_ESTIMATE: Duration = Duration::from_secs(15);
 
-/// What came of it.
+/// The result of deleting a kind.
 #[derive(Debug, Default)]
 pub(super) struct Cleared {
-    /// How many objects are left.
+    /// The number of remaining objects.
     pub(super) remaining: usize,
-    /// How many of them each finalizer keeps.
+    /// The number of objects that each finalizer keeps.
     pub(super) finalizers: BTreeMap<String, usize>,
-    /// How long it may take until they are gone; zero if nobody can tell.
+    /// How long their deletion may take; zero if unknown.
     pub(super) estimate: Duration,
     pub(super) failure: Option<String>,
 }
 
-/// Deletes all objects of a resource in a namespace that is being deleted since `deleted_at`.
+/// Deletes all objects of a resource in a namespace that has been terminating since `deleted_at`.
 pub(super) async fn clear(
     client: &Client,
     resource: &Resource,
@@ -48,7 +48,7 @@ struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Deletes the objects and says which are left.
+    /// Deletes the objects and returns those that are left.
     async fn clear(
         &self,
         estimate: &mut Duration,
@@ -56,7 +56,7 @@ impl Content<'_> {
         now: Timestamp,
     ) -> Result<Vec<Object>, ClientError> {
         let Some(objects) = self.list().await? else {
-            // What cannot be listed can at best be deleted unseen.
+            // Resources that cannot be listed can only be deleted as a collection.
             self.delete_collection().await?;
             return Ok(Vec::new());
         };
@@ -77,19 +77,19 @@ impl Content<'_> {
         kind.group().is_empty() && kind.plural() == "pods"
     }
 
-    /// The objects; `None` if the resource cannot be listed.
+    /// Lists the objects. `None` if the resource cannot be listed.
     async fn list(&self) -> Result<Option<Vec<Object>>, ClientError> {
         if !self.resource.supports(&["list"]) {
             return Ok(None);
         }
-        // Of pods more than metadata matters: how long they may take to end.
+        // Pods are read in full for their grace periods.
         let metadata_only = !self.is_pods();
         let namespace = Some(self.namespace.to_owned());
         let selection = Selection { namespace, metadata_only, ..Selection::default() };
         supported(self.client.list(&self.resource.kind, &selection).await.map(|listed| listed.objects))
     }
 
-    /// Whether the collection could be deleted as a whole.
+    /// Deletes the collection. Returns `false` if that is not supported.
     async fn delete_collection(&self) -> Result<bool, ClientError> {
         if !self.resource.supports(&["deletecollection"]) {
             return Ok(false);
@@ -103,7 +103,7 @@ impl Content<'_> {
         for object in objects {
             let delete = Delete { uid: Some(object.meta().uid.to_string()), ..background() };
             let deleted = self.client.delete(&self.resource.kind, object.key(), &delete).await;
-            // Another object under this name is seen when what is left is listed.
+            // On a uid conflict the name was reused; the list of remaining objects will show the new object.
             match supported(deleted) {
                 Err(error) if error.is_conflict() => {}
                 deleted => _ = deleted?,
@@ -140,7 +140,7 @@ fn background() -> Delete {
     Delete { propagation: Some(Propagation::Background), ..Delete::default() }
 }
 
-/// `None` where the API server does not know how to do it, or not any more.
+/// Returns `None` if the API server does not support the call, or no longer does.
 fn supported<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match result {
         Ok(done) => Ok(Some(done)),
@@ -168,7 +168,7 @@ struct PodStatus {
     phase: String,
 }
 
-/// The longest grace of any pod that has not ended; zero once the namespace has waited as long.
+/// Returns the longest grace period of any unfinished pod. Zero once the namespace has waited that long.
 fn termination_estimate(pods: &[Object], deleted_at: Timestamp, now: Timestamp) -> Duration {
     let grace = pods.iter().filter_map(|pod| pod.decode::<Pod>().ok()).filter_map(|pod| {
         let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");

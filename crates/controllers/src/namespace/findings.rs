@@ -1,4 +1,4 @@
-//! What a round of deletions found, and what the namespace's conditions say about it. Pure.
+//! Results of a round of deletions, as conditions of the namespace. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use setpoint::discovery::Failures;
 
 use crate::workload::condition::Condition;
 
-/// What happened to everything that was to be deleted.
+/// The results of a round of deletions.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Why not all of the API is known.
+    /// Why discovery was incomplete.
     discovery: Option<String>,
-    /// Why a part of the API cannot be named.
+    /// Why a group version could not be parsed.
     parsing: Option<String>,
     /// Why deletions failed.
     failures: Vec<String>,
     remaining: Remaining,
 }
 
-/// What is left.
+/// The remaining objects.
 #[derive(Debug, Default)]
 pub(super) struct Remaining {
     /// Objects by `resource.group`.
@@ -49,7 +49,7 @@ impl Findings {
         self.failures.push(why);
     }
 
-    /// What went wrong, for the retry.
+    /// The error for the retry, if anything failed.
     pub(super) fn error(&self) -> Option<String> {
         let errors: Vec<&str> =
             self.discovery.iter().chain(&self.parsing).chain(&self.failures).map(String::as_str).collect();
@@ -63,7 +63,7 @@ impl Findings {
         }
     }
 
-    /// Brings the conditions up to date. One keeps the time of its transition while its status stays.
+    /// Updates the conditions. A condition keeps its transition time while its status stays the same.
     pub(super) fn report(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         for new in self.conditions(now) {
             match conditions.iter_mut().find(|old| old.r#type == new.r#type) {
@@ -103,7 +103,7 @@ impl Findings {
     }
 }
 
-/// The conditions in their order: type, and reason and message while there is nothing to complain of.
+/// The conditions in order: type, and the reason and message if all is well.
 const GOOD: [(&str, &str, &str); 5] = [
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
     (

@@ -62,7 +62,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Time for every API server to learn that nothing is to be created in the namespace any more.
+/// Time for all API servers to stop creating objects in the namespace.
 const GRACE: Duration = Duration::from_secs(5);
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -87,7 +87,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// Namespaces are few, and people wait for them: a failed one is tried again within a minute.
+/// Namespaces are few, and people wait for them: failures are retried within a minute.
 fn limiter(clock: &Clock) -> Arc<dyn RateLimiter<Key>> {
     let per_key = PerKey::new(Backoff::doubling(Duration::from_millis(5), Duration::from_secs(60)));
     Arc::new(MaxOf::new(vec![Arc::new(per_key), Arc::new(Overall::new(clock.clone(), 10.0, 100))]))

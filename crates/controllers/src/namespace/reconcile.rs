@@ -1,4 +1,4 @@
-//! Empties a namespace that is being deleted, says how far it is, and lets it go.
+//! Empties a terminating namespace, reports progress, and finalizes it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::content::{Cleared, clear};
 use super::findings::Findings;
 use super::view::Namespace;
 
-/// How often a write is tried after somebody else's came first. A namespace has few writers.
+/// How often a write is attempted on conflict. A namespace has few writers.
 const ATTEMPTS: usize = 5;
 
 pub(super) struct Namespaces {
@@ -21,7 +21,7 @@ pub(super) struct Namespaces {
     pub(super) clock: Clock,
     pub(super) kind: Kind,
     pub(super) listed: Lister<Namespace>,
-    /// How often one that others keep is looked at.
+    /// How often a namespace kept by other finalizers is checked.
     pub(super) period: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Reconciler for Namespaces {
         if self.listed.get(key)?.is_none() {
             return Ok(Outcome::Settled);
         }
-        // Others write to a namespace while it is being deleted, so the cache is not enough.
+        // Read past the cache: others write to a namespace while it is being deleted.
         let Some(namespace) = self.get(key).await? else { return Ok(Outcome::Settled) };
         let Some(deleted_at) = namespace.meta().deletion_timestamp else { return Ok(Outcome::Settled) };
         let Some(namespace) = self.mark_terminating(namespace).await? else { return Ok(Outcome::Settled) };
@@ -58,7 +58,7 @@ impl Reconciler for Namespaces {
 }
 
 impl Namespaces {
-    /// What is left for others to do about a namespace may go on for long: new content may appear meanwhile.
+    /// Other finalizers may keep the namespace for long, and new content may appear meanwhile.
     fn kept_by_others(&self) -> Outcome {
         if self.period.is_zero() { Outcome::Settled } else { Outcome::CheckAfter(self.period) }
     }
@@ -68,7 +68,7 @@ impl Namespaces {
         read(found.attempting(format!("read namespace {key}"))?)
     }
 
-    /// Makes sure the namespace's phase says that it is being deleted.
+    /// Sets the phase to Terminating.
     async fn mark_terminating(
         &self,
         namespace: Cached<Namespace>,
@@ -82,7 +82,7 @@ impl Namespaces {
         self.write(namespace, Part::Status, |namespace| edit(namespace.object())).await
     }
 
-    /// Deletes all there is, pods first. Says how long what is left may take to go.
+    /// Deletes all content, pods first. Returns how long the rest may take.
     async fn empty(&self, namespace: &str, deleted_at: Timestamp, findings: &mut Findings) -> Duration {
         let discovered = match discover(&self.client).await {
             Ok(discovered) => discovered,
@@ -98,7 +98,7 @@ impl Namespaces {
             let cleared = self.clear(resource, namespace, deleted_at, findings).await;
             longest = longest.max(cleared.estimate);
             if cleared.remaining > 0 {
-                // What pods use stays until they have ended.
+                // Keep what pods use until they are gone.
                 return longest;
             }
         }
@@ -127,7 +127,7 @@ impl Namespaces {
         cleared
     }
 
-    /// Writes the conditions, if they changed. That they cannot be written holds nothing up.
+    /// Writes the conditions if they changed. A failure to write them is ignored.
     async fn report(
         &self,
         namespace: Cached<Namespace>,
@@ -148,7 +148,7 @@ impl Namespaces {
         }
     }
 
-    /// Takes this controller's finalizer away: the namespace goes with the last one.
+    /// Removes this controller's finalizer. The namespace is deleted with its last finalizer.
     async fn finalize(&self, namespace: Cached<Namespace>) -> Result<(), ReconcileError> {
         let edit = |namespace: &Cached<Namespace>| {
             let left = namespace.finalizers_left();
@@ -157,7 +157,7 @@ impl Namespaces {
         self.write(namespace, Part::Finalize, edit).await.map(drop)
     }
 
-    /// Writes an edit of a namespace, anew if somebody else wrote first. `None` if it is gone by now.
+    /// Writes an edit, retrying on conflict. `None` if the namespace is gone.
     async fn write(
         &self,
         mut namespace: Cached<Namespace>,
@@ -183,7 +183,7 @@ impl Namespaces {
     }
 }
 
-/// Pods, and everything else of a namespace that can be deleted.
+/// Returns pods, and all other deletable resources of a namespace.
 fn deletable<'a>(
     discovered: &'a Discovered,
     findings: &mut Findings,

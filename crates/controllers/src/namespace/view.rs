@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::condition::Condition;
 
-/// The finalizer that this controller takes away when a namespace is empty.
+/// The finalizer that this controller removes when a namespace is empty.
 const FINALIZER: &str = "kubernetes";
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -19,7 +19,7 @@ setpoint::view!(Namespace of k8s_openapi::api::core::v1::Namespace);
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NamespaceSpec {
-    /// Not the finalizers of the metadata: those that a namespace had before there were any.
+    /// `spec.finalizers`, which predate those in the metadata.
     pub(crate) finalizers: Vec<String>,
 }
 
@@ -33,12 +33,12 @@ pub(crate) struct NamespaceStatus {
 }
 
 impl Namespace {
-    /// Whether things can be created in it.
+    /// Whether objects can be created in it.
     pub(crate) fn is_active(&self) -> bool {
         self.status.phase == "Active"
     }
 
-    /// Without this controller's finalizer, sorted.
+    /// Returns `spec.finalizers` without this controller's, sorted.
     pub(crate) fn finalizers_left(&self) -> Vec<String> {
         let mut left: Vec<String> =
             self.spec.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned().collect();

@@ -59,7 +59,7 @@ struct Spec {
     pod_cidrs: Vec<String>,
 }
 
-/// Without ranges there is nothing to give.
+/// Without cluster CIDRs there is nothing to allocate.
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(ranges) = &options.node_ranges else { return Vec::new() };
     let nodes = context.informers.of::<Node>();
@@ -79,7 +79,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
                 standing.iter().for_each(|range| reconcile::show(&metrics, range));
             }
             _ => {
-                // Noted here, so that all is noted before the first range is given.
+                // Done in the handler, so that all existing CIDRs are known before the first allocation.
                 given.lock().occupy(node.key().name(), taken);
                 changed.add(node.key().clone());
             }

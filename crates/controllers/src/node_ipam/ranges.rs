@@ -1,30 +1,29 @@
-//! The ranges of the cluster, and what of them is given away.
+//! The cluster CIDRs, and what is allocated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::prefix::Prefix;
 
-/// A range of IPv6 is not cut into more parts than this many bits count: the table of what is given away would
-/// hold millions.
+/// IPv6 CIDRs are not split into more subnets than this many bits can number: the allocation table would hold millions.
 const MOST_BITS: u32 = 16;
 const DEFAULT_V4: u32 = 24;
 const DEFAULT_V6: u32 = 64;
 
-/// Where nodes get their ranges from.
+/// The cluster CIDRs that node CIDRs are allocated from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRanges {
-    /// One per family, each with the length of a node's part.
+    /// One per family, with the node mask size.
     clusters: Vec<(Prefix, u32)>,
-    /// What services have.
+    /// The Service CIDRs.
     services: Vec<Prefix>,
 }
 
-/// The configuration of ranges makes no sense.
+/// The CIDR configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadRanges(String);
 
-/// How long the parts of nodes are, as far as somebody says: for any family, for IPv4, for IPv6.
+/// The configured node mask sizes: for any family, for IPv4, for IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaskSizes {
     pub any: Option<u32>,
@@ -33,7 +32,7 @@ pub struct MaskSizes {
 }
 
 impl NodeRanges {
-    /// Ranges of the cluster and of its services, both separated by commas.
+    /// Parses comma-separated cluster and Service CIDRs.
     pub fn new(clusters: &str, services: &str, sizes: MaskSizes) -> Result<Self, BadRanges> {
         let clusters = prefixes("--cluster-cidr", clusters)?;
         let services = prefixes("--service-cluster-ip-range", services)?;
@@ -66,7 +65,7 @@ impl NodeRanges {
 }
 
 impl MaskSizes {
-    /// The lengths for IPv4 and IPv6.
+    /// Returns the mask sizes for IPv4 and IPv6.
     fn resolved(self, clusters: &[Prefix]) -> Result<(u32, u32), BadRanges> {
         let dual = clusters.len() > 1;
         let only_v6 = clusters.iter().all(|range| !range.is_v4());
@@ -102,11 +101,11 @@ fn prefixes(flag: &str, text: &str) -> Result<Vec<Prefix>, BadRanges> {
     parts.map(parse).collect()
 }
 
-/// What is given away, and to whom.
+/// The allocated CIDRs.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pools: Vec<Pool>,
-    /// By node: at most one entry per node there is.
+    /// By node; at most one entry per existing node.
     given: BTreeMap<String, Vec<String>>,
 }
 
@@ -114,27 +113,27 @@ pub(super) struct Ledger {
 struct Pool {
     range: Prefix,
     size: u32,
-    /// The numbers of the parts that are taken: at most one per node, and those of services.
+    /// The numbers of allocated subnets: at most one per node, and those of Services.
     used: BTreeSet<u64>,
     next: u64,
     tally: Tally,
 }
 
-/// What was done with the parts of a range.
+/// Counts allocations and releases of a CIDR, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) given: u64,
     pub(super) released: u64,
-    /// For each part that was looked for: how many were taken that were looked at before it.
+    /// For each allocation, the number of used subnets that were skipped.
     pub(super) tries: Vec<u64>,
 }
 
-/// How things stand with a range of the cluster.
+/// The usage of a cluster CIDR, for metrics.
 pub(super) struct Standing {
     pub(super) range: String,
     pub(super) parts: u64,
     pub(super) used: u64,
-    /// What was done since it was last asked for.
+    /// Changes since the last call.
     pub(super) since: Tally,
 }
 
@@ -149,20 +148,20 @@ impl Ledger {
         Self { pools: ranges.clusters.iter().map(pool).collect(), given: BTreeMap::new() }
     }
 
-    /// A node has these ranges.
+    /// Records the CIDRs of a node.
     pub(super) fn occupy(&mut self, node: &str, ranges: &[String]) {
         if ranges.is_empty() {
             return;
         }
         if self.given.get(node).is_some_and(|given| given != ranges) {
-            // Somebody else was faster: what was meant for the node is free again.
+            // Someone else allocated another CIDR. Release the one chosen for the node.
             self.release(node, &[]);
         }
         self.each(ranges, Pool::occupy);
         self.given.insert(node.to_owned(), ranges.to_vec());
     }
 
-    /// A node is gone, with the ranges it had.
+    /// Releases the CIDRs of a deleted node.
     pub(super) fn release(&mut self, node: &str, ranges: &[String]) {
         let given = self.given.remove(node).unwrap_or_default();
         self.each(&given, Pool::release);
@@ -177,7 +176,7 @@ impl Ledger {
         }
     }
 
-    /// The ranges of a node: those it was given, or the next free ones; `None` if there are none left.
+    /// Returns the CIDRs of a node: those already allocated, or the next free ones. `None` if there are none left.
     pub(super) fn allocate(&mut self, node: &str) -> Option<Vec<String>> {
         if let Some(given) = self.given.get(node) {
             return Some(given.clone());
@@ -189,7 +188,7 @@ impl Ledger {
         Some(taken)
     }
 
-    /// How things stand with each range of the cluster, and what was done since the last time.
+    /// Returns the usage of each cluster CIDR, and the changes since the last call.
     pub(super) fn standing(&mut self) -> Vec<Standing> {
         let of = |pool: &mut Pool| Standing {
             range: pool.range.to_string(),
@@ -206,7 +205,7 @@ impl Pool {
         1 << (self.size - self.range.bits())
     }
 
-    /// The parts that a range touches.
+    /// Returns the numbers of the subnets that a CIDR overlaps.
     fn touched(&self, range: &Prefix) -> Option<std::ops::RangeInclusive<u64>> {
         if !self.range.overlaps(range) {
             return None;
@@ -231,7 +230,7 @@ impl Pool {
         }
     }
 
-    /// The next part that is free, counted from the one that was given last.
+    /// Returns the next free subnet after the last allocated one.
     fn free(&self) -> Option<u64> {
         let all = self.parts();
         (0..all).map(|step| (self.next + step) % all).find(|number| !self.used.contains(number))
@@ -239,7 +238,7 @@ impl Pool {
 
     fn take(&mut self, number: u64) -> Prefix {
         let tries = (number + self.parts() - self.next) % self.parts();
-        // Asked for after every part that is given: bounded by what happens in between.
+        // Read after every allocation, so this stays small.
         self.tally.tries.push(tries);
         self.tally.given += u64::from(self.used.insert(number));
         self.next = (number + 1) % self.parts();
@@ -268,7 +267,7 @@ mod tests {
         assert_eq!(ledger.allocate("d").unwrap(), ["10.0.2.0/24"]);
         let standing = ledger.standing().remove(0);
         assert_eq!((&*standing.range, standing.parts, standing.used), ("10.0.0.0/22", 4, 4));
-        // The part of the services counts, as in v1.34.
+        // The Service subnet is counted too, as in v1.34.
         assert_eq!(standing.since, Tally { given: 5, released: 1, tries: vec![0, 1, 0, 2] });
         assert_eq!(ledger.standing()[0].since, Tally::default());
     }
@@ -278,7 +277,7 @@ mod tests {
         let mut ledger = ledger("10.0.0.0/16,fd00::/56", "", None);
         ledger.occupy("a", &["10.0.0.0/24".into(), "fd00::/64".into()]);
         assert_eq!(ledger.allocate("b").unwrap(), ["10.0.1.0/24", "fd00:0:0:1::/64"]);
-        // Somebody else gave b another range: what was meant for it is free.
+        // Someone else allocated another CIDR to b. The one chosen for it is free again.
         ledger.occupy("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
         ledger.release("b", &["10.0.9.0/24".into(), "fd00:0:0:9::/64".into()]);
         assert_eq!(ledger.standing()[0].used, 1);

@@ -1,4 +1,4 @@
-//! A node without a range gets the next one that is free.
+//! Allocates the next free CIDR to a node without one.
 
 use std::sync::Arc;
 
@@ -42,17 +42,17 @@ impl Reconciler for Allocator {
         };
         let given = self.give(&node, &ranges).await;
         if given.is_err() {
-            // The range stays the node's: the answer may have been lost on its way back.
+            // Keep the allocation: the write may have succeeded with a lost response.
             self.event(&node, "CIDRAssignmentFailed");
         }
         given.map(|()| Outcome::Settled)
     }
 }
 
-/// 1, then five times as much, four times.
+/// Histogram buckets: powers of five.
 const TRIES: &[f64] = &[1.0, 5.0, 25.0, 125.0, 625.0];
 
-/// Shows how things stand with a range, under the names by which Kubernetes does.
+/// Exports the usage of a CIDR, with the metric names Kubernetes uses.
 pub(super) fn show(metrics: &Metrics, standing: &Standing) {
     let labels = [("clusterCIDR", standing.range.as_str())];
     let help = "Maximum number of CIDRs that can be allocated.";

@@ -1,4 +1,4 @@
-//! How patient this controller is; the defaults are kube-controller-manager's.
+//! Settings, with kube-controller-manager's defaults.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use jiff::SignedDuration;
 use crate::flags::{Flag, duration, number};
 use crate::registry::Options;
 
-/// How patient the node lifecycle controller is.
+/// Settings of the node lifecycle controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeLifecycle {
     /// How often the health of all nodes is checked.
     pub monitor_period: Duration,
     /// How long a node may be unresponsive before it is marked unhealthy.
     pub monitor_grace: Duration,
-    /// How long a new node may take to say something at all.
+    /// How long a new node may take to report for the first time.
     pub startup_grace: Duration,
-    /// How many nodes of a zone are tainted a second, so that their pods go.
+    /// Nodes per second and zone that are tainted for eviction.
     pub eviction_rate: f64,
     /// Nodes per second that are tainted for eviction in an unhealthy zone of a large cluster.
     pub secondary_eviction_rate: f64,
     /// Zones with more nodes than this count as large.
     pub large_cluster: usize,
-    /// The share of nodes from which on a zone is in trouble.
+    /// The share of unready nodes at which a zone is unhealthy.
     pub unhealthy_zone: f64,
 }
 
@@ -41,13 +41,13 @@ impl Default for NodeLifecycle {
 }
 
 impl NodeLifecycle {
-    /// How long a node may be silent that has told of itself before, or never.
+    /// Returns how long a node may be silent, depending on whether it has ever reported.
     pub(super) fn grace(&self, has_told: bool) -> SignedDuration {
         let grace = if has_told { self.monitor_grace } else { self.startup_grace };
         SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
     }
 
-    /// How long from one node to the next; `None`: none is tainted.
+    /// Returns the interval between nodes. `None` means that none is tainted.
     pub(super) fn pace(rate: f64) -> Option<Duration> {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX))
     }

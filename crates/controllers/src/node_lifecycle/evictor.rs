@@ -1,4 +1,4 @@
-//! One zone: taints that make pods go, no faster than the zone allows.
+//! Taints nodes of a zone for eviction, rate-limited.
 
 use setpoint::client::Part;
 use setpoint::reconcile::Attempting;
@@ -25,7 +25,7 @@ impl Reconciler for Evictor {
                     self.0.known.zones(|zones| zones.tainted(zone, &name, self.0.clock.instant()));
                     self.0.metrics.node_evicted(zone);
                 }
-                // It is gone, or ready again.
+                // It is gone or ready again.
                 _ => self.0.known.zones(|zones| zones.stop_waiting(zone, &name)),
             }
         }
@@ -34,7 +34,7 @@ impl Reconciler for Evictor {
     }
 }
 
-/// Makes pods leave a node for this reason, or for none.
+/// Sets the node's NoExecute taint for this reason, or removes it.
 pub(super) async fn taint(
     client: &Client,
     clock: &Clock,

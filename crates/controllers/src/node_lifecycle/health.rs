@@ -1,4 +1,4 @@
-//! Whether a node has been heard of lately. Pure.
+//! Whether a node has reported recently. Pure.
 
 use jiff::Timestamp;
 use setpoint::Cached;
@@ -7,32 +7,32 @@ use super::config::NodeLifecycle;
 use super::view::{Condition, Node};
 use crate::workload::condition::whole_seconds;
 
-/// What nobody can tell of a node that is silent.
+/// Conditions that become Unknown when a node stops reporting.
 const TOLD_BY_NODES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What was last heard of a node.
+/// The last known health of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Health {
-    /// When something new was last heard.
+    /// When the last change was observed.
     pub(super) heard: Timestamp,
-    /// The readiness that was last seen.
+    /// The last observed Ready condition.
     ready: Option<Condition>,
-    /// When the node had renewed its lease, at the last look.
+    /// The last observed renew time of the lease.
     renewed: Option<Timestamp>,
 }
 
-/// What a look at a node found.
+/// The result of checking a node.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) health: Health,
-    /// The status of readiness before and after the look; a node that never told has none before.
+    /// The Ready status before and after the check. `before` is `None` if the node never reported.
     pub(super) before: Option<String>,
     pub(super) after: Option<String>,
-    /// The conditions that the node should be given, if it has fallen silent.
+    /// The conditions to write if the node has gone silent.
     pub(super) conditions: Option<Vec<Condition>>,
 }
 
-/// Looks at a node. `known` is what the last look found; the first look counts as having heard of it.
+/// Checks a node. `known` is the result of the last check; the first check counts as having heard from the node.
 pub(super) fn look(
     node: &Cached<Node>,
     renewed: Option<Timestamp>,
@@ -59,7 +59,7 @@ pub(super) fn look(
     Finding { health, before, after: Some("Unknown".to_owned()), conditions: Some(conditions) }
 }
 
-/// Takes in what the node's status says.
+/// Applies the node's reported status.
 fn listen(ready: Option<&Condition>, known: Option<&Health>, created: Timestamp, now: Timestamp) -> Health {
     let anew =
         |heard| Health { heard, ready: ready.cloned(), renewed: known.and_then(|known| known.renewed) };
@@ -76,7 +76,7 @@ fn listen(ready: Option<&Condition>, known: Option<&Health>, created: Timestamp,
     }
 }
 
-/// The conditions of a node that is silent: what it used to tell, nobody knows now.
+/// Returns the conditions of a silent node, set to Unknown.
 fn unknown(conditions: &[Condition], created: Timestamp, now: Timestamp) -> Vec<Condition> {
     let now = Some(whole_seconds(now));
     let mut conditions = conditions.to_vec();

@@ -1,4 +1,4 @@
-//! What is known of all nodes, shared by the parts of the controller.
+//! The known state of all nodes, shared by the parts of the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::health::{Finding, Health};
 use super::view::Node;
 use super::zones::{Census, Turn, Zones};
 
-/// At most one entry per node, and what the zones hold.
+/// At most one entry per node, plus the zones' state.
 #[derive(Default)]
 pub(super) struct KnownNodes {
     state: Mutex<State>,
@@ -21,22 +21,22 @@ pub(super) struct KnownNodes {
 struct State {
     nodes: BTreeMap<Box<str>, Entry>,
     zones: Zones,
-    /// They have been listed before.
+    /// Whether nodes have been listed before.
     called: bool,
 }
 
 struct Entry {
     uid: Box<str>,
-    /// It was there before anybody looked.
+    /// Whether the node existed when the controller started.
     from_before: bool,
     health: Option<Health>,
-    /// The status of its readiness.
+    /// Its Ready status.
     ready: Option<String>,
-    /// Some pods could not be marked as not ready.
+    /// Whether marking some of its pods as not ready failed.
     unmarked: bool,
 }
 
-/// Which nodes have come and gone since the last update, each with its uid.
+/// Nodes added and removed since the last update, with their uids.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Movement {
     pub(super) come: Vec<(Box<str>, Box<str>)>,
@@ -48,7 +48,7 @@ impl KnownNodes {
         Self { state: Mutex::new(State { zones: Zones::new(patience), ..State::default() }) }
     }
 
-    /// Takes in which nodes there are.
+    /// Updates the set of nodes. Returns those added and removed.
     pub(super) fn update(&self, nodes: &[Cached<Node>]) -> Movement {
         let mut state = self.state.lock();
         let mut movement = Movement::default();
@@ -84,19 +84,19 @@ impl KnownNodes {
         }
     }
 
-    /// Whether the node is known, and not to be ready.
+    /// Whether the node is known to be not ready.
     pub(super) fn is_not_ready(&self, node: &str) -> bool {
         let state = self.state.lock();
         state.nodes.get(node).and_then(|entry| entry.ready.as_deref()).is_some_and(|ready| ready != "True")
     }
 
-    /// Whether nobody has looked at the node, which was there before.
+    /// Whether the node existed at startup and has not been checked yet.
     pub(super) fn is_from_before(&self, node: &str) -> bool {
         let state = self.state.lock();
         state.nodes.get(node).is_some_and(|entry| entry.from_before && entry.health.is_none())
     }
 
-    /// Remembers whether pods of the node are still to be marked.
+    /// Records whether pods of the node still have to be marked.
     pub(super) fn set_unmarked(&self, node: &str, unmarked: bool) {
         if let Some(entry) = self.state.lock().nodes.get_mut(node) {
             entry.unmarked = unmarked;
@@ -107,7 +107,7 @@ impl KnownNodes {
         self.state.lock().nodes.get(node).is_some_and(|entry| entry.unmarked)
     }
 
-    /// Takes in a census; where nobody was seen before, silence counts from now on.
+    /// Applies the census. When nodes become ready again after a total outage, all grace periods restart.
     pub(super) fn assess(&self, census: &BTreeMap<String, Census>, now: Timestamp, instant: Instant) -> Turn {
         let mut state = self.state.lock();
         let turn = state.zones.assess(census, instant);
@@ -119,7 +119,7 @@ impl KnownNodes {
         turn
     }
 
-    /// Works on the zones.
+    /// Gives access to the zones.
     pub(super) fn zones<T>(&self, work: impl FnOnce(&mut Zones) -> T) -> T {
         work(&mut self.state.lock().zones)
     }

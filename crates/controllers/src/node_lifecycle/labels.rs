@@ -1,12 +1,12 @@
-//! Labels that have an older name, under which some still look for them. Pure.
+//! Deprecated labels that some clients still use. Pure.
 
 use setpoint::Labels;
 
-/// The label, and its older name.
+/// A label and its deprecated name.
 const OLDER: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
 
-/// The older labels that a node lacks or has with another value.
+/// Returns the deprecated labels that a node lacks or has with a different value.
 pub(super) fn missing(labels: &Labels) -> Vec<(&'static str, String)> {
     let differs = |(name, older): &(&'static str, &'static str)| {
         let value = labels.get(name)?;

@@ -1,4 +1,4 @@
-//! What is counted about zones and nodes, under the names by which Kubernetes does.
+//! Metrics of zones and nodes, with the names Kubernetes uses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use setpoint::metrics::Metrics;
 
 use super::zones::Census;
 
-/// 1 ms, then four times as much, seven times.
+/// Histogram buckets: 1 ms, quadrupling.
 const NODE_SECONDS: &[f64] = &[0.001, 0.004, 0.016, 0.064, 0.256, 1.024, 4.096, 16.384];
-/// 10 ms, then four times as much, seven times.
+/// Histogram buckets: 10 ms, quadrupling.
 const NODES_SECONDS: &[f64] = &[0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 163.84];
 
 pub(super) struct NodeMetrics {
     metrics: Metrics,
-    /// The zones that were there when they were last counted.
+    /// The zones at the last update.
     known: Mutex<Vec<String>>,
 }
 
@@ -24,7 +24,7 @@ impl NodeMetrics {
         Self { metrics, known: Mutex::default() }
     }
 
-    /// A census of all zones; one that is gone has no nodes, all of which are well.
+    /// Exports the census of all zones. A removed zone is set to no nodes, all healthy.
     pub(super) fn zones(&self, census: &BTreeMap<String, Census>) {
         let zones: Vec<String> = census.keys().cloned().collect();
         let known = std::mem::replace(&mut *self.known.lock(), zones);

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  config.rs     settings
-//!  view.rs       nodes and leases as they are read
+//!  view.rs       typed views of nodes and leases
 //!  taints.rs     the taints for a node's conditions                            (pure)
 //!  labels.rs     deprecated labels                                             (pure)
 //!  health.rs     whether a node has reported recently                          (pure)
@@ -23,8 +23,8 @@
 //! Invariants:
 //! - the `NoSchedule` taint of a condition is on a node exactly while the condition holds; other taints are left alone;
 //! - the readiness of a node that renews neither its lease nor its status within the grace period becomes Unknown;
-//! - nodes are tainted no faster than their zone allows: hardly or not at all if most of a zone is unready. If no node is
-//!   ready anywhere, the controller assumes that it is cut off itself, and evicts nothing;
+//! - nodes are tainted no faster than their zone allows: hardly or not at all if most of a zone is unready. If no node
+//!   is ready anywhere, the controller assumes that it is cut off itself, and evicts nothing;
 //! - no node is declared dead for anything that happened before this controller started.
 
 pub(crate) mod config;
@@ -82,7 +82,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const COMPONENT: &str = "node-controller";
-/// How many pods are marked at once.
+/// The number of pods marked concurrently.
 const POD_WORKERS: usize = 4;
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -123,7 +123,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     ]
 }
 
-/// What the parts share.
+/// State shared by the parts of the controller.
 #[derive(Clone)]
 struct Shared {
     client: Client,

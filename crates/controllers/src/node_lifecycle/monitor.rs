@@ -1,4 +1,4 @@
-//! Every five seconds: listen to all nodes.
+//! Checks all nodes every five seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use super::zones::{Census, Turn};
 use crate::workload::on_node::OnNode;
 use crate::workload::pod::Pod;
 
-/// Where nodes keep their leases.
+/// The namespace of node leases.
 const LEASES: &str = "kube-node-lease";
-/// Nodes that are looked at at once.
+/// Nodes checked concurrently.
 const CONCURRENCY: usize = 8;
 
 pub(super) struct Monitor {
@@ -43,7 +43,7 @@ pub(super) struct Monitor {
 impl Reconciler for Monitor {
     type Key = Key;
 
-    /// All nodes are one key: what becomes of one depends on how many are like it.
+    /// All nodes share one key, since the fate of one depends on the state of the others.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let began = self.shared.clock.instant();
         let nodes = self.shared.nodes.list(None)?;
@@ -66,14 +66,14 @@ impl Reconciler for Monitor {
 }
 
 impl Monitor {
-    /// Looks at one node; says whether it is ready, if the look went well.
+    /// Checks one node. Returns whether it is ready, or `None` on error.
     async fn check(&self, node: &Cached<Node>) -> Option<bool> {
         let began = self.shared.clock.instant();
         let looked = self.look(node).await;
         self.shared.metrics.looked_at_node(self.shared.clock.instant().saturating_duration_since(began));
         match looked {
             Ok(ready) => Some(ready),
-            // The next look tries again.
+            // The next round tries again.
             Err(error) => {
                 tracing::warn!(
                     node = node.key().name(),
@@ -109,8 +109,8 @@ impl Monitor {
         Ok(self.leases.get(&Key::namespaced(LEASES, node))?.and_then(|lease| lease.renewed()))
     }
 
-    /// Pods have to leave a node that is not ready. One that is tainted already is tainted for the right
-    /// reason at once; another one waits its turn.
+    /// Taints an unready node for eviction. If it already has an eviction taint, the taint is corrected at once;
+    /// otherwise the node waits for its zone's rate limit.
     async fn expel(&self, node: &Cached<Node>, status: &str) -> Result<(), ReconcileError> {
         let (zone, name) = (zone_of(node.meta()), node.key().name());
         let Some(why) = Expulsion::for_status(status) else {
@@ -123,13 +123,13 @@ impl Monitor {
         if expels(node) {
             return taint(&self.shared.client, &self.shared.clock, node, Some(why)).await;
         }
-        // Whether its zone allows it is told when all nodes have been looked at.
+        // The zone's rate is only known after all nodes have been checked.
         self.shared.known.zones(|zones| zones.wait(&zone, name));
         Ok(())
     }
 
-    /// The pods of a node that has just ceased to be ready are not ready. Of a node from before nobody
-    /// knows whether all of them were marked.
+    /// Marks the pods of a node that has just become unready as not ready. Also for a node that was unready at startup,
+    /// since its pods may not all have been marked.
     async fn mark_pods(&self, node: &Cached<Node>, finding: &Finding, from_before: bool) {
         let name = node.key().name();
         let ready = |status: &Option<String>| status.as_deref() == Some("True");

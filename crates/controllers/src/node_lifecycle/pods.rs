@@ -1,4 +1,4 @@
-//! Pods on nodes that are not ready are not ready.
+//! Marks pods on unready nodes as not ready.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::workload::condition::whole_seconds;
 use crate::workload::on_node::node_of;
 use crate::workload::pod::Pod;
 
-/// Marks pods.
+/// Marks pods as not ready.
 pub(super) struct PodReadiness {
     client: Client,
     clock: Clock,
@@ -34,7 +34,7 @@ impl PodReadiness {
         }
     }
 
-    /// Marks a pod as not ready, if it is ready.
+    /// Marks a pod as not ready if it is ready.
     pub(super) async fn mark(&self, pod: &Cached<Pod>) -> Result<(), ReconcileError> {
         if !pod.is_ready() {
             return Ok(());
@@ -54,7 +54,7 @@ impl PodReadiness {
     }
 }
 
-/// Whether a pod has come to a node.
+/// Whether a pod was bound to a node.
 pub(super) fn is_placed(event: &Event) -> bool {
     match event {
         Event::Added { object, .. } => node_of(object).is_some(),
@@ -63,7 +63,7 @@ pub(super) fn is_placed(event: &Event) -> bool {
     }
 }
 
-/// Marks pods that come to nodes which are not ready.
+/// Marks pods that are bound to unready nodes.
 pub(super) struct PodMarker {
     pub(super) pods: Lister<Pod>,
     pub(super) nodes: Lister<Node>,

@@ -1,4 +1,4 @@
-//! One node: taints that keep pods from coming, and labels.
+//! Sets NoSchedule taints and labels of a node.
 
 use setpoint::client::Part;
 use setpoint::reconcile::Attempting;

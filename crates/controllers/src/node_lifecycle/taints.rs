@@ -1,4 +1,4 @@
-//! Which taints a node's conditions call for. Pure.
+//! The taints for a node's conditions. Pure.
 
 use jiff::Timestamp;
 use serde_json::Map;
@@ -12,7 +12,7 @@ const CORDONED: &str = "node.kubernetes.io/unschedulable";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Condition, its status, and the key of the taint that stands for it.
+/// Condition, status, and the taint key for it.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -22,7 +22,7 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
-/// Why pods have to leave a node.
+/// Why pods are evicted from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expulsion {
     NotReady,
@@ -30,7 +30,7 @@ pub(super) enum Expulsion {
 }
 
 impl Expulsion {
-    /// What the status of readiness calls for.
+    /// Returns the reason for a Ready status.
     pub(super) fn for_status(status: &str) -> Option<Self> {
         match status {
             "False" => Some(Self::NotReady),
@@ -46,18 +46,18 @@ impl Expulsion {
         }
     }
 
-    /// Whether the node says so.
+    /// Whether the node has the taint.
     pub(super) fn is_on(self, node: &Node) -> bool {
         node.spec.taints.iter().any(|taint| taint.is(self.key(), NO_EXECUTE))
     }
 }
 
-/// Whether pods are made to leave the node, for either reason.
+/// Whether the node has a NoExecute taint for either reason.
 pub(super) fn expels(node: &Node) -> bool {
     [Expulsion::NotReady, Expulsion::Unreachable].iter().any(|expulsion| expulsion.is_on(node))
 }
 
-/// The taints of a node that pods have to leave for this reason, or not at all; `None` if they are so.
+/// Returns the node's taints with the NoExecute taint for this reason, or without one. `None` if nothing changes.
 pub(super) fn expelling(node: &Node, why: Option<Expulsion>, now: Timestamp) -> Option<Vec<Taint>> {
     let wanted = why.map(Expulsion::key);
     let ours =
@@ -72,7 +72,7 @@ pub(super) fn expelling(node: &Node, why: Option<Expulsion>, now: Timestamp) -> 
     (taints != node.spec.taints).then_some(taints)
 }
 
-/// The taints the node should have by its conditions, if it does not have them.
+/// Returns the node's taints with those for its conditions. `None` if nothing changes.
 pub(super) fn by_conditions(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let called_for: Vec<&str> = called_for(node);
     let stays = |taint: &&Taint| !is_ours(taint) || called_for.contains(&taint.key.as_str());
@@ -94,7 +94,7 @@ fn called_for(node: &Node) -> Vec<&'static str> {
     node.status.conditions.iter().filter_map(of).chain(cordoned).collect()
 }
 
-/// Whether the taint stands for a condition or a cordon, and so is this controller's.
+/// Whether this controller manages the taint: it is for a condition or a cordon.
 fn is_ours(taint: &Taint) -> bool {
     let known = taint.key == CORDONED || BY_CONDITION.iter().any(|row| row.2 == taint.key);
     taint.effect == NO_SCHEDULE && known

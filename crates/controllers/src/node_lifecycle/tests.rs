@@ -1,4 +1,4 @@
-//! Taints, health and zones, as tables.
+//! Table tests of taints, health and zones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -159,7 +159,7 @@ mod zones {
             .collect()
     }
 
-    /// How many of `count` waiting nodes of zone `z` are tainted within `seconds`.
+    /// Returns how many of `count` waiting nodes of zone `z` are tainted within `seconds`.
     fn tainted(zones: &mut Zones, count: usize, seconds: u64) -> usize {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
         let start = clock.instant();

@@ -1,4 +1,4 @@
-//! Nodes and leases as they are read.
+//! Typed views of nodes and leases.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::workload::encoding::null_is_empty;
 
 const ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 const REGION: [&str; 2] = ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
-/// A node that says so is not counted when a zone's health is judged.
+/// Nodes with this label are excluded from the zone's health.
 const NOT_COUNTED: &str = "node.kubernetes.io/exclude-disruption";
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -36,7 +36,7 @@ pub(super) struct Taint {
     pub(super) effect: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) time_added: Option<Timestamp>,
-    /// Its value: none of our business.
+    /// Other fields (the value), kept as they are.
     #[serde(flatten)]
     pub(super) rest: Map<String, Value>,
 }
@@ -89,7 +89,7 @@ impl Lease {
     }
 }
 
-/// The region and zone of a node; nodes that do not say are in one zone together.
+/// Returns the region and zone of a node. Nodes without labels share one zone.
 pub(super) fn zone_of(node: &Metadata) -> String {
     let first =
         |names: [&str; 2]| names.iter().find_map(|name| node.label(name)).unwrap_or_default().to_owned();

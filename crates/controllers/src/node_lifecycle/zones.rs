@@ -1,11 +1,11 @@
-//! How bad it is in each zone, and how fast nodes may be tainted there. Pure.
+//! The health of each zone, and its eviction rate. Pure.
 //!
 //! ```text
-//!  Normal            less than 55% of the nodes, or at most two, are not ready       one node in 10 s
-//!  Partial           more than that: it may be the network, not the nodes            one in 100 s; none in a
-//!                                                                                     zone of up to 50 nodes
-//!  Full              no node of the zone is ready                                     one in 10 s
-//!  Full, everywhere  nobody can be seen: it must be the one who looks                 none
+//!  Normal            less than 55% of the nodes, or at most two, are unready   one node per 10 s
+//!  Partial           more than that: possibly the network, not the nodes       one per 100 s; none in a
+//!                                                                              zone of up to 50 nodes
+//!  Full              no node of the zone is ready                              one per 10 s
+//!  Full, everywhere  no node is ready: the controller is probably cut off      none
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use setpoint::Instant;
 
 use super::config::NodeLifecycle;
 
-/// So many nodes may always be down.
+/// A zone with at most this many unready nodes is normal.
 const ALWAYS_NORMAL: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,40 +25,40 @@ pub(super) enum ZoneState {
     Full,
 }
 
-/// How many nodes of a zone are ready, and how many are not.
+/// The number of ready and unready nodes in a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Census {
     pub(super) ready: usize,
     pub(super) not_ready: usize,
 }
 
-/// What changes for all nodes at once.
+/// A change that affects all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     None,
-    /// No node is ready any more: what was done in the belief that they are down is taken back.
+    /// No node is ready any more: eviction taints are removed.
     Blind,
-    /// Some node is ready again: from now on silence counts anew.
+    /// Some node is ready again: grace periods restart.
     Seeing,
 }
 
-/// All zones. One entry per zone, and in it one per node that waits to be tainted.
+/// All zones. One entry per zone, with one entry per node that waits to be tainted.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
     patience: NodeLifecycle,
     zones: BTreeMap<String, Zone>,
-    /// No node at all is ready.
+    /// Whether no node is ready anywhere.
     blind: bool,
 }
 
 #[derive(Debug, Default)]
 struct Zone {
     state: Option<ZoneState>,
-    /// How long from one node to the next; `None`: none is tainted.
+    /// The interval between nodes. `None` means that none is tainted.
     pace: Option<Duration>,
     /// When the next node may be tainted.
     next: Option<Instant>,
-    /// The nodes that wait, in order.
+    /// Waiting nodes, in order.
     waiting: BTreeSet<Box<str>>,
 }
 
@@ -86,7 +86,7 @@ impl Zones {
         Self { patience, ..Self::default() }
     }
 
-    /// Takes in a census of all zones.
+    /// Applies a census of all zones.
     pub(super) fn assess(&mut self, census: &BTreeMap<String, Census>, now: Instant) -> Turn {
         self.zones.retain(|name, zone| census.contains_key(name) || !zone.waiting.is_empty());
         for name in census.keys() {
@@ -118,34 +118,34 @@ impl Zones {
         turn
     }
 
-    /// A node is to be tainted as soon as its zone allows it.
+    /// Adds a node to be tainted when its zone allows it.
     pub(super) fn wait(&mut self, zone: &str, node: &str) {
         if !self.blind {
             self.zone(zone).waiting.insert(node.into());
         }
     }
 
-    /// A node need not be tainted any more.
+    /// Removes a node that need not be tainted any more.
     pub(super) fn stop_waiting(&mut self, zone: &str, node: &str) {
         if let Some(zone) = self.zones.get_mut(zone) {
             zone.waiting.remove(node);
         }
     }
 
-    /// The next node to taint in a zone, if its time has come.
+    /// Returns the next node to taint in a zone, if it is due.
     pub(super) fn due(&self, zone: &str, now: Instant) -> Option<Box<str>> {
         let zone = self.zones.get(zone).filter(|zone| zone.pace.is_some())?;
         zone.waiting.first().filter(|_| zone.next.is_none_or(|next| next <= now)).cloned()
     }
 
-    /// A node has been tainted.
+    /// Records that a node was tainted.
     pub(super) fn tainted(&mut self, zone: &str, node: &str, now: Instant) {
         let zone = self.zone(zone);
         zone.waiting.remove(node);
         zone.next = zone.pace.map(|pace| now + pace);
     }
 
-    /// How long until the next node of a zone may be tainted, if one waits.
+    /// Returns how long until the next node of a zone may be tainted, if one waits.
     pub(super) fn next(&self, zone: &str, now: Instant) -> Option<Duration> {
         let zone = self.zones.get(zone).filter(|zone| !zone.waiting.is_empty() && zone.pace.is_some())?;
         Some(zone.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now)))
@@ -156,7 +156,7 @@ impl Zones {
         self.zones.entry(name.to_owned()).or_insert_with(|| Zone { pace, ..Zone::default() })
     }
 
-    /// How long from one node to the next in a zone of this state and size.
+    /// Returns the interval between nodes in a zone of this state and size.
     fn pace(&self, state: ZoneState, size: usize) -> Option<Duration> {
         match state {
             ZoneState::Normal | ZoneState::Full => NodeLifecycle::pace(self.patience.eviction_rate),
@@ -170,7 +170,7 @@ impl Zones {
 
 impl Zone {
     fn enter(&mut self, state: ZoneState, pace: Option<Duration>, now: Instant) {
-        // Who waits at the old pace waits a whole turn of the new one.
+        // If a wait is in progress, restart it with the new interval.
         if self.pace != pace && self.next.is_some_and(|next| next > now) {
             self.next = pace.map(|pace| now + pace);
         }

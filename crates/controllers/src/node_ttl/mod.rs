@@ -4,8 +4,8 @@
 //! Watches: Nodes.
 //! Writes: Nodes (patch).
 //!
-//! Invariants: the TTL follows the number of nodes in overlapping steps, so that a cluster at the edge of a step does not
-//! flap.
+//! Invariants: the TTL follows the number of nodes in overlapping steps, so that a cluster at the edge of a step does
+//! not flap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// The least and the most nodes of each step, and its time in seconds.
+/// The minimum and maximum number of nodes of each step, and its TTL in seconds.
 const STEPS: [(usize, usize, u32); 5] =
     [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
 
@@ -46,12 +46,12 @@ struct Node {
 
 setpoint::view!(Node of k8s_openapi::api::core::v1::Node);
 
-/// Which step the cluster is on.
+/// The cluster's current step.
 #[derive(Debug, Default)]
 struct Step(usize);
 
 impl Step {
-    /// Follows the number of nodes; says whether the step changed.
+    /// Updates the step for a number of nodes. Returns whether it changed.
     fn follow(&mut self, nodes: usize) -> bool {
         let before = self.0;
         while nodes > STEPS[self.0].1 {

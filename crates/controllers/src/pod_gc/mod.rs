@@ -6,7 +6,7 @@
 //! Metrics: `pod_gc_collector_*`.
 //!
 //! ```text
-//!  view.rs        nodes as they are read
+//!  view.rs        typed views of nodes
 //!  quarantine.rs  missing nodes, and since when                   (pure)
 //!  plan.rs        which pods to delete, and why                   (pure)
 //!  patch.rs       marks a pod as failed                           (pure)

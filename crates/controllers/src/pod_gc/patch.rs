@@ -1,4 +1,4 @@
-//! How a pod is marked as failed before it is removed. Pure.
+//! Builds the patch that marks a pod as failed before it is deleted. Pure.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use super::plan::Why;
 use crate::workload::disruption_target::disruption_target;
 use crate::workload::pod::{Phase, Pod};
 
-/// The strategic merge patch of a pod's status; `None` for a pod that had ended by itself.
+/// Returns the strategic merge patch of a pod's status, or `None` if the pod has already finished.
 pub(super) fn mark_failed(pod: &Cached<Pod>, why: Why, now: Timestamp) -> Option<Bytes> {
     if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
         return None;

@@ -1,4 +1,4 @@
-//! Which pods are to go, and why. Pure.
+//! Plans which pods to delete, and why. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,21 +9,21 @@ use setpoint::{Cached, Key};
 use super::view::Node;
 use crate::workload::pod::{Phase, Pod};
 
-/// Why a pod is removed.
+/// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It has ended, and so have too many others.
+    /// It has finished, and there are too many finished pods.
     Terminated,
-    /// It is being deleted, on a node that is out of service.
+    /// It is terminating on a node that is out of service.
     OutOfService,
     /// Its node is gone.
     Orphaned,
-    /// It is being deleted and was never on a node.
+    /// It is terminating and was never scheduled.
     Unscheduled,
 }
 
 impl Why {
-    /// In a word, for metrics.
+    /// The reason in metrics.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Terminated => "terminated",
@@ -40,14 +40,14 @@ pub(super) struct Removal {
     pub(super) why: Why,
 }
 
-/// The nodes that pods are bound to and that are not among `nodes`.
+/// Returns the nodes that pods are bound to and that are not in `nodes`.
 pub(super) fn missing_nodes<'a>(pods: &'a [Cached<Pod>], nodes: &BTreeMap<&str, Node>) -> BTreeSet<&'a str> {
     let bound = pods.iter().map(|pod| &*pod.node).filter(|node| !node.is_empty());
     bound.filter(|node| !nodes.contains_key(node)).collect()
 }
 
-/// What to remove, each pod once. `gone` are the nodes that the API server knows nothing of;
-/// `threshold` is how many ended pods may stay, 0 for all.
+/// Returns the pods to delete, each once. `gone` are nodes that do not exist in the API server; `threshold` is how many
+/// finished pods are kept, 0 for all.
 pub(super) fn plan(
     pods: &[Cached<Pod>],
     nodes: &BTreeMap<&str, Node>,
@@ -84,7 +84,7 @@ impl Removals {
     }
 }
 
-/// The ended pods above the threshold: evicted ones first, then the oldest.
+/// Returns the finished pods above the threshold: evicted ones first, then the oldest.
 fn terminated(pods: &[Cached<Pod>], threshold: usize) -> Vec<&Cached<Pod>> {
     let mut ended: Vec<_> =
         pods.iter().filter(|pod| matches!(pod.phase, Phase::Succeeded | Phase::Failed)).collect();
@@ -98,7 +98,7 @@ fn terminated(pods: &[Cached<Pod>], threshold: usize) -> Vec<&Cached<Pod>> {
     ended
 }
 
-/// Read from the encoded pod: it matters only where there are too many.
+/// Whether a pod was evicted. Read from the encoded pod, since it only matters above the threshold.
 fn is_evicted(pod: &Cached<Pod>) -> bool {
     #[derive(Deserialize, Default)]
     #[serde(default)]

@@ -1,23 +1,23 @@
-//! Nodes that pods are bound to and that the cache does not show. Pure.
+//! Tracks nodes that pods are bound to and that are missing from the cache. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use setpoint::Instant;
 
-/// How long a node may be missed before the API server is asked for it: the cache may lag, or the
-/// node may be about to register.
+/// How long a node must be missing before the API server is asked: the cache may be stale, or the node may be about to
+/// register.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// The missed nodes, by when each was first missed. At most as many as there are pods.
+/// Missing nodes by when each was first missing. At most one per pod.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     missed: BTreeMap<Box<str>, Instant>,
 }
 
 impl Quarantine {
-    /// Takes in nodes that are missed now, and gives out those that are still missed at the end of
-    /// their quarantine. Whoever is missed after that starts anew.
+    /// Adds nodes that are missing now, and returns those still missing at the end of their quarantine. Their
+    /// quarantine starts over after that.
     pub(super) fn pass(&mut self, missing: &BTreeSet<&str>, now: Instant) -> Vec<Box<str>> {
         for &node in missing {
             if !self.missed.contains_key(node) {

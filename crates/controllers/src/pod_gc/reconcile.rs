@@ -1,4 +1,4 @@
-//! Looks at all pods now and then, and removes those that have to go.
+//! Periodically checks all pods, and deletes those that must go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,11 +17,10 @@ use super::quarantine::Quarantine;
 use super::view::Node;
 use crate::workload::pod::Pod;
 
-/// How long after one look the next one comes.
+/// The time between checks.
 const PERIOD: Duration = Duration::from_secs(20);
 
-/// Removals under way at once: two requests each, so that a drained zone neither floods the API server
-/// nor takes all day.
+/// Concurrent deletions, two requests each: fast enough to clear a drained zone without flooding the API server.
 const CONCURRENCY: usize = 20;
 
 pub(super) struct Sweeper {
@@ -39,7 +38,7 @@ pub(super) struct Sweeper {
 impl Reconciler for Sweeper {
     type Key = Key;
 
-    /// All pods are one key: what is to go depends on how many there are.
+    /// All pods share one key, since the decision depends on their number.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let pods = self.pods.list(None)?;
         let listed = self.nodes.list(None)?;
@@ -68,7 +67,7 @@ impl Sweeper {
         }
     }
 
-    /// The nodes that have been missed long enough and that the API server does not know either.
+    /// Returns the nodes that have been missing long enough and that the API server confirms do not exist.
     async fn gone_nodes(&self, pods: &[Cached<Pod>], nodes: &BTreeMap<&str, Node>) -> BTreeSet<Box<str>> {
         let suspects = self.quarantine.lock().pass(&missing_nodes(pods, nodes), self.clock.instant());
         let mut gone = BTreeSet::new();
@@ -88,12 +87,12 @@ impl Sweeper {
         self.count(pod.namespace().unwrap_or_default(), why, removed.is_ok());
         match removed {
             Ok(()) => tracing::info!(%pod, ?why, "removed a pod"),
-            // The next look tries again.
+            // The next check tries again.
             Err(error) => tracing::warn!(%pod, ?why, %error, "cannot remove a pod"),
         }
     }
 
-    /// What has ended, or is out of service, counts when it is tried, and the rest when it is done.
+    /// Updates metrics. Finished and out-of-service pods are counted on every attempt, others only on success.
     fn count(&self, namespace: &str, why: Why, removed: bool) {
         let labels = [("namespace", namespace), ("reason", why.word())];
         if !removed {

@@ -1,4 +1,4 @@
-//! What goes and what stays, and what a pod says before it goes.
+//! Tests of which pods are deleted, and of the status they get first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

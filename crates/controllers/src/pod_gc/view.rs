@@ -1,11 +1,11 @@
-//! What is read of nodes.
+//! Typed view of a node.
 
 use serde::{Deserialize, Deserializer};
 
-/// The taint by which an administrator says that a node will not come back as it was.
+/// The taint an administrator sets on a node that is down for good.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Two facts of a node.
+/// The fields of a node that pod GC uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) ready: bool,

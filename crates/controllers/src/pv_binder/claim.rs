@@ -1,4 +1,4 @@
-//! What to do about a claim. Pure.
+//! Plans what to do about a claim. Pure.
 
 use setpoint::{Cached, EventType};
 use setpoint_volume::{BOUND_BY_CONTROLLER, Claim, Volume, is_delayed, matching};
@@ -7,7 +7,7 @@ use super::Settings;
 use super::observe::Observed;
 use super::provision::{Provision, provision};
 
-/// An event to be recorded.
+/// An event to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlannedEvent {
     pub(super) event_type: EventType,
@@ -26,17 +26,17 @@ impl PlannedEvent {
 }
 
 pub(super) enum Plan {
-    /// Complete the binding to this volume; where it is complete, nothing is written.
+    /// Complete the binding to this volume. Writes nothing if it is already complete.
     Bind(Cached<Volume>),
-    /// Give it this class; everything else follows from that.
+    /// Assign this storage class. Everything else follows from that.
     AssignClass(String),
-    /// Have a volume made for it.
+    /// Provision a volume.
     Provision(Provision),
-    /// It has no volume yet: its phase is `Pending`.
+    /// Wait for a volume: the phase is `Pending`.
     Wait(Option<PlannedEvent>),
-    /// What it had is gone: its phase is `Lost`, told once.
+    /// The volume is gone: the phase becomes `Lost`, reported once.
     GiveUp(PlannedEvent),
-    /// Somebody has taken its binding apart.
+    /// Someone has tampered with its binding.
     Refuse(PlannedEvent),
 }
 
@@ -56,7 +56,7 @@ fn lost(reason: &'static str, message: &str) -> Plan {
     Plan::GiveUp(PlannedEvent::warning(reason, message))
 }
 
-/// A claim that was bound before stays with its volume.
+/// Plans for a claim that was bound before: it stays with its volume.
 fn bound(claim: &Cached<Claim>, volume: Option<&Cached<Volume>>) -> Plan {
     let Some(volume) = volume else {
         return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!");
@@ -65,12 +65,12 @@ fn bound(claim: &Cached<Claim>, volume: Option<&Cached<Volume>>) -> Plan {
         Some(reference) if reference.uid != claim.meta().uid => {
             lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
         }
-        // Either the volume came unbound or the cache does not show it yet: to bind it again serves both.
+        // Either the volume came unbound or the cache does not show the binding yet. Binding again handles both.
         _ => Plan::Bind(volume.clone()),
     }
 }
 
-/// A claim whose user does not care which volume it gets.
+/// Plans for a claim that does not name a volume.
 fn unbound(claim: &Cached<Claim>, observed: &Observed, settings: Settings) -> Plan {
     let delayed = is_delayed(observed.class.as_deref());
     if let Some(volume) = matching::best(claim, &observed.candidates, delayed) {
@@ -107,7 +107,7 @@ fn waits_for_a_pod(pods: &[String]) -> PlannedEvent {
     }
 }
 
-/// A claim whose user asks for this volume.
+/// Plans for a claim that names this volume.
 fn named(claim: &Cached<Claim>, name: &str, volume: Option<&Cached<Volume>>) -> Plan {
     let Some(volume) = volume else { return Plan::Wait(None) };
     if volume.is_for(claim) {

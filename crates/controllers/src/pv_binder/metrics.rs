@@ -1,4 +1,4 @@
-//! How many volumes and claims there are, and how many of them are bound: counted when somebody asks.
+//! Gauges of bound and unbound volumes and claims, computed on scrape.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl Collector for VolumeMetrics {
     }
 }
 
-/// A claim without a class was given the one that is the default now.
+/// Counts the retroactive assignment of a default class to a claim.
 pub(super) fn count_class(metrics: &Metrics, succeeded: bool) {
     let help = "Claims that were given the default StorageClass after their creation";
     metrics.count("retroactive_storageclass", help, &[], 1);
@@ -59,7 +59,7 @@ pub(super) fn count_class(metrics: &Metrics, succeeded: bool) {
     metrics.count("retroactive_storageclass_errors", help, &[], u64::from(!succeeded));
 }
 
-/// What was to be done with a volume failed.
+/// Counts a failed volume operation.
 pub(super) fn count_failure(metrics: &Metrics, plugin: &str, operation: &str) {
     let labels = [("plugin_name", plugin), ("operation_name", operation)];
     metrics.count_bare("volume_operation_total_errors", "Volume operations that failed", &labels, 1);
@@ -72,7 +72,7 @@ fn totals(volumes: &[Cached<Volume>]) -> Counts {
     }))
 }
 
-/// The plugin that a volume is of, with the driver where that is one.
+/// Returns a volume's plugin name, including the driver for CSI.
 fn plugin(volume: &Volume) -> String {
     let spec = &volume.spec;
     match (&spec.csi, &spec.host_path, &spec.nfs) {
@@ -81,7 +81,7 @@ fn plugin(volume: &Volume) -> String {
         (None, None, Some(_)) => "kubernetes.io/nfs".to_owned(),
         (None, None, None) if spec.iscsi.is_some() => "kubernetes.io/iscsi".to_owned(),
         (None, None, None) if spec.fc.is_some() => "kubernetes.io/fc".to_owned(),
-        // The only plugin of old that is still there beside its driver.
+        // Portworx is the only migrated in-tree plugin that still exists beside its CSI driver.
         (None, None, None) => {
             volume.moved_plugin().filter(|plugin| plugin.contains("portworx")).unwrap_or("N/A").to_owned()
         }

@@ -72,7 +72,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The component that events name: that of its elder days.
+/// The event source name, unchanged from early Kubernetes.
 const COMPONENT: &str = "persistentvolume-controller";
 
 pub(crate) const FLAGS: &[Flag] = &[
@@ -153,16 +153,16 @@ fn no_template(_: &mut Options, text: &str) -> Result<(), String> {
     }
 }
 
-/// What can be set from outside.
+/// Settings of the volume binder.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How often claims without a volume, and volumes that could not be reclaimed, are looked at again.
+    /// How often unbound claims, and volumes that could not be reclaimed, are retried.
     pub sync_period: Duration,
-    /// Whether volumes are made for claims.
+    /// Whether volumes are provisioned for claims.
     pub dynamic_provisioning: bool,
-    /// Whether the class of host paths makes volumes: for trying things out on a single node.
+    /// Whether the host path provisioner is enabled: for testing on a single node.
     pub host_path_provisioner: bool,
-    /// How long emptying a volume may take.
+    /// Timeouts for scrubbing a volume.
     pub recycling: Recycling,
 }
 
@@ -215,7 +215,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(binding), Box::new(reclaiming)]
 }
 
-/// A claim that is gone leaves a volume behind.
+/// A deleted claim also concerns its volume.
 fn on_claim(
     claims: Queue<Key>,
     volumes: Queue<Key>,
@@ -236,7 +236,7 @@ fn on_claim(
     }
 }
 
-/// A volume that is gone, or is for somebody else, leaves a claim behind.
+/// A volume that is deleted or assigned to another claim also concerns its previous claim.
 fn on_volume(claims: Queue<Key>, volumes: Queue<Key>) -> impl Fn(&Event) + Send + Sync + 'static {
     move |event| {
         volumes.add(event.object().key().clone());

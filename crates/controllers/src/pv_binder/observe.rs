@@ -1,4 +1,4 @@
-//! From caches to what a plan is made of. No client.
+//! Reads the input of a plan from the caches. No client.
 
 use setpoint::object::DecodeError;
 use setpoint::{Cached, Key, Lister};
@@ -15,20 +15,20 @@ pub(super) struct Caches {
     pub(super) nodes: Lister<k8s_openapi::api::core::v1::Node>,
 }
 
-/// What is known about a claim.
+/// The observed state around a claim.
 #[derive(Clone, Default)]
 pub(super) struct Observed {
     /// The class that the claim names.
     pub(super) class: Option<Cached<Class>>,
-    /// The class of claims that name none.
+    /// The default class, for claims that name none.
     pub(super) default_class: Option<String>,
     /// The volume that the claim names.
     pub(super) named: Option<Cached<Volume>>,
-    /// The volumes that could be its: those for it, and those of its class for nobody.
+    /// Candidate volumes: those reserved for it, and unreserved ones of its class.
     pub(super) candidates: Vec<Cached<Volume>>,
-    /// The pods that wait for it and have no node.
+    /// Unscheduled pods that use it.
     pub(super) waiting: Vec<String>,
-    /// Whether the node that the scheduler has chosen is there.
+    /// Whether the node selected by the scheduler exists.
     pub(super) has_node: bool,
 }
 
@@ -63,7 +63,7 @@ impl Caches {
         Ok(pods.iter().filter(waits).map(|pod| pod.key().name().to_owned()).collect())
     }
 
-    /// The pods that use a claim and have not ended.
+    /// Lists unfinished pods that use a claim.
     pub(super) fn pods_using(&self, claim: &Key) -> Result<Vec<String>, DecodeError> {
         let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string())?;
         Ok(pods.iter().filter(|pod| !is_over(pod)).map(|pod| pod.key().to_string()).collect())

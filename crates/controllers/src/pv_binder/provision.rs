@@ -1,7 +1,7 @@
-//! Who makes a volume for a claim, and what it is to be. Pure.
+//! Decides who provisions a volume for a claim, and how. Pure.
 //!
-//! Volumes are made by drivers outside: the claim is told which one, by an annotation, and waits. The one
-//! exception are host paths, for trying things out on a single node.
+//! Volumes are provisioned by external drivers: an annotation on the claim names the driver, and the claim waits. The
+//! only exception are host paths, for testing on a single node.
 
 use serde_json::{Value, json};
 use setpoint::{Cached, Edit};
@@ -16,24 +16,24 @@ use super::observe::Observed;
 use super::reclaim::FINALIZER;
 
 pub(super) const HOST_PATH: &str = "kubernetes.io/host-path";
-/// The other plugin that is still built in; it makes no volumes.
+/// The other remaining in-tree plugin. It cannot provision volumes.
 const NFS: &str = "kubernetes.io/nfs";
 
 pub(super) enum Provision {
-    /// Volumes are not made here.
+    /// Dynamic provisioning is disabled.
     Off,
-    /// Nobody can make it.
+    /// No provisioner can create the volume.
     Fails(PlannedEvent),
-    /// This driver is asked, and the user told who that is.
+    /// Delegate to this driver, and report that to the user.
     Ask(String),
-    /// It is made here, or that fails.
+    /// Provision a host path here, or fail.
     HostPath(Result<Value, Failure>),
 }
 
-/// Why a host path could not be made.
+/// Why a host path could not be provisioned.
 pub(super) struct Failure {
     pub(super) event: PlannedEvent,
-    /// The claim is told only of a provisioner that has got as far as being asked.
+    /// Whether provisioning got far enough to annotate the claim with the provisioner.
     pub(super) asked: bool,
     /// Whether the scheduler should choose another node.
     pub(super) reschedule: bool,
@@ -64,12 +64,12 @@ fn failed(message: impl Into<String>) -> PlannedEvent {
     PlannedEvent::warning("ProvisioningFailed", message)
 }
 
-/// The name of the volume that is made for a claim.
+/// Returns the name of the volume provisioned for a claim.
 pub(super) fn volume_name(claim: &Cached<Claim>) -> String {
     format!("pvc-{}", claim.meta().uid)
 }
 
-/// A directory on the node. The node makes it when a pod needs it, so that it is where the pod is.
+/// Builds a host path volume. The kubelet creates the directory when a pod needs it, so it is on the pod's node.
 fn host_path(
     claim: &Cached<Claim>,
     class: &Cached<Class>,
@@ -136,7 +136,7 @@ fn host_path_volume(claim: &Cached<Claim>, class: &Cached<Class>) -> Value {
     })
 }
 
-/// The claim, for this provisioner to see; nothing if it can see it already.
+/// Returns the claim with annotations for this provisioner, or `None` if it has them.
 pub(super) fn addressed_to<'a>(claim: &'a Cached<Claim>, provisioner: &str) -> Option<Edit<'a>> {
     if claim.metadata.get(STORAGE_PROVISIONER[0]) == Some(provisioner) {
         return None;
@@ -152,14 +152,14 @@ pub(super) fn addressed_to<'a>(claim: &'a Cached<Claim>, provisioner: &str) -> O
     })
 }
 
-/// The claim, saying which driver has taken over from its provisioner, if it does not.
+/// Returns the claim with an annotation for the CSI driver its provisioner is migrated to, or `None` if it is correct.
 pub(super) fn with_driver(claim: &Cached<Claim>) -> Option<Edit<'_>> {
     let provisioner = STORAGE_PROVISIONER.iter().find_map(|name| claim.metadata.get(name))?;
     let (shall, says) = (migrated::driver_of(provisioner), claim.metadata.get(MIGRATED_TO));
     (shall.unwrap_or_default() != says.unwrap_or_default()).then(|| marked(Edit::of(claim.object()), shall))
 }
 
-/// What says which driver has taken over, or that none has.
+/// Sets or removes the migrated-to annotation.
 pub(super) fn marked<'a>(edit: Edit<'a>, driver: Option<&str>) -> Edit<'a> {
     let path = ["metadata", "annotations", MIGRATED_TO];
     match driver {

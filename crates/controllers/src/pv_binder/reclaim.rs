@@ -1,4 +1,4 @@
-//! What becomes of a volume whose claim is gone. Pure.
+//! Decides what happens to a released volume. Pure.
 
 use setpoint::{Cached, Edit};
 use setpoint_volume::{MIGRATED_TO, PROVISIONED_BY, Volume, migrated};
@@ -6,21 +6,21 @@ use setpoint_volume::{MIGRATED_TO, PROVISIONED_BY, Volume, migrated};
 use super::claim::PlannedEvent;
 use super::provision::{HOST_PATH, marked};
 
-/// By which a volume that was made here is held until its storage is gone.
+/// The finalizer that keeps an in-tree provisioned volume until its storage is deleted.
 pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
-/// The same of drivers outside.
+/// The same for volumes of external provisioners.
 const DRIVERS_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// Host paths are removed only below here.
+/// Host paths are only deleted below this directory.
 const TEMPORARY: &str = "/tmp/";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reclaim {
-    /// It stays, or is a driver's to delete.
+    /// Nothing: it is retained, or an external driver deletes it.
     Nothing,
-    /// Emptied and available again.
+    /// Scrub it and make it available again.
     Recycle,
     Delete,
-    /// Nobody here can; its phase is `Failed`, told once.
+    /// No plugin can do it: the phase becomes `Failed`, reported once.
     Fails(PlannedEvent),
 }
 
@@ -74,7 +74,7 @@ fn delete_host_path(volume: &Volume) -> Reclaim {
     fails("VolumeFailedDelete", message)
 }
 
-/// The volume with the finalizers and the driver it shall have, if it has others.
+/// Returns the volume with corrected finalizers and migration annotation, or `None` if they are correct.
 pub(super) fn kept(volume: &Cached<Volume>) -> Option<Edit<'_>> {
     let provisioner = volume.metadata.get(PROVISIONED_BY)?;
     let driver = migrated::driver_of(provisioner);
@@ -93,8 +93,8 @@ pub(super) fn kept(volume: &Cached<Volume>) -> Option<Edit<'_>> {
     })
 }
 
-/// The finalizers of a volume that a built-in plugin has made, if they are to change: such a volume is held
-/// until its storage is deleted, and by nobody if its storage stays.
+/// Returns the corrected finalizers of a volume provisioned by an in-tree plugin, or `None` if they are correct. The
+/// finalizer is set if its storage is to be deleted, and removed if it is retained.
 fn finalizers(volume: &Cached<Volume>, provisioner: &str) -> Option<Vec<String>> {
     let has = |finalizer: &str| volume.meta().has_finalizer(finalizer);
     let without = |gone: &[&str]| {
@@ -109,7 +109,7 @@ fn finalizers(volume: &Cached<Volume>, provisioner: &str) -> Option<Vec<String>>
     }
     let deletes = &*volume.spec.persistent_volume_reclaim_policy == "Delete";
     let retains = matches!(&*volume.spec.persistent_volume_reclaim_policy, "Retain" | "Recycle");
-    // Nothing is added to a volume that is on its way out.
+    // Finalizers cannot be added to an object that is being deleted.
     let add = deletes && !has(FINALIZER) && !volume.meta().is_being_deleted();
     let remove = retains && has(FINALIZER);
     if !add && !remove && !has(DRIVERS_FINALIZER) {

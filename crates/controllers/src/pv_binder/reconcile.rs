@@ -1,4 +1,4 @@
-//! Carries plans out: claims in one queue, volumes in another.
+//! Applies plans. Claims and volumes have separate queues.
 
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ impl Binder {
         }
     }
 
-    /// Completes a binding, the volume first.
+    /// Completes a binding, volume first.
     async fn bind(&self, claim: Cached<Claim>, volume: Cached<Volume>) -> Result<(), ReconcileError> {
         let edit = binding::volume_for(&volume, &claim);
         let volume = self.write_volume(&volume, edit, Part::Main, "bind a volume").await?;
@@ -208,8 +208,8 @@ impl Binder {
         }
     }
 
-    /// The claim that a volume points to. What the cache does not show is looked for past it, unless its end
-    /// has been seen before.
+    /// Returns the claim that a volume references. If the cache does not have it, it is read past the cache, unless the
+    /// volume is already released.
     async fn claim_of(&self, volume: &Cached<Volume>) -> Result<Option<Cached<Claim>>, ReconcileError> {
         let Some(reference) = volume.spec.claim_ref.as_ref().filter(|_| volume::is_bound(volume)) else {
             return Ok(None);
@@ -255,7 +255,7 @@ impl Binder {
         Ok(again)
     }
 
-    /// The phase `Failed` is told of once; trying goes on.
+    /// Sets the phase `Failed` and reports it once. Reclaiming is still retried.
     async fn fail(&self, volume: &Cached<Volume>, event: &PlannedEvent) -> Result<(), ReconcileError> {
         let Some(edit) = binding::volume_in(volume, "Failed", &event.message) else { return Ok(()) };
         let volume = self.write_volume(volume, Some(edit), Part::Status, "say that a volume failed").await?;
@@ -263,7 +263,7 @@ impl Binder {
         Ok(())
     }
 
-    /// The volume as it is past the cache, if it is still released.
+    /// Reads a volume past the cache, and returns it if it is still released.
     async fn still_released(
         &self,
         volume: &Cached<Volume>,
@@ -297,8 +297,8 @@ impl Binder {
         deleted.map(drop).attempting(format!("delete volume {}", fresh.key()))
     }
 
-    /// Has a pod empty the volume. Its pod goes before the volume is free, so that it cannot stand for a later
-    /// emptying.
+    /// Scrubs the volume with a pod. The pod is deleted before the volume becomes available, so that it is not mistaken
+    /// for a later recycler.
     async fn recycle(&self, volume: &Cached<Volume>) -> Result<Outcome, ReconcileError> {
         let Some(volume) = self.still_released(volume).await? else { return Ok(Outcome::Settled) };
         let Some(reference) = &volume.spec.claim_ref else { return Ok(Outcome::Settled) };
@@ -341,7 +341,7 @@ impl Binder {
         self.write_volume(&volume, edit, Part::Status, "say that a volume is available").await.map(drop)
     }
 
-    /// An object as the API server has it now.
+    /// Reads an object past the cache.
     async fn fresh<V: View>(&self, key: &Key) -> Result<Option<Cached<V>>, ReconcileError> {
         let kind = Kind::of::<V>();
         let got = self.client.get(&kind, key).await.optional();
@@ -369,7 +369,7 @@ impl Binder {
         self.write(&self.caches.volumes, volume, edit, part, attempted).await
     }
 
-    /// Writes an object, if it is to change; what it is then.
+    /// Writes an object if it changes, and returns the result.
     async fn write<V: View>(
         &self,
         cache: &Latest<V>,
@@ -417,7 +417,7 @@ fn waits_for_driver(driver: &str) -> String {
     )
 }
 
-/// Why a pod that has ended failed, if it did.
+/// Returns why a finished pod failed, if it did.
 fn failure(pod: &Cached<PodVolumes>) -> Option<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

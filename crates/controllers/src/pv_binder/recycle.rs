@@ -1,18 +1,18 @@
-//! The pod that empties a volume.
+//! The recycler pod, which scrubs a volume.
 
 use serde_json::{Value, json};
 use setpoint::{Cached, Key};
 use setpoint_volume::Volume;
 
 const PREFIX: &str = "recycler-for-";
-/// Recyclers run in a namespace that is always there.
+/// The namespace of recycler pods; it always exists.
 const NAMESPACE: &str = "default";
 const IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
 const EMPTY: &str =
     "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\" || exit 1";
 const GIGABYTE: i64 = 1 << 30;
 
-/// How long emptying a volume may take, in seconds: at least, and per gigabyte.
+/// Timeouts for scrubbing a volume in seconds: minimum, and per gigabyte.
 #[derive(Clone, Copy, Debug)]
 pub struct Recycling {
     pub host_path_least: i64,
@@ -37,7 +37,7 @@ pub(super) fn key(volume: &Key) -> Key {
     Key::namespaced(NAMESPACE, format!("{PREFIX}{}", volume.name()))
 }
 
-/// The volume that a pod of this name empties.
+/// Returns the volume of the recycler pod with this name.
 pub(super) fn volume_of(pod: &Key) -> Option<Key> {
     let ours = pod.namespace() == Some(NAMESPACE);
     pod.name().strip_prefix(PREFIX).filter(|_| ours).map(Key::cluster)

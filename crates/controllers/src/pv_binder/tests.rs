@@ -1,4 +1,4 @@
-//! Plans in tables.
+//! Table tests of plans.
 
 use serde_json::{Value, json};
 use setpoint::Cached;

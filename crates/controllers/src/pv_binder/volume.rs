@@ -1,33 +1,33 @@
-//! What to do about a volume. Pure.
+//! Plans what to do about a volume. Pure.
 
 use setpoint::Cached;
 use setpoint_volume::{Claim, PROVISIONED_BY, Volume, matching};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// It is in this phase.
+    /// Set this phase.
     Be(&'static str),
-    /// Its claim has yet to take it.
+    /// Wait for its claim to complete the binding.
     WakeClaim,
-    /// Its claim asks for another kind of volume.
+    /// Its claim requests another volume mode.
     Mismatch,
-    /// Its claim is gone, or was given another one: it is reclaimed.
+    /// Reclaim it: its claim is gone, or bound to another volume although this one was provisioned for it.
     Release,
-    /// Its claim has another volume: it is free again.
+    /// Unbind it: its claim is bound to another volume.
     Unbind,
 }
 
-/// Whether the volume points to a claim that should be there.
+/// Whether the volume is bound to a specific claim, by uid.
 pub(super) fn is_bound(volume: &Volume) -> bool {
     volume.spec.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty())
 }
 
-/// Whether the end of its claim has been seen before.
+/// Whether its claim was already found to be gone.
 pub(super) fn is_released(volume: &Volume) -> bool {
     matches!(&*volume.status.phase, "Released" | "Failed")
 }
 
-/// `claim` is the one that the volume points to, if that is there.
+/// Plans for a volume. `claim` is the claim it references, if that exists.
 pub(super) fn plan(volume: &Cached<Volume>, claim: Option<&Cached<Claim>>) -> Plan {
     if !is_bound(volume) {
         return Plan::Be("Available");
@@ -42,7 +42,7 @@ pub(super) fn plan(volume: &Cached<Volume>, claim: Option<&Cached<Claim>>) -> Pl
     }
 }
 
-/// Nobody else needs a volume that was made for one claim.
+/// Whether the volume was dynamically provisioned for its claim, so that no other claim needs it.
 fn was_made_for_it(volume: &Volume) -> bool {
     volume.metadata.has(PROVISIONED_BY) && &*volume.spec.persistent_volume_reclaim_policy == "Delete"
 }

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Invariants:
-//! - nothing is created or deleted while earlier creates and deletes are missing from the cache, for up to five minutes;
-//!   status is written anyway;
+//! - nothing is created or deleted while earlier creates and deletes are missing from the cache, for up to five
+//!   minutes; status is written anyway;
 //! - at most [`plan::BURST`] pods are created or deleted at a time;
 //! - a pod that another controller owns is never touched;
 //! - a ReplicaSet that is being deleted creates, deletes, adopts and releases nothing;
@@ -69,17 +69,17 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     keeper::<ReplicaSet>(context, options, &ENTRY, names)
 }
 
-/// By what names a keeper of replicas is known beside its own, and what else is different.
+/// Names and differences between the kinds of replica controllers.
 pub(crate) struct Names {
-    /// Of its queue, in metrics.
+    /// The queue name in metrics.
     pub(crate) queue: &'static str,
-    /// As the source of events.
+    /// The event source.
     pub(crate) component: &'static str,
-    /// Whether its status may count pods that are about to go.
+    /// Whether its status may count terminating pods.
     pub(crate) counts_terminating: bool,
 }
 
-/// A controller of any kind that wants so many pods of a template.
+/// Builds a controller for any kind that keeps a number of pods of a template.
 pub(crate) fn keeper<R: Replicated>(
     context: &Context,
     options: &Options,

@@ -1,4 +1,4 @@
-//! What the caches say about a set. No client.
+//! Reads the input of a plan from the caches. No client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ pub(super) struct Observer<R> {
     pub(super) sets: Dependents<R>,
     pub(super) pods: Dependents<Pod>,
     pub(super) expectations: Arc<Expectations<Key>>,
-    /// Whether pods that are about to go are counted.
+    /// Whether terminating pods are counted.
     pub(super) counts_terminating: bool,
-    /// Whether what pods say of the cost of their deletion counts.
+    /// Whether the pod deletion cost is used.
     pub(super) by_cost: bool,
 }
 
-/// How many pods there are on each node.
+/// The number of pods per node.
 pub(super) type Crowds = BTreeMap<Box<str>, usize>;
 
-/// Everything a plan depends on, but for the set itself and the time.
+/// The input of a plan, except the set and the time.
 #[derive(Clone)]
 pub(super) struct Observed {
     /// The active pods that the set controls, and the active orphans of its namespace.
     pub(super) pods: Vec<Cached<Pod>>,
-    /// How many active pods of the set's siblings, those with the same owner, are on each node. Nobody
-    /// asks unless some pods have to go, so it is empty until then.
+    /// Active pods per node of sibling sets, i.e. those with the same owner. Only needed, and filled, if pods have to
+    /// be deleted.
     pub(super) neighbours: Crowds,
-    /// Whether the cache shows all that was created and deleted for this set.
+    /// Whether the cache shows all earlier creates and deletes of this set.
     pub(super) caught_up: bool,
-    /// How many pods of the set are about to go, where they are counted.
+    /// The number of terminating pods, if they are counted.
     pub(super) terminating: Option<i32>,
-    /// Whether what pods say of the cost of their deletion counts.
+    /// Whether the pod deletion cost is used.
     pub(super) by_cost: bool,
 }
 
@@ -46,7 +46,7 @@ impl<R: Replicated> Observer<R> {
     }
 
     pub(super) fn observe(&self, set: &Cached<R>) -> Result<Observed, DecodeError> {
-        // Asked before the pods are listed: what is observed after the list must not count for it.
+        // Check this before listing pods: events observed after the list must not count for it.
         let caught_up = self.expectations.satisfied(set.key());
         let mut pods = self.pods.claimable_by(set.meta())?;
         let terminating = self.counts_terminating.then(|| terminating(set, &pods));
@@ -70,7 +70,7 @@ impl<R: Replicated> Observer<R> {
     }
 }
 
-/// How many pods that a set controls and selects are about to go.
+/// Counts terminating pods that a set controls and selects.
 fn terminating<R: Replicated>(set: &Cached<R>, pods: &[Cached<Pod>]) -> i32 {
     let goes = |pod: &&Cached<Pod>| {
         let meta = pod.meta();

@@ -1,4 +1,4 @@
-//! What to do about a set. Pure.
+//! Plans what to do about a set. Pure.
 
 use jiff::Timestamp;
 use setpoint::Cached;
@@ -9,22 +9,22 @@ use super::observe::{Crowds, Observed};
 use super::rank::first_to_go;
 use crate::workload::pod::Pod;
 
-/// The most pods that are created or deleted before the cache has to show them.
+/// The maximum number of pods created or deleted before the cache must show them.
 pub(super) const BURST: usize = 500;
 
-/// What is to be done, in this order, and what the set then counts as its own.
+/// The actions, in order, and the resulting pods of the set.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
-    /// The active pods of the set, those to be adopted and those to be deleted included.
+    /// The active pods of the set, including those to adopt and to delete.
     pub(super) pods: Vec<Cached<Pod>>,
 }
 
 pub(super) enum Action {
-    /// Take control of an orphan. The first adoption of a plan reads the owner afresh: a cached one
-    /// may have been deleted, and then its orphans are meant to stay orphans.
+    /// Adopt an orphan. The first adoption of a plan reads the owner uncached: a cached owner may have been deleted,
+    /// and then its orphans must stay orphans.
     Adopt { pod: Cached<Pod>, recheck_owner: bool },
-    /// Let go of a pod that the selector no longer matches.
+    /// Release a pod that the selector no longer matches.
     Release { pod: Cached<Pod> },
     /// Create pods from the template.
     Create { count: usize },
@@ -69,7 +69,7 @@ impl Plan {
         }
     }
 
-    /// How many pods of the set, adopted ones included, and of its siblings are on each node.
+    /// Counts pods per node, of the set (including adopted ones) and of its siblings.
     fn crowds(&self, observed: &Observed) -> Crowds {
         let mut crowds = observed.neighbours.clone();
         for pod in &self.pods {

@@ -1,8 +1,7 @@
-//! Which pods go first. Pure.
+//! Which pods are deleted first. Pure.
 //!
-//! The order is that of the fields of [`Rank`]: what comes first there decides first. Times are
-//! compared by the power of two they fall in, so that among pods of about the same age chance (the
-//! uid) decides, not the order in which a rollout happened to reach the nodes.
+//! The fields of [`Rank`] are compared in order. Times are compared by the power of two they fall in, so that the uid
+//! (i.e. chance) decides among pods of about the same age, not the order in which a rollout reached the nodes.
 
 use std::cmp::Reverse;
 
@@ -13,36 +12,36 @@ use setpoint::historic::{self, Bug};
 use super::observe::Crowds;
 use crate::workload::pod::{Phase, Pod, Readiness, Restarts};
 
-/// The pod's place in the order of deletion: the least goes first.
+/// The deletion rank of a pod. The lowest is deleted first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank<'a> {
-    /// Those without a node go before those with one.
+    /// Unassigned before assigned.
     assigned: bool,
     /// Pending before unknown before running.
     phase: Phase,
-    /// Those not ready go before the ready.
+    /// Not ready before ready.
     ready: bool,
-    /// The user's word: the cheap before the dear.
+    /// Lower `pod-deletion-cost` before higher.
     deletion_cost: i32,
-    /// Those in a crowd on their node before those that are alone.
+    /// More related pods on the node before fewer.
     crowd: Reverse<usize>,
     /// Ready for a short time before ready for long.
     ready_for: Option<Age>,
-    /// Those that restart often before those that do not.
+    /// More restarts before fewer.
     restarts: Reverse<Restarts>,
-    /// Young before old.
+    /// Younger before older.
     age: Option<Age>,
-    /// Those the set has made before those it is about to adopt.
+    /// Own pods before orphans about to be adopted.
     orphan: bool,
-    /// Chance.
+    /// Random tie-break.
     uid: &'a str,
 }
 
-/// The power of two of nanoseconds that a time ago falls in; `None` is a time in the future.
+/// The base-2 logarithm of an age in nanoseconds. `None` for a time in the future.
 type Age = Option<u32>;
 
-/// The `count` pods that go first. `crowds` says how many related pods are on each node, `by_cost` whether what
-/// pods say of the cost of their deletion counts.
+/// Returns the first `count` pods to delete. `crowds` has the related pods per node; `by_cost` enables the pod deletion
+/// cost.
 pub(super) fn first_to_go(
     pods: &[Cached<Pod>],
     count: usize,
@@ -61,7 +60,7 @@ pub(super) fn first_to_go(
     ranked.into_iter().take(count).map(|(_, pod)| pod.clone()).collect()
 }
 
-/// How many times as old as the youngest of the ready pods each ready one is that goes, in whole numbers.
+/// Returns the age of each deleted ready pod relative to the youngest ready pod, as whole numbers.
 pub(super) fn age_ratios(pods: &[Cached<Pod>], going: &[Cached<Pod>], now: Timestamp) -> Vec<f64> {
     let age = |pod: &Cached<Pod>| Some(now.duration_since(pod.meta().creation_timestamp?).as_millis());
     let ready = |pod: &&Cached<Pod>| pod.is_ready();

@@ -24,10 +24,10 @@ use crate::workload::pace::Pace;
 use crate::workload::pod::Pod;
 use crate::workload::pod_control::{PodControl, namespace_is_terminating};
 
-/// How many pods are created at first; if that goes well, twice as many, and so on.
+/// The size of the first batch of creations. It doubles after each successful batch.
 const SLOW_START: usize = 1;
 
-/// A quarter, then twice as much, five times.
+/// Histogram buckets: 0.25, doubling.
 const AGE_RATIOS: &[f64] = &[0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 
 pub(super) struct ReplicaSets<R> {
@@ -41,12 +41,12 @@ pub(super) struct ReplicaSets<R> {
     pub(super) pod_control: PodControl,
 }
 
-/// How the writes of a plan went.
+/// The result of applying a plan.
 #[derive(Default)]
 struct Applied {
-    /// What went wrong with creates or deletes; status tells it.
+    /// A failed create or delete, reported in the status.
     failure: Option<Failure>,
-    /// A pod to be adopted was gone, so the plan counted one too many.
+    /// Whether a pod to adopt was gone, so that the plan counted one too many.
     lost_a_claim: bool,
 }
 
@@ -94,7 +94,7 @@ impl<R: Replicated> Reconciler for ReplicaSets<R> {
 }
 
 impl<R: Replicated> ReplicaSets<R> {
-    /// How much older than the youngest the ready pods are that go.
+    /// Records the age ratios of deleted ready pods.
     fn count_ages(&self, plan: &Plan) {
         let deleted = plan.actions.iter().find_map(|action| match action {
             Action::Delete { pods } => Some(pods).filter(|pods| pods.len() < plan.pods.len()),
@@ -108,7 +108,7 @@ impl<R: Replicated> ReplicaSets<R> {
         }
     }
 
-    /// Carries out a plan. A claim that fails ends it, because what follows counts on the claim.
+    /// Applies a plan. A failed adoption or release ends it, because the rest depends on it.
     async fn apply(&self, set: &Cached<R>, actions: Vec<Action>) -> Result<Applied, ReconcileError> {
         let owner = controller_ref(&self.kind, set.meta());
         let mut applied = Applied::default();
@@ -138,7 +138,7 @@ impl<R: Replicated> ReplicaSets<R> {
         let template = &set.spec().template;
         let started =
             slow_start(count, SLOW_START, |_| self.pod_control.create(set.object(), owner, template)).await;
-        // What was not created will not be observed.
+        // Failed and skipped creations will not be observed.
         if !historic::has(Bug::ExpectationsKeptAfterFailure) {
             self.expectations.creations_observed(key, count - started.succeeded);
         }
@@ -152,7 +152,7 @@ impl<R: Replicated> ReplicaSets<R> {
         let deletions = pods.iter().map(|pod| async {
             let deleted = self.pod_control.delete(set.object(), pod.object()).await;
             if !matches!(deleted, Ok(true)) {
-                // What was not deleted now will not be observed.
+                // Failed deletions will not be observed.
                 self.expectations.deletion_observed(key, &pod.meta().uid);
             }
             deleted.err()

@@ -1,4 +1,4 @@
-//! What a set's status says, and when to look again. Pure.
+//! Computes the status of a set, and when to check again. Pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{ReplicaSetStatus, Replicated};
 use crate::workload::condition::{self, Condition};
 use crate::workload::pod::Pod;
 
-/// Why the pods are not as many as wanted.
+/// Why the number of pods is not as wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
     Create,
@@ -33,7 +33,7 @@ impl Failed {
     }
 }
 
-/// The status of a set that has these pods, after writes that failed or did not.
+/// Computes the status from the pods and the result of the writes.
 pub(super) fn status<R: Replicated>(
     set: &Cached<R>,
     pods: &[Cached<Pod>],
@@ -56,7 +56,7 @@ pub(super) fn status<R: Replicated>(
     }
 }
 
-/// A failure is told once, as it was when it began, until it is over.
+/// Returns the conditions. A failure is reported once, as it first occurred, until it is over.
 fn conditions(current: &[Condition], failure: Option<(Failed, &str)>, now: Timestamp) -> Vec<Condition> {
     let mut conditions = current.to_vec();
     match failure {
@@ -69,7 +69,7 @@ fn conditions(current: &[Condition], failure: Option<(Failed, &str)>, now: Times
     conditions
 }
 
-/// When the next pod becomes available by the passing of time alone, if one will.
+/// Returns when the next pod becomes available through `minReadySeconds`, if one will.
 pub(super) fn next_check<R: Replicated>(
     set: &Cached<R>,
     status: &ReplicaSetStatus,
@@ -80,7 +80,7 @@ pub(super) fn next_check<R: Replicated>(
     if min_ready.is_zero() || status.ready_replicas == status.available_replicas {
         return None;
     }
-    // A ready pod that does not tell since when is looked at again all the same.
+    // Also check a ready pod without a transition time again.
     pods.iter().filter_map(|pod| pod.available_in(min_ready, now)).min().or(Some(min_ready))
 }
 

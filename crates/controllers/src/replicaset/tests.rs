@@ -1,4 +1,4 @@
-//! Plans as tables, convergence as a property.
+//! Table tests of plans, and a property test of convergence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::workload::pod::{Pod, is_active};
 
 const NOW: i64 = 1_000_000;
 
-/// A pod of a model world.
+/// A pod of the model.
 #[derive(Clone, Debug)]
 struct Model {
     name: String,
@@ -27,7 +27,7 @@ struct Model {
     controller: Option<&'static str>,
     node: &'static str,
     phase: &'static str,
-    /// Ready for so many seconds.
+    /// Seconds since it became ready.
     ready_for: Option<i64>,
     age: i64,
     restarts: i32,
@@ -102,7 +102,7 @@ fn names(pods: &[Cached<Pod>]) -> Vec<String> {
     pods.iter().map(|pod| pod.meta().name.to_string()).collect()
 }
 
-/// A plan in words.
+/// Formats a plan.
 fn words(plan: &Plan) -> Vec<String> {
     let word = |action: &Action| match action {
         Action::Adopt { pod, recheck_owner: true } => format!("recheck, adopt {}", pod.meta().name),
@@ -220,7 +220,7 @@ mod ranking {
         names(&first_to_go(&cached, keep_one, &crowds, true, at(NOW)))
     }
 
-    /// `first` goes before `second`, although its uid would let it go after.
+    /// Checks that `first` is deleted before `second`, although its uid sorts after.
     #[track_caller]
     fn check(first: Model, second: Model) {
         check_crowded(first, second, &[]);
@@ -426,7 +426,7 @@ mod properties {
         world.iter_mut().find(|model| *model.name == *pod.meta().name).expect("a planned pod is there")
     }
 
-    /// Does to the model what the plan says.
+    /// Applies the plan to the model.
     fn apply(world: &mut Vec<Model>, plan: &Plan) {
         for action in &plan.actions {
             match action {

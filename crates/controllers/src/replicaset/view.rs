@@ -1,4 +1,4 @@
-//! A ReplicaSet as its controllers read and write it.
+//! Typed view of a ReplicaSet.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) struct ReplicaSetStatus {
     pub(crate) available_replicas: i32,
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) observed_generation: i64,
-    /// Those that are about to go; told where the feature is on.
+    /// Terminating pods, if the feature gate is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) terminating_replicas: Option<i32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,7 +57,7 @@ impl Owner for ReplicaSet {
     }
 }
 
-/// A kind that wants so many pods of a template: a ReplicaSet, or its elder.
+/// A kind that keeps a number of pods of a template: ReplicaSet or ReplicationController.
 pub(crate) trait Replicated: Owner {
     fn spec(&self) -> &ReplicaSetSpec;
     fn status(&self) -> &ReplicaSetStatus;
@@ -73,16 +73,16 @@ impl Replicated for ReplicaSet {
     }
 }
 
-/// The condition of a set whose pods cannot be created or deleted.
+/// The condition for failed creates or deletes of pods.
 pub(crate) const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 impl ReplicaSetSpec {
-    /// How many pods are wanted.
+    /// The desired number of pods.
     pub(crate) fn wanted(&self) -> usize {
         usize::try_from(self.replicas).unwrap_or(0)
     }
 
-    /// How long a pod must be ready to count as available.
+    /// How long a pod must be ready to be available.
     pub(crate) fn min_ready(&self) -> Duration {
         seconds(self.min_ready_seconds)
     }

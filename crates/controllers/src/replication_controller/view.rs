@@ -1,4 +1,4 @@
-//! A ReplicationController as its controller reads it: a ReplicaSet, written a little differently.
+//! Decodes a ReplicationController as a ReplicaSet.
 
 use serde::Deserialize;
 use setpoint::{LabelSelector, Labels};

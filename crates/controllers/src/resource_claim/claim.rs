@@ -1,5 +1,5 @@
-//! One claim: consumers that are gone are taken off; a claim without any gives its devices back, and goes if it
-//! was made for a pod that is done.
+//! Reconciles a claim: removes consumers that are gone, deallocates a claim without consumers, and deletes it if it was
+//! generated for a pod that is done.
 
 use setpoint::client::{Delete, Optional, Part};
 use setpoint::reconcile::Attempting;
@@ -51,7 +51,7 @@ impl Claims {
         if let Some(pod) = self.pods.get(&key)? {
             return Ok(*pod.meta().uid == *consumer.uid && !is_done(&pod));
         }
-        // The cache may be behind.
+        // The cache may be stale.
         let asked = self.client.get(&Kind::of::<Pod>(), &key).await.optional();
         let pod = asked.attempting(format!("look whether pod {key} still uses a claim"))?;
         Ok(pod.is_some_and(|pod| *pod.meta().uid == *consumer.uid))
@@ -78,8 +78,8 @@ impl Claims {
         updated.optional().map(drop).attempting(format!("take the finalizer off claim {}", claim.key()))
     }
 
-    /// Removes a claim that was made for a pod that does not need it any more. One whose pod is gone is left to
-    /// the garbage collector.
+    /// Deletes a claim generated for a pod that no longer needs it. If the pod is gone, the garbage collector does
+    /// that.
     async fn remove_if_unused(&self, claim: &Cached<Claim>) -> Result<(), ReconcileError> {
         let Some(owner) = owning_pod(claim.meta()) else { return Ok(()) };
         let Some(pod) = self.pods.get(&claim.key().sibling(&*owner.name))? else { return Ok(()) };

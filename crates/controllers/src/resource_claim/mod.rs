@@ -6,7 +6,7 @@
 //! Metrics: `resourceclaim_controller_*`.
 //!
 //! ```text
-//!  view.rs    pods, claims and templates as they are read
+//!  view.rs    typed views of pods, claims and templates
 //!  pod.rs     per pod: creates its claims, and reserves them once it has a node
 //!  claim.rs   per claim: removes consumers that are gone, and deletes a claim without consumers along with its pod
 //!  wake.rs    events → keys
@@ -60,7 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 const GROUP: &str = "resource.k8s.io";
 
-/// What is looked at.
+/// A unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Work {
     Pod(Key),
@@ -103,7 +103,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// How many claims there are.
+/// Registers the gauges of claims.
 fn show_claims(context: &Context, claims: &Informer) {
     let claims = claims.lister::<Claim>();
     let name = "resourceclaim_controller_resource_claims";

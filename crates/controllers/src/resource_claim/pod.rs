@@ -1,4 +1,4 @@
-//! One pod: the claims it asks for are there, and know it once it has a node.
+//! Reconciles a pod: creates its claims, and reserves them once it has a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::view::{Claim, Consumer, FOR_REQUEST, Given, Named, Pod, Request, Temp
 use super::wake::OF_POD;
 use setpoint::own_writes::OwnWrites;
 
-/// In whose name pod statuses are applied.
+/// The field manager of pod statuses.
 const MANAGER: &str = "ResourceClaimController";
-/// How long what a claim's name is made from may be: a hyphen and five letters are added, to 63 at most.
+/// The maximum length of a claim name's base: a hyphen and five random characters are added, 63 in total.
 const BASE: usize = 57;
 
 pub(super) struct Pods {
@@ -26,13 +26,13 @@ pub(super) struct Pods {
     pub(super) pods: Lister<Pod>,
     pub(super) claims: Lister<Claim>,
     pub(super) templates: Lister<Template>,
-    /// Claims that were made and that the cache may not show yet, by their pod.
+    /// Created claims that the cache may not show yet, by pod.
     pub(super) own: Arc<OwnWrites<Key>>,
     pub(super) features: Features,
     pub(super) metrics: Metrics,
 }
 
-/// What templates may ask for.
+/// The features that templates may use.
 #[derive(Clone, Copy)]
 pub(super) struct Features {
     pub(super) admin_access: bool,
@@ -40,7 +40,7 @@ pub(super) struct Features {
 }
 
 impl Features {
-    /// What a template asks for that is off, in the words of v1.34.
+    /// Returns v1.34's message for a disabled feature that a template uses.
     fn missing(self, template: &Template) -> Option<&'static str> {
         let requests = template.spec.spec["devices"]["requests"].as_array().into_iter().flatten();
         for request in requests {
@@ -59,7 +59,7 @@ impl Features {
 
 impl Pods {
     pub(super) async fn reconcile(&self, key: &Key) -> Result<(), ReconcileError> {
-        // A pod that has ended needs no claim: one made for it would be removed again at once.
+        // A finished pod needs no claim: it would be deleted again at once.
         let may_run = |pod: &Cached<Pod>| !pod.meta().is_being_deleted() && !pod.has_ended();
         let Some(pod) = self.pods.get(key)?.filter(may_run) else {
             self.own.forget(key);
@@ -84,13 +84,14 @@ impl Pods {
             self.write_status(&pod, given).await?;
         }
         if pod.spec.node_name.is_empty() {
-            // The scheduler reserves what the pod gets.
+            // The scheduler reserves claims for unscheduled pods.
             return Ok(());
         }
         self.reserve(&pod).await
     }
 
-    /// The name of a claim that the pod does not know yet, made if need be; `None` if it lacks none.
+    /// Returns the name of a claim that is missing in the pod's status, creating the claim if necessary. `None` if
+    /// nothing is missing.
     async fn claim_for(
         &self,
         pod: &Cached<Pod>,
@@ -138,7 +139,7 @@ impl Pods {
         self.metrics.count("resourceclaim_controller_creates", help, &labels, 1);
     }
 
-    /// Writes down which claims were made, beside those that are known.
+    /// Adds the generated claims to the pod's status.
     async fn write_status(
         &self,
         pod: &Cached<Pod>,
@@ -192,7 +193,7 @@ impl Pods {
     }
 }
 
-/// Whether some request asks for access as an administrator.
+/// Whether any request uses admin access.
 pub(super) fn asks_for_admin(spec: &Value) -> bool {
     let mut requests = spec["devices"]["requests"].as_array().into_iter().flatten();
     requests.any(|request| request["exactly"]["adminAccess"] == true)
@@ -215,7 +216,7 @@ fn claim_of_template(pod: &Cached<Pod>, request: &Request, template: &Template) 
     })
 }
 
-/// Both names, each shortened in proportion if they are too long together.
+/// Joins both names, shortening each in proportion if they are too long together.
 fn generate_name(pod: &str, request: &str) -> String {
     let whole = format!("{pod}-{request}-");
     if whole.len() <= BASE {

@@ -1,4 +1,4 @@
-//! Pods, claims and templates as this controller reads them.
+//! Typed views of pods, claims and templates.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,11 +6,11 @@ use setpoint::{Cached, Metadata, Object, OwnerRef};
 
 use crate::workload::encoding::null_is_empty;
 
-/// The finalizer that holds a claim while its devices are allocated.
+/// The finalizer that keeps a claim while it is allocated.
 pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// Which of its pod's requests a claim was made for.
+/// The annotation with the pod's claim entry that a claim was generated for.
 pub(crate) const FOR_REQUEST: &str = "resource.kubernetes.io/pod-claim-name";
-/// No claim has more consumers.
+/// The maximum number of consumers of a claim.
 const MOST_CONSUMERS: usize = 256;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -40,7 +40,7 @@ pub(crate) struct PodStatus {
     pub(crate) resource_claim_statuses: Vec<Given>,
 }
 
-/// What a pod asks for: a claim of somebody's, or one of its own.
+/// An entry of a pod's `resourceClaims`: an existing claim or a template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Request {
@@ -49,7 +49,7 @@ pub(crate) struct Request {
     pub(crate) resource_claim_template_name: Option<String>,
 }
 
-/// Which claim was made for a request; none, if none is needed.
+/// The claim generated for an entry. `None` if none is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Given {
@@ -58,10 +58,10 @@ pub(crate) struct Given {
     pub(crate) resource_claim_name: Option<String>,
 }
 
-/// The claim of a request.
+/// The claim of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Named<'a> {
-    /// Of this name; if it was made for the pod it has to be the pod's.
+    /// The claim with this name. A generated claim must be owned by the pod.
     Claim {
         name: &'a str,
         of_pod: bool,
@@ -86,7 +86,7 @@ impl Pod {
         }
     }
 
-    /// The names of the claims that it is known to use.
+    /// Lists the names of the claims it is known to use.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
         self.spec.resource_claims.iter().filter_map(|request| match self.claim_of(request) {
             Named::Claim { name, .. } => Some(name),
@@ -131,7 +131,7 @@ pub(crate) struct ClaimStatus {
     pub(crate) reserved_for: Vec<Consumer>,
 }
 
-/// Nothing is read of an allocation but that it is there.
+/// Only the presence of an allocation is decoded.
 fn is_there<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<serde::de::IgnoredAny>::deserialize(deserializer)?.is_some())
 }
@@ -153,12 +153,12 @@ impl Consumer {
 }
 
 impl Claim {
-    /// The request of its pod that it was made for.
+    /// The entry of its pod that it was generated for.
     pub(crate) fn request(&self) -> Option<&str> {
         self.metadata.annotations.as_ref()?.request.as_deref()
     }
 
-    /// Whether a pod that has a node should be among its consumers and is not.
+    /// Whether a scheduled pod is missing from its consumers.
     pub(crate) fn lacks(&self, pod_uid: &str) -> bool {
         let reserved = &self.status.reserved_for;
         let has = reserved.iter().any(|consumer| consumer.uid == pod_uid);
@@ -166,17 +166,17 @@ impl Claim {
     }
 }
 
-/// The pod that a claim was made for.
+/// The pod that a claim was generated for.
 pub(crate) fn owning_pod(claim: &Metadata) -> Option<&OwnerRef> {
     claim.controller().filter(|owner| &*owner.api_version == "v1" && &*owner.kind == "Pod")
 }
 
-/// The index of claims by the uid of the pod they were made for.
+/// Index of claims by the uid of the pod they were generated for.
 pub(crate) fn by_owning_pod(claim: &Object) -> Vec<String> {
     owning_pod(claim.meta()).map(|owner| owner.uid.to_string()).into_iter().collect()
 }
 
-/// The pod through the view, if it asks for claims; most do not, and need not be decoded.
+/// Decodes a pod if it uses claims. Most do not and need no decoding.
 pub(crate) fn with_claims(pod: &Object) -> Option<&Pod> {
     if !pod.mentions("\"resourceClaims\"") {
         return None;
@@ -184,7 +184,7 @@ pub(crate) fn with_claims(pod: &Object) -> Option<&Pod> {
     pod.view::<Pod>().ok().filter(|pod| !pod.spec.resource_claims.is_empty())
 }
 
-/// The index of pods by the claims they use.
+/// Index of pods by the claims they use.
 pub(crate) fn by_claim(pod: &Object) -> Vec<String> {
     let Some(view) = with_claims(pod) else { return Vec::new() };
     view.claims().map(|name| pod.key().sibling(name).to_string()).collect()

@@ -1,4 +1,4 @@
-//! Whose turn it is when something changes.
+//! Maps events to keys.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn on_pod(queue: &Queue<Work>, claims: &Lister<Claim>, event: &Event) {
     }
 }
 
-/// Whether one of its requests has no claim yet, or a claim does not know it.
+/// Whether one of its entries has no claim yet, or a claim does not list it as consumer.
 fn needs_work(pod: &Pod, key: &Key, uid: &str, claims: &Lister<Claim>) -> bool {
     pod.spec.resource_claims.iter().any(|request| match pod.claim_of(request) {
         Named::NotMadeYet => true,
@@ -54,7 +54,7 @@ fn on_claim(queue: &Queue<Work>, pods: &Lister<Pod>, event: &Event) {
     for user in pods.objects().indexed(USING, &claim.key().to_string()) {
         queue.add(Work::Pod(user.key().clone()));
     }
-    // Its pod may wait for the cache to show it.
+    // Its pod may be waiting for the cache to show the claim.
     if let Some(owner) = owning_pod(claim.meta()) {
         queue.add(Work::Pod(claim.key().sibling(&*owner.name)));
     }

@@ -5,7 +5,7 @@ use setpoint_quota::{Evaluator, Item, Resources};
 
 use super::view::{ResourceQuota, Status};
 
-/// What objects of one kind count for against a quota, of what it limits.
+/// Returns the usage of objects of one kind, for the resources a quota limits.
 pub(super) fn usage<'a>(
     quota: &ResourceQuota,
     evaluator: &Evaluator,
@@ -22,7 +22,7 @@ pub(super) fn usage<'a>(
     used
 }
 
-/// The status of a quota, given what was counted; the rest keeps the number it had.
+/// Builds the status of a quota. Resources that were not counted keep their usage.
 pub(super) fn status(quota: &ResourceQuota, counted: &Resources) -> Status {
     let hard = quota.spec.hard.clone();
     let mut used = quota.status.used.clone().unwrap_or_default();

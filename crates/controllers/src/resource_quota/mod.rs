@@ -1,12 +1,12 @@
 //! ResourceQuota: computes the usage of quotas.
 //!
-//! Owns: `status` of ResourceQuotas. The API server raises usage when it admits an object; this controller recounts after
-//! deletions, and every five minutes.
+//! Owns: `status` of ResourceQuotas. The API server raises usage when it admits an object; this controller recounts
+//! after deletions, and every five minutes.
 //! Watches: ResourceQuotas, and every kind that a quota limits.
 //! Writes: ResourceQuota status (update).
 //!
 //! ```text
-//!  view.rs       a quota as it is read and written
+//!  view.rs       typed view of a ResourceQuota
 //!  monitors.rs   the kinds that quotas limit, each watched once a quota needs it
 //!  count.rs      from objects to usage                                       (pure)
 //!  reconcile.rs  observe, count, write

@@ -1,7 +1,6 @@
-//! The kinds that quotas limit, each watched from when the first quota asks for it.
+//! The kinds that quotas limit, each watched once a quota needs it.
 //!
-//! What always holds: a kind that nobody serves is asked for again with the next look, and until then is
-//! not counted.
+//! Invariant: a kind that is not served is looked up again with the next reconcile, and not counted until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use setpoint_quota::{Evaluator, Item, Resources};
 
 use super::view::ResourceQuota;
 
-/// How long a new kind may take to be listed before the count is put off.
+/// How long a new informer may take to sync before the count is postponed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Monitors {
@@ -26,21 +25,21 @@ pub(super) struct Monitors {
     informers: Informers,
     quotas: Lister<ResourceQuota>,
     queue: Queue<setpoint::Key>,
-    /// By group and plural name: at most as many as the API server serves.
+    /// By group and plural; at most as many as the API server serves.
     running: Mutex<BTreeMap<KindName, Monitor>>,
 }
 
-/// Group and plural name.
+/// Group and plural.
 type KindName = (String, String);
 
-/// A kind whose objects count for something.
+/// A kind whose objects are counted.
 #[derive(Clone)]
 pub(super) struct Monitor {
     pub(super) evaluator: Evaluator,
     informer: Informer,
 }
 
-/// A pod as quotas see it, kept with the object from the first count on.
+/// The usage of a pod, cached with the object after the first count.
 struct CountedPod(Item);
 
 setpoint::view!(CountedPod of k8s_openapi::api::core::v1::Pod);
@@ -63,7 +62,7 @@ impl Monitors {
         }
     }
 
-    /// The monitors of all kinds that a quota limits and the API server serves, listed.
+    /// Returns synced monitors of all served kinds that a quota limits.
     pub(super) async fn of(&self, limits: &Resources) -> Result<Vec<Monitor>, ReconcileError> {
         let needed: BTreeSet<KindName> = limits.names().filter_map(Evaluator::kind_of).collect();
         let missing: Vec<KindName> = {
@@ -120,7 +119,7 @@ impl Monitors {
 }
 
 impl Monitor {
-    /// What the objects of a namespace count for.
+    /// Returns the usage of each object in a namespace.
     pub(super) fn items(&self, namespace: Option<&str>) -> Result<Vec<Item>, ReconcileError> {
         let objects = self.informer.objects().list(namespace);
         objects.iter().map(|object| item(&self.evaluator, object)).collect()
@@ -140,7 +139,7 @@ fn item(evaluator: &Evaluator, object: &Object) -> Result<Item, ReconcileError> 
     }
 }
 
-/// Tells the quotas of a namespace that something they count may be less.
+/// Enqueues the quotas of a namespace when usage may have decreased.
 struct Replenish {
     evaluator: Evaluator,
     clock: Clock,

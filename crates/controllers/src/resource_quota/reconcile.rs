@@ -19,7 +19,7 @@ pub(super) struct Counter {
     pub(super) quotas: Lister<ResourceQuota>,
     pub(super) monitors: Monitors,
     pub(super) writes: Arc<OwnWrites<Key>>,
-    /// How often everything is counted anew, whether or not something happened; zero: never.
+    /// The interval of full recounts; zero disables them.
     pub(super) full_count: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Reconciler for Counter {
 }
 
 impl Counter {
-    /// What was counted, and what kept the rest from being so.
+    /// Counts usage. The error says what kept the rest from being counted.
     async fn count(&self, quota: &Cached<ResourceQuota>) -> (Resources, Option<ReconcileError>) {
         let mut counted = Resources::new();
         let monitors = match self.monitors.of(&quota.spec.hard).await {

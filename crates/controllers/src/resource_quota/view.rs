@@ -1,4 +1,4 @@
-//! A quota as it is read and written.
+//! Typed view of a ResourceQuota.
 
 use serde::{Deserialize, Serialize};
 use setpoint_quota::{Resources, Scopes};

@@ -39,7 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// What was made and is gone before the cache has shown it is missed by nobody: it is looked for once more.
+/// How soon to check a created ConfigMap again: if it is deleted before the cache has shown it, no event reports that.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 const NAME: &str = "kube-root-ca.crt";
@@ -150,14 +150,14 @@ impl Publisher {
             && described.is_some_and(|description| !description.is_empty())
     }
 
-    /// Whether there is a namespace to create it in.
+    /// Creates the ConfigMap. Returns `false` if the namespace is gone or terminating.
     async fn create(&self, key: &Key) -> Result<bool, ReconcileError> {
         let annotations = json!({DESCRIPTION: DESCRIBED});
         let metadata = json!({"name": key.name(), "namespace": key.namespace(), "annotations": annotations});
         let body =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": self.data()});
         match self.client.create(&self.kind, key.namespace(), &body).await {
-            // The namespace is gone, or about to go.
+            // The namespace is gone or terminating.
             Err(error) if error.is_not_found() || error.has_cause("NamespaceTerminating") => Ok(false),
             created => created.map(|_| true).attempting(format!("create config map {key}")),
         }

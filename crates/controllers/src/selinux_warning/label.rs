@@ -1,4 +1,4 @@
-//! Which label a pod wants a volume to have, and which labels conflict. Pure.
+//! The SELinux label a pod wants for a volume, and which labels conflict. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::workload::encoding::null_is_empty;
 
-/// A pod as labels are made from it.
+/// The pod fields that determine labels.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Labelled {
@@ -57,14 +57,14 @@ struct Mount {
     name: String,
 }
 
-/// How a pod uses a volume: the label that it is mounted with, and whether it is relabelled file by file.
+/// How a pod uses a volume: the label it is mounted with, and the change policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) label: String,
     pub(super) policy: String,
 }
 
-/// A volume is mounted twice in one pod, with different labels.
+/// A volume is mounted in one pod with different labels.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SeveralLabels;
 
@@ -72,7 +72,7 @@ const RECURSIVE: &str = "Recursive";
 const MOUNT_OPTION: &str = "MountOption";
 
 impl SeLinuxOptions {
-    /// The parts that are given: what is left out is up to the nodes.
+    /// Returns the specified parts. Omitted ones depend on the node.
     fn label(&self) -> String {
         let label = [&*self.user, &*self.role, &*self.r#type, &*self.level].join(":");
         if label == ":::" { String::new() } else { label }
@@ -80,7 +80,8 @@ impl SeLinuxOptions {
 }
 
 impl Labelled {
-    /// How the pod uses a volume; nothing, if no container mounts it. `can_be_mounted`: with a label.
+    /// Returns how the pod uses a volume. `None` if no container mounts it. `can_be_mounted` says whether it can be
+    /// mounted with a label.
     pub(super) fn of_volume(&self, volume: &str, can_be_mounted: bool) -> Result<Option<Use>, SeveralLabels> {
         let spec = &self.spec;
         let all = spec.init_containers.iter().chain(&spec.containers).chain(&spec.ephemeral_containers);
@@ -100,7 +101,7 @@ impl Labelled {
             true => String::new(),
             false => labels.into_iter().next().unwrap_or_default(),
         };
-        // What is not mounted with a label is relabelled.
+        // A volume that is not mounted with a label is relabelled recursively.
         let policy = if label.is_empty() { RECURSIVE } else { given };
         Ok(Some(Use { label, policy: policy.to_owned() }))
     }
@@ -117,8 +118,7 @@ impl Labelled {
     }
 }
 
-/// Whether a volume cannot have both labels. Parts that are left out may become anything on a node, but for the
-/// level, which is what it is.
+/// Whether two labels conflict. Omitted parts match anything, since nodes fill them in, except for the level.
 pub(super) fn conflict(one: &str, other: &str) -> bool {
     let parts = |label: &str| -> [String; 4] {
         let mut parts = label.splitn(4, ':').map(str::to_owned);

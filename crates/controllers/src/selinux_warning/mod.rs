@@ -15,8 +15,8 @@
 //! - both pods of a conflict get one event when it arises; a pod in another namespace is not named;
 //! - volumes that cannot be mounted with a label are relabelled for every user: those of drivers that do not declare
 //!   support, or all if the feature gate `SELinuxMountReadWriteOncePod` is off;
-//! - CSI volumes are checked, including in-tree volumes migrated to CSI, and network volumes, which can always be mounted
-//!   with a label; all others are ignored.
+//! - CSI volumes are checked, including in-tree volumes migrated to CSI, and network volumes, which can always be
+//!   mounted with a label; all others are ignored.
 
 mod label;
 mod reconcile;
@@ -53,7 +53,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The component that events name.
+/// The event source.
 const COMPONENT: &str = "selinux_warning";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -107,7 +107,7 @@ fn show_conflicts(context: &Context, users: Arc<Mutex<Users>>) {
     });
 }
 
-/// Which pods a change concerns.
+/// Maps events to pods.
 struct Wake {
     queue: Queue<Key>,
     pods: Lister<PodVolumes>,
@@ -135,7 +135,7 @@ impl Wake {
         }
     }
 
-    /// Has a look at the pods that use a claim.
+    /// Enqueues the pods that use a claim.
     fn claim(&self, claim: &Key) {
         let pods = self.pods.indexed(PODS_BY_CLAIM, &claim.to_string()).unwrap_or_default();
         pods.into_iter().for_each(|pod| self.queue.add(pod.key().clone()));

@@ -1,4 +1,4 @@
-//! Look at a pod; tell both of those that conflict.
+//! Checks a pod, and reports conflicts on both pods.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Warner {
     pub(super) claims: Lister<Claim>,
     pub(super) volumes: Lister<Volume>,
     pub(super) drivers: Lister<Driver>,
-    /// Whether anything is mounted with labels at all.
+    /// Whether mounting with labels is enabled at all.
     pub(super) mounts_with_labels: bool,
     pub(super) users: Arc<Mutex<Users>>,
 }
@@ -36,11 +36,11 @@ impl Reconciler for Warner {
     }
 }
 
-/// What is behind a volume of a pod.
+/// The storage behind a pod's volume.
 struct Behind {
-    /// The name that it is known by, whoever uses it.
+    /// The unique volume name, the same for all pods.
     name: String,
-    /// The driver that mounts it; nodes do so themselves where there is none.
+    /// The CSI driver that mounts it. `None` if the kubelet does.
     driver: Option<Box<str>>,
 }
 
@@ -83,7 +83,7 @@ impl Warner {
         Ok(())
     }
 
-    /// The volumes of a pod that count, each by what the pod calls it. What is not bound yet is looked at when it is.
+    /// Lists a pod's relevant volumes by name. Unbound claims are checked once they are bound.
     fn volumes_of(&self, pod: &Cached<PodVolumes>) -> Result<Vec<(Box<str>, Behind)>, DecodeError> {
         let mut found = Vec::new();
         for volume in pod.volumes() {
@@ -101,7 +101,7 @@ impl Warner {
         Ok(found)
     }
 
-    /// Whether a volume can be mounted with a label: its driver says so, or nodes mount it.
+    /// Whether a volume can be mounted with a label: its driver supports it, or the kubelet mounts it.
     fn can_be_mounted(&self, behind: &Behind) -> Result<bool, DecodeError> {
         let Some(driver) = &behind.driver else { return Ok(self.mounts_with_labels) };
         let driver = self.drivers.get(&Key::cluster(&**driver))?;

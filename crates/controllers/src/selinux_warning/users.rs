@@ -1,4 +1,4 @@
-//! Who uses which volume, and how. Pure.
+//! Which pods use a volume, and how. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use setpoint::Key;
 
 use super::label::{Use, conflict};
 
-/// Volumes by their unique names, with the pods that use them: bounded by the volumes of the pods there are.
+/// Users by unique volume name. Bounded by the volumes of existing pods.
 #[derive(Debug, Default)]
 pub(super) struct Users {
     volumes: BTreeMap<String, BTreeMap<Key, Use>>,
 }
 
-/// The event for one of two pods that conflict.
+/// The event for one of two conflicting pods.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
     pub(super) pod: Key,
@@ -21,7 +21,7 @@ pub(super) struct Conflict {
 }
 
 impl Users {
-    /// Notes how a pod uses a volume, and says what conflicts because of that. What is known already says nothing.
+    /// Records how a pod uses a volume. Returns new conflicts; known ones are not repeated.
     pub(super) fn add(&mut self, volume: &str, pod: &Key, used: Use) -> Vec<Conflict> {
         let pods = self.volumes.entry(volume.to_owned()).or_default();
         if pods.get(pod) == Some(&used) {
@@ -51,7 +51,7 @@ impl Users {
         conflicts
     }
 
-    /// The pod uses nothing any more.
+    /// Forgets a pod.
     pub(super) fn forget(&mut self, pod: &Key) {
         self.volumes.retain(|_, pods| {
             pods.remove(pod);
@@ -59,7 +59,7 @@ impl Users {
         });
     }
 
-    /// All conflicts there are: of which property, and between whom.
+    /// Lists all conflicts as metric labels: the property and both pods.
     pub(super) fn conflicts(&self) -> Vec<[(&'static str, String); 7]> {
         let mut found = Vec::new();
         for pods in self.volumes.values() {
@@ -81,7 +81,7 @@ impl Users {
         found
     }
 
-    /// The pods that use volumes of a driver.
+    /// Lists pods that use volumes of a driver.
     pub(super) fn of_driver(&self, driver: &str) -> Vec<Key> {
         let prefix = format!("kubernetes.io/csi/{driver}^");
         let volumes = self.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
@@ -117,7 +117,7 @@ fn both(property: &str, reason: &'static str, one: (&Key, &str), other: (&Key, &
 
 const OUTCOME: &str = "If both pods land on the same node, only one of them may access the volume.";
 
-/// What a pod is told of another: one of another namespace is not named.
+/// Builds the message for a pod. A pod of another namespace is not named.
 fn message(property: &str, (pod, value): (&Key, &str), (other, theirs): (&Key, &str)) -> String {
     match pod.namespace() == other.namespace() {
         true => format!(

@@ -51,11 +51,11 @@ pub(crate) const FLAGS: &[Flag] = &[Flag::new(
     |options, text| duration(text).map(|period| options.legacy_token_clean_up_period = period),
 )];
 
-/// How often it looks.
+/// The time between checks.
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// Where the API server writes down since when it notes the use of tokens.
+/// The ConfigMap in which the API server records since when it tracks the use of tokens.
 const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -85,11 +85,11 @@ struct Cleaner {
     unused_for: Duration,
 }
 
-/// What becomes of a token.
+/// The decision about a token.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Stays,
-    /// From this day on it is not believed any more.
+    /// Invalid from this day on.
     Invalid(Date),
     Goes,
 }
@@ -104,7 +104,7 @@ struct Tracking {
 impl Reconciler for Cleaner {
     type Key = Key;
 
-    /// All secrets are one key: they are looked at once a day.
+    /// All Secrets share one key and are checked once a day.
     async fn reconcile(&self, _: &Key) -> Result<Outcome, ReconcileError> {
         let now = self.clock.now();
         let Some(before) = self.horizon(now).await? else { return Ok(Outcome::CheckAfter(PERIOD)) };
@@ -119,7 +119,7 @@ impl Reconciler for Cleaner {
                 Fate::Goes => self.remove(&secret).await,
             };
             if let Err(error) = done {
-                // The next look tries again.
+                // The next check tries again.
                 tracing::warn!(secret = %secret.key(), %error, "cannot retire a token");
             }
         }
@@ -128,7 +128,7 @@ impl Reconciler for Cleaner {
 }
 
 impl Cleaner {
-    /// What was last used before this time is not in use; `None` while use has not been noted for long enough.
+    /// Tokens last used before this time are unused. `None` if usage has not been tracked for long enough.
     async fn horizon(&self, now: Timestamp) -> Result<Option<Timestamp>, ReconcileError> {
         let kind = Kind::of::<k8s_openapi::api::core::v1::ConfigMap>();
         let tracking = self.client.get(&kind, &Key::namespaced(TRACKING.0, TRACKING.1)).await;
@@ -139,13 +139,13 @@ impl Cleaner {
         let Some(since) = tracking.data.get("since").and_then(|since| since.parse::<Date>().ok()) else {
             return Ok(None);
         };
-        // Of that day itself only a part may have been noted.
+        // The first day may be tracked only partially.
         let since = since.checked_add(1.day()).unwrap_or(since).to_zoned(TimeZone::UTC);
         let Ok(horizon) = now.checked_sub(self.unused_for) else { return Ok(None) };
         Ok(since.is_ok_and(|since| since.timestamp() <= horizon).then_some(horizon))
     }
 
-    /// Whether the secret was made for the account that it names: others are somebody's own.
+    /// Whether the Secret was generated for the account it names. Others are managed by users.
     fn is_of_its_account(&self, secret: &Cached<Secret>) -> Result<bool, ReconcileError> {
         let Some(name) = secret.account() else { return Ok(false) };
         let Some(account) = self.accounts.get(&secret.key().sibling(name))? else { return Ok(false) };
@@ -190,7 +190,7 @@ fn fate(secret: &Cached<Secret>, before: Timestamp, now: Timestamp) -> Fate {
     let label = |name: &str| meta.label(name).map(|text| text.parse::<Date>().ok());
     let in_use = match label(LAST_USED) {
         None => false,
-        // What cannot be read cannot be judged.
+        // Keep a token whose last-used date cannot be parsed.
         Some(used) => used.is_none_or(|used| used >= day(before)),
     };
     if young || meta.is_being_deleted() || in_use {
@@ -203,7 +203,7 @@ fn fate(secret: &Cached<Secret>, before: Timestamp, now: Timestamp) -> Fate {
     }
 }
 
-/// The names of the secrets that a pod refers to, wherever it does.
+/// Lists the names of all Secrets that a pod references.
 fn secrets_of(pod: &Value) -> Vec<String> {
     let spec = &pod["spec"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

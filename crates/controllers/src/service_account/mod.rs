@@ -36,10 +36,10 @@ pub(crate) const ENTRY: Entry = Entry {
 
 const DEFAULT: &str = "default";
 
-/// What was made and is gone before the cache has shown it is missed by nobody: it is looked for once more.
+/// How soon to check a created account again: if it is deleted before the cache has shown it, no event reports that.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Nothing is read of a service account but that it is there.
+/// A ServiceAccount. Only its existence matters.
 #[derive(Deserialize)]
 struct ServiceAccount {}
 

@@ -46,7 +46,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// How often a failing range is tried before it waits for a change.
+/// How often a failing ServiceCIDR is retried before it waits for a change.
 const MAX_RETRIES: u32 = 15;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -81,7 +81,7 @@ struct Condition {
     message: String,
 }
 
-/// An address in use: its name says which.
+/// An address in use. Its name is the address.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct IpAddress {}
 
@@ -93,7 +93,7 @@ impl ServiceCidr {
     }
 }
 
-/// Ranges by their name.
+/// CIDRs by ServiceCIDR.
 type Ranges = BTreeMap<Key, Vec<Prefix>>;
 
 fn ranges(listed: &[Cached<ServiceCidr>]) -> Ranges {
@@ -108,7 +108,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let (changed, lister) = (queue.clone(), cidrs.lister::<ServiceCidr>());
     cidrs.add_handler(move |event: &Event| {
         changed.add(event.object().key().clone());
-        // One that comes or goes may free another one to go, or hold it.
+        // One that is added or deleted may release or hold others.
         if !matches!(event, Event::Updated { .. }) {
             overlapping(&lister, event.object()).into_iter().for_each(|key| changed.add(key));
         }

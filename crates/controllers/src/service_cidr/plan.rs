@@ -1,4 +1,4 @@
-//! What to do about a range. Pure.
+//! Plans what to do about a ServiceCIDR. Pure.
 
 use std::net::IpAddr;
 
@@ -12,22 +12,22 @@ pub(super) const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
-/// How long API servers have to take note that a range is going.
+/// Time for API servers to notice that a ServiceCIDR is being deleted.
 const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Hold it.
+    /// Protect it.
     AddFinalizer,
-    /// Say how it stands.
+    /// Set the Ready condition.
     SetCondition(Condition),
-    /// Let it go.
+    /// Release it.
     RemoveFinalizer,
-    /// Let it go after this time.
+    /// Release it after this time.
     Wait(std::time::Duration),
 }
 
-/// The address that an IPAddress stands for, if it was given to a service.
+/// Returns the address of an IPAddress, if it belongs to a Service.
 pub(super) fn address_of(address: &Object) -> Option<IpAddr> {
     is_given(address.meta()).then(|| address.meta().name.parse().ok()).flatten()
 }
@@ -58,7 +58,7 @@ pub(super) fn plan(
     }
 }
 
-/// Whether no address would be left without a range.
+/// Whether every address in use is covered by another ServiceCIDR.
 fn can_go(range: &Cached<ServiceCidr>, ranges: &Ranges, given: &[IpAddr]) -> bool {
     let others = || ranges.iter().filter(|(key, _): &(&Key, _)| *key != range.key()).flat_map(|(_, all)| all);
     let covered = |prefix: super::Prefix| others().any(|other| other.covers(&prefix));
@@ -73,7 +73,7 @@ fn can_go(range: &Cached<ServiceCidr>, ranges: &Ranges, given: &[IpAddr]) -> boo
     !given.iter().any(needs)
 }
 
-/// The condition, if it is not told yet.
+/// Returns the Ready condition, if it is not set yet.
 fn ready(range: &ServiceCidr, status: &str, reason: &str, message: &str) -> Option<Action> {
     let wanted = Condition {
         r#type: "Ready".to_owned(),

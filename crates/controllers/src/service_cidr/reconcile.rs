@@ -46,7 +46,7 @@ impl Reconciler for RangeKeeper {
 }
 
 impl RangeKeeper {
-    /// The addresses that services have; nobody asks unless the range is to go.
+    /// Returns the addresses of Services. Only needed if the ServiceCIDR is being deleted.
     fn given(&self, range: &Cached<ServiceCidr>) -> Vec<IpAddr> {
         if !range.meta().is_being_deleted() {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! Service load balancer: assigns external addresses to Services of type LoadBalancer.
 //!
-//! For local use: addresses come from a configured pool instead of a cloud provider. Without a pool this controller does
-//! nothing, like kube-controller-manager's without a cloud provider.
+//! For local use: addresses come from a configured pool instead of a cloud provider. Without a pool this controller
+//! does nothing, like kube-controller-manager's without a cloud provider.
 //!
 //! Owns: the finalizer `service.kubernetes.io/load-balancer-cleanup` and `status.loadBalancer` of these Services.
 //! Watches: Services.
@@ -52,7 +52,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-service-syncs", &ENTRY, "1")];
 
-/// How long a service that failed waits, at first and at most.
+/// The initial and maximum backoff.
 const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -68,7 +68,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
         pool: *pool,
         given: parking_lot::Mutex::default(),
     };
-    // One worker: which address is free is decided for one service at a time.
+    // One worker, so that free addresses are assigned to one Service at a time.
     let controller = wiring::part(ENTRY.name, queue, balancer, [&services]);
     vec![Box::new(controller)]
 }

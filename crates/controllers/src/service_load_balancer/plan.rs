@@ -1,4 +1,4 @@
-//! What to do about a service.
+//! Plans what to do about a Service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup"
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     Nothing,
-    /// It has this address from now on.
+    /// Assign this address.
     Ensure(IpAddr),
-    /// It wants an address that it cannot have, for this reason.
+    /// The requested address is unavailable, for this reason.
     Refuse(String),
-    /// It needs no address any more.
+    /// Release its address.
     CleanUp,
 }
 
-/// `taken` are the addresses of all other services.
+/// Plans for a Service. `taken` are the addresses of all other Services.
 pub(super) fn plan(service: &Service, meta: &Metadata, pool: &AddressPool, taken: &BTreeSet<IpAddr>) -> Plan {
     let marked = meta.has_finalizer(FINALIZER);
     if meta.is_being_deleted() || !service.wants_one() {
@@ -35,7 +35,7 @@ pub(super) fn plan(service: &Service, meta: &Metadata, pool: &AddressPool, taken
     if marked && has == Some(wanted) { Plan::Nothing } else { Plan::Ensure(wanted) }
 }
 
-/// The address that is asked for, or the one it has, or the first free one.
+/// Chooses the requested address, the current one, or the first free one.
 fn choose(
     service: &Service,
     has: Option<IpAddr>,

@@ -1,28 +1,28 @@
-//! The addresses that load balancers can have.
+//! The address pool of load balancers.
 
 use std::net::IpAddr;
 
 use crate::prefix::Prefix;
 
-/// A range of addresses to give away.
+/// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPool(Prefix);
 
-/// As many addresses of a range are looked at: a larger range is not given away any faster.
+/// The maximum number of addresses used from a range, to bound the search.
 const MOST: u64 = 1 << 16;
 
 impl AddressPool {
-    /// The addresses of a range in CIDR notation; `None` if it is none.
+    /// Parses a range in CIDR notation.
     pub fn parse(range: &str) -> Option<Self> {
         Prefix::parse(range).map(Self)
     }
 
-    /// The first address that can be given: what ingresses share.
+    /// The first usable address, shared by all Ingresses.
     pub fn first(&self) -> Option<IpAddr> {
         self.addresses().next()
     }
 
-    /// Those that can be given, in order. The first one of all is for ingresses.
+    /// Lists usable addresses for Services, in order. The first one is for Ingresses.
     pub(super) fn for_services(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses().skip(1)
     }

@@ -1,4 +1,4 @@
-//! Finalizer, address, status; and the way back.
+//! Sets finalizer, address and status of a Service, and cleans up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(super) struct Balancer {
     pub(super) recorder: Recorder,
     pub(super) services: Lister<Service>,
     pub(super) pool: AddressPool,
-    /// What was given and the cache may not show yet: at most one entry per service with an address.
+    /// Assigned addresses that the cache may not show yet: at most one entry per Service with an address.
     pub(super) given: Mutex<BTreeMap<Key, IpAddr>>,
 }
 
@@ -48,7 +48,7 @@ impl Reconciler for Balancer {
 }
 
 impl Balancer {
-    /// The addresses of all other services.
+    /// Returns the addresses of all other Services.
     fn taken(&self, key: &Key) -> Result<BTreeSet<IpAddr>, ReconcileError> {
         let mut taken: BTreeSet<IpAddr> = BTreeSet::new();
         for other in self.services.list(None)?.iter().filter(|other| other.key() != key) {
@@ -79,7 +79,7 @@ impl Balancer {
             self.event(service, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
         }
         let (kind, key) = (Kind::of::<Service>(), service.key());
-        // The status first: once the finalizer is off, nothing brings this controller back to the service.
+        // Clear the status first: without the finalizer, nothing brings this controller back to the Service.
         let mut object = Some(service.object().clone());
         if !service.status.load_balancer.ingress.is_empty() {
             object = self.set_status(service, json!({"ingress": Value::Null})).await?;
@@ -93,7 +93,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// What became of the service; `None` if it is gone.
+    /// Writes the status and returns the Service. `None` if it is gone.
     async fn set_status(
         &self,
         service: &Cached<Service>,

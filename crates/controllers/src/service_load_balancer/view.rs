@@ -1,4 +1,4 @@
-//! Services as this controller reads them.
+//! Typed view of a Service.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,12 +44,12 @@ pub(super) struct Ingress {
 }
 
 impl Service {
-    /// Whether this controller is asked for a load balancer: one of another class is somebody else's.
+    /// Whether it needs a load balancer from this controller. Services with a class are left to others.
     pub(super) fn wants_one(&self) -> bool {
         self.spec.r#type == "LoadBalancer" && self.spec.load_balancer_class.is_none()
     }
 
-    /// The address that it has.
+    /// Its current address.
     pub(super) fn address(&self) -> Option<&str> {
         self.status
             .load_balancer

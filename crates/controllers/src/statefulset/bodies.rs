@@ -1,4 +1,4 @@
-//! What a set's pods are made of. Pure.
+//! Pod bodies. Pure.
 
 use serde_json::{Map, Value, json};
 use setpoint::{Cached, Labels};
@@ -10,7 +10,7 @@ use crate::workload::template::{PodTemplate, with_label};
 pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 
-/// The template of the pod of an ordinal, which is made from a revision's template.
+/// Returns the pod template of an ordinal, based on a revision's template.
 pub(super) fn pod_template(
     set: &Cached<StatefulSet>,
     template: &PodTemplate,
@@ -35,13 +35,13 @@ pub(super) fn pod_template(
     pod
 }
 
-/// The labels that tell a pod's name and ordinal, with those it has.
+/// Adds the labels for the pod's name and ordinal.
 pub(super) fn identity(set: &Cached<StatefulSet>, labels: &Labels, ordinal: usize) -> Labels {
     let labels = with_label(labels, POD_NAME_LABEL, &pod_name(set.meta(), ordinal));
     with_label(&labels, POD_INDEX_LABEL, &ordinal.to_string())
 }
 
-/// The volumes of a pod's claims, and those of its own that have other names.
+/// Returns the volumes of a pod's claims, and its own volumes with other names.
 pub(super) fn volumes(set: &Cached<StatefulSet>, ordinal: usize, own: Option<&Value>) -> Value {
     let templates = &set.spec.volume_claim_templates;
     let claimed = templates.iter().map(|template| {

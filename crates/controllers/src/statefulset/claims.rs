@@ -1,4 +1,4 @@
-//! The claims of a set's pods, and whose they are: what goes with a pod or with the set. Pure.
+//! The claims of a set's pods, and their owner references. Pure.
 
 use serde_json::{Map, Value, json};
 use setpoint::owner::controller_ref;
@@ -7,7 +7,7 @@ use setpoint::{Cached, Kind, Metadata, OwnerRef};
 use super::view::{Claim, ClaimTemplate, Fate, Retention, StatefulSet, claim_name};
 use crate::workload::pod::Pod;
 
-/// The body of a pod's claim: the template with the set's labels and a name of its own.
+/// Builds a pod's claim: the template with the set's labels and its own name.
 pub(super) fn claim_body(
     set: &Cached<StatefulSet>,
     template: &ClaimTemplate,
@@ -28,7 +28,7 @@ pub(super) fn claim_body(
     body
 }
 
-/// Who may own a claim: the set, and the pod that uses it.
+/// The possible owners of a claim: the set, and the pod that uses it.
 pub(super) struct Owners<'a> {
     pub(super) set: &'a Cached<StatefulSet>,
     pub(super) pod: &'a Cached<Pod>,
@@ -36,7 +36,7 @@ pub(super) struct Owners<'a> {
     pub(super) wanted: bool,
 }
 
-/// Who a claim goes with.
+/// The owner that a claim is deleted with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum With {
     Set,
@@ -45,7 +45,7 @@ enum With {
 }
 
 impl Owners<'_> {
-    /// The owners that a claim shall have, if it has others.
+    /// Returns the corrected owner references of a claim, or `None` if they are correct.
     pub(super) fn corrected(&self, claim: &Cached<Claim>) -> Option<Vec<OwnerRef>> {
         if self.is_up_to_date(claim.meta()) {
             return None;
@@ -58,13 +58,13 @@ impl Owners<'_> {
         Some(owners)
     }
 
-    /// Whether somebody else controls a claim that the set was told to look after.
+    /// Whether a claim under a retention policy has another controller.
     pub(super) fn has_other_controller(&self, claim: &Metadata) -> bool {
         if self.policy() == Retention::default() {
             return false;
         }
         let other = |owner: &OwnerRef| match self.uid_of_namesake(owner) {
-            // Of our name, but not us: left behind by somebody who is gone.
+            // Same kind and name, but another uid: left over from a deleted owner.
             Some(uid) => *uid != *owner.uid,
             None => owner.controller == Some(true),
         };
@@ -114,7 +114,7 @@ impl Owners<'_> {
         self.uid_of_namesake(owner).is_some()
     }
 
-    /// The uid of the set, or of the pod, if the reference is to one of its kind and name.
+    /// Returns the uid of the set or pod if the reference has its kind and name.
     fn uid_of_namesake(&self, owner: &OwnerRef) -> Option<&str> {
         let (set, pod) = (self.set.meta(), self.pod.meta());
         let is = |api_version: &str, kind: &str, meta: &Metadata| {
@@ -127,7 +127,7 @@ impl Owners<'_> {
     }
 }
 
-/// Whether a claim is left over from an earlier pod of the name, with which it is about to go.
+/// Whether a claim still belongs to an earlier pod of this name, and is about to be deleted with it.
 pub(super) fn is_leftover(claim: &Metadata, pod_name: &str) -> bool {
     let of_pod = |owner: &OwnerRef| (&*owner.kind, &*owner.name) == ("Pod", pod_name);
     claim.owner_references.iter().any(of_pod)

@@ -16,8 +16,8 @@
 //!
 //! Invariants:
 //! - there is at most one pod per ordinal: its name is unique, and a delete carries the UID;
-//! - in an ordered set, a pod is created only if all its predecessors are available, and deleted only if all pods that are
-//!   to stay are available;
+//! - in an ordered set, a pod is created only if all its predecessors are available, and deleted only if all pods that
+//!   are to stay are available;
 //! - a claim is never deleted directly, only given an owner reference to the pod or the set.
 
 mod bodies;
@@ -107,7 +107,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// The sets that may wait for the end of a claim: it went with a pod, whose successor waits for that.
+/// Returns the sets that may wait for a claim's deletion: it belonged to a pod whose replacement waits for that.
 fn waiting_for(event: &Event) -> Vec<Key> {
     let Event::Deleted { last, .. } = event else { return Vec::new() };
     let pods = last.meta().owner_references.iter().filter(|owner| *owner.kind == *"Pod");

@@ -1,7 +1,7 @@
-//! Which pods a set creates, mends and deletes, in which order. Pure.
+//! Plans which pods to create, repair and delete, and in which order. Pure.
 //!
-//! Ordered sets go one step at a time: whatever is not as it should be is waited for. Parallel ones do
-//! all that there is to do at once.
+//! Ordered sets take one step at a time and wait for anything that is not as it should be. Parallel sets do everything
+//! at once.
 
 use jiff::Timestamp;
 use setpoint::historic::{self, Bug};
@@ -13,32 +13,32 @@ use crate::workload::history::REVISION_LABEL;
 use crate::workload::pod::{Phase, Pod};
 use crate::workload::update_strategy::StrategyType;
 
-/// The revisions between which a set moves, by name.
+/// The current and update revision of a set, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Revisions {
     pub(super) current: String,
     pub(super) update: String,
 }
 
-/// One thing to do.
+/// An action.
 #[derive(Clone)]
 pub(super) enum Action {
-    /// Create the pod of an ordinal, after its claims. `updated`: from the newest template.
+    /// Create the pod of an ordinal, after its claims. `updated` selects the update revision.
     Create {
         ordinal: usize,
         updated: bool,
     },
-    /// Make the claims that a pod lacks, and see to whose they are.
+    /// Create the missing claims of a pod, and fix their owner references.
     Provide {
         pod: Cached<Pod>,
         ordinal: usize,
     },
-    /// Put right a pod's labels, its volumes, and whose its claims are.
+    /// Fix a pod's labels, volumes, and the owner references of its claims.
     Mend {
         pod: Cached<Pod>,
         ordinal: usize,
     },
-    /// See to whose the claims of a pod are that is about to go.
+    /// Fix the owner references of the claims of a pod that is about to be deleted.
     Entrust {
         pod: Cached<Pod>,
         ordinal: usize,
@@ -46,17 +46,16 @@ pub(super) enum Action {
     Delete {
         pod: Cached<Pod>,
     },
-    /// Delete a pod that is not of the newest revision, so that it is made anew.
+    /// Delete an outdated pod so that it is recreated.
     Renew {
         pod: Cached<Pod>,
     },
 }
 
-/// What to do, in stages: a stage begins when all before it has succeeded. What is in one stage may be
-/// done at once.
+/// Actions in stages. A stage starts when all previous ones have succeeded. Actions of one stage may run concurrently.
 pub(super) type Plan = Vec<Vec<Action>>;
 
-/// The place of an ordinal that the set wants.
+/// A wanted ordinal.
 struct Slot {
     ordinal: usize,
     pod: Option<Cached<Pod>>,
@@ -66,15 +65,15 @@ struct Planner<'a> {
     set: &'a Cached<StatefulSet>,
     revisions: &'a Revisions,
     now: Timestamp,
-    /// How many pods an update may take down at once, where it may take down several.
+    /// How many pods may be unavailable during an update, if `maxUnavailable` is enabled.
     at_once: Option<usize>,
     slots: Vec<Slot>,
-    /// Pods that the set does not want, the highest ordinal first.
+    /// Unwanted pods, highest ordinal first.
     condemned: Vec<(usize, Cached<Pod>)>,
     plan: Plan,
 }
 
-/// Something has to be waited for.
+/// The plan must wait for something.
 struct Blocked;
 
 pub(super) fn plan(
@@ -89,7 +88,7 @@ pub(super) fn plan(
     }
     let mut planner = Planner::new(set, pods, revisions, now);
     planner.at_once = several_at_once.then(|| set.spec.max_unavailable());
-    // What is planned until something has to be waited for is done all the same.
+    // Everything planned before a wait is still done.
     let _ = planner.plan_all();
     planner.plan.retain(|stage| !stage.is_empty());
     planner.plan
@@ -130,7 +129,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Sees to the pods that the set wants, from the lowest ordinal on.
+    /// Plans for the wanted pods, lowest ordinal first.
     fn keep_slots(&mut self) -> Result<(), Blocked> {
         let ordered = self.set.spec.is_ordered();
         let mut at_once = Vec::new();
@@ -153,7 +152,7 @@ impl<'a> Planner<'a> {
         result
     }
 
-    /// What to do about a slot, and whether the next one of an ordered set may be looked at.
+    /// Plans for a wanted ordinal. Also returns whether an ordered set may continue with the next one.
     fn keep(&self, slot: &Slot) -> (Option<Action>, bool) {
         let ordinal = slot.ordinal;
         let Some(pod) = &slot.pod else {
@@ -173,7 +172,7 @@ impl<'a> Planner<'a> {
         (Some(Action::Mend { pod: pod.clone(), ordinal }), true)
     }
 
-    /// Whether the pod of an ordinal is created from the newest template.
+    /// Whether the pod of an ordinal is created from the update revision.
     fn starts_updated(&self, ordinal: usize) -> bool {
         let (spec, status) = (&self.set.spec, &self.set.status);
         let kept = match (spec.partition(), spec.update_strategy.r#type) {
@@ -184,7 +183,7 @@ impl<'a> Planner<'a> {
         ordinal >= spec.start().saturating_add(kept)
     }
 
-    /// Claims that go with a pod must be its own before it goes.
+    /// Claims that are deleted with a pod must be owned by it before it is deleted.
     fn entrust_claims(&mut self) {
         if self.set.spec.volume_claim_templates.is_empty() {
             return;
@@ -194,7 +193,7 @@ impl<'a> Planner<'a> {
         self.plan.push(self.condemned.iter().map(entrust).collect());
     }
 
-    /// Removes the pods that the set does not want, from the highest ordinal down.
+    /// Deletes unwanted pods, highest ordinal first.
     fn remove_condemned(&mut self) -> Result<(), Blocked> {
         let ordered = self.set.spec.is_ordered();
         let first_unavailable = self.first_unavailable();
@@ -220,7 +219,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The uid of the unavailable pod of the lowest ordinal, among the wanted and then the others.
+    /// Returns the uid of the unavailable pod with the lowest ordinal, wanted pods first.
     fn first_unavailable(&self) -> Option<Box<str>> {
         if self.slots.iter().any(|slot| slot.pod.is_none()) {
             return None;
@@ -230,13 +229,12 @@ impl<'a> Planner<'a> {
         pods.into_iter().find(|pod| self.is_unavailable(pod)).map(|pod| pod.meta().uid.clone())
     }
 
-    /// Gives up the pod of the highest ordinal that is not of the newest revision, unless one above it
-    /// is not available.
+    /// Deletes the outdated pod with the highest ordinal, unless a pod above it is unavailable.
     fn update(&mut self) {
         let heeded = |_: &usize| !historic::has(Bug::PartitionIgnored);
         let partition = self.set.spec.partition().filter(heeded).unwrap_or(0);
         for slot in self.slots.iter().skip(partition).rev() {
-            // One that is created now is not available yet.
+            // A pod that is created now is not available yet.
             let Some(pod) = &slot.pod else { return };
             if revision_of(pod.meta()) != Some(&self.revisions.update) && !pod.meta().is_being_deleted() {
                 return self.plan.push(vec![Action::Renew { pod: pod.clone() }]);
@@ -247,8 +245,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Gives up the pods of the highest ordinals that are not of the newest revision, as long as no more than so
-    /// many are not available.
+    /// Deletes outdated pods, highest ordinal first, while at most `most` pods are unavailable.
     fn update_several(&mut self, most: usize) {
         let missing = |slot: &&Slot| slot.pod.as_ref().is_none_or(|pod| self.is_unavailable(pod));
         let left = most.saturating_sub(self.slots.iter().filter(missing).count());
@@ -270,17 +267,17 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The revision that a pod was made from.
+/// Returns the revision of a pod.
 pub(super) fn revision_of(pod: &Metadata) -> Option<&str> {
     pod.labels.get(REVISION_LABEL)
 }
 
-/// Whether a pod carries the labels that tell its identity.
+/// Whether a pod has its identity labels.
 pub(super) fn has_identity(pod: &Metadata) -> bool {
     pod.labels.get(POD_NAME_LABEL) == Some(&*pod.name)
 }
 
-/// Whether a pod's volumes are those of its claims.
+/// Whether a pod's volumes match its claims.
 pub(super) fn has_storage(set: &Cached<StatefulSet>, pod: &Cached<Pod>, ordinal: usize) -> bool {
     let templates = &set.spec.volume_claim_templates;
     if templates.is_empty() {

@@ -24,7 +24,7 @@ use crate::workload::dependents::Dependents;
 use crate::workload::history::Historian;
 use crate::workload::pod::Pod;
 
-/// How many pods of a parallel set are seen to at first; if that goes well, twice as many, and so on.
+/// The size of the first batch of a parallel set. It doubles after each successful batch.
 const SLOW_START: usize = 1;
 
 pub(super) struct StatefulSets {
@@ -38,16 +38,16 @@ pub(super) struct StatefulSets {
     pub(super) pods: Dependents<Pod>,
     pub(super) claims: Lister<Claim>,
     pub(super) historian: Historian,
-    /// Whether rolling updates may take down several pods at once.
+    /// Whether rolling updates honor `maxUnavailable`.
     pub(super) several_at_once: bool,
 }
 
-/// How a plan went.
+/// The result of applying a plan.
 #[derive(Default)]
 struct Applied {
-    /// How many pods were given up for newer ones.
+    /// The number of outdated pods deleted.
     renewed: i32,
-    /// Something that tells nobody has to be waited for.
+    /// Whether to check again, because something to wait for causes no event.
     look_again: bool,
     failure: Option<ReconcileError>,
 }
@@ -60,7 +60,7 @@ impl Reconciler for StatefulSets {
             self.historian.forget(key);
             return Ok(Outcome::Settled);
         };
-        // Until the cache shows all revisions that were made; it tells when it does.
+        // Wait until the cache shows all created revisions. Its event wakes the set.
         let Some(history) = self.history(&set).await? else { return Ok(Outcome::Settled) };
         let pods = self.claim_pods(&set).await?;
         let plan = plan(&set, &pods, &history.names, self.several_at_once, self.clock.now());
@@ -92,7 +92,7 @@ impl StatefulSets {
     async fn history(&self, set: &Cached<StatefulSet>) -> Result<Option<History>, ReconcileError> {
         let Some(candidates) = self.historian.claimable_by(set.object())? else { return Ok(None) };
         let mut claims = Claims::of(set.meta(), &set.spec.selector, candidates, |_| true);
-        // A revision whose labels have changed is still the set's.
+        // A revision whose labels have changed still belongs to the set.
         claims.release.clear();
         let revisions = claims.carry_out(&self.client, &self.claimant(set)).await?;
         history(&self.historian, set, revisions).await.map(Some)
@@ -105,7 +105,7 @@ impl StatefulSets {
         claims.carry_out(&self.client, &self.claimant(set)).await
     }
 
-    /// Carries out a plan, stage by stage. A stage that fails is the last.
+    /// Applies a plan stage by stage. Stops after a stage that fails.
     async fn apply(&self, set: &Cached<StatefulSet>, history: &History, plan: Plan) -> Applied {
         let mut applied = Applied::default();
         let look_again = AtomicBool::new(false);
@@ -158,7 +158,7 @@ impl StatefulSets {
         Ok(self.claims.get(&set.key().sibling(claim_name(set, template, ordinal)))?)
     }
 
-    /// Whether a claim of the ordinal is about to go with an earlier pod: then the new one waits for it.
+    /// Whether a claim of the ordinal is about to be deleted with an earlier pod. The new pod has to wait for that.
     fn claims_are_leftover(&self, set: &Cached<StatefulSet>, ordinal: usize) -> Result<bool, ReconcileError> {
         if set.spec.persistent_volume_claim_retention_policy.when_scaled == Fate::Retain {
             return Ok(false);
@@ -181,7 +181,7 @@ impl StatefulSets {
     ) -> Result<(), ReconcileError> {
         let name = pod_name(set.meta(), ordinal);
         if let Err(error) = self.make_claims(set, ordinal).await {
-            // A claim that the cache does not show yet is no failure worth telling.
+            // A claim that is not in the cache yet is not worth reporting.
             if !matches!(error, ReconcileError::Conflict { .. }) {
                 self.record_pod(set, "create", &name, Some(&error.report()));
             }
@@ -200,7 +200,7 @@ impl StatefulSets {
                 self.record_pod(set, "create", &name, None);
                 Ok(())
             }
-            // The cache does not show it yet: looked at again when it does.
+            // Not in the cache yet. Its event wakes the set.
             Err(error) if error.is_already_exists() => {
                 Err(ReconcileError::conflict(format!("create pod {name}: there is one")))
             }
@@ -211,7 +211,7 @@ impl StatefulSets {
         }
     }
 
-    /// Makes the claims of an ordinal that are not there.
+    /// Creates the missing claims of an ordinal.
     async fn make_claims(&self, set: &Cached<StatefulSet>, ordinal: usize) -> Result<(), ReconcileError> {
         for template in &set.spec.volume_claim_templates {
             let name = claim_name(set, template, ordinal);
@@ -243,7 +243,7 @@ impl StatefulSets {
                 "SuccessfulCreate",
                 format!("create Claim {name} Pod {pod} in StatefulSet {} success", set.meta().name),
             ),
-            // The cache does not show it yet.
+            // Not in the cache yet.
             Err(error) if error.is_already_exists() => {
                 return Err(ReconcileError::conflict(format!("failed to create PVC {name}: there is one")));
             }
@@ -260,7 +260,7 @@ impl StatefulSets {
         made.map(drop).attempting(format!("failed to create PVC {name}"))
     }
 
-    /// Sees to whose the claims of a pod are; tells whether anything had to change.
+    /// Fixes the owner references of a pod's claims. Returns whether anything changed.
     async fn entrust(
         &self,
         set: &Cached<StatefulSet>,
@@ -290,7 +290,7 @@ impl StatefulSets {
         Ok(changed)
     }
 
-    /// Puts right what is not as the set says.
+    /// Fixes a pod's labels, volumes and claims.
     async fn mend(
         &self,
         set: &Cached<StatefulSet>,
@@ -335,7 +335,7 @@ impl StatefulSets {
         let deleted: Result<(), ClientError> = self.client.delete(&self.pods_kind, pod.key(), &delete).await;
         match deleted {
             Ok(()) => self.record_pod(set, "delete", &pod.meta().name, None),
-            // Gone, or another has its name.
+            // The pod is gone or was recreated.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
             Err(error) => {
                 self.record_pod(set, "delete", &pod.meta().name, Some(&error.to_string()));
@@ -355,7 +355,7 @@ impl StatefulSets {
         written.map(drop).attempting(format!("update the status of statefulset {}", set.key()))
     }
 
-    /// Tells what came of something that was done to a pod.
+    /// Records an event about an action on a pod.
     fn record_pod(&self, set: &Cached<StatefulSet>, verb: &str, pod: &str, error: Option<&str>) {
         let set_name = &set.meta().name;
         let done = match verb {

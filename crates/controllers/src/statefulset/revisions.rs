@@ -1,4 +1,4 @@
-//! The revisions between which a set moves.
+//! The current and the update revision.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,20 @@ use crate::workload::template::{PodTemplate, with_label};
 
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
-/// Two templates of one hash are rare; three in a row are a sign of something else.
+/// Hash collisions are rare; this many in a row indicate another problem.
 const MOST_COLLISIONS: usize = 16;
 
-/// The current and the newest revision, with what pods are made from.
+/// The current and update revision, with their templates.
 pub(super) struct History {
     pub(super) names: Revisions,
     pub(super) current: PodTemplate,
     pub(super) update: PodTemplate,
     pub(super) collision_count: i32,
-    /// All that the set had, oldest first.
+    /// All revisions of the set, oldest first.
     pub(super) all: Vec<Cached<Revision>>,
 }
 
-/// Finds, renumbers or makes the revision of the set's template.
+/// Finds, renumbers or creates the revision of the current template.
 pub(super) async fn history(
     historian: &Historian,
     set: &Cached<StatefulSet>,
@@ -40,7 +40,7 @@ pub(super) async fn history(
         Some(last) if all.last().is_some_and(|newest| newest.is_of(template)) => {
             all.last().unwrap_or(last).clone()
         }
-        // A template of old has come back.
+        // An older template was restored.
         Some(older) => historian.renumber(set.key(), older, next).await?,
         None => make(historian, set, next, &mut collision_count).await?,
     };
@@ -82,7 +82,7 @@ fn restored(revision: &Cached<Revision>) -> Result<PodTemplate, ReconcileError> 
         .ok_or_else(|| ReconcileError::terminal(format!("read the template in revision {}", revision.key())))
 }
 
-/// The revisions that nobody needs any more: the oldest of those that no pod is of, beyond the limit.
+/// Returns the revisions to delete: the oldest beyond the limit that no pod uses.
 pub(super) fn excess<'a>(
     set: &StatefulSet,
     history: &'a History,

@@ -1,4 +1,4 @@
-//! What a set's status says, and when to look again. Pure.
+//! Computes a set's status, and when to check again. Pure.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::plan::{Revisions, revision_of};
 use super::view::{StatefulSet, StatefulSetStatus, ordinal_in};
 use crate::workload::pod::{Phase, Pod};
 
-/// The status of a set that has these pods, `renewed` of which have just been given up for newer ones.
+/// Computes the status. `renewed` pods were just deleted because they were outdated.
 pub(super) fn status(
     set: &Cached<StatefulSet>,
     pods: &[Cached<Pod>],
@@ -39,7 +39,7 @@ pub(super) fn status(
     completed(set, status)
 }
 
-/// A rolling update that has reached every pod is over: what it led to is current.
+/// Completes a rolling update that has reached every pod: the update revision becomes current.
 fn completed(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetStatus {
     let wanted = set.spec.replicas;
     let all = [status.updated_replicas, status.ready_replicas, status.replicas]
@@ -52,7 +52,7 @@ fn completed(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetSta
     status
 }
 
-/// When the next pod becomes available by the passing of time alone, if one will.
+/// Returns when the next pod becomes available through `minReadySeconds`, if one will.
 pub(super) fn next_check(set: &StatefulSet, pods: &[Cached<Pod>], now: Timestamp) -> Option<Duration> {
     let min_ready = set.spec.min_ready();
     pods.iter().filter_map(|pod| pod.available_in(min_ready, now)).min()

@@ -1,4 +1,4 @@
-//! Plans as tables.
+//! Table tests of plans.
 
 use serde_json::{Value, json};
 use setpoint::Cached;
@@ -25,7 +25,8 @@ fn set(spec: Value) -> Cached<StatefulSet> {
     )
 }
 
-/// `ordinal state[revision]`, where the state is `up`, `pending`, `failed`, `going`, or `new` (ready for a second).
+/// Parses `ordinal state[revision]`, where the state is `up`, `pending`, `failed`, `going`, or `new` (ready for a
+/// second).
 fn pod(text: &str) -> Cached<Pod> {
     let (ordinal, state) = text.split_once(' ').unwrap();
     let (state, revision) = state.split_once('@').unwrap_or((state, "new-1"));
@@ -56,7 +57,7 @@ fn revisions() -> Revisions {
     Revisions { current: "old-1".into(), update: "new-1".into() }
 }
 
-/// A plan in words: what does nothing where nothing is wrong is left out.
+/// Formats a plan. Actions that change nothing are left out.
 fn words(set: &Cached<StatefulSet>, pods: &[Cached<Pod>], several_at_once: bool) -> String {
     let word = |action: &Action| match action {
         Action::Create { ordinal, updated: true } => Some(format!("create {ordinal}")),

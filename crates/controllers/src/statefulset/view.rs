@@ -1,4 +1,4 @@
-//! A StatefulSet, and what else its controller reads, as it reads and writes it.
+//! Typed views of StatefulSets, claims and pod volumes.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) struct StatefulSetSpec {
     ordinals: Ordinals,
 }
 
-/// A claim that every pod gets one of, with its name apart.
+/// A volume claim template, with its name.
 #[derive(Clone, Debug)]
 pub(super) struct ClaimTemplate {
     pub(super) name: String,
@@ -85,7 +85,7 @@ pub(super) struct Retention {
     pub(super) when_scaled: Fate,
 }
 
-/// What becomes of claims.
+/// The retention policy of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) enum Fate {
     #[default]
@@ -127,7 +127,7 @@ impl Owner for StatefulSet {
 }
 
 impl StatefulSetSpec {
-    /// How many pods are wanted.
+    /// The desired number of pods.
     pub(super) fn wanted(&self) -> usize {
         usize::try_from(self.replicas).unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl StatefulSetSpec {
         usize::try_from(self.ordinals.start).unwrap_or(0)
     }
 
-    /// Whether the set has a pod of this ordinal.
+    /// Whether the set has a pod with this ordinal.
     pub(super) fn has_ordinal(&self, ordinal: usize) -> bool {
         (self.start()..self.start().saturating_add(self.wanted())).contains(&ordinal)
     }
@@ -146,13 +146,13 @@ impl StatefulSetSpec {
         self.pod_management_policy == PodManagement::OrderedReady
     }
 
-    /// How many of the first pods a rolling update leaves as they are.
+    /// The number of first pods that a rolling update leaves unchanged.
     pub(super) fn partition(&self) -> Option<usize> {
         let rolling = self.update_strategy.rolling_update.as_ref()?;
         Some(usize::try_from(rolling.partition.unwrap_or(0)).unwrap_or(0))
     }
 
-    /// How many pods a rolling update may take down at once, where it may take down several: at least one.
+    /// How many pods may be unavailable during a rolling update, at least one.
     pub(super) fn max_unavailable(&self) -> usize {
         let rolling = self.update_strategy.rolling_update.as_ref();
         let amount = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
@@ -161,19 +161,19 @@ impl StatefulSetSpec {
         usize::try_from(most).unwrap_or(0).max(1)
     }
 
-    /// How long a pod must be ready to count as available.
+    /// How long a pod must be ready to be available.
     pub(super) fn min_ready(&self) -> Duration {
         seconds(self.min_ready_seconds)
     }
 }
 
-/// A claim as the controller reads it: by its metadata alone.
+/// A claim. Only its metadata is used.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Claim {}
 
 setpoint::view!(Claim of k8s_openapi::api::core::v1::PersistentVolumeClaim);
 
-/// The claims that a pod's volumes name.
+/// The claims that a pod's volumes reference.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Volumes {
@@ -202,14 +202,14 @@ struct ClaimSource {
 setpoint::view!(Volumes of k8s_openapi::api::core::v1::Pod);
 
 impl Volumes {
-    /// The claim that the volume of this name is of.
+    /// Returns the claim of the volume with this name.
     pub(super) fn claim(&self, volume: &str) -> Option<&str> {
         let volume = self.spec.volumes.iter().find(|known| *known.name == *volume)?;
         volume.persistent_volume_claim.as_ref().map(|source| &*source.claim_name)
     }
 }
 
-/// The name of the set that a pod's name says it is of, and the ordinal.
+/// Splits a pod name into the name of its set and the ordinal.
 pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, usize)> {
     let (parent, ordinal) = pod.rsplit_once('-')?;
     let digits = !ordinal.is_empty() && ordinal.bytes().all(|digit| digit.is_ascii_digit());
@@ -217,7 +217,7 @@ pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, usize)> {
     Some((parent, usize::try_from(ordinal).ok()?))
 }
 
-/// The ordinal of a pod, if it is one of this set by its name.
+/// Returns the ordinal of a pod, if its name belongs to this set.
 pub(super) fn ordinal_in(set: &Metadata, pod: &Metadata) -> Option<usize> {
     parent_and_ordinal(&pod.name).filter(|(parent, _)| **parent == *set.name).map(|(_, ordinal)| ordinal)
 }

@@ -42,12 +42,12 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// Where API servers keep the leases that say that they are there, and how these are marked.
+/// The namespace and label of API server identity leases.
 const NAMESPACE: &str = "kube-system";
 const IDENTITY: &str = "apiserver.kubernetes.io/identity";
 const API_SERVER: &str = "kube-apiserver";
 
-/// Nothing of a lease matters but that it is there.
+/// A Lease. Only its existence matters.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Lease {}
 
@@ -132,7 +132,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// Whether a lease says that an API server is there.
+/// Whether a lease is an API server identity.
 fn is_identity(lease: &Metadata) -> bool {
     lease.namespace.as_deref() == Some(NAMESPACE) && lease.label(IDENTITY) == Some(API_SERVER)
 }

@@ -1,10 +1,10 @@
-//! What is left of a record without some of its servers. Pure.
+//! Removes servers from a StorageVersion. Pure.
 
 use jiff::Timestamp;
 
 use super::{Condition, Status};
 
-/// What is to become of a record.
+/// The plan for a StorageVersion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     Keep,
@@ -14,7 +14,7 @@ pub(super) enum Plan {
 
 const EQUAL: &str = "AllEncodingVersionsEqual";
 
-/// `gone` says of which servers nothing is heard any more.
+/// Plans for a StorageVersion. `gone` tells which servers have no lease.
 pub(super) fn plan(status: &Status, gone: impl Fn(&str) -> bool, now: Timestamp) -> Plan {
     let mut left = status.clone();
     left.storage_versions.retain(|server| !gone(&server.api_server_id));
@@ -28,7 +28,7 @@ pub(super) fn plan(status: &Status, gone: impl Fn(&str) -> bool, now: Timestamp)
     Plan::Write(left)
 }
 
-/// Says which version all servers store in, if it is one.
+/// Sets the common encoding version, if all servers agree.
 fn agree(status: &mut Status, now: Timestamp) {
     let first = status.storage_versions.first().map(|server| server.encoding_version.clone());
     let common =

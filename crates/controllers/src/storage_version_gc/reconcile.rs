@@ -1,4 +1,4 @@
-//! Looks at a record and its servers' leases, past the cache.
+//! Reads a StorageVersion and its servers' leases, uncached.
 
 use std::collections::BTreeSet;
 

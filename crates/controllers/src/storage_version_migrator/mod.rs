@@ -89,7 +89,7 @@ struct Condition {
     message: String,
 }
 
-/// Without a garbage collector nobody knows what there is to migrate, as v1.34 has it.
+/// As in v1.34, does not run without the garbage collector, which knows the resources to migrate.
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     if !options.garbage_collector {
         tracing::error!("storage version migrator requires garbage collector");

@@ -1,20 +1,20 @@
-//! What comes next for a migration, and what it says of itself. Pure.
+//! The next step of a migration, and its conditions. Pure.
 
 use jiff::Timestamp;
 
 use super::{Condition, Status};
 
-/// What comes next.
+/// The next step of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It has ended.
+    /// It has finished.
     Nothing,
-    /// Where the resource stands has to be noted: what is newer is stored anew already.
+    /// Record the resource version of the resource: newer objects already have the new storage version.
     NotePlace,
     Migrate,
 }
 
-/// What a migration says of itself.
+/// The progress of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Running,
@@ -34,7 +34,7 @@ impl Status {
         self.conditions.iter().any(|condition| condition.r#type == r#type && condition.status == "True")
     }
 
-    /// The same status, with this said once; what has ended does not run any more.
+    /// Returns the status with this condition. A finished migration is no longer running.
     pub(super) fn with_progress(&self, progress: Progress, now: Timestamp) -> Self {
         let mut status = self.clone();
         let (r#type, reason, message) = match progress {

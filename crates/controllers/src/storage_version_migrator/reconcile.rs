@@ -1,4 +1,4 @@
-//! Notes where a resource stands, then applies object by object.
+//! Records the resource version, then applies object by object.
 
 use serde_json::json;
 use setpoint::client::{Part, Patch};
@@ -13,7 +13,7 @@ use super::{ENTRY, Migration, Status};
 use crate::served::Served;
 use crate::workload::condition::whole_seconds;
 
-/// A namespace that nobody can have: a list of it says where a resource stands, and nothing else.
+/// An impossible namespace: listing it returns the current resource version and no objects.
 const NOWHERE: &str = "-nowhere-";
 
 pub(super) struct Migrator {
@@ -67,7 +67,7 @@ impl Migrator {
         let listed = listed.attempting(format!("list what there is of {kind}"))?;
         for one in &listed.objects {
             if let Err(error) = self.store_anew(&kind, one).await {
-                // What the server does not refuse may go well the next time.
+                // Retry errors other than a refusal.
                 if !error.is_forbidden() && !error.is_invalid() {
                     return Err(error.into_reconcile_error(format!("store {kind} {} anew", one.key())));
                 }
@@ -79,8 +79,8 @@ impl Migrator {
         self.write(&object, &running.with_progress(Progress::Succeeded, self.now())).await.map(drop)
     }
 
-    /// An apply that says nothing: the object is stored as it is, in the version of now. One that was changed or
-    /// deleted meanwhile needs it no more.
+    /// Rewrites an object in the current storage version with an empty apply. Conflicts are ignored: an object that was
+    /// changed or deleted meanwhile does not need it.
     async fn store_anew(&self, kind: &Kind, object: &Object) -> Result<(), ClientError> {
         let meta = object.meta();
         let body = json!({
@@ -96,7 +96,7 @@ impl Migrator {
         }
     }
 
-    /// The kind of the resource, if it is served.
+    /// Returns the kind of the resource, if it is served.
     async fn kind(&self, migration: &Migration) -> Result<Option<Kind>, ReconcileError> {
         let wanted = &migration.spec.resource;
         let served = self.served.get().await.attempting("find out what is served")?;

@@ -6,7 +6,7 @@
 //! Metrics: `taint_eviction_controller_*`.
 //!
 //! ```text
-//!  view.rs         taints and tolerations as they are read
+//!  view.rs         typed views of taints and tolerations
 //!  toleration.rs   whether, and for how long, a pod stays      (pure)
 //!  schedule.rs     which pods to delete, and when              (pure)
 //!  reconcile.rs    checks a pod; deletes it when its time has come
@@ -88,12 +88,12 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// Whether a change of a pod can be the beginning of its end. On a node without taints nothing is, and what
-/// it tolerates need not be read; when the node is tainted all its pods are looked at.
+/// Whether a pod event can lead to its eviction. Not on a node without taints, so that tolerations need not be decoded;
+/// when a node is tainted, all its pods are checked.
 fn may_have_to_go(event: &Event, hosts: &Lister<Host>) -> bool {
     let tainted =
         |node: Key| hosts.get(&node).is_ok_and(|host| host.is_some_and(|host| !host.taints.is_empty()));
-    // Nothing but its place and its tolerations decides whether it stays.
+    // Only its node and its tolerations matter.
     let same = |old: &Object, new: &Object| old.view::<Guest>().ok() == new.view::<Guest>().ok();
     node_of(event.object()).map(Key::cluster).is_some_and(tainted)
         && !matches!(event, Event::Updated { old, new } if same(old, new))

@@ -1,4 +1,4 @@
-//! Look at a pod; delete it when its time has come.
+//! Checks a pod, and deletes it when its eviction is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::workload::eviction::Evicting;
 const EVICTING: Evicting =
     Evicting { reason: "DeletionByTaintManager", message: "Taint manager: deleting due to NoExecute taint" };
 
-/// From 5 ms to 4 minutes.
+/// Histogram buckets, 5 ms to 4 minutes.
 const LATE_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0];
 
 pub(super) struct Evictor {
@@ -61,7 +61,7 @@ impl Reconciler for Evictor {
 }
 
 impl Evictor {
-    /// A node that is gone takes no date back: its pods are collected anyway.
+    /// Decides about a pod. If its node is gone, a scheduled eviction is kept: such pods are garbage collected anyway.
     fn decide(&self, pod: &Cached<Guest>) -> Result<Verdict, DecodeError> {
         let now = self.clock.instant();
         let node = self.nodes.get(&Key::cluster(&*pod.node))?;

@@ -1,4 +1,4 @@
-//! Which pods have to go, and when. Pure.
+//! Which pods to evict, and when. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use setpoint::{Instant, Key};
 
 use super::toleration::Stay;
 
-/// The pods that will have to go: at most as many as there are on tainted nodes.
+/// Scheduled evictions. Bounded by the pods on tainted nodes.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     due: BTreeMap<Key, Instant>,
 }
 
-/// What is to be done about a pod now.
+/// The decision about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It stays; `reprieved`: it was to go.
+    /// It stays. `reprieved` says that it was scheduled for eviction.
     Stays { reprieved: bool },
-    /// It goes after this time.
+    /// It is evicted after this time.
     GoesIn(Duration),
-    /// It goes now, this long after its time.
+    /// It is evicted now, this long after its due time.
     Goes { late: Duration },
 }
 
 impl Schedule {
-    /// Decides about a pod. Whoever has a date keeps it while some date is called for.
+    /// Decides about a pod. A scheduled time is kept as long as the pod must be evicted at all.
     pub(super) fn decide(&mut self, pod: &Key, stay: Stay, now: Instant) -> Verdict {
         match stay {
             Stay::Forever => Verdict::Stays { reprieved: self.due.remove(pod).is_some() },
@@ -40,17 +40,17 @@ impl Schedule {
         }
     }
 
-    /// Decides about a pod of which nothing new is known.
+    /// Returns the decision for a pod without new information.
     pub(super) fn recall(&self, pod: &Key, now: Instant) -> Verdict {
         self.due.get(pod).map_or(Verdict::Stays { reprieved: false }, |due| self.at(*due, now))
     }
 
-    /// Whether the pod has a date.
+    /// Whether the pod is scheduled for eviction.
     pub(super) fn has(&self, pod: &Key) -> bool {
         self.due.contains_key(pod)
     }
 
-    /// The pod is gone, or about to; says whether it had a date.
+    /// Forgets a pod that is gone or terminating. Returns whether it was scheduled for eviction.
     pub(super) fn forget(&mut self, pod: &Key) -> bool {
         self.due.remove(pod).is_some()
     }

@@ -1,4 +1,4 @@
-//! Who stays and who goes, as tables.
+//! Table tests of evictions.
 
 use std::time::Duration;
 

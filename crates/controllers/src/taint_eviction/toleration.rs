@@ -11,8 +11,8 @@ pub(super) enum Stay {
     Not,
 }
 
-/// How long a pod with these tolerations stays on a node with these taints. Of each taint the first
-/// toleration that fits counts, and of all these the shortest.
+/// Returns how long a pod with these tolerations stays on a node with these taints. For each taint the first matching
+/// toleration applies; the shortest of these wins.
 pub(super) fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
     let mut shortest: Option<i64> = None;
     for taint in taints {

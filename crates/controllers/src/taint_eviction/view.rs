@@ -1,11 +1,11 @@
-//! Taints of nodes and tolerations of pods as they are read.
+//! Typed views of node taints and pod tolerations.
 
 use serde::{Deserialize, Deserializer};
 
 use crate::workload::encoding::null_is_empty;
 use setpoint_placement::{Taint, Toleration};
 
-/// A node: the taints that make pods go.
+/// A node's `NoExecute` taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) taints: Box<[Taint]>,
@@ -13,7 +13,7 @@ pub(super) struct Host {
 
 setpoint::view!(Host of k8s_openapi::api::core::v1::Node);
 
-/// A pod: where it is, and what it tolerates there.
+/// A pod's node and tolerations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Guest {
     pub(super) node: Box<str>,

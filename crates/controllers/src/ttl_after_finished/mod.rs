@@ -75,7 +75,7 @@ impl Reconciler for Expiry {
         if let Some(outcome) = not_yet(&job, self.clock.now()) {
             return Ok(outcome);
         }
-        // The cache may not show that somebody has changed the time.
+        // The cache may not show a changed TTL.
         let fresh = self.client.get(&self.kind, key).await.optional();
         let Some(fresh) = fresh.attempting(format!("look at job {key} before its removal"))? else {
             return Ok(Outcome::Settled);
@@ -98,7 +98,7 @@ impl Reconciler for Expiry {
     }
 }
 
-/// 100 ms, then twice as much, thirteen times.
+/// Histogram buckets: 100 ms, doubling.
 const LATE_SECONDS: &[f64] =
     &[0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
 
@@ -110,7 +110,7 @@ impl Expiry {
     }
 }
 
-/// Why a Job is not removed now; nothing, if it is.
+/// Returns the outcome if a Job is not to be deleted now, or `None` if it is.
 fn not_yet(job: &Cached<Job>, now: Timestamp) -> Option<Outcome> {
     let Some(expiry) = expiry(job).filter(|_| !job.meta().is_being_deleted()) else {
         return Some(Outcome::Settled);
@@ -119,7 +119,7 @@ fn not_yet(job: &Cached<Job>, now: Timestamp) -> Option<Outcome> {
     left.map(Outcome::CheckAfter)
 }
 
-/// When a Job's time is up, if it has ended and says how long it stays.
+/// Returns when a Job's TTL expires, if it has finished and has one.
 fn expiry(job: &Job) -> Option<Timestamp> {
     let ttl = SignedDuration::from_secs(job.ttl_seconds_after_finished()?.into());
     job.finished_at()?.checked_add(ttl).ok()

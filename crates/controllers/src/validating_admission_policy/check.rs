@@ -1,4 +1,4 @@
-//! Where the expressions of a policy do not fit the kinds it is about.
+//! Type-checks the expressions of a policy against the kinds it applies to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Checked {
     pub(super) object: Declared,
 }
 
-/// What is wrong with an expression.
+/// A type error in an expression.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Warning {
@@ -24,7 +24,7 @@ pub(super) struct Warning {
     pub(super) warning: String,
 }
 
-/// The warnings for all expressions, each against all kinds.
+/// Checks all expressions against all kinds.
 pub(super) fn warnings(policy: &Policy, kinds: &[Checked], parameters: Option<&Declared>) -> Vec<Warning> {
     let environments: Vec<(String, Environment)> =
         kinds.iter().map(|checked| (shown(&checked.kind), within(policy, checked, parameters))).collect();
@@ -53,8 +53,8 @@ fn shown(kind: &Kind) -> String {
     format!("{}/{}, Kind={}", kind.group(), kind.version(), kind.kind())
 }
 
-/// What expressions can refer to when they are about this kind: the policy's variables too, each of which may
-/// refer to those before it.
+/// Returns the environment of expressions for this kind, including the policy's variables, each of which may refer to
+/// earlier ones.
 fn within(policy: &Policy, checked: &Checked, parameters: Option<&Declared>) -> Environment {
     let types = Types {
         object: Some(checked.object.clone()),

@@ -1,4 +1,4 @@
-//! Which kinds a policy is about, as far as it names them.
+//! The kinds a policy applies to, as far as it names them.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use setpoint::discovery::Discovered;
 
 use super::view::{Policy, Rule};
 
-/// No policy is checked against more kinds.
+/// The maximum number of kinds checked per policy.
 const MOST: usize = 10;
 
-/// The kinds that the policy's rules name, in the order of group, version and kind.
+/// Returns the kinds that the policy's rules name, sorted by group, version and kind.
 pub(super) fn of(policy: &Policy, served: &Discovered) -> Vec<Kind> {
     let mut found = BTreeMap::new();
     for rule in &policy.spec.match_constraints.resource_rules {
@@ -26,7 +26,7 @@ pub(super) fn of(policy: &Policy, served: &Discovered) -> Vec<Kind> {
     found.into_values().collect()
 }
 
-/// The served kinds of one rule; none, if it has a wildcard for a group or a version.
+/// Returns the served kinds of one rule. Empty if it has a wildcard group or version.
 fn named(rule: &Rule, served: &Discovered) -> Vec<Kind> {
     let open = |names: &[String]| names.iter().any(|name| name.contains('*'));
     if open(&rule.api_groups) || open(&rule.api_versions) {

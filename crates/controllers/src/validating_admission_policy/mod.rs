@@ -5,7 +5,7 @@
 //! Writes: their status (server-side apply).
 //!
 //! ```text
-//!  view.rs    policies as they are read
+//!  view.rs    typed views of policies
 //!  kinds.rs   the kinds a policy applies to                                (pure)
 //!  schema.rs  the schema of a kind, as published by the API server         (pure)
 //!  check.rs   type errors in expressions                                   (pure)
@@ -56,7 +56,7 @@ pub(crate) const ENTRY: Entry = Entry {
 pub(crate) const FLAGS: &[Flag] =
     &[Flag::workers("concurrent-validating-admission-policy-status-syncs", &ENTRY, "5")];
 
-/// In whose name the status is applied; the queue has the same.
+/// The field manager of the status, and the queue name.
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -105,7 +105,7 @@ impl Checker {
         Ok(warnings(policy, &kinds, parameters.as_ref()))
     }
 
-    /// The types of a kind; `None` if the API server does not publish them.
+    /// Returns the types of a kind. `None` if the API server does not publish them.
     async fn types_of(&self, kind: &Kind) -> Result<Option<setpoint_cel::Declared>, ClientError> {
         let path = match kind.group() {
             "" => vec!["openapi", "v3", "api", kind.version()],

@@ -1,4 +1,4 @@
-//! The types of a kind, as expressions see them, from the document that the API server publishes.
+//! CEL types of a kind, from the OpenAPI document of the API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use setpoint::Kind;
 use setpoint_cel::escape::escape;
 use setpoint_cel::{Declared, Object, Type};
 
-/// The type of objects of a kind; `None` if the document does not describe it.
+/// Returns the type of a kind's objects. `None` if the document does not describe it.
 pub(super) fn of_kind(document: &Value, kind: &Kind) -> Option<Declared> {
     let schemas = &document["components"]["schemas"];
     let is_it = |schema: &&Value| {
@@ -26,7 +26,7 @@ pub(super) fn of_kind(document: &Value, kind: &Kind) -> Option<Declared> {
     Some(declared)
 }
 
-/// Every resource has a kind, a version and a name, whatever its schema says.
+/// Adds kind, version and metadata, which every resource has whatever its schema says.
 fn with_metadata(object: &Object) -> Object {
     let text = || Declared::plain(Type::String);
     let mut fields = object.fields.clone();
@@ -49,8 +49,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The type of values of a schema; `None` for those that expressions cannot see. `path` are the references
-    /// that led here: one that leads back stands for an object of which nothing is known.
+    /// Returns the type of a schema's values. `None` for those that expressions cannot access. `path` has the
+    /// references that led here; a recursive reference becomes an object of unknown contents.
     fn declared(&self, schema: &'a Value, path: &mut Vec<&'a str>) -> Option<Declared> {
         let Some(name) = reference(schema) else { return self.plain(schema, path) };
         if path.contains(&name) {
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The name of the schema that this one stands for.
+/// Returns the name of the referenced schema.
 fn reference(schema: &Value) -> Option<&str> {
     let direct = schema["$ref"].as_str();
     let wrapped = || match schema["allOf"].as_array().map(Vec::as_slice) {

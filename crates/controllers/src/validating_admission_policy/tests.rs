@@ -1,4 +1,4 @@
-//! Policies against a small published document.
+//! Policies against a small OpenAPI document.
 
 use serde_json::{Value, json};
 use setpoint::Kind;
@@ -14,7 +14,7 @@ fn deployment() -> Kind {
     Kind::new("apps", "v1", "Deployment", "deployments", true)
 }
 
-/// A document as an API server publishes it: references, a map, a loop.
+/// An OpenAPI document with references, a map and a loop.
 fn document() -> Value {
     let of = |name: &str| json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}], "default": {}});
     json!({"components": {"schemas": {

@@ -1,4 +1,4 @@
-//! Policies as this controller reads them.
+//! Typed view of a policy.
 
 use serde::Deserialize;
 use setpoint::Kind;

@@ -37,11 +37,11 @@ pub(crate) const ENTRY: Entry = Entry {
     build,
 };
 
-/// The component that events name.
+/// The event source.
 const COMPONENT: &str = "volume_expand";
-/// On a claim: who makes its volume larger.
+/// The claim annotation with the driver that resizes its volume.
 const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
-/// On a volume that is being made larger: what its claim had before.
+/// The volume annotation with the claim's capacity before a resize.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
@@ -61,7 +61,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(wiring::controller(&ENTRY, options, queue, expander, [&claims]))]
 }
 
-/// Whether a bound claim is new here, asks for more than before, or has got more.
+/// Whether a bound claim is new, requests more than before, or was resized.
 fn concerns(event: &Event) -> bool {
     let claim = |object: &Object| object.view::<Claim>().ok().cloned();
     let Some(new) = claim(event.object()).filter(|new| &*new.status.phase == "Bound") else { return false };
@@ -78,14 +78,14 @@ fn amount(amounts: &Option<Amounts>) -> Quantity {
     amounts.as_ref().map_or(Quantity::ZERO, storage)
 }
 
-/// Who makes a volume larger.
+/// The resizer of a volume.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
-    /// It is as large as it is to be.
+    /// No resize is needed.
     Nothing,
-    /// Some driver that knows by itself.
+    /// Some CSI driver, which acts on its own.
     AnyDriver,
-    /// The one that has taken over from a plugin.
+    /// The CSI driver that an in-tree plugin is migrated to.
     Driver { plugin: &'static str, driver: &'static str },
 }
 

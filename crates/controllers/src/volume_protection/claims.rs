@@ -54,7 +54,7 @@ fn namespace_of(object: &Object) -> Key {
     Key::cluster(object.key().namespace().unwrap_or_default())
 }
 
-/// Whether a pod with claims may use them no more: a pod on a node does until it is gone.
+/// Whether a pod may have stopped using its claims. A pod on a node uses them until it is gone.
 fn lets_go(event: &Event) -> bool {
     let Some(pod) = claims_of(event.object()) else { return false };
     let gone = matches!(event, Event::Deleted { .. });
@@ -99,7 +99,7 @@ impl ClaimKeeper {
         Ok(pods.iter().any(|pod| uses(pod, claim)))
     }
 
-    /// The pods of a namespace that have claims, past the cache.
+    /// Lists the pods of a namespace that have claims, uncached.
     async fn pods_of(&self, namespace: &Key) -> Result<Vec<Cached<PodVolumes>>, ReconcileError> {
         let selection = Selection { namespace: Some(namespace.name().to_owned()), ..Selection::default() };
         let listed = self.client.list(&Kind::of::<PodVolumes>(), &selection).await;
@@ -112,8 +112,7 @@ impl ClaimKeeper {
     }
 }
 
-/// Whether a pod that is on a node uses a claim. One that was made for a pod is free once nothing of the pod
-/// runs.
+/// Whether a scheduled pod uses a claim. The claim of its ephemeral volume is unused once the pod has shut down.
 fn uses(pod: &Cached<PodVolumes>, claim: &Object) -> bool {
     let meta = pod.meta();
     let shut_down = meta.is_being_deleted() && meta.deletion_grace_period_seconds == Some(0);

@@ -34,10 +34,10 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";
-/// Claims, or volumes, by the attribute classes they have.
+/// Index of claims and volumes by attributes class.
 const BY_CLASS: &str = "attributes-class";
 
-/// A class of volume attributes: its metadata is all that matters here.
+/// A VolumeAttributesClass. Only its metadata is used.
 #[derive(serde::Deserialize)]
 struct AttributesClass {}
 
@@ -66,7 +66,7 @@ fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     vec![Box::new(controller)]
 }
 
-/// Finds objects by their classes, and wakes a class that one has no more.
+/// Indexes objects by their classes, and enqueues a class that an object stops using.
 fn follow(informer: &Informer, queue: &Queue<Key>, classes_of: fn(&Object) -> BTreeSet<String>) {
     informer.add_index(BY_CLASS, Arc::new(move |object| classes_of(object).into_iter().collect()));
     let queue = queue.clone();
@@ -116,8 +116,8 @@ impl Reconciler for ClassKeeper {
 }
 
 impl ClassKeeper {
-    /// Whether a claim or a volume has the class. What the cache does not show is looked for past it: a class
-    /// does not go often.
+    /// Whether a claim or volume uses the class. If the caches show none, it is searched uncached; classes are rarely
+    /// deleted.
     async fn is_used(&self, class: &str) -> Result<bool, ReconcileError> {
         let cached = |objects: &Indexer| !objects.indexed(BY_CLASS, class).is_empty();
         Ok(cached(self.volumes.objects())

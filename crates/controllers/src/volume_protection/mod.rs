@@ -1,18 +1,17 @@
-//! Protection of claims, volumes and their attribute classes: what is in use does not go.
+//! Protection of claims, volumes and VolumeAttributesClasses that are in use.
 //!
 //! Owns: the finalizers `kubernetes.io/pvc-protection`, `kubernetes.io/pv-protection` and
 //! `kubernetes.io/vac-protection`.
-//! Watches: claims, volumes, attribute classes, pods.
-//! Writes: the finalizers of claims, volumes and attribute classes.
+//! Watches: claims, volumes, attributes classes, pods.
+//! Writes: the finalizers of claims, volumes and attributes classes.
 //!
 //! ```text
-//!  claims.rs    held while a pod on a node uses it
-//!  volumes.rs   held while it is bound
-//!  classes.rs   held while a claim or a volume has it
+//!  claims.rs    protected while a pod on a node uses it
+//!  volumes.rs   protected while it is bound
+//!  classes.rs   protected while a claim or volume uses it
 //! ```
 //!
-//! What always holds: the finalizer is there from the beginning, and leaves only an object that is being deleted
-//! and that nobody uses.
+//! Invariant: the finalizer is always set, and only removed from an object that is being deleted and not in use.
 
 pub(crate) mod claims;
 pub(crate) mod classes;
@@ -23,17 +22,17 @@ use setpoint::finalizer::{Due, due};
 use setpoint::reconcile::Attempting;
 use setpoint::{Client, Edit, Event, Kind, Object, Outcome, ReconcileError};
 
-/// Whether the protection of an object is due for a change, if only it is not in use.
+/// Whether an object's finalizer needs a change, provided that the object is not in use.
 fn is_due(object: &Object, finalizer: &str) -> bool {
     matches!(due(object.meta(), finalizer), Due::Ensure | Due::CleanUp)
 }
 
-/// Whether an event is about an object whose protection is due.
+/// Whether an event concerns an object whose finalizer needs a change.
 fn concerns(event: &Event, finalizer: &str) -> bool {
     !matches!(event, Event::Deleted { .. }) && is_due(event.object(), finalizer)
 }
 
-/// The change that an object's protection is due for. `in_use` is asked only if that matters.
+/// Returns the new finalizers of an object, or `None` if nothing changes. `in_use` is only called if needed.
 fn change(object: &Object, finalizer: &str, in_use: impl FnOnce() -> bool) -> Option<Vec<String>> {
     let all = object.meta().finalizers.iter().map(ToString::to_string);
     match due(object.meta(), finalizer) {
@@ -43,7 +42,7 @@ fn change(object: &Object, finalizer: &str, in_use: impl FnOnce() -> bool) -> Op
     }
 }
 
-/// Makes the change, if there is one: by an update, which is what the roles of these controllers allow.
+/// Writes the finalizers, if they change. Uses an update, since the roles of these controllers allow no patch.
 async fn make(
     client: &Client,
     kind: &Kind,

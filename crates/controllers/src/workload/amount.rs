@@ -1,8 +1,8 @@
-//! Amounts of pods: a number, or a share of a whole. Pure.
+//! Absolute or percentage amounts of pods. Pure.
 
 use serde::Deserialize;
 
-/// A number of pods, or a share of those wanted (`"25%"`).
+/// A number of pods, or a percentage of the desired ones (`"25%"`).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Amount {
@@ -17,7 +17,7 @@ pub(crate) enum Rounded {
 }
 
 impl Amount {
-    /// The amount of a whole; what is malformed amounts to nothing.
+    /// Resolves the amount. Malformed amounts are zero.
     pub(crate) fn of(&self, whole: i32, rounded: Rounded) -> i32 {
         match self {
             Self::Number(number) => *number,

@@ -1,4 +1,4 @@
-//! What an owner takes on and lets go, and the fresh look at the owner before it takes anything on.
+//! Adoption and release of dependents, with an uncached check of the owner before any adoption.
 
 use serde_json::json;
 use setpoint::client::{Part, Patch};
@@ -6,18 +6,18 @@ use setpoint::owner::{Claim, adoption, claim, controller_ref, release};
 use setpoint::reconcile::Attempting;
 use setpoint::{Cached, Client, ClientError, Kind, LabelSelector, Metadata, Object, ReconcileError, View};
 
-/// The dependents of an owner, by what is to be done about them.
+/// The dependents of an owner, by what to do about them.
 pub(crate) struct Claims<V> {
-    /// Those it controls and selects.
+    /// Controlled and selected.
     pub(crate) owned: Vec<Cached<V>>,
-    /// The orphans it selects.
+    /// Orphans that are selected.
     pub(crate) adopt: Vec<Cached<V>>,
-    /// Those it controls and no longer selects.
+    /// Controlled, but no longer selected.
     pub(crate) release: Vec<Cached<V>>,
 }
 
 impl<V: View> Claims<V> {
-    /// Sorts what an owner could claim. Pure. What it selects and does not `fit` is let go.
+    /// Sorts the dependents an owner could claim. Pure. Selected ones that do not `fit` are released.
     pub(crate) fn of(
         owner: &Metadata,
         selector: &LabelSelector,
@@ -37,8 +37,7 @@ impl<V: View> Claims<V> {
         claims
     }
 
-    /// Carries the claims out. The adopted are counted among the owned from then on; one that is gone
-    /// is not.
+    /// Adopts and releases. Adopted dependents are added to `owned`, unless they are gone.
     pub(crate) async fn carry_out(
         mut self,
         client: &Client,
@@ -67,11 +66,11 @@ impl<V: View> Claims<V> {
     }
 }
 
-/// Who claims.
+/// The owner that claims.
 pub(crate) struct Claimant<'a> {
     pub(crate) kind: &'a Kind,
     pub(crate) owner: &'a Object,
-    /// What the claimed wait for before they go, as long as they are claimed.
+    /// A finalizer to set on claimed dependents and remove from released ones.
     pub(crate) finalizer: Option<&'a str>,
 }
 
@@ -103,7 +102,7 @@ async fn patch(client: &Client, kind: &Kind, object: &Object, patch: Patch) -> R
     client.patch_and_forget(kind, object.key(), Part::Main, patch).await
 }
 
-/// Makes sure, past the cache, that an owner is still there and not being deleted.
+/// Checks uncached that an owner still exists and is not being deleted.
 pub(crate) async fn recheck(client: &Client, kind: &Kind, owner: &Object) -> Result<(), ReconcileError> {
     let key = owner.key();
     let fresh = client

@@ -1,20 +1,20 @@
-//! The conditions of a status. Pure.
+//! Status conditions. Pure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 pub(crate) use setpoint::conditions::whole_seconds;
 
-/// One condition, as Deployments, ReplicaSets and their kin write it.
+/// A condition in the format of Deployments, ReplicaSets and similar kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
     pub(crate) r#type: String,
     /// `True`, `False` or `Unknown`.
     pub(crate) status: String,
-    /// Some kinds tell when the condition was last confirmed.
+    /// When the condition was last confirmed. Used by some kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_update_time: Option<Timestamp>,
-    /// Others, when it was last looked at.
+    /// When the condition was last probed. Used by other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_probe_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// A condition that came to be at `now`.
+    /// Creates a condition with a transition at `now`.
     pub(crate) fn new(
         r#type: &str,
         status: &str,
@@ -45,12 +45,12 @@ impl Condition {
         }
     }
 
-    /// The same condition, telling when it was last confirmed.
+    /// Sets the last update time.
     pub(crate) fn updated(self, now: Timestamp) -> Self {
         Self { last_update_time: Some(whole_seconds(now)), ..self }
     }
 
-    /// The same condition, telling when it was last looked at.
+    /// Sets the last probe time.
     pub(crate) fn probed(self, now: Timestamp) -> Self {
         Self { last_probe_time: Some(whole_seconds(now)), ..self }
     }
@@ -64,8 +64,8 @@ pub(crate) fn find<'a>(conditions: &'a [Condition], r#type: &str) -> Option<&'a 
     conditions.iter().find(|condition| condition.r#type == r#type)
 }
 
-/// Puts a condition in, last. One with the same status and reason stays as it is; one with the same
-/// status keeps the time of its transition.
+/// Adds or replaces a condition, at the end of the list. One with the same status and reason is left alone; one with
+/// the same status keeps its transition time.
 pub(crate) fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
     if let Some(current) = find(conditions, &new.r#type) {
         if current.status == new.status && current.reason == new.reason {

@@ -1,7 +1,6 @@
-//! Finding the dependents of an owner without looking at everything in its namespace.
+//! Finds the dependents of an owner without scanning its namespace.
 //!
-//! Two indexes over any namespaced kind: what a controller controls, by the controller's uid, and
-//! what nobody controls, by namespace.
+//! Two indexes over any namespaced kind: controlled objects by the controller's uid, and orphans by namespace.
 
 use std::sync::Arc;
 
@@ -23,19 +22,19 @@ impl<V> Clone for Dependents<V> {
 }
 
 impl<V: View> Dependents<V> {
-    /// Adds the indexes to an informer, if they are not there, and reads from it.
+    /// Adds the indexes to an informer, if missing, and reads from it.
     pub(crate) fn of(informer: &Informer) -> Self {
         informer.add_index(BY_CONTROLLER, Arc::new(controller_uid));
         informer.add_index(ORPHANS, Arc::new(orphans_namespace));
         Self { lister: informer.lister() }
     }
 
-    /// What the controller of this uid controls.
+    /// Lists objects controlled by this uid.
     pub(crate) fn controlled_by(&self, uid: &str) -> Result<Vec<Cached<V>>, DecodeError> {
         self.lister.indexed(BY_CONTROLLER, uid)
     }
 
-    /// What an owner controls or could adopt: its own and the orphans of its namespace.
+    /// Lists what an owner controls or could adopt: its own dependents, and the orphans of its namespace.
     pub(crate) fn claimable_by(&self, owner: &Metadata) -> Result<Vec<Cached<V>>, DecodeError> {
         let mut found = self.controlled_by(&owner.uid)?;
         if let Some(namespace) = &owner.namespace {

@@ -1,4 +1,4 @@
-//! How a pod says that it was made to go. Pure.
+//! The DisruptionTarget condition of pods. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use super::encoding::null_is_empty;
 
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// The condition as it should be, told since it first was so; `None` if it is so already.
+/// Returns the condition, keeping its transition time. `None` if the pod already has it.
 pub(crate) fn disruption_target(pod: &Object, reason: &str, message: &str, now: Timestamp) -> Option<Value> {
     let known = conditions(pod);
     let before = find(&known, DISRUPTION_TARGET).filter(|known| known.is_true());
@@ -28,7 +28,7 @@ pub(crate) fn disruption_target(pod: &Object, reason: &str, message: &str, now: 
     }))
 }
 
-/// The conditions of a pod.
+/// Returns the conditions of a pod.
 pub(crate) fn conditions(pod: &Object) -> Vec<Condition> {
     #[derive(Deserialize, Default)]
     #[serde(default)]

@@ -1,12 +1,12 @@
-//! The fields of an encoded pod that its facts are folded from, borrowed from the bytes: nothing is copied
-//! that a fact does not keep.
+//! The fields of an encoded pod that views are extracted from, borrowed from the bytes: only what a view keeps is
+//! copied.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// A pod, with those of its annotations that `A` reads.
+/// A pod, with the annotations that `A` reads.
 #[derive(Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a, A: Default + Deserialize<'de>"))]
 pub(crate) struct EncodedPod<'a, A> {
@@ -93,7 +93,7 @@ pub(crate) struct EncodedTerminated {
 }
 
 impl EncodedSpec<'_> {
-    /// Whether the init container of this name runs beside the containers, for as long as they do.
+    /// Whether the init container with this name is a sidecar.
     fn is_sidecar(&self, name: &str) -> bool {
         let mut init_containers = self.init_containers.iter().flatten();
         init_containers.any(|container| container.name == name && container.restart_policy == "Always")
@@ -117,7 +117,7 @@ impl EncodedStatus<'_> {
         self.init_container_statuses.iter().flatten()
     }
 
-    /// Those of the init containers that run beside the containers.
+    /// Lists sidecars among the init containers.
     pub(crate) fn sidecars<'a>(
         &'a self,
         spec: &'a EncodedSpec<'_>,

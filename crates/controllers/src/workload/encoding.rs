@@ -1,4 +1,4 @@
-//! Bits of how workloads are encoded that more than one kind shares.
+//! Encoding details shared by several workload kinds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 pub(crate) use setpoint::null_is_empty;
 
-/// The part of the metadata that only views show.
+/// The metadata fields that only views expose.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotated {
@@ -19,17 +19,17 @@ pub(crate) fn one() -> i32 {
     1
 }
 
-/// The default number of old revisions that are kept.
+/// The default revision history limit.
 pub(crate) fn ten() -> i32 {
     10
 }
 
-/// A number of seconds; a negative one is none.
+/// Converts seconds to a duration. Negative numbers become zero.
 pub(crate) fn seconds(number: i32) -> Duration {
     Duration::from_secs(u64::try_from(number).unwrap_or(0))
 }
 
-/// Statuses leave out what is zero.
+/// Status fields are omitted if zero.
 pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }

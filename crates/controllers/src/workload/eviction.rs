@@ -1,4 +1,4 @@
-//! How a pod is made to go: it says so itself, and is deleted then.
+//! Evicts a pod: sets its DisruptionTarget condition, then deletes it.
 
 use serde_json::json;
 use setpoint::client::{Delete, Optional, Part, Patch};
@@ -8,15 +8,15 @@ use setpoint::{Client, Clock, Key, Kind, ReconcileError};
 use super::disruption_target::disruption_target;
 use super::pod::Pod;
 
-/// Who makes pods go, in the words of the pods' condition.
+/// The condition's reason and message, by evicting controller.
 pub(crate) struct Evicting {
     pub(crate) reason: &'static str,
     pub(crate) message: &'static str,
 }
 
 impl Evicting {
-    /// Ends a pod, if it is still the one that was looked at; says whether it was. What the pod says of itself is
-    /// completed, not overwritten, so it is read past the cache.
+    /// Evicts a pod if its uid still matches. Returns whether it did. The pod is read uncached, because its conditions
+    /// are extended, not overwritten.
     pub(crate) async fn end(
         &self,
         client: &Client,

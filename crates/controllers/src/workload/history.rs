@@ -1,10 +1,10 @@
-//! The templates that a StatefulSet or a DaemonSet has had, kept as ControllerRevisions.
+//! The template history of StatefulSets and DaemonSets, stored as ControllerRevisions.
 //!
-//! What always holds:
-//! - the name of a revision follows from its template, so that making it twice makes one;
-//! - two revisions are equal when they make the same pods;
-//! - an owner's revisions are looked at only once the cache shows all that was written of them: the number
-//!   of the next one follows from those that are there.
+//! Invariants:
+//! - a revision's name is derived from its template, so creating it twice creates one;
+//! - two revisions are equal if they produce the same pods;
+//! - an owner's revisions are only used once the cache shows all earlier writes, because the next revision number
+//!   depends on the existing ones.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use super::owners::{Owner, Owners};
 use super::template::{PodTemplate, TemplateMetadata};
 use setpoint::own_writes::OwnWrites;
 
-/// The label by which pods tell their revision.
+/// The pod label with the revision.
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// The longest part of a revision's name that is its owner's.
+/// The maximum length of the owner's part of a revision name.
 const MAX_PREFIX: usize = 223;
 
-/// A revision as its owner's controller reads it.
+/// A ControllerRevision.
 #[derive(Clone, Debug)]
 pub(crate) struct Revision {
     pub(crate) number: i64,
-    /// Nothing, where what was saved is no template.
+    /// `None` if the saved data is not a template.
     pub(crate) template: Option<PodTemplate>,
 }
 
@@ -63,13 +63,13 @@ impl<'de> Deserialize<'de> for Revision {
 }
 
 impl Revision {
-    /// Whether it makes the same pods as a template.
+    /// Whether it produces the same pods as a template.
     pub(crate) fn is_of(&self, template: &PodTemplate) -> bool {
         self.template.as_ref().is_some_and(|own| own.same_pods_as(template))
     }
 }
 
-/// Oldest first.
+/// Sorts oldest first.
 pub(crate) fn sort(revisions: &mut [Cached<Revision>]) {
     revisions.sort_by(|a, b| by_age(a).cmp(&by_age(b)));
 }
@@ -78,12 +78,12 @@ fn by_age(revision: &Cached<Revision>) -> (i64, Option<jiff::Timestamp>, &str) {
     (revision.number, revision.meta().creation_timestamp, &revision.meta().name)
 }
 
-/// The name of the revision of an owner with this hash.
+/// Returns the name of an owner's revision with this hash.
 pub(crate) fn revision_name(owner: &str, hash: &str) -> String {
     format!("{}-{hash}", owner.get(..MAX_PREFIX).unwrap_or(owner))
 }
 
-/// A revision that is to be made.
+/// A revision to create.
 pub(crate) struct NewRevision<'a> {
     pub(crate) name: String,
     pub(crate) labels: Labels,
@@ -102,16 +102,16 @@ pub(crate) struct Historian {
     writes: Arc<OwnWrites<Key>>,
 }
 
-/// What came of making a revision.
+/// The result of creating a revision.
 pub(crate) enum Made {
-    /// It is there: made now, or before, unknown to the cache.
+    /// It exists: created now, or earlier and not in the cache yet.
     Revision(Cached<Revision>),
     /// Another template has its name.
     Collision,
 }
 
 impl Historian {
-    /// Adds the indexes it needs to the informer of revisions.
+    /// Adds the required indexes to the informer of revisions.
     pub(crate) fn new(client: Client, revisions: &Informer) -> Self {
         Self {
             client,
@@ -121,13 +121,12 @@ impl Historian {
         }
     }
 
-    /// The revisions of an owner, and the orphans that could be; nothing, while the cache does not show all
-    /// that was written.
+    /// Lists the revisions of an owner and adoptable orphans. `None` while the cache does not show all earlier writes.
     pub(crate) fn claimable_by(&self, owner: &Object) -> Result<Option<Vec<Cached<Revision>>>, DecodeError> {
         self.writes.once_shown(owner.key(), || self.revisions.claimable_by(owner.meta()))
     }
 
-    /// Queues the owners that a change of a revision concerns.
+    /// Enqueues the owners that a revision event concerns.
     pub(crate) fn follow<V: Owner>(&self, revisions: &Informer, queue: &Queue<Key>, owners: &Informer) {
         let (historian, queue, owners) = (self.clone(), queue.clone(), Owners::<V>::new(owners.lister()));
         revisions.add_handler(move |event: &Event| {
@@ -135,7 +134,8 @@ impl Historian {
         });
     }
 
-    /// A revision that somebody makes for an owner waits until there is something else to do.
+    /// Returns the owners to enqueue. A revision newly created for an owner enqueues it only if its controller is
+    /// waiting for that write.
     fn concerned_by<V: Owner>(&self, owners: &Owners<V>, event: &Event) -> Vec<Key> {
         let has_owner = event.object().meta().controller().is_some();
         let is_made = has_owner && matches!(event, Event::Added { initial: false, .. });
@@ -144,7 +144,7 @@ impl Historian {
         keys
     }
 
-    /// The owner is gone.
+    /// Forgets a deleted owner.
     pub(crate) fn forget(&self, owner: &Key) {
         self.writes.forget(owner);
     }
@@ -170,7 +170,7 @@ impl Historian {
         Ok(Made::Revision(made))
     }
 
-    /// Makes a revision the newest by its number.
+    /// Makes a revision the newest by giving it the next number.
     pub(crate) async fn renumber(
         &self,
         owner: &Key,
@@ -223,7 +223,7 @@ struct Metadata<'a> {
     owner_references: [&'a OwnerRef; 1],
 }
 
-/// A patch that puts the template back.
+/// A patch that restores the template.
 #[derive(Serialize)]
 struct Data<'a> {
     spec: Spec<'a>,
@@ -256,8 +256,8 @@ impl NewRevision<'_> {
     }
 }
 
-/// The data as kube-apiserver would write it. It compares the bytes of a revision's data, and writes them anew
-/// whenever the revision is patched: written in any other way, the data would seem to change, which they may not.
+/// Encodes the data exactly as kube-apiserver does. It compares the bytes of a revision's data and re-encodes them on
+/// every patch; with any other encoding the data would seem to change, which is forbidden.
 fn canonical(data: &Data<'_>) -> Box<RawValue> {
     let sorted = serde_json::to_value(data).and_then(|data| serde_json::to_string(&data));
     let encoded = sorted.expect("a template is JSON, and its keys are texts");

@@ -1,23 +1,23 @@
-//! What controllers that keep replicas share.
+//! Shared by controllers with replicas.
 //!
 //! ```text
-//!  pod.rs          the few facts of a pod that such a controller reads
-//!  encoded_pod.rs  the fields that facts of a pod are folded from
-//!  update_strategy.rs  rolling, or only when pods are deleted
-//!  template.rs     a pod template: kept encoded, compared, hashed, made into pods
-//!  owners.rs       from a dependent to its owner, and to those who would adopt it
-//!  dependents.rs   from an owner to its dependents, and to orphans
-//!  claims.rs       what an owner takes on and lets go
-//!  pod_control.rs  creates, deletes, adopts and releases pods, and records it as events
-//!  on_node.rs      from a node to the pods on it
-//!  disruption_target.rs  how a pod says that it was made to go (pure)
-//!  wake.rs         a change of a pod → the sets to look at
-//!  history.rs      the templates that a kind has had
-//!  pace.rs         how often a busy owner is looked at
-//!  amount.rs       a number, or a share of a whole (pure)
-//!  condition.rs    the conditions of a status (pure)
-//!  selector.rs     selectors as events show them (pure)
-//!  encoding.rs     bits of how workloads are encoded
+//!  pod.rs          the pod fields that such controllers use
+//!  encoded_pod.rs  the encoded fields these are extracted from
+//!  update_strategy.rs  RollingUpdate or OnDelete
+//!  template.rs     pod templates: kept encoded, compared, hashed, turned into pods
+//!  owners.rs       from a dependent to its owner and potential adopters
+//!  dependents.rs   from an owner to its dependents and orphans
+//!  claims.rs       adoption and release of dependents
+//!  pod_control.rs  creates, deletes, adopts and releases pods, with events
+//!  on_node.rs      from a node to its pods
+//!  disruption_target.rs  the DisruptionTarget condition of pods (pure)
+//!  wake.rs         maps pod events to sets
+//!  history.rs      the template history of a set
+//!  pace.rs         batches frequent changes of an owner
+//!  amount.rs       absolute or percentage amounts (pure)
+//!  condition.rs    status conditions (pure)
+//!  selector.rs     formats selectors for events (pure)
+//!  encoding.rs     encoding details
 //! ```
 
 pub(crate) mod amount;

@@ -1,4 +1,4 @@
-//! From a node to the pods on it.
+//! From a node to its pods.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::pod::Pod;
 
 const BY_NODE: &str = "by-node";
 
-/// Finds pods by their node, through any view. Cheap to clone.
+/// Finds pods by node, through any view. Cheap to clone.
 pub(crate) struct OnNode<V> {
     pods: Lister<V>,
 }
@@ -21,7 +21,7 @@ impl<V> Clone for OnNode<V> {
 }
 
 impl<V: View> OnNode<V> {
-    /// Adds the index to the informer of pods, if it is not there, and reads from it.
+    /// Adds the index to the informer of pods, if missing, and reads from it.
     pub(crate) fn of(pods: &Informer) -> Self {
         pods.add_index(BY_NODE, Arc::new(|pod| node_of(pod).map(str::to_owned).into_iter().collect()));
         Self { pods: pods.lister() }
@@ -32,7 +32,7 @@ impl<V: View> OnNode<V> {
     }
 }
 
-/// The node that a pod is on. One that waits for a node does not mention any, and need not be decoded.
+/// Returns a pod's node. Unscheduled pods have no such field and need not be decoded.
 pub(crate) fn node_of(pod: &Object) -> Option<&str> {
     if !pod.mentions("\"nodeName\"") {
         return None;

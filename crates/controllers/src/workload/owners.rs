@@ -1,4 +1,4 @@
-//! From a dependent to its owner, and to those who would adopt it.
+//! From a dependent to its owner and potential adopters.
 
 use setpoint::{Cached, Event, Key, LabelSelector, Lister, Object, View};
 
@@ -7,7 +7,7 @@ pub(crate) trait Owner: View {
     fn selector(&self) -> &LabelSelector;
 }
 
-/// The possible owners of one kind.
+/// Potential owners of one kind.
 pub(crate) struct Owners<V> {
     kind: setpoint::Kind,
     lister: Lister<V>,
@@ -18,7 +18,7 @@ impl<V: Owner> Owners<V> {
         Self { kind: V::kind(), lister }
     }
 
-    /// The controller that a dependent names, if it is of this kind and still the one that is meant.
+    /// Returns a dependent's controller, if it is of this kind and its uid matches.
     pub(crate) fn of(&self, dependent: &Object) -> Option<Cached<V>> {
         let controller = dependent.meta().controller()?;
         if *controller.kind != *self.kind.kind() {
@@ -28,7 +28,7 @@ impl<V: Owner> Owners<V> {
         (owner.meta().uid == controller.uid).then_some(owner)
     }
 
-    /// Everyone whom a change of a dependent concerns: who has it, who had it, who may want it.
+    /// Returns all owners that a dependent's event concerns: current, previous and potential ones.
     pub(crate) fn concerned_by(&self, event: &Event) -> Vec<Key> {
         let new = event.object();
         let handed_over = event.old().filter(|old| old.meta().controller() != new.meta().controller());
@@ -42,7 +42,7 @@ impl<V: Owner> Owners<V> {
         keys
     }
 
-    /// Everyone who selects an orphan. A selector without requirements selects nothing here.
+    /// Lists owners that select an orphan. An empty selector selects nothing here.
     pub(crate) fn selecting(&self, orphan: &Object) -> Vec<Key> {
         let labels = &orphan.meta().labels;
         if labels.is_empty() {
@@ -59,7 +59,7 @@ impl<V: Owner> Owners<V> {
     }
 }
 
-/// Whether an orphan may be wanted for what it has become.
+/// Whether a change of an orphan may lead to its adoption.
 fn is_news_for_adopters(event: &Event) -> bool {
     match event {
         Event::Added { .. } => true,

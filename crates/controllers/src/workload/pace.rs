@@ -1,9 +1,9 @@
-//! How often a busy owner is looked at.
+//! Batches frequent changes of an owner.
 //!
-//! A pod that becomes ready changes a number in its owner's status, and that in the status of the
-//! owner's owner. Fifty of them within a second need not be fifty writes of each. So a first change is
-//! looked at at once; while changes keep coming the looks grow rarer, and after a second of quiet the
-//! next change is a first one again.
+//! A pod that becomes ready changes a count in its owner's status, which may change the status of the owner's owner.
+//! Fifty of these within a second should not cause fifty writes of each. So the first change is reconciled at once;
+//! while changes keep coming, the interval between reconciles grows; after a second without one, the next change counts
+//! as the first again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 use setpoint::reconcile::WorkKey;
 use setpoint::{Clock, Instant};
 
-/// The shortest and the longest time between two looks at a busy owner.
+/// The shortest and longest interval between reconciles of a busy owner.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(500);
-/// After this time without a look an owner is busy no more.
+/// An owner is no longer busy after this time without a reconcile.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The pace at which owners are looked at.
+/// Tracks how often owners are reconciled.
 pub(crate) struct Pace<K> {
     clock: Clock,
-    /// At most one per owner; forgotten with it.
+    /// At most one entry per owner, dropped with it.
     beats: Mutex<BTreeMap<K, Beat>>,
 }
 
@@ -36,14 +36,14 @@ impl<K: WorkKey> Pace<K> {
         Self { clock, beats: Mutex::new(BTreeMap::new()) }
     }
 
-    /// How long until the next look at an owner is due.
+    /// Returns how long until an owner should be reconciled again.
     pub(crate) fn delay(&self, key: &K) -> Duration {
         let now = self.clock.instant();
         let beats = self.beats.lock();
         beats.get(key).map_or(Duration::ZERO, |beat| (beat.last + beat.rest).saturating_duration_since(now))
     }
 
-    /// An owner is being looked at.
+    /// Records a reconcile of an owner.
     pub(crate) fn looked(&self, key: &K) {
         let now = self.clock.instant();
         let mut beats = self.beats.lock();
@@ -53,7 +53,7 @@ impl<K: WorkKey> Pace<K> {
         *beat = Beat { last: now, rest };
     }
 
-    /// The owner is gone.
+    /// Forgets a deleted owner.
     pub(crate) fn forget(&self, key: &K) {
         self.beats.lock().remove(key);
     }
@@ -63,7 +63,7 @@ impl<K: WorkKey> Pace<K> {
 mod tests {
     use super::*;
 
-    /// The times of looks, in milliseconds, at an owner that changes at these times.
+    /// Returns the times, in milliseconds, at which an owner that changes at these times is reconciled.
     async fn looks(changes: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().expect("a time"));
         let pace = Pace::new(clock.clone());

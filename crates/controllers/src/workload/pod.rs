@@ -1,7 +1,7 @@
-//! The few facts of a pod that a controller of replicas reads.
+//! The pod fields that replica controllers use.
 //!
-//! A pod is 2 KB of JSON; these facts are 64 bytes, folded while decoding, so that a cache of ten
-//! thousand pods can keep them beside the encoded objects.
+//! A pod is 2 KB of JSON. These fields take 64 bytes and are extracted while decoding, so that a cache of ten thousand
+//! pods can keep them beside the encoded objects.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use setpoint::historic::{self, Bug};
 
 use super::encoded_pod::{EncodedContainerStatus, EncodedPod};
 
-/// A pod as the controllers of replicas see it.
+/// A pod as replica controllers see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pod {
-    /// Empty while the pod is not scheduled.
+    /// Empty if the pod is not scheduled.
     pub(crate) node: Box<str>,
     pub(crate) phase: Phase,
     pub(crate) readiness: Readiness,
-    /// 0 unless the pod says otherwise.
+    /// 0 unless the annotation is set.
     pub(crate) deletion_cost: i32,
     pub(crate) restarts: Restarts,
 }
 
 setpoint::view!(Pod of k8s_openapi::api::core::v1::Pod);
 
-/// Where a pod is in its life, in the order in which pods are given up.
+/// The pod phase, in deletion order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     #[default]
@@ -42,12 +42,11 @@ pub(crate) enum Phase {
 pub(crate) enum Readiness {
     #[default]
     NotReady,
-    /// Ready since a moment that the pod may not tell.
+    /// Ready since this time, if known.
     Ready { since: Option<Timestamp> },
 }
 
-/// The most restarts of any container, and of any container that runs beside them (a restartable
-/// init container).
+/// The maximum number of restarts of any container, and of any sidecar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Restarts {
     pub(crate) containers: i32,
@@ -68,8 +67,7 @@ impl Pod {
         }
     }
 
-    /// How long until the pod becomes available if it stays ready; `None` if it is available or is
-    /// not ready.
+    /// Returns how long until the pod becomes available if it stays ready. `None` if it is available or not ready.
     pub(crate) fn available_in(&self, min_ready: Duration, now: Timestamp) -> Option<Duration> {
         let Readiness::Ready { since: Some(since) } = self.readiness else { return None };
         let left = since.checked_add(min_ready).ok()?.duration_since(now);
@@ -81,7 +79,7 @@ fn ready_long_enough(since: Timestamp, min_ready: Duration, now: Timestamp) -> b
     since.checked_add(min_ready).is_ok_and(|available_from| available_from <= now)
 }
 
-/// Whether the pod runs, or will: it has not ended and nobody has asked for its end.
+/// Whether the pod has neither finished nor is being deleted.
 pub(crate) fn is_active(pod: &Cached<Pod>) -> bool {
     let ended = pod.phase.has_ended() && !historic::has(Bug::EndedPodsCounted);
     !ended && !pod.meta().is_being_deleted()
@@ -93,11 +91,11 @@ impl<'de> Deserialize<'de> for Pod {
     }
 }
 
-/// The annotations that the facts are folded from.
+/// The annotations that are decoded.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Annotations<'a> {
-    /// By which users say which pods to lose first.
+    /// The `pod-deletion-cost` set by users.
     #[serde(rename = "controller.kubernetes.io/pod-deletion-cost", borrow)]
     deletion_cost: Option<Cow<'a, str>>,
 }
@@ -133,7 +131,7 @@ fn most_restarts<'a>(containers: impl Iterator<Item = &'a EncodedContainerStatus
 }
 
 impl Phase {
-    /// Whether a pod of this phase has ended, well or badly.
+    /// Whether this phase is final.
     pub(crate) fn has_ended(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -149,7 +147,7 @@ impl Phase {
     }
 }
 
-/// A decimal number without a plus sign or leading zeros; anything else does not count.
+/// Parses a decimal number without plus sign or leading zeros. Anything else is ignored.
 fn parse_cost(value: &str) -> Option<i32> {
     let well_formed = value == "0" || value.starts_with(|first: char| matches!(first, '-' | '1'..='9'));
     if well_formed { value.parse().ok() } else { None }

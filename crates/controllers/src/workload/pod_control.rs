@@ -1,9 +1,9 @@
-//! Creates, deletes, adopts and releases pods on behalf of an owner, and records it as events.
+//! Creates, deletes, adopts and releases pods for an owner, and records events.
 //!
-//! What always holds:
-//! - a call whose answer got lost is made again and has no effect twice: a new pod has its name
-//!   before it is sent, a deletion names the uid of what it deletes;
-//! - what succeeded and what failed is recorded on the owner, except that a namespace is going away.
+//! Invariants:
+//! - a call with a lost response is repeated without effect: a new pod's name is chosen before the request, and a
+//!   delete carries the uid;
+//! - successes and failures are recorded on the owner, except when the namespace is terminating.
 
 use setpoint::client::{Delete, Part, Patch};
 use setpoint::owner;
@@ -11,16 +11,15 @@ use setpoint::{Client, ClientError, EventType, Kind, Metadata, Object, OwnerRef,
 
 use super::template::PodTemplate;
 
-/// How often a call whose answer got lost is made again, at once. An outage that outlasts this is left
-/// to the back-off of the queue.
+/// How often a call with a lost response is repeated immediately. Longer outages are left to the queue's backoff.
 const REPEATS: usize = 2;
 
-/// The longest name of an object, and the longest of one whose last five characters are random.
+/// The maximum length of a name, and of its prefix if five random characters are added.
 const MAX_NAME: usize = 253;
 pub(crate) const MAX_GENERATED_BASE: usize = 58;
 const SUFFIX: usize = 5;
 
-/// The hands of a controller whose owners have pods. Cheap to clone.
+/// Writes pods for a controller. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct PodControl {
     client: Client,
@@ -41,7 +40,7 @@ impl PodControl {
         }
     }
 
-    /// Creates a pod from a template. The owner's reference is `owner_ref`.
+    /// Creates a pod from a template. `owner_ref` is its controller reference.
     pub(crate) async fn create(
         &self,
         owner: &Object,
@@ -51,7 +50,7 @@ impl PodControl {
         self.create_named(owner, owner_ref, template, &name_prefix(&owner.meta().name)).await
     }
 
-    /// The same, for a pod whose name begins otherwise than its owner's.
+    /// Creates a pod with a name prefix other than its owner's name.
     pub(crate) async fn create_named(
         &self,
         owner: &Object,
@@ -68,7 +67,7 @@ impl PodControl {
             Ok(()) => {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"))
             }
-            // The name is this call's own, so the pod is the work of a try whose answer got lost.
+            // The name is unique to this call, so an earlier attempt with a lost response created the pod.
             Err(error) if repeated && error.is_already_exists() => {
                 self.record(owner, EventType::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
             }
@@ -88,7 +87,7 @@ impl PodControl {
         Ok(())
     }
 
-    /// Deletes a pod; `false` if it was gone already.
+    /// Deletes a pod. Returns `false` if it was already gone.
     pub(crate) async fn delete(&self, owner: &Object, pod: &Object) -> Result<bool, ClientError> {
         let delete = Delete { uid: Some(pod.meta().uid.to_string()), ..Delete::default() };
         let (deleted, _) = until_answered(|| self.client.delete(&self.pods, pod.key(), &delete)).await;
@@ -98,7 +97,7 @@ impl PodControl {
                 self.record(owner, EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {name}"));
                 Ok(true)
             }
-            // A conflict is about the uid: the pod is gone and another one has its name.
+            // On a uid conflict the pod is gone and its name is reused.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
             Err(error) => {
                 self.record(owner, EventType::Warning, "FailedDelete", format!("Error deleting: {error}"));
@@ -107,7 +106,7 @@ impl PodControl {
         }
     }
 
-    /// Makes the owner the controller of an orphan; `false` if the pod is gone.
+    /// Adopts an orphan. Returns `false` if the pod is gone.
     pub(crate) async fn adopt(&self, owner_ref: &OwnerRef, pod: &Object) -> Result<bool, ClientError> {
         let patch = owner::adoption(owner_ref, pod.meta());
         match self.patch(pod, patch).await {
@@ -117,7 +116,7 @@ impl PodControl {
         }
     }
 
-    /// Lets a pod go that is no longer selected. It is no failure if it is gone, or already let go.
+    /// Releases a pod that is no longer selected. Not an error if it is gone or already released.
     pub(crate) async fn release(&self, holder: &Metadata, pod: &Object) -> Result<(), ClientError> {
         match self.patch(pod, owner::release(&holder.uid, pod.meta())).await {
             Err(error) if error.is_not_found() || error.is_invalid() => Ok(()),
@@ -134,8 +133,7 @@ impl PodControl {
     }
 }
 
-/// Makes a call that may be made more than once until there is an answer to it, a few times; tells
-/// whether it took more than one.
+/// Repeats an idempotent call a few times until there is a response. Also returns whether it was repeated.
 pub(crate) async fn until_answered<T, F>(mut call: impl FnMut() -> F) -> (Result<T, ClientError>, bool)
 where
     F: Future<Output = Result<T, ClientError>>,
@@ -149,13 +147,12 @@ where
     (result, repeats > 0)
 }
 
-/// Whether a create failed because its namespace is going away: then all further ones will.
+/// Whether a create failed because the namespace is terminating. All further ones will fail too.
 pub(crate) fn namespace_is_terminating(error: &ClientError) -> bool {
     error.has_cause("NamespaceTerminating")
 }
 
-/// The error as it is about any pod of its owner: the name was this try's own, and a failure that is
-/// told under another name each time would look like many.
+/// Replaces the random pod name in an error by its prefix. Otherwise every attempt would look like a different failure.
 fn about(error: ClientError, name: &str, prefix: &str) -> ClientError {
     match error {
         ClientError::Api { code, reason, message, causes, retry_after_seconds } => {
@@ -166,12 +163,12 @@ fn about(error: ClientError, name: &str, prefix: &str) -> ClientError {
     }
 }
 
-/// What the names of an owner's pods begin with: the dash is left out where it would not fit.
+/// Returns the name prefix of an owner's pods. The dash is omitted if it does not fit.
 pub(crate) fn name_prefix(owner: &str) -> String {
     if owner.len() < MAX_NAME { format!("{owner}-") } else { owner.to_owned() }
 }
 
-/// A name as the API server generates it.
+/// Generates a name like the API server.
 pub(crate) fn generated_name(prefix: &str, rng: &Rng) -> String {
     let base = prefix.get(..MAX_GENERATED_BASE).unwrap_or(prefix);
     format!("{base}{}", rng.suffix(SUFFIX))

@@ -1,10 +1,10 @@
-//! Selectors as events show them. Pure.
+//! Formats selectors for events. Pure.
 
 use std::fmt::Write;
 
 use setpoint::LabelSelector;
 
-/// A selector as it is shown in events.
+/// Formats a selector for events.
 pub(crate) fn shown(selector: &LabelSelector) -> String {
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     for (key, value) in selector.match_labels.iter() {

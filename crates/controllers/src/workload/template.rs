@@ -1,8 +1,7 @@
-//! A pod template: kept encoded, compared, hashed, made into pods.
+//! Pod templates: kept encoded, compared, hashed, turned into pods.
 //!
-//! The pod's spec is never decoded: a new pod's body is the template's own bytes with new metadata
-//! before them, and two templates are equal when their bytes are (or, written differently, mean the
-//! same).
+//! The pod spec is never decoded. The body of a new pod is the template's bytes with new metadata in front. Two
+//! templates are equal if their bytes are, or if they mean the same.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -10,10 +9,10 @@ use serde_json::{Map, Value};
 use setpoint::{Labels, OwnerRef, Rng};
 use setpoint_quantity::Quantity;
 
-/// The label by which a Deployment tells its ReplicaSets, and their pods, apart.
+/// The label that separates a Deployment's ReplicaSets and their pods.
 pub(crate) const HASH_LABEL: &str = "pod-template-hash";
 
-/// A template that pods are made from.
+/// A pod template.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct PodTemplate {
     #[serde(default)]
@@ -39,7 +38,7 @@ pub(crate) struct TemplateMetadata {
     pub(crate) finalizers: Box<[Box<str>]>,
 }
 
-/// The body of a pod made from a template.
+/// The body of a pod created from a template.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NewPod<'a> {
@@ -64,7 +63,7 @@ struct NewPodMetadata<'a> {
 }
 
 impl PodTemplate {
-    /// A pod of this template that belongs to `owner`.
+    /// Returns a pod of this template, owned by `owner`.
     pub(crate) fn pod<'a>(
         &'a self,
         name: &'a str,
@@ -86,28 +85,28 @@ impl PodTemplate {
         }
     }
 
-    /// The template with its hash as a label.
+    /// Returns the template with its hash as a label.
     pub(crate) fn with_hash(&self, hash: &str) -> Self {
         let mut template = self.clone();
         template.metadata.labels = with_label(&self.metadata.labels, HASH_LABEL, hash);
         template
     }
 
-    /// The template without the label of its hash.
+    /// Returns the template without the hash label.
     pub(crate) fn without_hash(&self) -> Self {
         let mut template = self.clone();
         template.metadata.labels = unhashed(&self.metadata.labels).collect();
         template
     }
 
-    /// Whether both make the same pods, but for the label of the hash.
+    /// Whether both produce the same pods, ignoring the hash label.
     pub(crate) fn same_pods_as(&self, other: &Self) -> bool {
         self.metadata.same_as(&other.metadata)
             && (self.spec.get() == other.spec.get() || mean_the_same(&self.spec, &other.spec))
     }
 
-    /// A short name of what the template says, made of characters that spell no words. A collision
-    /// with another template is resolved by counting it.
+    /// Returns a hash of the template in characters that spell no words. A collision with another template changes the
+    /// hash through the collision count.
     pub(crate) fn hash(&self, collision_count: Option<i32>) -> String {
         let mut hasher = Fnv1a::default();
         let metadata = serde_json::to_vec(&self.metadata).unwrap_or_default();
@@ -121,7 +120,7 @@ impl PodTemplate {
 }
 
 impl TemplateMetadata {
-    /// Equal but for the label of the hash.
+    /// Whether both are equal, ignoring the hash label.
     fn same_as(&self, other: &Self) -> bool {
         let Self { name, generate_name, namespace, labels, annotations, finalizers } = self;
         unhashed(labels).eq(unhashed(&other.labels))
@@ -131,7 +130,7 @@ impl TemplateMetadata {
     }
 }
 
-/// The labels and one more.
+/// Adds a label.
 pub(crate) fn with_label(labels: &Labels, key: &str, value: &str) -> Labels {
     labels.iter().filter(|(known, _)| *known != key).chain([(key, value)]).collect()
 }
@@ -140,8 +139,7 @@ fn unhashed(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
     labels.iter().filter(|(key, _)| *key != HASH_LABEL)
 }
 
-/// Whether two specs differ at most in how they are written: in the order of keys, in what is empty, in
-/// how quantities are put (`1Gi`, `1024Mi`).
+/// Whether two specs differ only in notation: key order, empty values, or quantity formats (`1Gi`, `1024Mi`).
 fn mean_the_same(a: &RawValue, b: &RawValue) -> bool {
     match (serde_json::from_str(a.get()), serde_json::from_str(b.get())) {
         (Ok(a), Ok(b)) => same(&a, &b, Holds::Anything),
@@ -149,7 +147,7 @@ fn mean_the_same(a: &RawValue, b: &RawValue) -> bool {
     }
 }
 
-/// What the fields of an object hold.
+/// The kind of values in an object's fields.
 #[derive(Clone, Copy, PartialEq)]
 enum Holds {
     Anything,
@@ -188,7 +186,7 @@ fn same(a: &Value, b: &Value, holds: Holds) -> bool {
     }
 }
 
-/// One text for what is written in another order or with something empty: what is hashed.
+/// Returns a canonical text, independent of key order and empty values, for hashing.
 fn canonical(raw: &RawValue) -> String {
     match serde_json::from_str::<Value>(raw.get()) {
         Ok(value) => meaning(value).to_string(),
@@ -196,7 +194,7 @@ fn canonical(raw: &RawValue) -> String {
     }
 }
 
-/// A value without its nulls and empty containers; objects in the order of their keys.
+/// Removes nulls and empty containers, and sorts keys.
 fn meaning(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(meaning).collect(),
@@ -240,7 +238,7 @@ impl Fnv1a {
     }
 }
 
-/// The decimal digits of a number, each as a character of the alphabet of generated names.
+/// Maps the decimal digits of a number to the alphabet of generated names.
 fn safe_encode(number: u32) -> String {
     let letter = |digit: u8| Rng::SUFFIX_ALPHABET[usize::from(digit) % Rng::SUFFIX_ALPHABET.len()];
     number.to_string().bytes().map(|digit| char::from(letter(digit))).collect()

@@ -1,8 +1,8 @@
-//! How StatefulSets and DaemonSets go from one template to the next.
+//! Update strategies of StatefulSets and DaemonSets.
 
 use serde::Deserialize;
 
-/// The strategy of a set; `R` is what its kind lets users set of a rolling update.
+/// The update strategy of a set. `R` has the kind's rolling update parameters.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "R: Default + Deserialize<'de>"))]
 pub(crate) struct UpdateStrategy<R> {
@@ -18,7 +18,7 @@ pub(crate) enum StrategyType {
 }
 
 impl<R> UpdateStrategy<R> {
-    /// Whether pods are replaced without being asked to.
+    /// Whether outdated pods are replaced automatically.
     pub(crate) fn is_rolling(&self) -> bool {
         self.r#type == StrategyType::RollingUpdate
     }

@@ -1,7 +1,7 @@
-//! Which sets a change of a pod concerns, for kinds that create and delete pods by count.
+//! Maps pod events to sets, for kinds that create and delete pods by count.
 //!
-//! What always holds: the cache already shows a change when these handlers are told of it, so a
-//! creation or deletion is observed only once a list would show it.
+//! Invariant: the cache is updated before handlers run, so a create or delete is only observed once a list would show
+//! it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Wake<R> {
 }
 
 impl<R: Owner> Wake<R> {
-    /// Follows sets and their pods.
+    /// Adds handlers for sets and their pods.
     pub(crate) fn follow(
         context: &Context,
         queue: &Queue<Key>,
@@ -41,7 +41,7 @@ impl<R: Owner> Wake<R> {
     pub(crate) fn set_changed(&self, event: &Event) {
         let replaced = matches!(event, Event::Updated { old, new } if old.meta().uid != new.meta().uid);
         if replaced || matches!(event, Event::Deleted { .. }) {
-            // A namesake starts without the expectations of this one.
+            // A new set of the same name must not inherit these expectations.
             self.expectations.forget(event.object().key());
         }
         self.queue.add(event.object().key().clone());
@@ -62,7 +62,7 @@ impl<R: Owner> Wake<R> {
 
     fn pod_added(&self, pod: &Object) {
         if pod.meta().is_being_deleted() {
-            // It was there before this process, on its way out: no creation of ours.
+            // It already existed and was terminating, so it is not one of our creations.
             return self.pod_deleted(pod);
         }
         if pod.meta().controller().is_none() {
@@ -77,7 +77,7 @@ impl<R: Owner> Wake<R> {
     fn pod_updated(&self, old: &Object, new: &Object) {
         let relabelled = old.meta().labels != new.meta().labels;
         if new.meta().is_being_deleted() {
-            // A set replaces a pod as soon as it is told to end, not when it has ended.
+            // A set replaces a pod when it starts terminating, not when it is gone.
             self.pod_deleted(new);
             if relabelled {
                 self.pod_deleted(old);
@@ -89,14 +89,14 @@ impl<R: Owner> Wake<R> {
             self.queue.add(set.key().clone());
         }
         if let Some(set) = self.sets.of(new) {
-            // Most likely a number in its status: no need to look at each of many at once.
+            // Probably just a status count, so changes can be batched.
             self.queue.add_after(set.key().clone(), self.pace.delay(set.key()));
         } else if new.meta().controller().is_none() && (relabelled || handed_over) {
             self.wake_adopters(new);
         }
     }
 
-    /// Nobody waits for the end of an orphan.
+    /// Handles a deleted or terminating pod. Orphans concern no set.
     fn pod_deleted(&self, pod: &Object) {
         if let Some(set) = self.sets.of(pod) {
             self.expectations.deletion_observed(set.key(), &pod.meta().uid);

@@ -1,4 +1,4 @@
-//! Pods at one moment of their lives.
+//! Pods at different points of their lives.
 
 use serde_json::{Value, json};
 use setpoint::{Cached, Object};
@@ -8,7 +8,7 @@ use crate::status::{Place, status_patch};
 
 const NOW: &str = "2025-01-01T00:01:00Z";
 
-/// A pod that is looked at now and then; what is written of it is what it is next time.
+/// A pod that is reconciled from time to time. Its written status is the input of the next round.
 struct Watched {
     pod: Value,
     now: Timestamp,
@@ -33,7 +33,7 @@ impl Watched {
         Object::from_json(self.pod.to_string().into()).expect("an object")
     }
 
-    /// Writes what is to be written until there is nothing; what is left to wait then.
+    /// Applies writes until there are none left, and returns the remaining step.
     fn settle(&mut self) -> Step {
         for _ in 0..10 {
             match self.step() {
@@ -64,7 +64,7 @@ impl Watched {
         self
     }
 
-    /// What `kubectl get pods` makes of it: readiness, status and restarts.
+    /// Formats the pod like `kubectl get pods`: readiness, status and restarts.
     fn shown(&self) -> String {
         let status = &self.pod["status"];
         let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
@@ -338,7 +338,7 @@ fn a_container_keeps_what_it_has_until_it_can_get_what_it_asks_for() {
     assert_eq!(pod.shown(), "1/1 Running 0 Running");
 }
 
-/// The events of the next step.
+/// Returns the events of the next step.
 fn told(pod: &Watched) -> Vec<(String, String)> {
     let Step::Write(next) = pod.step() else { return Vec::new() };
     let cached = Cached::new(pod.object()).expect("a pod");

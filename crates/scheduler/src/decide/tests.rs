@@ -1,4 +1,4 @@
-//! Decisions over small clusters.
+//! Scheduling decisions in small clusters.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use setpoint::Object;
 use super::*;
 use crate::view::NodeView;
 
-/// A cluster of nodes and pods in memory.
+/// An in-memory cluster of nodes and pods.
 struct Cluster {
     ledger: Ledger,
     surroundings: Surroundings,
@@ -55,7 +55,7 @@ impl Cluster {
         decide(pod, &mut self.ledger, &self.surroundings, |_| 0)
     }
 
-    /// Where a new pod goes, and goes there.
+    /// Schedules a new pod and places it on the chosen node.
     fn place(&mut self, labels: Value, spec: Value) -> Result<String, Misfit> {
         let pod = self.pod(labels, spec, json!({}));
         match self.decide(&pod) {
@@ -68,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// A pod that is there already.
+    /// Adds a pod that is already bound.
     fn there(&mut self, on: &str, labels: Value, mut spec: Value) -> Pod {
         spec["nodeName"] = on.into();
         let pod = self.pod(labels, spec, json!({"startTime": format!("2025-01-01T00:00:{:02}Z", self.pods)}));
@@ -85,7 +85,7 @@ fn wants(cpu: &str) -> Value {
     json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]})
 }
 
-/// A spec with more fields.
+/// Adds fields to a spec.
 fn with(mut spec: Value, fields: Value) -> Value {
     for (name, value) in fields.as_object().into_iter().flatten() {
         spec[name] = value.clone();
@@ -133,7 +133,7 @@ fn with_replica_set() -> Cluster {
     cluster
 }
 
-/// Where a new pod of the ReplicaSet goes, and goes there.
+/// Schedules a new pod of the ReplicaSet and places it.
 fn place_replica(cluster: &mut Cluster, uid: &str) -> String {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
@@ -264,7 +264,8 @@ fn the_node_is_freed_where_the_least_harm_is_done() {
     cluster.there("n1", json!({}), important(3, "500m"));
     cluster.there("n2", json!({}), important(3, "600m"));
     cluster.there("n2", json!({}), important(2, "300m"));
-    // n2 has the lesser victims, and the most important of them may stay if the rest is enough.
+    // n2 has the lower-priority victims, and the most important of them is reprieved because evicting the others is
+    // enough.
     assert_eq!(preemption(cluster.place(json!({}), important(10, "400m"))), ("n2".into(), vec!["p5".into()]));
     assert_eq!(
         preemption(cluster.place(json!({}), important(10, "1"))),
@@ -319,7 +320,7 @@ fn nobody_else_is_sent_away_while_victims_are_still_going() {
     assert!(misfit.message.ends_with("not eligible due to a terminating pod on the nominated node."));
 }
 
-/// Affinity or anti-affinity to pods with the label `app`, over a label of nodes.
+/// Builds a required affinity or anti-affinity term for pods with the label `app`, over a topology key.
 fn rule(kind: &str, app: &str, key: &str) -> Value {
     let term = json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key});
     json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
@@ -432,7 +433,7 @@ fn a_node_that_is_out_of_bounds_says_so() {
         let message = result.err().map_or("fits".into(), |misfit| misfit.message);
         assert!(message.contains(expected), "{message}");
     };
-    // Nodes that the pod cannot be on do not count, unless it is told so.
+    // Nodes that the pod cannot run on are not counted unless the policy is `Ignore`.
     let ignoring = with(spread(json!({"nodeAffinityPolicy": "Ignore"})), selected("a"));
     check(&mut cluster, ignoring, "2 node(s) didn't match pod topology spread constraints");
     check(

@@ -1,4 +1,4 @@
-//! What is written into a claim's status for the devices that serve it. Pure.
+//! Builds the allocation in a claim's status. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::pools::Offer;
 use super::search::Solution;
 use super::view::{Config, DeviceId};
 
-/// An allocation that has been decided for a claim.
+/// A decided allocation of a claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Decided {
     pub(super) allocation: Value,
-    /// The devices that nobody else can have.
+    /// Devices allocated exclusively.
     pub(super) devices: Vec<DeviceId>,
 }
 
@@ -34,7 +34,7 @@ impl Decided {
                 Some(true) => result["adminAccess"] = true.into(),
                 _ => devices.push(id.clone()),
             }
-            // Whoever makes pods go reads them here: the claim may ask for something else by then.
+            // Taint eviction reads the tolerations here, because the claim's spec may have changed by then.
             if !wish.tolerations.is_empty() {
                 result["tolerations"] = json!(wish.tolerations);
             }
@@ -53,7 +53,7 @@ impl Decided {
     }
 }
 
-/// What drivers are given: first by the classes, each once for all requests of it, then by the claim.
+/// Collects the driver configuration: first from the classes, each once with all its requests, then from the claim.
 fn configs(asks: &ClaimAsks<'_>, solution: &Solution) -> Vec<Value> {
     let mut configs = Vec::new();
     let mut of_class: BTreeMap<&str, std::ops::Range<usize>> = BTreeMap::new();
@@ -103,7 +103,7 @@ fn push_request(config: &mut Value, name: &str) {
     }
 }
 
-/// From which nodes the devices can be used; nothing, if from all of them.
+/// Returns the nodes that can use the devices. `None` if all can.
 fn node_selector(solution: &Solution, offers: &[Offer<'_>]) -> Option<NodeSelector> {
     let mut term = NodeSelectorTerm::default();
     for taken in &solution.devices {

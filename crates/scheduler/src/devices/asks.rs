@@ -1,4 +1,4 @@
-//! What the requests of claims come to on a node. Pure.
+//! Resolves the requests of claims for a node. Pure.
 
 use setpoint::{Cached, Key};
 use setpoint_device::{Taint, Trouble};
@@ -7,10 +7,10 @@ use super::caches::DeviceCaches;
 use super::pools::{Offer, Pool};
 use super::view::{Claim, Class, Request, Wish};
 
-/// No claim has more devices.
+/// The maximum number of devices per claim.
 pub(super) const MOST_DEVICES: usize = 32;
 
-/// Why no allocation can even be looked for: something is wrong with a claim or a class. In the words of v1.34.
+/// Why no allocation can be attempted: a claim or class is invalid. The v1.34 message.
 pub(super) type Failure = String;
 
 /// A claim that needs devices.
@@ -19,23 +19,23 @@ pub(super) struct ClaimAsks<'a> {
     pub(super) requests: Vec<Asks<'a>>,
 }
 
-/// A request: one of these is to be had.
+/// A request with its alternatives, one of which must be satisfied.
 pub(super) struct Asks<'a> {
     pub(super) request: &'a Request,
     pub(super) alternatives: Vec<Ask<'a>>,
 }
 
-/// A wish for devices of a class.
+/// A request for devices of one class.
 pub(super) struct Ask<'a> {
     pub(super) wish: &'a Wish,
     pub(super) class: Cached<Class>,
     pub(super) amount: Amount,
 }
 
-/// How many devices.
+/// The number of devices requested.
 pub(super) enum Amount {
     Count(usize),
-    /// These, which are all there are that fit.
+    /// All matching devices, which are these.
     All(Vec<usize>),
 }
 
@@ -49,12 +49,12 @@ impl Amount {
 }
 
 impl Asks<'_> {
-    /// Whether there is a choice, however small.
+    /// Whether the request is a prioritized list, even of one alternative.
     pub(super) fn is_list(&self) -> bool {
         self.request.exactly.is_none()
     }
 
-    /// How the devices of one of the alternatives are told from others.
+    /// Returns the name under which an alternative's devices are allocated.
     pub(super) fn name_of(&self, alternative: usize) -> String {
         match self.is_list() {
             false => self.request.name.clone(),
@@ -135,7 +135,7 @@ impl<'a> Ask<'a> {
         Ok(ask)
     }
 
-    /// Whether a device fits. One that has to be bound first belongs to a feature that v1.34 has switched off.
+    /// Whether a device matches. Devices with binding conditions belong to a feature that is off by default in v1.34.
     pub(super) fn wants(
         &self,
         offer: &Offer<'_>,
@@ -159,7 +159,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// All devices can be had only where all are known.
+/// `All` requests need complete pools.
 fn whole(pools: &[Pool<'_>]) -> Result<(), Failure> {
     for pool in pools {
         if pool.is_incomplete {

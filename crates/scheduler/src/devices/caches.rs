@@ -1,27 +1,27 @@
-//! Where claims, classes and slices are read from, and the expressions that were compiled.
+//! Caches of claims, classes and slices, and of compiled CEL expressions.
 
 use setpoint::{Context, Informer, Lister};
 use setpoint_device::{Expressions, RuleLister, RuleSources};
 
 use super::view::{Claim, Class, Slice};
 
-/// Reads everything that devices depend on. Cheap to clone.
+/// Reads everything that device allocation depends on. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct DeviceCaches {
     pub(crate) claims: Lister<Claim>,
     pub(super) classes: Lister<Class>,
     pub(super) slices: Lister<Slice>,
     pub(super) expressions: Expressions,
-    /// What taints devices besides their drivers; nothing, where taints of devices do not count.
+    /// Device taint rules. `None` if device taints are disabled.
     pub(super) rules: Option<RuleLister>,
 }
 
-/// The informers behind them.
+/// The informers behind [`DeviceCaches`].
 pub(crate) struct DeviceSources {
     pub(crate) claims: Informer,
     classes: Informer,
     slices: Informer,
-    /// Where taints of devices count.
+    /// Only if device taints are enabled.
     rules: Option<RuleSources>,
 }
 
@@ -39,7 +39,7 @@ impl DeviceSources {
         std::iter::once(&self.claims).chain(self.helpful())
     }
 
-    /// Those whose changes can make any pod with claims fit.
+    /// The informers whose changes can make any pod with claims schedulable.
     pub(crate) fn helpful(&self) -> impl Iterator<Item = &Informer> {
         let rules = self.rules.iter().flat_map(RuleSources::all);
         [&self.classes, &self.slices].into_iter().chain(rules)
@@ -59,7 +59,7 @@ impl DeviceSources {
 
 #[cfg(test)]
 impl DeviceCaches {
-    /// Nothing but these.
+    /// Builds caches from fixed objects.
     pub(crate) fn fixed(
         claims: Vec<setpoint::Object>,
         classes: Vec<setpoint::Object>,
@@ -74,7 +74,7 @@ impl DeviceCaches {
         }
     }
 
-    /// With taints of devices that count.
+    /// Enables device taints.
     pub(crate) fn tainted_by(mut self, rules: Vec<setpoint::Object>, classes: Vec<setpoint::Object>) -> Self {
         self.rules = Some(RuleLister::fixed(rules, classes));
         self

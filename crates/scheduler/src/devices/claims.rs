@@ -1,13 +1,13 @@
-//! The claims of a pod: all there, and made for it. Pure.
+//! Finds the resource claims of a pod. Pure.
 
 use setpoint::{Cached, Event, Key, Lister};
 
 use super::view::{Claim, PodClaim};
 use crate::view::{Pod, PodView};
 
-/// The claim of one of a pod's requests.
+/// The claim behind one of a pod's `resourceClaims`.
 enum Named<'a> {
-    /// Of this name; one that was made for the pod has to be the pod's.
+    /// The claim with this name. A generated claim must be owned by the pod.
     Claim {
         name: &'a str,
         of_pod: bool,
@@ -16,8 +16,8 @@ enum Named<'a> {
     NotMadeYet,
 }
 
-/// The claims of a pod, in the order in which it asks for them; an error, if one is not there or not to be had.
-/// A pod of which that is so is not looked at, as in v1.34, and nothing is said about it.
+/// Returns the claims of a pod in spec order, or an error if one is missing or unusable. As in v1.34, such a pod is not
+/// tried and nothing is reported.
 pub(crate) fn claims_of(pod: &Pod, claims: &Lister<Claim>) -> Result<Vec<Cached<Claim>>, String> {
     let mut found = Vec::new();
     for request in &pod.spec.resource_claims {
@@ -42,7 +42,7 @@ pub(crate) fn claims_of(pod: &Pod, claims: &Lister<Claim>) -> Result<Vec<Cached<
     Ok(found)
 }
 
-/// Whether a pod asks for a claim.
+/// Whether a pod uses a claim.
 pub(crate) fn uses(pod: &Pod, claim: &Key) -> bool {
     let same = |name: &str| claim.namespace() == pod.key().namespace() && claim.name() == name;
     pod.spec.resource_claims.iter().any(|request| match named(pod, request) {
@@ -64,7 +64,7 @@ fn named<'a>(pod: &'a PodView, request: &'a PodClaim) -> Named<'a> {
     }
 }
 
-/// Whether a claim has come, or is in another state than before.
+/// Whether a claim is new or its state changed.
 pub(crate) fn is_news(event: &Event, claim: &Claim) -> bool {
     match event {
         Event::Added { .. } => true,

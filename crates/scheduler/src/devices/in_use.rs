@@ -1,7 +1,7 @@
-//! Which devices are taken.
+//! Tracks allocated devices.
 //!
-//! Follows the cache of claims, and runs ahead of it: a decided allocation takes its devices at once, until the
-//! cache shows it, or until it is known that it was not written.
+//! Follows the claim cache and runs ahead of it: a decided allocation takes its devices at once, until the cache shows
+//! it or it turns out not to have been written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use super::view::{Claim, DeviceId};
 
 #[derive(Default)]
 pub(crate) struct InUse {
-    /// What the cache shows. Bounded by the claims.
+    /// Allocations in the cache. Bounded by the claims.
     shown: BTreeMap<Key, Vec<DeviceId>>,
-    /// What was decided and is not shown yet, by the uid of the claim. Bounded by the bindings under way.
+    /// Decided allocations that the cache does not show yet, by claim uid. Bounded by the bindings in progress.
     decided: BTreeMap<Box<str>, Pending>,
-    /// How often each device is among both: shared with those who look while it stays as it is.
+    /// The number of allocations of each device in both maps. Shared with readers until it changes.
     taken: Arc<BTreeMap<DeviceId, usize>>,
 }
 
 /// An allocation that the cache does not show yet.
 struct Pending {
     devices: Vec<DeviceId>,
-    /// The version of the claim that has it, once it is written.
+    /// The claim's resource version after the write, once written.
     revision: Option<u64>,
 }
 
 impl InUse {
-    /// The devices that nobody else can have now.
+    /// Returns the devices that are allocated now.
     pub(super) fn taken(&self) -> Arc<BTreeMap<DeviceId, usize>> {
         self.taken.clone()
     }
 
-    /// Whether an allocation of the claim has been decided that the cache does not show yet.
+    /// Whether the claim has a decided allocation that the cache does not show yet.
     pub(super) fn is_decided(&self, claim_uid: &str) -> bool {
         self.decided.contains_key(claim_uid)
     }
 
-    /// Takes account of a claim that the cache shows; true if it has let devices go.
+    /// Applies a claim from the cache. Returns whether devices were freed.
     pub(crate) fn follow(&mut self, claim: &Cached<Claim>) -> bool {
         let devices: Vec<DeviceId> = claim.devices().cloned().collect();
         self.forget_shown(claim);
@@ -52,7 +52,7 @@ impl InUse {
         self.release(before, !claim.is_allocated())
     }
 
-    /// The claim is gone; true if it has let devices go.
+    /// Removes a deleted claim. Returns whether devices were freed.
     pub(crate) fn gone(&mut self, claim: &Cached<Claim>) -> bool {
         self.forget_decided(&claim.meta().uid);
         let before = self.shown.remove(claim.key());
@@ -65,13 +65,13 @@ impl InUse {
         had_any && for_good
     }
 
-    /// An allocation has been decided.
+    /// Records a decided allocation.
     pub(super) fn decide(&mut self, claim_uid: &str, devices: Vec<DeviceId>) {
         self.take(&devices);
         self.decided.insert(claim_uid.into(), Pending { devices, revision: None });
     }
 
-    /// The allocation has been written; `shown` is what the cache has of the claim.
+    /// Records that an allocation was written. `shown` is the claim in the cache.
     pub(crate) fn wrote(&mut self, claim: &Object, shown: Option<&Cached<Claim>>) {
         if let Some(pending) = self.decided.get_mut(&claim.meta().uid) {
             pending.revision = Some(claim.meta().revision());
@@ -82,7 +82,7 @@ impl InUse {
         }
     }
 
-    /// Forgets what was decided for a claim if the cache shows what has become of that.
+    /// Forgets a claim's decided allocation once the cache has caught up with it.
     fn forget_shown(&mut self, claim: &Cached<Claim>) {
         let Some(pending) = self.decided.get(&claim.meta().uid) else { return };
         let written = pending.revision.is_some_and(|revision| claim.meta().revision() >= revision);
@@ -91,7 +91,7 @@ impl InUse {
         }
     }
 
-    /// The allocation is shown, or was never written.
+    /// Forgets a decided allocation that the cache shows or that was never written.
     pub(crate) fn forget_decided(&mut self, claim_uid: &str) {
         if let Some(pending) = self.decided.remove(claim_uid) {
             self.give_back(&pending.devices);

@@ -1,22 +1,22 @@
-//! The devices of pods: a pod goes only where the devices that it claims are or can be had, and they are its
-//! own before it is bound.
+//! Dynamic resource allocation: a pod only goes to a node where its claimed devices are available, and the devices are
+//! reserved for it before it is bound.
 //!
 //! ```text
-//!  view.rs       claims, classes and slices as they are read
-//!  caches.rs     where they are read from, and the expressions that were compiled
-//!  claims.rs     the claims of a pod: all there, and made for it                             (pure)
-//!  needs.rs      what they ask of a node                                                     (pure)
-//!  pools.rs      the devices that a node reaches                                             (pure)
-//!  asks.rs       what the requests of claims come to on a node                               (pure)
-//!  search.rs     which devices serve which request                                           (pure)
-//!  allocation.rs what is written into a claim's status for that                              (pure)
-//!  in_use.rs     which devices are taken, decided allocations included
-//!  reserve.rs    the claims that have to be written before a pod can be bound                (pure)
+//!  view.rs       typed claims, classes and slices
+//!  caches.rs     their caches, and compiled CEL expressions
+//!  claims.rs     finds the claims of a pod                             (pure)
+//!  needs.rs      what the claims require of a node                     (pure)
+//!  pools.rs      the devices accessible from a node                    (pure)
+//!  asks.rs       resolves the requests of claims for a node            (pure)
+//!  search.rs     matches devices to requests                           (pure)
+//!  allocation.rs builds the allocation in a claim's status             (pure)
+//!  in_use.rs     tracks allocated devices, decided ones included
+//!  reserve.rs    claim writes needed before a pod can be bound         (pure)
 //! ```
 //!
-//! What always holds: a device that is meant for a claim is taken at once, so that no other pod gets it, and stays
-//! so until the cache shows it or it is known that nothing was written; a pod is bound only when all of its claims
-//! are allocated and reserved for it.
+//! Invariants: a device chosen for a claim is taken at once, so that no other pod gets it, and stays taken until the
+//! cache shows it or it is known that nothing was written. A pod is only bound when all of its claims are allocated and
+//! reserved for it.
 
 mod allocation;
 mod asks;

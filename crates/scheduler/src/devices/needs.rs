@@ -1,4 +1,4 @@
-//! What the claims of a pod ask of a node. Pure.
+//! Device requirements of a pod's claims. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::view::Pod;
 #[derive(Clone)]
 pub(crate) struct DeviceNeeds<'a> {
     caches: &'a DeviceCaches,
-    /// In the order in which the pod asks for them.
+    /// In spec order.
     pub(super) claims: Vec<Cached<Claim>>,
     slices: Vec<Cached<Slice>>,
-    /// What taints devices, where that counts.
+    /// Device taint rules, if device taints are enabled.
     tainting: Option<Rules>,
     taken: Arc<BTreeMap<DeviceId, usize>>,
 }
 
-/// What there is on a node for the claims that are not allocated.
+/// The result of allocating the unallocated claims on a node.
 enum Served {
     By(Vec<Decided>),
     NotAll,
-    /// Finding it takes too long.
+    /// The search exceeded its step limit.
     TooHard,
 }
 
-/// Why a pod fits nowhere, in the words of v1.34.
+/// The v1.34 message for a pod that fits nowhere.
 type Refusal = String;
 
 impl<'a> DeviceNeeds<'a> {
-    /// What a pod's claims need: nothing, if it has none; an error, if no node could have it now.
+    /// Computes what a pod's claims need. `None` if it has none, an error if no node can satisfy them now.
     pub(crate) fn of(pod: &Pod, in_use: &InUse, caches: &'a DeviceCaches) -> Result<Option<Self>, Refusal> {
         if pod.spec.resource_claims.is_empty() {
             return Ok(None);
@@ -65,7 +65,7 @@ impl<'a> DeviceNeeds<'a> {
         Ok(Some(Self { caches, claims, slices, tainting, taken: in_use.taken() }))
     }
 
-    /// Why a node cannot have the pod's devices: nothing, if it can.
+    /// Returns why a node cannot satisfy the pod's claims, or `None` if it can.
     pub(crate) fn obstacle(&self, node: &NodeInfo) -> Option<Obstacle> {
         let because = |reason: &'static str| Some(Obstacle::firm(Check::Devices, reason));
         match self.served_on(node) {
@@ -82,13 +82,13 @@ impl<'a> DeviceNeeds<'a> {
         }
     }
 
-    /// Whether all claims that are allocated can be used from a node.
+    /// Whether all allocated claims can be used from a node.
     fn is_available_on(&self, node: &NodeInfo) -> bool {
         self.claims.iter().all(|claim| is_available(claim, node))
     }
 
-    /// The claims that keep the pod off some of these nodes and that nobody else uses: one that is let go may be
-    /// allocated elsewhere.
+    /// Returns the allocated claims that keep the pod off some of these nodes and that no other pod uses. They could be
+    /// deallocated and allocated elsewhere.
     pub(crate) fn idle_elsewhere<'n>(
         &self,
         pod: &Pod,
@@ -104,7 +104,7 @@ impl<'a> DeviceNeeds<'a> {
         self.claims.iter().filter(idle).cloned().collect()
     }
 
-    /// The allocations, on a node that can have the pod's devices, of the claims that have none.
+    /// Returns allocations for the unallocated claims, on a node that can satisfy them.
     pub(super) fn decided_on(&self, node: &NodeInfo) -> Vec<(Cached<Claim>, Decided)> {
         let unallocated = self.claims.iter().filter(|claim| !claim.is_allocated()).cloned();
         match self.served_on(node) {
@@ -113,7 +113,7 @@ impl<'a> DeviceNeeds<'a> {
         }
     }
 
-    /// What serves the claims that are not allocated.
+    /// Allocates the unallocated claims on a node.
     fn served_on(&self, node: &NodeInfo) -> Result<Served, Failure> {
         let unallocated: Vec<&Cached<Claim>> =
             self.claims.iter().filter(|claim| !claim.is_allocated()).collect();
@@ -141,7 +141,7 @@ fn is_available(claim: &Claim, node: &NodeInfo) -> bool {
     selector.is_none_or(|selector| selector.matches(&node.name, &node.labels))
 }
 
-/// Every class that is asked for has to be there.
+/// Checks that all requested classes exist.
 fn check_classes(claim: &Cached<Claim>, caches: &DeviceCaches) -> Result<(), Refusal> {
     for request in &claim.spec.devices.requests {
         if request.exactly.is_none() && request.first_available.is_empty() {

@@ -1,4 +1,4 @@
-//! The devices that a node reaches. Pure.
+//! The devices accessible from a node. Pure.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,29 +10,29 @@ use setpoint_device::{Rules, Taint, Target};
 use super::view::{Device, DeviceId, Slice, SliceSpec};
 use crate::ledger::NodeInfo;
 
-/// The slices of one generation of a pool.
+/// The slices of one pool generation.
 pub(super) struct Pool<'a> {
     pub(super) driver: &'a str,
     pub(super) name: &'a str,
-    /// Not all of its slices are there.
+    /// Whether slices of the pool are missing.
     pub(super) is_incomplete: bool,
-    /// A device that is in it twice: nothing can be had from such a pool.
+    /// A device listed twice. Such a pool is invalid and cannot be allocated from.
     pub(super) twice: Option<&'a str>,
     slices: Vec<&'a Cached<Slice>>,
 }
 
-/// A device that is offered to a node.
+/// A device available to a node.
 pub(super) struct Offer<'a> {
     pub(super) id: DeviceId,
     pub(super) device: &'a Device,
     pub(super) slice: &'a SliceSpec,
-    /// Its place among the pools.
+    /// The index of its pool.
     pub(super) pool: usize,
     facts: OnceCell<Result<Facts, String>>,
     taints: OnceCell<Vec<Taint>>,
 }
 
-/// The pools that a node reaches, in the order of their drivers and names.
+/// Returns the pools accessible from a node, sorted by driver and name.
 pub(super) fn pools<'a>(slices: &'a [Cached<Slice>], node: &NodeInfo) -> Vec<Pool<'a>> {
     let mut pools: BTreeMap<(&str, &str), Pool<'a>> = BTreeMap::new();
     for slice in slices.iter().filter(|slice| slice.spec.is_reached_by(node)) {
@@ -55,7 +55,7 @@ pub(super) fn pools<'a>(slices: &'a [Cached<Slice>], node: &NodeInfo) -> Vec<Poo
     pools.into_values().map(Pool::checked).collect()
 }
 
-/// The devices of pools, in their order.
+/// Lists the devices of all pools, in order.
 pub(super) fn offers<'a>(pools: &[Pool<'a>]) -> Vec<Offer<'a>> {
     let mut offers = Vec::new();
     for (index, pool) in pools.iter().enumerate() {
@@ -80,13 +80,13 @@ pub(super) fn offers<'a>(pools: &[Pool<'a>]) -> Vec<Offer<'a>> {
 }
 
 impl Offer<'_> {
-    /// The device as expressions see it.
+    /// The device as CEL expressions see it.
     pub(super) fn facts(&self) -> &Result<Facts, String> {
         let read = || Facts::new(&self.id.driver, &self.device.attributes, &self.device.capacity);
         self.facts.get_or_init(read)
     }
 
-    /// What its driver and rules have tainted it with. What is wrong with a rule is told by who makes pods go.
+    /// Returns the taints from the driver and from rules. Invalid rules are reported by the eviction controller.
     pub(super) fn taints(&self, rules: &Rules) -> &[Taint] {
         self.taints.get_or_init(|| {
             let target = Target {
@@ -120,7 +120,8 @@ impl std::fmt::Display for Pool<'_> {
 }
 
 impl SliceSpec {
-    /// Slices whose devices say themselves where they are belong to a feature that v1.34 has switched off.
+    /// Whether a node can access the slice. Per-device node selection belongs to a feature that is off by default in
+    /// v1.34.
     fn is_reached_by(&self, node: &NodeInfo) -> bool {
         if self.per_device_node_selection.is_some() {
             return false;

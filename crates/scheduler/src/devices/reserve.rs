@@ -1,7 +1,8 @@
-//! The claims that have to be written before a pod can be bound. Pure.
+//! Claim writes needed before a pod can be bound. Pure.
 //!
-//! A claim that gets devices is first held by a finalizer, so that it cannot go while it has them; then its status
-//! says at once which devices it has and that the pod uses them. A claim that has devices only gets another user.
+//! A claim that gets devices first gets a finalizer, so that it cannot disappear while allocated. One status write then
+//! sets both the allocation and the reservation. A claim that is already allocated only gets another `reservedFor`
+//! entry.
 
 use setpoint::{Cached, Edit, Object};
 
@@ -12,7 +13,7 @@ use super::view::{Claim, Consumer};
 use crate::ledger::NodeInfo;
 use crate::view::Pod;
 
-/// Holds a claim while its devices are allocated.
+/// Protects a claim while it is allocated.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 /// The claims of a pod that are not reserved for it yet.
@@ -21,26 +22,26 @@ pub(crate) struct Reservation {
     pub(crate) claims: Vec<Reserving>,
 }
 
-/// A claim, and the devices that it gets if it has none.
+/// A claim, and its allocation if it has none yet.
 #[derive(Clone)]
 pub(crate) struct Reserving {
     pub(crate) claim: Cached<Claim>,
     decided: Option<Decided>,
 }
 
-/// What is to be written next about a claim.
+/// The next write to a claim.
 pub(crate) enum Write {
     /// The object itself.
     Main(Object),
     Status(Object),
-    /// Nothing: it is reserved.
+    /// None: the claim is reserved.
     Nothing,
-    /// It cannot be reserved any more.
+    /// The claim cannot be reserved any more.
     Lost(String),
 }
 
 impl Reservation {
-    /// What a pod needs on a node that can have its devices.
+    /// Computes a pod's reservation on a node that can satisfy its claims.
     pub(crate) fn of(needs: &DeviceNeeds<'_>, pod: &Pod, node: &NodeInfo) -> Self {
         let mut decided = needs.decided_on(node);
         let open = needs.claims.iter().filter(|claim| !claim.is_reserved_for(&pod.meta().uid));
@@ -56,7 +57,7 @@ impl Reservation {
         self.claims.is_empty()
     }
 
-    /// From now on nobody else gets these devices.
+    /// Marks the devices as taken.
     pub(crate) fn assume(&self, in_use: &mut InUse) {
         for Reserving { claim, decided } in &self.claims {
             if let Some(decided) = decided {
@@ -65,13 +66,13 @@ impl Reservation {
         }
     }
 
-    /// What was not written is free again.
+    /// Frees devices whose allocation was not written.
     pub(crate) fn forget(&self, in_use: &mut InUse) {
         self.claims.iter().for_each(|reserving| in_use.forget_decided(&reserving.claim.meta().uid));
     }
 }
 
-/// What is to be written next so that a claim, as it is now, is the pod's.
+/// Returns the next write needed to reserve a claim, given its current state.
 pub(crate) fn next_write(claim: &Cached<Claim>, reserving: &Reserving, pod: &Pod) -> Write {
     let key = claim.key();
     if claim.meta().is_being_deleted() || claim.meta().uid != reserving.claim.meta().uid {
@@ -102,7 +103,7 @@ pub(crate) fn next_write(claim: &Cached<Claim>, reserving: &Reserving, pod: &Pod
     written(&edit.set(&["status", "reservedFor"], &users), Write::Status)
 }
 
-/// A claim that nobody uses, without its devices.
+/// Returns the write that deallocates an unused claim.
 pub(crate) fn let_go(claim: &Cached<Claim>) -> Write {
     let edit = Edit::of(claim.object());
     let edit = edit.remove(&["status", "allocation"]).remove(&["status", "reservedFor"]);

@@ -1,5 +1,4 @@
-//! Which devices serve which request: one claim after the other, one request after the other, one device after
-//! the other, back to the last choice wherever that leads nowhere. The first solution is taken. Pure.
+//! Matches devices to requests by backtracking over claims, requests and devices. The first solution wins. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +10,20 @@ use super::caches::DeviceCaches;
 use super::pools::{Offer, Pool};
 use super::view::{Constraint, DeviceId};
 
-/// A search that goes on for longer is given up. A step takes about a microsecond, so this is a tenth of a second,
-/// where v1.34 allows ten: it does not hold up other pods meanwhile.
+/// The step limit of a search. A step takes about a microsecond, so this is a tenth of a second; v1.34 allows ten
+/// seconds, but there the search does not block other pods.
 const MOST_STEPS: u32 = 100_000;
 
-/// What serves a claim.
+/// The devices allocated to a claim.
 #[derive(Clone, Default)]
 pub(super) struct Solution {
-    /// In the order of the requests.
+    /// In request order.
     pub(super) devices: Vec<Taken>,
-    /// Which alternative of each request.
+    /// The chosen alternative of each request.
     pub(super) chosen: Vec<usize>,
 }
 
-/// A device that serves a request.
+/// A device that satisfies a request.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) request: usize,
@@ -32,11 +31,11 @@ pub(super) struct Taken {
     pub(super) offer: usize,
 }
 
-/// What a search comes to.
+/// The result of a search.
 pub(super) enum Found {
     All(Vec<Solution>),
     Nothing,
-    /// It took too long.
+    /// The search exceeded its step limit.
     GaveUp,
 }
 
@@ -71,16 +70,16 @@ pub(super) fn search(
     }
 }
 
-/// What is to be found next: a device of a request of a claim.
+/// The current position: a device of a request of a claim.
 #[derive(Clone, Copy, Default)]
 struct At {
     claim: usize,
     request: usize,
-    /// Of a request with a choice, once it is chosen.
+    /// The chosen alternative of a prioritized list.
     alternative: Option<usize>,
     device: usize,
-    /// The offers before this one have been tried for the devices before: the same devices in another order would
-    /// lead nowhere either.
+    /// Where to continue in the offers. Earlier offers were tried for the previous devices of this request; the same
+    /// devices in another order would fail as well.
     from: usize,
 }
 
@@ -88,7 +87,7 @@ struct At {
 enum Step {
     Done,
     NoWay,
-    /// The claim would have more devices than it may.
+    /// The claim would exceed the device limit.
     TooMany,
 }
 
@@ -102,12 +101,12 @@ struct Search<'a> {
     pools: &'a [Pool<'a>],
     offers: &'a [Offer<'a>],
     caches: &'a DeviceCaches,
-    /// What taints devices, where that counts.
+    /// Device taint rules, if device taints are enabled.
     tainting: Option<&'a Rules>,
     in_use: Vec<bool>,
-    /// The claims that each device is being taken for.
+    /// The claims that each device is taken for in this search.
     taking: Vec<BTreeSet<usize>>,
-    /// Whether a device fits a request: by claim, request, alternative and device.
+    /// Cached match results by claim, request, alternative and device.
     fits: BTreeMap<(usize, usize, usize, usize), bool>,
     /// By claim.
     rules: Vec<Vec<Rule<'a>>>,
@@ -124,7 +123,7 @@ impl Search<'_> {
         let claims = self.claims;
         let Some(claim) = claims.get(at.claim) else { return Ok(Step::Done) };
         let Some(asks) = claim.requests.get(at.request) else {
-            // A choice of a claim before may leave less to be found here.
+            // Another choice for an earlier claim may still succeed, so this is not yet "too many".
             let next = self.go_on(At { claim: at.claim + 1, ..At::default() })?;
             return Ok(if next == Step::TooMany { Step::NoWay } else { next });
         };
@@ -149,7 +148,7 @@ impl Search<'_> {
         }
     }
 
-    /// The first alternative that leads anywhere.
+    /// Tries alternatives in order, and takes the first that works.
     fn choose(&mut self, at: At, alternatives: usize) -> Result<Step, Stop> {
         let mut all_too_many = true;
         for alternative in 0..alternatives {
@@ -165,7 +164,7 @@ impl Search<'_> {
         Ok(if all_too_many { Step::TooMany } else { Step::NoWay })
     }
 
-    /// Of all devices each is needed, in whatever order.
+    /// Takes the next device of an `All` request. Every device is needed, so the order does not matter.
     fn take_the_next(
         &mut self,
         at: At,
@@ -215,7 +214,7 @@ impl Search<'_> {
         Ok(Step::NoWay)
     }
 
-    /// Devices that share counters belong to a feature that v1.34 has switched off.
+    /// Whether a device is free. Shared counters belong to a feature that is off by default in v1.34.
     fn is_free(&self, offer: usize, claim: usize, ask: &Ask<'_>) -> bool {
         let tolerated = |rules| ask.tolerates(self.offers[offer].taints(rules));
         let free = match ask.wish.admin_access {
@@ -236,7 +235,7 @@ impl Search<'_> {
         Ok(fits)
     }
 
-    /// Takes a device, if the claim's rules allow it.
+    /// Takes a device if the claim's constraints allow it.
     fn take(&mut self, at: At, alternative: usize, offer: usize) -> bool {
         let asks = &self.claims[at.claim].requests[at.request];
         let (request, full) = (&*asks.request.name, asks.name_of(alternative));
@@ -260,7 +259,7 @@ impl Search<'_> {
     }
 }
 
-/// All devices of some requests have the same value of an attribute.
+/// A `matchAttribute` constraint: all devices of some requests have the same value of an attribute.
 struct Rule<'a> {
     requests: &'a [String],
     attribute: &'a str,
@@ -282,7 +281,7 @@ impl<'a> Rule<'a> {
         self.requests.is_empty() || self.requests.iter().any(|name| name == request || name == full)
     }
 
-    /// Whether a device may be added; then it is.
+    /// Adds a device if the constraint allows it. Returns whether it did.
     fn add(&mut self, request: &str, full: &str, offer: &Offer<'a>) -> bool {
         if !self.concerns(request, full) {
             return true;
@@ -303,7 +302,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// An attribute by its full name; those of the driver's domain may be named without it.
+/// Looks up an attribute by its qualified name. The domain may be omitted for attributes of the driver's own.
 fn attribute<'a>(offer: &Offer<'a>, name: &str) -> Option<&'a Value> {
     let attributes = &offer.device.attributes;
     attributes.get(name).or_else(|| {

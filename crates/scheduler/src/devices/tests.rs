@@ -1,4 +1,4 @@
-//! Pods and their devices on two nodes.
+//! Device allocation on two nodes.
 
 use serde_json::{Value, json};
 use setpoint::{Cached, Object};
@@ -16,7 +16,7 @@ fn claim(name: &str, devices: Value, status: Value) -> Object {
     object(json!({"metadata": metadata, "spec": {"devices": devices}, "status": status}))
 }
 
-/// A request for some devices of class `gpu`.
+/// A request for devices of class `gpu`.
 fn exactly(name: &str, more: Value) -> Value {
     let mut exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -99,7 +99,7 @@ impl World {
         Self { ledger, caches: DeviceCaches::fixed(claims, classes(), slices) }
     }
 
-    /// What keeps a pod off each node, or off all of them.
+    /// Returns what keeps a pod off each node, or off all of them.
     fn obstacles(&self, pod: &Pod) -> Result<[String; 2], String> {
         let needs = DeviceNeeds::of(pod, &self.ledger.devices, &self.caches)?.expect("it has claims");
         Ok(["m", "n"].map(|node| {
@@ -113,7 +113,7 @@ impl World {
         Reservation::of(&needs.expect("it has claims"), pod, self.ledger.node(node).expect("a node"))
     }
 
-    /// What the status of the only claim becomes on a node: which requests get which devices, and all of it.
+    /// Returns the resulting status of the only claim on a node: devices per request, and the full status.
     fn status_on(&self, node: &str) -> (Vec<String>, Value) {
         let pod = pod(&["c"]);
         let reserving = &self.reservation(&pod, node).claims[0];

@@ -1,4 +1,4 @@
-//! Claims, classes and slices as the scheduler reads them.
+//! Typed views of claims, classes and slices.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use setpoint_device::{Selector, Taint, Toleration};
 use setpoint_placement::NodeSelector;
 
-/// What a pod asks for: a claim of somebody's, or one of its own.
+/// An entry of a pod's `resourceClaims`: an existing claim or a template.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodClaim {
@@ -15,7 +15,7 @@ pub(crate) struct PodClaim {
     pub(super) resource_claim_name: Option<Box<str>>,
 }
 
-/// Which claim was made for a request; none, if none is needed.
+/// The claim generated for an entry. `None` if none is needed.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodClaimStatus {
@@ -53,7 +53,7 @@ pub(super) struct ClaimDevices {
     pub(super) config: Vec<Config>,
 }
 
-/// A request is for one thing exactly, or for the first that can be had.
+/// A device request: either exactly one, or a prioritized list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Request {
@@ -65,7 +65,7 @@ pub(super) struct Request {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Wish {
-    /// Of one of several.
+    /// Only set for alternatives of a list.
     pub(super) name: String,
     pub(super) device_class_name: String,
     pub(super) selectors: Vec<Selector>,
@@ -82,7 +82,7 @@ pub(super) struct Constraint {
     pub(super) match_attribute: Option<String>,
 }
 
-/// What a driver is told about devices.
+/// Driver configuration for devices.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Config {
@@ -118,7 +118,7 @@ pub(super) struct Allocated {
     pub(super) admin_access: Option<bool>,
 }
 
-/// Which device of the cluster.
+/// Identifies a device in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default)]
 pub(crate) struct DeviceId {
@@ -133,7 +133,7 @@ impl std::fmt::Display for DeviceId {
     }
 }
 
-/// Who uses a claim.
+/// A user of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Consumer {
@@ -153,7 +153,7 @@ impl Claim {
         self.status.reserved_for.iter().any(|consumer| consumer.uid == pod_uid)
     }
 
-    /// The devices that nobody else can have while the claim has them.
+    /// Lists the devices allocated exclusively to the claim.
     pub(super) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
         let results = self.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
         results.filter(|result| result.admin_access != Some(true)).map(|result| &result.id)

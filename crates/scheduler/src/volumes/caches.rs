@@ -1,4 +1,4 @@
-//! Claims, volumes and what goes with them, as the caches show them, with what is assumed laid over.
+//! Caches of claims, volumes and related objects, overlaid with assumed changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use setpoint_volume::{Claim, Class, Latest, PodVolumes, Volume, index_by_claim, 
 
 use super::view::{Attachment, Capacity, CsiNode, Driver};
 
-/// Attachments by the node they attach to.
+/// Index of attachments by node.
 pub(crate) const BY_NODE: &str = "node";
 
-/// Reads everything that volumes depend on. Cheap to clone.
+/// Reads everything that volume scheduling depends on. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct VolumeCaches {
     pub(crate) claims: Assumed<Claim>,
@@ -27,7 +27,7 @@ pub(crate) struct VolumeCaches {
     pub(crate) pods: Lister<PodVolumes>,
 }
 
-/// The informers behind them.
+/// The informers behind [`VolumeCaches`].
 pub(crate) struct VolumeSources {
     pub(crate) claims: Informer,
     volumes: Informer,
@@ -66,7 +66,7 @@ impl VolumeSources {
         [claims, volumes, classes, nodes, drivers, capacities, attachments, pods]
     }
 
-    /// Those whose changes can make any pod with claims fit.
+    /// The informers whose changes can make any pod with claims schedulable.
     pub(crate) fn helpful(&self) -> [&Informer; 6] {
         [&self.volumes, &self.classes, &self.nodes, &self.drivers, &self.capacities, &self.attachments]
     }
@@ -85,7 +85,7 @@ impl VolumeSources {
     }
 }
 
-/// The objects of a kind, as they are assumed to be soon.
+/// A cache of one kind, overlaid with assumed objects.
 pub(crate) struct Assumed<V> {
     latest: Latest<V>,
     /// Bounded by the volumes and claims of pods that are being bound.
@@ -101,7 +101,7 @@ impl<V: View> Assumed<V> {
         self.latest.get(key)?.map(|known| self.foreseen(known)).transpose()
     }
 
-    /// The same without what is only assumed.
+    /// Returns the object without assumed changes.
     pub(crate) fn get_real(&self, key: &Key) -> Result<Option<Cached<V>>, DecodeError> {
         self.latest.get(key)
     }
@@ -118,18 +118,18 @@ impl<V: View> Assumed<V> {
         }
     }
 
-    /// From now on the object counts as what it is about to be written as.
+    /// Assumes an object in the state that is about to be written.
     pub(crate) fn assume(&self, object: Object) {
         self.assumed.lock().insert(object.key().clone(), object);
     }
 
-    /// It has been written.
+    /// Replaces an assumed object by the written one.
     pub(crate) fn wrote(&self, object: &Object) {
         self.latest.wrote(object);
         self.forget(object.key());
     }
 
-    /// It is what it was.
+    /// Drops an assumed change.
     pub(crate) fn forget(&self, key: &Key) {
         self.assumed.lock().remove(key);
     }
@@ -143,7 +143,7 @@ impl<V> Clone for Assumed<V> {
 
 #[cfg(test)]
 impl VolumeCaches {
-    /// Nothing but these claims, volumes and classes.
+    /// Builds caches from fixed claims, volumes and classes.
     pub(crate) fn fixed(claims: Vec<Object>, volumes: Vec<Object>, classes: Vec<Object>) -> Self {
         let volumes = Lister::fixed(volumes);
         setpoint_volume::index_volume_cache(volumes.objects());

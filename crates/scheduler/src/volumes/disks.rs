@@ -1,4 +1,4 @@
-//! Disks that pods name themselves: one that cannot be shared keeps others off the node that has it. Pure.
+//! Disks specified inline in pods: a disk that cannot be shared excludes other pods from its node. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::filter::{Check, Obstacle};
 use crate::ledger::NodeInfo;
 use crate::view::Pod;
 
-/// The fields by which disks are named: a pod that mentions none has none.
+/// The field names of inline disks. A pod that mentions none has none.
 const MENTIONS: [&str; 4] = ["gcePersistentDisk", "awsElasticBlockStore", "\"iscsi\"", "\"rbd\""];
 
-/// The disks of a pod.
+/// The inline disks of a pod.
 #[derive(Clone)]
 pub(crate) struct DiskNeeds {
     own: Vec<Volume>,
-    /// Pods that are thought to be gone from their node.
+    /// Pods hypothetically removed from their node.
     away: BTreeSet<Box<str>>,
 }
 
@@ -72,13 +72,13 @@ struct Rbd {
 }
 
 impl DiskNeeds {
-    /// The disks that a pod names; nothing, if there are none.
+    /// Returns the inline disks of a pod. `None` if it has none.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         let own = disks_of(pod.object());
         (!own.is_empty()).then(|| Self { own, away: BTreeSet::new() })
     }
 
-    /// Another pod has left its node, or come back.
+    /// Accounts for another pod that was removed from or returned to its node.
     pub(crate) fn count(&mut self, other: &Pod, by: i64) {
         let uid = &other.meta().uid;
         if by < 0 {
@@ -113,7 +113,7 @@ impl Volume {
             || self.rbd.is_some()
     }
 
-    /// Whether both are one disk that not everybody only reads.
+    /// Whether both are the same disk and at least one use is not read-only.
     fn clashes_with(&self, other: &Self) -> bool {
         let gce = self.gce_persistent_disk.as_ref().zip(other.gce_persistent_disk.as_ref());
         let ebs = self.aws_elastic_block_store.as_ref().zip(other.aws_elastic_block_store.as_ref());

@@ -1,4 +1,4 @@
-//! How many volumes a node can have. Pure.
+//! Volume limits of nodes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use setpoint_volume::{Claim, claim_keys, migrated};
 use super::caches::{BY_NODE, VolumeCaches};
 use crate::ledger::NodeInfo;
 
-/// Volumes that count against limits: the driver of each, by a name that is the same wherever it is used.
+/// Volumes that count towards limits: the driver by unique volume name.
 #[derive(Clone, Default)]
 pub(super) struct Counted(BTreeMap<String, Box<str>>);
 
@@ -17,7 +17,7 @@ impl Counted {
         Self(claims.filter_map(|claim| counted(claim, caches)).collect())
     }
 
-    /// Whether a node would have more volumes of a driver than it can.
+    /// Whether a node would exceed a driver's volume limit.
     pub(super) fn exceeds(&self, node: &NodeInfo, caches: &VolumeCaches) -> bool {
         let Ok(Some(limits)) = caches.nodes.get(&Key::cluster(&*node.name)) else { return false };
         if !self.0.values().any(|driver| limits.limit(driver).is_some()) {
@@ -36,7 +36,7 @@ impl Counted {
     }
 }
 
-/// What is on a node: the volumes of its pods, and those that are still attached.
+/// Collects a node's volumes: those of its pods, and those still attached.
 fn volumes_on(node: &NodeInfo, caches: &VolumeCaches) -> Counted {
     let mut there = Counted::default();
     for held in node.pods.values() {
@@ -53,7 +53,7 @@ fn volumes_on(node: &NodeInfo, caches: &VolumeCaches) -> Counted {
     there
 }
 
-/// The volume of a claim, or the one that will be made for it.
+/// Returns a claim's volume, or a placeholder for the one to be provisioned.
 fn counted(claim: &Cached<Claim>, caches: &VolumeCaches) -> Option<(String, Box<str>)> {
     let name = &*claim.spec.volume_name;
     if !name.is_empty() && caches.volumes.get(&Key::cluster(name)).ok()?.is_some() {

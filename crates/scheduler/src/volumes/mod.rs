@@ -1,16 +1,17 @@
-//! The volumes of pods: a pod goes only where its volumes are or can be, and its volumes are bound before it is.
+//! Volume scheduling: a pod only goes to a node where its volumes are or can be made available, and its volumes are
+//! bound before it is.
 //!
 //! ```text
-//!  caches.rs   claims, volumes and what goes with them, with what is assumed laid over
-//!  needs.rs    what the claims of a pod ask of a node, and which volumes serve them there   (pure)
-//!  disks.rs    disks that pods name themselves and cannot share                              (pure)
-//!  limits.rs   how many volumes a node can have                                             (pure)
-//!  prepare.rs  what has to be written before the pod can be bound, and how far that is      (pure)
-//!  view.rs     what is read of drivers, their nodes and their capacities
+//!  caches.rs   caches of claims, volumes and related objects, overlaid with assumed changes
+//!  needs.rs    what a pod's claims require of a node, and which volumes satisfy them      (pure)
+//!  disks.rs    inline disks that cannot be shared                                         (pure)
+//!  limits.rs   volume limits of nodes                                                     (pure)
+//!  prepare.rs  writes needed before the pod can be bound, and their progress              (pure)
+//!  view.rs     typed CSI drivers, nodes, capacities and attachments
 //! ```
 //!
-//! What always holds: a volume that is meant for a claim is assumed to be so at once, so that no other pod gets
-//! it; the pod is bound only when the cache shows all of its claims bound.
+//! Invariants: a volume chosen for a claim is assumed bound at once, so that no other pod gets it. A pod is only bound
+//! when the cache shows all of its claims bound.
 
 mod caches;
 mod disks;

@@ -1,4 +1,4 @@
-//! What the claims of a pod ask of a node, and which volumes serve them there. Pure.
+//! Volume requirements of a pod, and the volumes that satisfy them on a node. Pure.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ const OTHER_ZONE: &str = "node(s) had no available volume zone";
 const EXCLUSIVE: &str =
     "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
 
-/// The labels by which volumes and nodes say where they are, and what each is called now.
+/// Topology labels of volumes and nodes: the deprecated name and the current one.
 const PLACES: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -35,27 +35,27 @@ const PLACES: [(&str, &str); 4] = [
 #[derive(Clone)]
 pub(crate) struct VolumeNeeds<'a> {
     caches: &'a VolumeCaches,
-    /// The volumes that the pod's claims have; nothing where one is not there.
+    /// The volumes of the pod's bound claims. `None` for a missing volume.
     bound: Vec<Option<Cached<Volume>>>,
-    /// The claims that get their volumes with the pod's node, the smallest first.
+    /// Claims with delayed binding, smallest first.
     delayed: Vec<Delayed>,
     places: Vec<Place>,
-    /// The claims that no other pod may use, and by how many others they are used.
+    /// The pod's ReadWriteOncePod claims, and how many of them other pods use.
     exclusive: BTreeSet<Key>,
     rivals: i64,
     counted: Counted,
 }
 
-/// A claim that waits for the pod's node.
+/// A claim that is bound after the pod has a node.
 #[derive(Clone)]
 struct Delayed {
     claim: Cached<Claim>,
     class: Option<Cached<Class>>,
-    /// The volumes that could be its.
+    /// Volumes that it could be bound to.
     candidates: Vec<Cached<Volume>>,
 }
 
-/// Where a volume says it is.
+/// A topology label of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     label: &'static str,
@@ -63,18 +63,18 @@ struct Place {
     values: BTreeSet<String>,
 }
 
-/// What serves a pod's claims on a node.
+/// How a pod's claims are satisfied on a node.
 #[derive(Default)]
 pub(super) struct Served {
     pub(super) bindings: Vec<(Cached<Claim>, Cached<Volume>)>,
     pub(super) provisions: Vec<Cached<Claim>>,
 }
 
-/// Why a pod fits nowhere, in the words of v1.34.
+/// The v1.34 message for a pod that fits nowhere.
 type Refusal = String;
 
 impl<'a> VolumeNeeds<'a> {
-    /// What a pod's volumes need: nothing, if it has no claims; an error, if no node could have it now.
+    /// Computes what a pod's volumes need. `None` if it has no claims, an error if no node can satisfy them now.
     pub(crate) fn of(pod: &Pod, ledger: &Ledger, caches: &'a VolumeCaches) -> Result<Option<Self>, Refusal> {
         let Some(view) = claims_of(pod.object()) else { return Ok(None) };
         let claimed = |volume: &&PodVolume| volume.claim_name(pod.key().name()).is_some();
@@ -128,7 +128,7 @@ impl<'a> VolumeNeeds<'a> {
         Ok(Ok(()))
     }
 
-    /// Volumes that have places must be there, those of ephemeral claims excepted, as in v1.34.
+    /// Adds the topology labels of a claim's volume. As in v1.34, the volume must exist, except for ephemeral claims.
     fn add_place(&mut self, claim: &Cached<Claim>) -> Result<Result<(), Refusal>, DecodeError> {
         if claim.spec.volume_name.is_empty() {
             return Ok(Ok(()));
@@ -160,7 +160,7 @@ impl<'a> VolumeNeeds<'a> {
         Ok(())
     }
 
-    /// Another pod has come to a node, or left it.
+    /// Accounts for another pod that was added to or removed from a node.
     pub(crate) fn count(&mut self, other: &Pod, by: i64) {
         if !self.exclusive.is_empty() {
             let shared = claim_keys(other.object()).filter(|claim| self.exclusive.contains(claim)).count();
@@ -168,7 +168,7 @@ impl<'a> VolumeNeeds<'a> {
         }
     }
 
-    /// Why a node cannot have the pod's volumes: nothing, if it can.
+    /// Returns why a node cannot satisfy the pod's volumes, or `None` if it can.
     pub(crate) fn obstacle(&self, node: &NodeInfo) -> Option<Obstacle> {
         if self.rivals > 0 {
             return Some(Obstacle::resolvable(Check::VolumeUse, EXCLUSIVE));
@@ -184,7 +184,7 @@ impl<'a> VolumeNeeds<'a> {
         (elsewhere && has_place(node)).then(|| Obstacle::firm(Check::Volumes, OTHER_ZONE))
     }
 
-    /// What serves the claims on a node, or why not all are served.
+    /// Finds volumes for the claims on a node, or the reasons why some cannot be satisfied.
     pub(super) fn served_on(&self, node: &NodeInfo) -> Result<Served, Vec<&'static str>> {
         let mut reasons = Vec::new();
         let mut missing = false;
@@ -241,7 +241,7 @@ impl<'a> VolumeNeeds<'a> {
 }
 
 impl Delayed {
-    /// Whether a volume can be made for the claim on a node.
+    /// Whether a volume can be provisioned for the claim on a node.
     fn can_be_made_for(&self, node: &NodeInfo, caches: &VolumeCaches) -> Result<(), &'static str> {
         let Some(class) = &self.class else { return Err(NO_MATCH) };
         let nobody_makes = class.provisioner.is_empty() || &*class.provisioner == NO_PROVISIONER;
@@ -269,7 +269,7 @@ impl Place {
     }
 }
 
-/// Where a volume says it is; several values are separated by two underscores.
+/// Returns a volume's topology labels. Multiple values are separated by `__`.
 fn places_of(volume: &Cached<Volume>) -> Vec<Place> {
     let of = |(label, label_now): &(&'static str, &'static str)| {
         let value = volume.meta().label(label)?;
@@ -279,12 +279,12 @@ fn places_of(volume: &Cached<Volume>) -> Vec<Place> {
     PLACES.iter().filter_map(of).collect()
 }
 
-/// In a cluster of one place nodes need not say where they are.
+/// Whether a node has topology labels. Without any, the zone check is skipped (single-zone clusters).
 fn has_place(node: &NodeInfo) -> bool {
     PLACES.iter().any(|(label, _)| node.labels.contains_key(label))
 }
 
-/// The claims behind a pod's volumes, all there and usable.
+/// Returns the claims of a pod's volumes, if all exist and are usable.
 fn claims<'v>(
     pod: &Pod,
     volumes: &[&'v PodVolume],

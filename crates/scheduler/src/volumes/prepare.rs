@@ -1,4 +1,4 @@
-//! What has to be written before a pod can be bound, and how far that is. Pure.
+//! Writes needed before a pod can be bound, and their progress. Pure.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::caches::VolumeCaches;
 use super::needs::VolumeNeeds;
 use crate::ledger::NodeInfo;
 
-/// How long the claims of a pod may take to be bound.
+/// Timeout for binding a pod's claims.
 const BIND_WITHIN: Duration = Duration::from_secs(600);
 
-/// The objects to be written, as they are to be.
+/// The objects to write, in their new state.
 #[derive(Clone, Default)]
 pub(crate) struct Preparation {
     /// Volumes that are bound to claims.
     pub(crate) volumes: Vec<Object>,
-    /// Claims for which volumes are to be made on the node.
+    /// Claims whose volumes are to be provisioned on the node.
     pub(crate) claims: Vec<Object>,
-    /// All claims that have to be bound before the pod.
+    /// All claims that must be bound before the pod.
     waits_for: Vec<Key>,
 }
 
@@ -31,17 +31,17 @@ pub(crate) struct Preparing {
     pub(crate) since: Instant,
 }
 
-/// How far the claims of a pod are.
+/// The progress of binding a pod's claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Bound,
     Wait,
-    /// In vain: the pod has to be looked at anew.
+    /// Failed: the pod has to be scheduled again.
     Failed(String),
 }
 
 impl Preparation {
-    /// What a pod needs on a node that can have its volumes.
+    /// Computes a pod's writes on a node that can satisfy its volumes.
     pub(crate) fn of(needs: &VolumeNeeds<'_>, node: &NodeInfo) -> Self {
         let served = needs.served_on(node).unwrap_or_default();
         let mut preparation = Self::default();
@@ -64,13 +64,13 @@ impl Preparation {
         self.waits_for.is_empty()
     }
 
-    /// From now on everything counts as what it is about to be written as.
+    /// Assumes all writes.
     pub(crate) fn assume(&self, caches: &VolumeCaches) {
         self.volumes.iter().for_each(|volume| caches.volumes.assume(volume.clone()));
         self.claims.iter().for_each(|claim| caches.claims.assume(claim.clone()));
     }
 
-    /// What was not written is what it was.
+    /// Drops the assumptions that were not written.
     pub(crate) fn forget(&self, caches: &VolumeCaches) {
         self.volumes.iter().for_each(|volume| caches.volumes.forget(volume.key()));
         self.claims.iter().for_each(|claim| caches.claims.forget(claim.key()));
@@ -83,7 +83,7 @@ fn edited(edit: &Edit<'_>) -> Option<Object> {
 }
 
 impl Preparing {
-    /// How far the claims are on a node, by what is known of it.
+    /// Returns the progress of the claims. `node` is the node's current state.
     pub(crate) fn progress(&self, node: Option<&NodeInfo>, caches: &VolumeCaches, now: Instant) -> Progress {
         let Some(node) = node else {
             return Progress::Failed(format!("failed to get node {:?}: not found", self.node));
@@ -129,7 +129,7 @@ impl Preparing {
         }
     }
 
-    /// The volume that was bound to a claim and is not any more.
+    /// Returns the volume that was bound to a claim and no longer is.
     fn lost_volume(&self, claim: &Cached<Claim>, caches: &VolumeCaches) -> Option<String> {
         let meant = |volume: &&Object| {
             let reference = volume.view::<Volume>().ok().and_then(|view| view.spec.claim_ref.clone());

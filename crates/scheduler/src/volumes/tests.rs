@@ -1,4 +1,4 @@
-//! Claims, volumes and nodes in small.
+//! Small clusters with claims and volumes.
 
 use serde_json::{Value, json};
 use setpoint::Object;
@@ -55,7 +55,7 @@ fn nodes() -> Ledger {
     ledger
 }
 
-/// What keeps a pod off each node, or off all of them.
+/// Checks what keeps a pod off each node, or off all of them.
 #[track_caller]
 fn check(pod: &Pod, caches: &VolumeCaches, expected: Result<[&str; 2], &str>) {
     let ledger = nodes();

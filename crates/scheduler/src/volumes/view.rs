@@ -1,11 +1,11 @@
-//! What is read of drivers, their nodes, their capacities and their attachments.
+//! Typed views of CSI drivers, nodes, capacities and attachments.
 
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint::LabelSelector;
 use setpoint_quantity::Quantity;
 
-/// What the drivers on a node can do.
+/// The CSI drivers on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct CsiNode {
@@ -34,7 +34,7 @@ struct Allocatable {
 }
 
 impl CsiNode {
-    /// How many volumes of a driver the node can have; nothing where there is no limit.
+    /// Returns the node's volume limit for a driver. `None` if there is no limit.
     pub(crate) fn limit(&self, driver: &str) -> Option<usize> {
         let mut drivers = self.spec.drivers.iter().flatten();
         drivers.find(|one| *one.name == *driver)?.allocatable.as_ref()?.count
@@ -56,13 +56,13 @@ struct DriverSpec {
 }
 
 impl Driver {
-    /// Whether it says how much room there is.
+    /// Whether the driver publishes storage capacity.
     pub(crate) fn publishes_capacity(&self) -> bool {
         self.spec.storage_capacity == Some(true)
     }
 }
 
-/// How much room there is for volumes of a class on some nodes.
+/// The available capacity for a storage class on some nodes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Capacity {

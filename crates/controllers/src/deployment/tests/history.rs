@@ -1,4 +1,4 @@
-//! Whose sets are whose, their revisions, and the way back.
+//! Adoption, revisions and rollback.
 
 use super::*;
 use crate::deployment::revision::annotate_new;

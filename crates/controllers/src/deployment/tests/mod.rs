@@ -1,4 +1,4 @@
-//! Plans and statuses as tables, the bounds of a rollout as a property.
+//! Table tests of plans and statuses, and property tests of rollout bounds.
 
 mod history;
 mod properties;
@@ -23,7 +23,7 @@ use crate::workload::fixtures::{at, cached};
 
 const NOW: i64 = 1_000;
 
-/// A Deployment of template `v9`, 10 replicas, three more or two fewer at a time.
+/// A Deployment with template `v9`, 10 replicas, maxSurge 3 and maxUnavailable 2.
 fn deployment_json() -> Value {
     json!({
         "metadata": {"name": "d", "namespace": "ns", "uid": "d-uid", "generation": 7, "annotations": {REVISION: "9"}},
@@ -52,21 +52,21 @@ fn sized(replicas: i32, surge: Value, unavailable: Value) -> Cached<Deployment> 
     })
 }
 
-/// A set of template and revision `version`, as old as its version is low.
+/// A ReplicaSet with template and revision `version`. A lower version is older.
 #[derive(Clone, Debug)]
 struct Model {
     version: i64,
     replicas: i32,
-    /// What its own controller last said.
+    /// The replicas in its last status.
     reported: i32,
     available: i32,
-    /// The size of the Deployment it was last sized for, and that with its surge.
+    /// Its desired-replicas and max-replicas annotations.
     sized_for: (i32, i32),
     observed: bool,
 }
 
 impl Model {
-    /// All pods there and available, sized for a Deployment of 10 and 3 more.
+    /// All pods exist and are available; scaled for 10 replicas and a surge of 3.
     fn of(version: i64, replicas: i32) -> Self {
         Self {
             version,
@@ -121,7 +121,7 @@ fn sync(deployment: &Cached<Deployment>, sets: &[Model]) -> Sync {
     }
 }
 
-/// What a sync changes, in words.
+/// Formats the changes of a sync.
 fn words(sync: &Sync) -> Vec<String> {
     let mut words = Vec::new();
     for member in sync.members.new.iter().chain(&sync.members.old) {

@@ -1,5 +1,5 @@
-//! Rollouts in a model world, in which sets follow their sizes and pods become available in any
-//! order and with any delay.
+//! Rollouts in a model in which ReplicaSets follow their sizes and pods become available in any order and with any
+//! delay.
 
 use proptest::prelude::*;
 
@@ -7,11 +7,11 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Turn {
-    /// The Deployment's controller looks.
+    /// The Deployment controller syncs.
     Deployment,
-    /// A set's controller looks: pods are created, deleted, and counted.
+    /// A ReplicaSet controller syncs: pods are created, deleted and counted.
     Set(usize),
-    /// Some pods of a set become available.
+    /// Some pods of a ReplicaSet become available.
     Available(usize, i32),
 }
 
@@ -58,7 +58,7 @@ fn apply(world: &mut Vec<Model>, sync: &Sync) {
     }
 }
 
-/// Lets everything happen in turn, until a sync changes nothing.
+/// Takes all turns repeatedly until a sync changes nothing.
 fn settle(world: &mut Vec<Model>, deployment: &Cached<Deployment>) -> bool {
     (0..200).any(|_| {
         let settled = words(&sync(deployment, world)).is_empty()
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let size = new + old.iter().sum::<i32>();
         let sized_for = (size + fewer - surge.min(size - 1), size + fewer);
-        // Another size, and not one that the new set has reached alone: that ends the old ones.
+        // Require a new size, and one that the new ReplicaSet does not already have: that would end the old ones.
         prop_assume!(sized_for.0 != to && new != to);
         let mut world = vec![Model { sized_for, ..Model::of(9, new) }];
         world.extend((1..).zip(&old).map(|(version, replicas)| Model { sized_for, ..Model::of(version, *replicas) }));

@@ -1,4 +1,4 @@
-//! What the status says.
+//! Status tests.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn progressing(status: &str, reason: &str, updated: i64) -> Condition {
     Condition::new("Progressing", status, reason, "m", at(updated)).updated(at(updated))
 }
 
-/// Complete with `pods` pods, all of them available, before this sync.
+/// A Deployment that was complete with `pods` available pods before this sync.
 fn with(conditions: &[Condition], pods: i32) -> Cached<Deployment> {
     deployment(|d| {
         d["status"] = json!({

@@ -1,4 +1,4 @@
-//! How a plan sizes the sets.
+//! Tests of how a plan scales ReplicaSets.
 
 use super::*;
 
@@ -133,7 +133,7 @@ mod recreating {
 mod scaling {
     use super::*;
 
-    /// Scales from `from` to `to` replicas with this surge before and after.
+    /// Checks scaling from `from` to `to`, each `(replicas, surge)`.
     #[track_caller]
     fn check(from: (i32, i32), to: (i32, i32), sets: &[(i64, i32)], expected: &[&str]) {
         let deployment = sized(to.0, json!(to.1), json!(if to.1 == 0 { 1 } else { 0 }));

@@ -1,4 +1,4 @@
-//! Single stories, told to the end.
+//! Individual scenarios.
 
 use setpoint::client::Propagation::{Background, Foreground, Orphan};
 use setpoint::{Kind, OwnerRef};
@@ -11,13 +11,13 @@ const LID: usize = 1;
 const SHELF: usize = 2;
 
 impl Model {
-    /// An object in the namespace `shop` with these owners, which it does not hold up.
+    /// Creates an object in the namespace `shop` with these owners, not blocking them.
     fn owned(&mut self, kind: usize, owners: &[&Uid]) -> Uid {
         let owners = owners.iter().map(|uid| self.refer(uid)).collect();
         self.create(kind, "shop", false, owners)
     }
 
-    /// The same, holding its owners up.
+    /// Creates an object in the namespace `shop` with these owners, blocking them.
     fn blocking(&mut self, kind: usize, owners: &[&Uid]) -> Uid {
         let owners =
             owners.iter().map(|uid| OwnerRef { block_owner_deletion: Some(true), ..self.refer(uid) });
@@ -108,7 +108,7 @@ fn another_object_of_the_owners_name_is_not_the_owner() {
 
 #[test]
 fn an_owner_in_another_namespace_is_no_owner() {
-    // Whichever is seen first.
+    // In either order of observation.
     for order in [[BOX, LID], [LID, BOX]] {
         let mut model = Model::new();
         let a = model.owned(BOX, &[]);
@@ -189,7 +189,7 @@ fn an_owner_called_by_a_wrong_name_is_no_owner_whatever_others_call_it() {
     let wrong = OwnerRef { name: "nobody".into(), ..right.clone() };
     let mistaken = model.create(LID, "shop", false, vec![wrong]);
     let loyal = model.create(LID, "shop", false, vec![right]);
-    // The dependents are seen before the owner, the mistaken one first.
+    // The dependents are observed before the owner, the mistaken one first.
     model.deliver(LID);
     model.deliver(LID);
     model.attempt(0);

@@ -1,5 +1,5 @@
-//! The graph, the plan and a model of the API server, together: whatever users do, in whatever order
-//! monitors and workers get to it, what must stay stays and what must go goes.
+//! Tests of the graph and the plan against a model API server: whatever users do, and in whatever order monitors and
+//! workers run, what must stay stays and what must go goes.
 
 mod graph;
 mod model;

@@ -1,5 +1,5 @@
-//! A cluster as the collector meets it: objects with finalizers behind an API, a log of changes per
-//! kind that monitors follow at their own pace, and workers that act on what they observed a while ago.
+//! A model cluster: objects with finalizers behind an API, a change log per kind that monitors follow at their own
+//! pace, and workers that act on earlier observations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) fn kinds() -> [Kind; 3] {
     ]
 }
 
-/// A finalizer of somebody else.
+/// A finalizer of another controller.
 const FOREIGN: &str = "example.com/hold";
 
 #[derive(Clone)]
@@ -31,7 +31,7 @@ enum Change {
     Gone(Object),
 }
 
-/// An item that a worker has looked at and not yet acted on.
+/// An item that a worker has observed and not yet acted on.
 struct Attempt {
     object: Object,
     plan: Plan,
@@ -41,7 +41,7 @@ pub(super) struct Model {
     kinds: [Kind; 3],
     unserved: BTreeSet<Kind>,
     objects: BTreeMap<Uid, (usize, Object)>,
-    /// Whoever was to be deleted after its dependents: they may go from then on, whatever becomes of it.
+    /// Owners that were once in foreground deletion. Their dependents may be deleted from then on.
     doomed: BTreeSet<Uid>,
     revision: u64,
     log: [Vec<Change>; 3],
@@ -73,9 +73,9 @@ impl Model {
         }
     }
 
-    // What users do.
+    // User actions.
 
-    /// Creates an object whose owners are what `refer` makes of the objects that are or were there.
+    /// Creates an object with these owners.
     pub(super) fn create(&mut self, kind: usize, namespace: &str, held: bool, owners: Vec<OwnerRef>) -> Uid {
         self.revision += 1;
         let name = format!("n{}", self.revision);
@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    // What the API server does.
+    // The API server.
 
     fn store(&mut self, kind: usize, mut meta: Metadata) {
         self.revision += 1;
@@ -186,7 +186,7 @@ impl Model {
         });
     }
 
-    /// The object at these coordinates; the error says why nobody can tell.
+    /// Looks up the object at these coordinates. The error says why that is impossible.
     fn look_up(&self, identity: &Identity) -> Result<Option<&Object>, Unclear> {
         let is_meant = |kind: &Kind| kind.is_called(&identity.api_version, &identity.kind);
         let served = self.kinds.iter().position(|kind| is_meant(kind) && !self.unserved.contains(kind));
@@ -201,7 +201,7 @@ impl Model {
         Ok(self.objects.values().find(is_there).map(|(_, object)| object))
     }
 
-    /// How an object's owners really stand; `None` for one that nobody can tell.
+    /// Returns the true standings of an object's owners. `None` if one cannot be determined.
     fn standings(&self, object: &Object) -> Vec<Option<Standing>> {
         let of = |reference: &OwnerRef| {
             let found = self.look_up(&Identity::of_owner(reference, object.key().namespace()));
@@ -210,7 +210,7 @@ impl Model {
         object.meta().owner_references.iter().map(of).collect()
     }
 
-    // What monitors do.
+    // Monitors.
 
     pub(super) fn deliver(&mut self, kind: usize) -> bool {
         let Some(change) = self.log[kind].get(self.delivered[kind]).cloned() else { return false };
@@ -230,16 +230,16 @@ impl Model {
         self.misplaced += work.misplaced.len();
     }
 
-    /// A kind is not served any more, nor monitored.
+    /// Stops serving and monitoring a kind.
     pub(super) fn stops_serving(&mut self, kind: &Kind) {
         self.unserved.insert(kind.clone());
         let work = self.graph.forget_kind(kind);
         self.take_on(work);
     }
 
-    // What workers do.
+    // Workers.
 
-    /// Looks at the `nth` item of the queue; acting on it may come later.
+    /// Observes the `nth` item of the queue. Acting on it may come later.
     pub(super) fn attempt(&mut self, nth: usize) {
         let Some(uid) = self.delete.iter().nth(nth % self.delete.len().max(1)).cloned() else { return };
         self.delete.remove(&uid);
@@ -280,7 +280,7 @@ impl Model {
         self.attempts.push(Attempt { object, plan });
     }
 
-    /// Acts on the `nth` item that was looked at.
+    /// Acts on the `nth` observed item.
     pub(super) fn act(&mut self, nth: usize) {
         if self.attempts.is_empty() {
             return;
@@ -296,7 +296,7 @@ impl Model {
                     positions.iter().map(|&position| owners[position].uid.clone()).collect();
                 self.drop_owners(&uid, &dropped);
             }
-            // The precondition: what was decided on is what is there.
+            // The precondition: the object has not changed since the decision.
             Plan::Delete { .. } if live.meta().owner_references != object.meta().owner_references => {
                 self.later.insert(uid);
             }
@@ -324,9 +324,9 @@ impl Model {
         self.remove_finalizer(&uid, ORPHAN);
     }
 
-    /// Everything is delivered and worked on until nothing changes any more.
+    /// Delivers everything and runs all workers until nothing changes any more.
     pub(super) fn settle(&mut self) {
-        // An owner that is named in several ways takes a round for each; none has as many as these.
+        // An owner that is named in several ways takes one round per name; none has this many.
         let mut quiet_rounds = 0;
         for _ in 0..1000 {
             let before = self.revision;
@@ -353,7 +353,7 @@ impl Model {
         self.delete.append(&mut self.later);
     }
 
-    // What must hold.
+    // Assertions.
 
     fn assert_may_go(&self, object: &Object) {
         let owners = &object.meta().owner_references;
@@ -385,12 +385,13 @@ impl Model {
         }
     }
 
-    /// Whether nobody but others can make an object go: it is on its way, or names what cannot be looked for.
+    /// Whether the collector can do nothing about an object: it is being deleted, or has an owner that cannot be looked
+    /// up.
     fn is_stuck(&self, object: &Object) -> bool {
         object.meta().is_being_deleted() || self.standings(object).iter().any(Option::is_none)
     }
 
-    /// A live object has no owner that is not there, unless somebody it names cannot be looked for.
+    /// A live object has no missing owner, unless one of its owners cannot be looked up.
     fn assert_has_its_owners(&self, object: &Object) {
         let standings = self.standings(object);
         let clear = standings.iter().all(Option::is_some);
@@ -412,7 +413,7 @@ impl Model {
     }
 }
 
-/// Why nobody can tell whether an owner exists.
+/// Why an owner cannot be looked up.
 enum Unclear {
     NotServed,
     NoNamespace,

@@ -7,7 +7,7 @@ use setpoint::client::Propagation;
 use super::model::Model;
 use crate::garbage_collector::uid::Uid;
 
-/// One thing that happens.
+/// A random step.
 #[derive(Clone, Debug)]
 enum Step {
     Create { kind: usize, namespace: bool, held: bool, owners: Vec<Referral> },
@@ -21,7 +21,7 @@ enum Step {
     Release,
 }
 
-/// How a dependent refers to one of the objects that are, or were, there.
+/// How a dependent refers to one of the current or former objects.
 #[derive(Clone, Debug)]
 struct Referral {
     which: usize,
@@ -67,7 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Run {
     model: Model,
-    /// Every object there ever was.
+    /// Every object that ever existed.
     ever: Vec<(Uid, OwnerRef)>,
 }
 
@@ -135,7 +135,7 @@ fn pick<T: Clone>(from: &[T], which: usize) -> Option<T> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// That nothing is deleted which has an owner is asserted by the model at every deletion.
+    /// The model asserts at every deletion that the object has no remaining owner.
     #[test]
     fn what_must_stay_stays_and_what_must_go_goes(steps in prop::collection::vec(step(), 0..60)) {
         let mut run = Run { model: Model::new(), ever: Vec::new() };

@@ -1,13 +1,13 @@
-//! What the token of a secret says of its service account.
+//! The claims of a Secret-based service account token.
 
 use serde::Serialize;
 
 pub use setpoint_token::{BadKey, TokenSigner};
 
-/// Who issues tokens that are kept in secrets.
+/// The issuer of Secret-based tokens.
 const ISSUER: &str = "kubernetes/serviceaccount";
 
-/// What a token of a secret says.
+/// The claims of a Secret-based token.
 #[derive(Debug, Serialize)]
 pub(super) struct Claims<'a> {
     iss: &'static str,

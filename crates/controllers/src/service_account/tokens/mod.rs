@@ -5,7 +5,7 @@
 //! Writes: updates and deletes these Secrets; removes a deleted one from its service account.
 //!
 //! ```text
-//!  view.rs       Secrets and accounts as they are read
+//!  view.rs       typed views of Secrets and accounts
 //!  plan.rs       what a Secret lacks                             (pure)
 //!  jwt.rs        claims, signed
 //!  reconcile.rs  fills, deletes or dereferences
@@ -49,13 +49,13 @@ pub(crate) const ENTRY: Entry = Entry {
 
 pub(crate) const FLAGS: &[Flag] = &[Flag::workers("concurrent-serviceaccount-token-syncs", &ENTRY, "5")];
 
-/// How often a secret is tried before it waits for a change.
+/// How often a Secret is retried before it waits for a change.
 const RETRIES: u32 = 10;
 
-/// The index of token secrets by the account they are for.
+/// Index of token Secrets by account.
 const BY_ACCOUNT: &str = "service-account";
 
-/// Without a key there is nothing to sign with.
+/// Without a key no tokens can be signed.
 fn build(context: &Context, options: &Options) -> Vec<Box<dyn Runnable>> {
     let Some(signer) = options.token_signer.clone() else { return Vec::new() };
     let secrets = context.informers.of::<Secret>();
@@ -90,7 +90,7 @@ fn index(secret: &Object) -> Vec<String> {
     token(secret).map(|token| token.account.to_string()).into_iter().collect()
 }
 
-/// The work that a secret is, if it is a token's.
+/// Returns the work item of a Secret, if it is a token Secret.
 fn token(secret: &Object) -> Option<Token> {
     let view = secret.view::<Secret>().ok()?;
     let account = view.account()?;

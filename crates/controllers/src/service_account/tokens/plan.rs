@@ -1,4 +1,4 @@
-//! What a token secret lacks. Pure.
+//! Computes the missing data of a token Secret. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ pub(super) const CA: &str = "ca.crt";
 pub(super) const NAMESPACE: &str = "namespace";
 pub(super) const TOKEN: &str = "token";
 
-/// What to put in, in base64.
+/// The missing data, in base64.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lacking {
     pub(super) ca: Option<String>,
@@ -23,7 +23,7 @@ impl Lacking {
     }
 }
 
-/// The certificate must be the present one; the rest must merely be there.
+/// Returns the missing data. The CA certificate must be current; the rest only has to be present.
 pub(super) fn lacking(content: &Content, namespace: &str, root_ca: Option<&str>) -> Lacking {
     let data =
         |field: &str| content.data.as_ref().and_then(|data| data.get(field)).map_or("", String::as_str);

@@ -1,4 +1,4 @@
-//! Fills a token secret, deletes it with its account, or forgets it when it is gone.
+//! Fills a token Secret, deletes it with its account, or removes a deleted one from its account.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::jwt::{Claims, TokenSigner};
 use super::plan::{CA, Lacking, NAMESPACE, TOKEN, encode, lacking};
 use super::view::{ACCOUNT_NAME, ACCOUNT_UID, Content, Secret, ServiceAccount};
 
-/// How often an account is tried to be updated that others write to.
+/// How often an update of an account is attempted on conflict.
 const ATTEMPTS: usize = 6;
 
-/// When a secret is looked at again whose account the API server knows and the cache does not show.
+/// How soon to check a Secret again whose account is not in the cache yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) struct Tokens {
@@ -30,13 +30,13 @@ pub(super) struct Tokens {
     pub(super) root_ca: Option<String>,
 }
 
-/// A secret, and the account it is or was for: when the secret is gone, nobody else knows.
+/// A Secret, and its account, which is unknown once the Secret is gone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Token {
     pub(super) secret: Key,
     pub(super) uid: Box<str>,
     pub(super) account: Key,
-    /// Unknown while the secret has never been filled.
+    /// Unknown until the Secret is filled.
     pub(super) account_uid: Option<Box<str>>,
 }
 
@@ -75,7 +75,7 @@ impl Reconciler for Tokens {
                 match account {
                     Some(account) => {
                         self.fill(&secret, &account).await?;
-                        // If it goes before the cache has shown it, nobody tells.
+                        // If the account is deleted before the cache has shown it, no event reports that.
                         if unseen {
                             return Ok(Outcome::CheckAfter(LOOK_AGAIN));
                         }
@@ -89,7 +89,7 @@ impl Reconciler for Tokens {
 }
 
 impl Tokens {
-    /// The account as the API server has it.
+    /// Reads the account past the cache.
     async fn ask_for_account(&self, token: &Token) -> Result<Option<Object>, ClientError> {
         let account = self.client.get(&self.account_kind, &token.account).await.optional()?;
         Ok(account.filter(|account| token.is_for(account)))
@@ -111,7 +111,7 @@ impl Tokens {
         }
         let body = self.filled(secret.object(), account, lacking)?;
         match self.client.update(&self.secret_kind, secret.key(), Part::Main, &body).await {
-            // Whoever changed it has woken this controller again.
+            // The conflicting write wakes this controller again.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             updated => updated.map(drop).attempting(format!("fill secret {}", secret.key())),
         }
@@ -145,7 +145,7 @@ impl Tokens {
         Ok(edit)
     }
 
-    /// Takes a secret that is gone off the list of its account.
+    /// Removes a deleted Secret from its account's list.
     async fn unlink(&self, token: &Token) -> Result<(), ClientError> {
         for attempt in 1.. {
             let Some(account) = self.ask_for_account(token).await? else { return Ok(()) };
@@ -160,7 +160,7 @@ impl Tokens {
     }
 }
 
-/// The account without this secret on its list; `None` if it is not on it.
+/// Returns the account without this Secret in its list. `None` if it is not listed.
 fn without<'a>(account: &'a Object, secret: &str) -> Option<Edit<'a>> {
     let listed = account.view::<ServiceAccount>().ok()?.secrets.as_ref()?;
     let is_it = |listed: &&Value| listed.get("name").and_then(Value::as_str) == Some(secret);

@@ -1,4 +1,4 @@
-//! What is put into a secret, and whether others can verify it.
+//! Tests of the contents of a Secret, and of token verification.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -12,7 +12,7 @@ use super::jwt::{Claims, TokenSigner};
 use super::plan::{Lacking, encode, lacking};
 use super::view::Content;
 
-/// Made for this test and used nowhere else.
+/// Generated for this test and used nowhere else.
 const RSA: &str = "-----BEGIN RSA PRIVATE KEY-----
 MIIEogIBAAKCAQEAlAdbo8Mz2AlC6i818gKFSaaRlBvPfhZYF0DHlssPQx82U4pD
 x4ZIObyMxH3rRdXP6sakVcvNA6ZihckjO63cwnof8mOGsqqxVClX23qw8yqF9gvP

@@ -1,4 +1,4 @@
-//! What is read of secrets and service accounts.
+//! Typed views of Secrets and service accounts.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(in crate::service_account) const ACCOUNT_UID: &str = "kubernetes.io/service-
 
 const TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// A secret, without what it keeps.
+/// A Secret, without its data.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::service_account) struct Secret {
@@ -36,7 +36,7 @@ struct Annotations {
 }
 
 impl Secret {
-    /// The account whose token the secret is for, if it is for one.
+    /// The account that a token Secret is for.
     pub(in crate::service_account) fn account(&self) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref().filter(|_| self.r#type == TOKEN)?;
         annotations.account.as_deref().filter(|account| !account.is_empty())
@@ -48,7 +48,7 @@ impl Secret {
     }
 }
 
-/// What a secret keeps, in base64; read when it is looked at, and not kept.
+/// The data of a Secret in base64. Decoded on use, and not cached.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::service_account) struct Content {
@@ -58,7 +58,7 @@ pub(in crate::service_account) struct Content {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::service_account) struct ServiceAccount {
-    /// References to secrets, each with a `name`.
+    /// References to Secrets, each with a `name`.
     pub(in crate::service_account) secrets: Option<Vec<Value>>,
 }
 

@@ -4,7 +4,7 @@
 /// Maximum nesting of a document in v1.34.
 const MAX_DEPTH: usize = 10_000;
 
-/// Returns the first error in a text; fails also if it is nested too deep.
+/// Checks that a text is JSON and not nested too deep; fails with the first error.
 pub(crate) fn check(text: &[u8]) -> Result<(), String> {
     let mut scanner = Scanner { text, at: 0 };
     let mut open: Vec<u8> = Vec::new();

@@ -1,4 +1,4 @@
-//! ControllerRevisions: immutable snapshots of what a controller rolls out.
+//! ControllerRevisions: immutable snapshots of a controller's rollout state.
 
 use serde_json::Value;
 

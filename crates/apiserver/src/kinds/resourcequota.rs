@@ -47,7 +47,7 @@ fn usage(quota: &Value, is_shown: impl Fn(&str) -> bool) -> String {
     shown.map(|(name, hard)| format!("{name}: {}/{hard}", used(name))).collect::<Vec<_>>().join(", ")
 }
 
-/// What can be told of pods and claims that a quota counts.
+/// The scopes of a quota.
 const SCOPES: [&str; 7] = [
     "Terminating",
     "NotTerminating",
@@ -142,7 +142,7 @@ fn check_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     check_conflicts(&scopes, value, path, errors);
 }
 
-/// A scope is about pods or about claims, and so are most resources.
+/// A scope applies to pods or to claims, and so do most resources.
 fn check_scope_fits(spec: &Value, scope: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !SCOPES.contains(&scope) {
         return;

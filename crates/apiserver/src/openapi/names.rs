@@ -1,6 +1,6 @@
-//! The names that operations have, from which generators make those of functions.
+//! Names of operations, from which generators derive function names.
 
-/// A text as a part of a name: what is neither letter nor digit is dropped, and a capital follows.
+/// Converts a text to a part of a name: drops everything but letters and digits, and capitalizes what follows.
 pub(super) fn valid(text: &str, mut capitalize: bool) -> String {
     let mut name = String::with_capacity(text.len());
     for (at, letter) in text.chars().enumerate() {
@@ -47,7 +47,7 @@ pub(super) fn capitalized(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// `a Pod`, `an Ingress`, `Endpoints`: what is many has no article.
+/// Returns `a Pod`, `an Ingress`, `Endpoints`: plurals have no article.
 pub(super) fn with_article(kind: &str) -> String {
     if kind.ends_with('s') && !kind.ends_with("ss") {
         return kind.to_owned();

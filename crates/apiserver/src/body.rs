@@ -38,7 +38,7 @@ impl Body {
         Self { content: Content::Full(bytes.into()), cut_off: None }
     }
 
-    /// A stream of chunks, with its total length if known in advance.
+    /// Creates a body from a stream of chunks, with its total length if known in advance.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static, length: Option<u64>) -> Self {
         Self { content: Content::Stream { pieces: Box::pin(pieces), length }, cut_off: None }
     }

@@ -160,7 +160,7 @@ impl Errors {
         self.push(Reason::Duplicate, path, Some(value.into()), "");
     }
 
-    /// The message lists `supported` in the given order, quoted.
+    /// Adds an error that lists `supported` in the given order, quoted.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         self.push(

@@ -14,17 +14,17 @@ pub trait Json {
     fn int(&self, field: &str) -> Option<i64>;
     fn boolean(&self, field: &str) -> Option<bool>;
 
-    /// Present and not null.
+    /// Whether the field is present and not null.
     fn has(&self, field: &str) -> bool {
         !self.at(field).is_null()
     }
 
-    /// True only if the field is `true`.
+    /// Whether the field is `true`.
     fn flag(&self, field: &str) -> bool {
         self.boolean(field) == Some(true)
     }
 
-    /// The number, or zero.
+    /// Returns the number, or zero.
     fn count(&self, field: &str) -> i64 {
         self.int(field).unwrap_or(0)
     }

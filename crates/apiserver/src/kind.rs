@@ -135,17 +135,17 @@ pub struct Conversion {
 }
 
 impl Kind {
-    /// `v1`, `apps/v1`.
+    /// Returns the API version: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The group in `Invalid` errors: Events of both groups are one type.
+    /// Returns the group in `Invalid` errors: Events of both groups are one type.
     pub(crate) fn internal_group(&self) -> &str {
         if self.group == "events.k8s.io" { "" } else { &self.group }
     }
 
-    /// The Go type of its objects in v1.34's messages: `*core.Pod`.
+    /// Returns the Go type of its objects in v1.34's messages: `*core.Pod`.
     pub(crate) fn go_type(&self) -> String {
         if self.custom.is_some() {
             return "*unstructured.Unstructured".into();
@@ -166,7 +166,7 @@ impl Kind {
         self.subresources.contains(&subresource)
     }
 
-    /// The kind of its lists.
+    /// Returns the kind of its lists.
     pub fn list_kind(&self) -> Cow<'_, str> {
         match &self.custom {
             Some(custom) => custom.list_kind.as_str().into(),

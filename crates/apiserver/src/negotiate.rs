@@ -258,7 +258,7 @@ pub(crate) fn output(headers: &HeaderMap, query: &Query<'_>, forms: Forms) -> Re
     Err(no_such_object_type())
 }
 
-/// The error if objects support none of the forms that the client accepts.
+/// Builds the error if objects support none of the forms that the client accepts.
 pub(crate) fn no_such_object_type() -> Status {
     Status::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}"))
 }

@@ -91,7 +91,7 @@ pub(crate) fn all(place: &Place, now: &str) -> Vec<Own> {
     all
 }
 
-/// The ServiceCIDR of the cluster IPs.
+/// Returns the ServiceCIDR of the cluster IPs.
 fn own_range(place: &Place, now: &str) -> Own {
     let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": place.range.split(',').collect::<Vec<_>>()}});
     let ready = json!({
@@ -105,7 +105,7 @@ fn own_range(place: &Place, now: &str) -> Own {
     Own { status, returns: Return::Soon, ..Own::new("networking.k8s.io", "servicecidrs", object) }
 }
 
-/// The condition that a flow schema's level exists: both come from the same table.
+/// Returns the condition that a flow schema's level exists: both come from the same table.
 fn found_level(schema: &Value, now: &str) -> Value {
     let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str().unwrap_or_default();
     json!({
@@ -117,7 +117,7 @@ fn found_level(schema: &Value, now: &str) -> Value {
     })
 }
 
-/// The `kubernetes` service, which pods use to find the server.
+/// Returns the `kubernetes` service, which pods use to find the server.
 fn own_service(place: &Place) -> Value {
     json!({
         "metadata": {
@@ -134,7 +134,7 @@ fn own_service(place: &Place) -> Value {
     })
 }
 
-/// The endpoints of that service. A server reachable only from its own host has none.
+/// Returns the endpoints of that service. A server reachable only from its own host has none.
 fn own_endpoints(place: &Place) -> Vec<Own> {
     let Some(address) = place.address.filter(|address| !address.is_loopback() && !address.is_unspecified())
     else {

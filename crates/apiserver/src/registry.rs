@@ -95,7 +95,7 @@ impl Served {
         }
     }
 
-    /// The kind's name in messages: its plural.
+    /// Returns the kind's name in messages: its plural.
     pub fn named(&self) -> Named<'_> {
         Named::resource(&self.kind)
     }

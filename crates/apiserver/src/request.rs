@@ -214,7 +214,7 @@ fn verb(method: &Method, named: bool, query: &Query<'_>) -> Option<Verb> {
 }
 
 impl Verb {
-    /// The verb's name in authorization and discovery.
+    /// Returns the verb's name in authorization and discovery.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",

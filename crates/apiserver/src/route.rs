@@ -139,7 +139,7 @@ fn has_no_endpoint(served: &Served, target: &ResourceTarget) -> bool {
     }
 }
 
-/// Built-in groups return a `NotFound` status for unknown resources; other groups return the not-found page.
+/// Returns a `NotFound` status for an unknown resource in a built-in group, else the not-found page.
 fn no_such_resource(registry: &Registry, target: &ResourceTarget) -> Result<Response<Body>, Status> {
     match registry.has_built_in_group(&target.group) {
         true => Err(Status::no_such_resource()),
@@ -218,12 +218,12 @@ async fn answer_path(parts: &Parts<'_>, target: &Target<'_>) -> Result<Response<
     }
 }
 
-/// The response for paths that are not served.
+/// Builds the response for paths that are not served.
 pub(crate) fn not_found_page() -> Response<Body> {
     health::text(http::StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// The response to a request that fails before its target is known.
+/// Builds the response to a request that fails before its target is known.
 pub(crate) fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> {
     let path = uri.path_and_query().map_or(uri.path(), http::uri::PathAndQuery::as_str);
     let text = format!("Internal Server Error: {path:?}: {why}\n");
@@ -231,7 +231,7 @@ pub(crate) fn internal_error_page(uri: &http::Uri, why: &str) -> Response<Body> 
 }
 
 impl Subresource {
-    /// Its name in paths.
+    /// Returns its name in paths.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Status => "status",

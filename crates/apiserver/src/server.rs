@@ -90,7 +90,7 @@ pub struct Config {
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl Config {
-    /// The defaults of `setpoint up` on this store.
+    /// Returns the defaults of `setpoint up` on this store.
     pub fn new(store: Arc<dyn Store>, clock: Clock, rng: Rng) -> Self {
         Self {
             store,
@@ -415,7 +415,7 @@ impl ApiServer {
         self.0.registry.snapshot()
     }
 
-    /// The latest revision.
+    /// Returns the latest revision.
     pub fn revision(&self) -> Revision {
         self.0.store.revision()
     }

@@ -387,7 +387,7 @@ impl std::fmt::Display for Errors {
 }
 
 impl FieldReason {
-    /// The name of this reason in `details.causes`.
+    /// Returns the name of this reason in `details.causes`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -424,7 +424,7 @@ impl FieldReason {
 }
 
 impl FieldError {
-    /// The message without the field's name.
+    /// Returns the message without the field's name.
     pub fn body(&self) -> String {
         let mut body = String::from(self.reason.phrase());
         if let Some(value) = self.value.as_ref().filter(|_| self.reason.shows_value()) {

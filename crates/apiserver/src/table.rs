@@ -39,12 +39,12 @@ impl Column {
         Self { data_type: "integer", ..Self::text(name, description, cell) }
     }
 
-    /// Shown only with `-o wide`.
+    /// Shows the column only with `-o wide`.
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
 
-    /// A cell without a column definition, as v1.34 has some.
+    /// Marks a cell without a column definition, as v1.34 has some.
     pub const fn unannounced(self) -> Self {
         Self { priority: UNANNOUNCED, ..self }
     }
@@ -65,7 +65,7 @@ impl Column {
         Self { data_type: "date", ..Self::text("Created At", CREATION_TIMESTAMP, created_at) }
     }
 
-    /// The columns of kinds without their own.
+    /// Returns the columns of kinds without their own.
     pub fn defaults() -> Vec<Self> {
         vec![Self::name(), Self::created_at()]
     }
@@ -120,7 +120,7 @@ fn two(large: i128, large_unit: &str, small: i128, small_unit: &str) -> String {
     }
 }
 
-/// The text, or `<none>` if empty.
+/// Returns the text, or `<none>` if empty.
 pub fn or_none(text: &str) -> Value {
     if text.is_empty() { "<none>".into() } else { text.into() }
 }

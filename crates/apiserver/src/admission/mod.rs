@@ -199,7 +199,7 @@ impl<'a> Review<'a> {
         Self { deletion: Some(options), ..Self::new(call, Operation::Delete, name, options.dry_run) }
     }
 
-    /// The request's options, as shown to policies and webhooks.
+    /// Returns the request's options, as shown to policies and webhooks.
     pub(crate) fn options(&self) -> Value {
         let kind = match self.operation {
             Operation::Create => "CreateOptions",

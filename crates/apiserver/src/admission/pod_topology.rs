@@ -24,7 +24,7 @@ impl Plugin for PodTopologyLabels {
             && review.server.features.has(FEATURE)
     }
 
-    /// The object is a pod with a node name, or a binding.
+    /// Copies the labels; the object is a pod with a node name, or a binding.
     async fn mutate(&self, review: &Review<'_>, object: &mut Value, _: Option<&Value>) -> Result<(), Status> {
         let target = object.at("target");
         let node = match review.subresource {

@@ -203,7 +203,7 @@ fn positive(amounts: &Resources) -> Resources {
     amounts.only(|resource| amounts.get(resource).is_some_and(|amount| amount.sign() > 0))
 }
 
-/// `cpu=1,pods=2`
+/// Formats amounts: `cpu=1,pods=2`.
 fn shown(amounts: &Resources) -> String {
     amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
 }

@@ -87,7 +87,7 @@ async fn look_up(review: &Review<'_>, pod: &Value, name: &str) -> Result<Value, 
     Err(review.forbidden(Some(pod), why))
 }
 
-/// The pod's setting takes precedence over the account's; the default is to mount the token.
+/// Whether to mount the token. The pod's setting takes precedence over the account's; the default is to mount it.
 fn should_mount(account: &Value, pod: &Value) -> bool {
     let word = |object: &Value| object.boolean("automountServiceAccountToken");
     word(pod.at("spec")).or_else(|| word(account)).unwrap_or(true)

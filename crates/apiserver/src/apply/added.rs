@@ -125,7 +125,7 @@ fn fields(out: &mut Vec<u8>, place: Place<'_>, old: Entries<'_>, new: Entries<'_
     }
 }
 
-/// An empty object has no items.
+/// Writes all items: an empty object has none.
 fn write_items(out: &mut Vec<u8>, place: Place<'_>, list: &List, new: &[Value]) {
     let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in new {

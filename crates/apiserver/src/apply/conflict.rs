@@ -16,7 +16,7 @@ pub struct Conflict {
 }
 
 impl Conflict {
-    /// The message of its status cause.
+    /// Returns the message of its status cause.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager)
     }

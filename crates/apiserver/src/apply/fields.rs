@@ -28,7 +28,7 @@ fn walk(place: Place<'_>, value: &Value) -> (bool, Set) {
     }
 }
 
-/// Map entries are always members, struct fields only if nothing is below them.
+/// Collects the entries. Map entries are always members, struct fields only if nothing is below them.
 fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
     let mut set = Set::default();
     for (name, value) in fields {

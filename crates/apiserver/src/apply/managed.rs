@@ -58,7 +58,7 @@ impl ManagedFields {
         self.0.is_empty()
     }
 
-    /// Their length in an encoded object.
+    /// Returns their length in an encoded object.
     pub fn length(&self) -> usize {
         self.0.length()
     }

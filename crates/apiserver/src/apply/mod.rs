@@ -74,7 +74,7 @@ impl Resets {
         Self(Set::of(paths))
     }
 
-    /// The defaults for most kinds: the status on the main endpoint, everything else on the status endpoint.
+    /// Returns the defaults for most kinds: the status on the main endpoint, everything else on the status endpoint.
     pub fn of(kind: &Kind, subresource: Option<Subresource>) -> Self {
         if let Some(paths) = kind.strategy.resets(subresource) {
             return Self::new(paths);
@@ -138,7 +138,7 @@ fn of_new(
     updater.managers.into_fields()
 }
 
-/// All fields of a new object belong to its creator.
+/// Assigns all fields of a new object to its creator.
 fn of_untouched(
     endpoint: &Endpoint<'_>,
     updater: &Updater<'_>,
@@ -290,7 +290,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     name
 }
 
-/// No entries, or one empty entry, resets the managed fields.
+/// Whether the entries reset the managed fields: there are none, or only an empty one.
 fn is_reset(sent: &[Value]) -> bool {
     sent.is_empty() || matches!(sent, [Value::Object(only)] if only.is_empty())
 }
@@ -309,12 +309,12 @@ impl Endpoint<'_> {
         Manager::new(name, operation, &self.target.api_version(), self.subresource)
     }
 
-    /// The time of a write, as in its entry.
+    /// Returns the time of a write, as in its entry.
     fn own(&self, now: Timestamp) -> Option<Own> {
         self.time(now).and_then(|time| Own::new(&time))
     }
 
-    /// Writes to scales have no time.
+    /// Returns the time of a write; writes to scales have none.
     fn time(&self, now: Timestamp) -> Option<String> {
         (self.subresource != "scale").then(|| managers::stored_time(now))
     }

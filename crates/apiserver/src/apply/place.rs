@@ -48,7 +48,7 @@ impl<'t> Place<'t> {
         matches!(self.shape(), Some(Shape::Struct(fields)) if fields.field(name).is_some())
     }
 
-    /// A field of a struct.
+    /// Returns a field of a struct.
     pub(super) fn field(self, field: &Field) -> Self {
         Self { ty: Some(field.ty), granular: field.granular, ..self }
     }

@@ -93,7 +93,7 @@ impl Story {
         self.object.as_ref().unwrap()
     }
 
-    /// `m1: {"f:data":…}` for each entry.
+    /// Returns `m1: {"f:data":…}` for each entry.
     fn owners(&self) -> Vec<(String, Value)> {
         entries_of(self.object())
             .iter()

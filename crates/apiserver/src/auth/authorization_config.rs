@@ -271,7 +271,7 @@ impl WrittenWebhook {
     }
 }
 
-/// Built-in authorizers have fixed names.
+/// Checks that built-in authorizers have their fixed names.
 fn check_names(authorizers: &[WrittenAuthorizer]) -> Result<(), ConfigError> {
     let wrong = authorizers.iter().filter(|one| one.kind != "Webhook" && one.name != one.kind.to_lowercase());
     let problems: Vec<String> = wrong
@@ -332,7 +332,7 @@ fn check_name(name: &str, is_seen: bool, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The field paths are v1.34's, which leave `webhook` out.
+/// Validates a webhook. The field paths are v1.34's, which leave `webhook` out.
 fn check_webhook(webhook: &WrittenWebhook, path: &Path<'_>, errors: &mut Errors) {
     let timeout = webhook.timeout;
     if timeout.is_unset() {
@@ -360,7 +360,7 @@ fn check_webhook(webhook: &WrittenWebhook, path: &Path<'_>, errors: &mut Errors)
     check_conditions(&webhook.match_conditions, &path.child("matchConditions"), errors);
 }
 
-/// `required` is the error for an empty value; `None` allows it.
+/// Checks that a value is known. `required` is the error for an empty value; `None` allows it.
 fn one_of(text: &str, known: &[&str], required: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     match (text, required) {
         ("", Some(detail)) => errors.required(path, detail),

@@ -81,7 +81,7 @@ impl Decision {
         Self { verdict: Verdict::NoOpinion, reason: reason.into(), error: None }
     }
 
-    /// A verdict reached despite an error.
+    /// Returns a verdict reached despite an error.
     pub fn failed(verdict: Verdict, error: impl Into<String>) -> Self {
         Self { verdict, reason: String::new(), error: Some(error.into()) }
     }
@@ -146,7 +146,7 @@ impl Attributes<'_> {
         self.user.is_in(AUTHENTICATED) && (discovers || reviews)
     }
 
-    /// The `Forbidden` response for a denied request.
+    /// Builds the `Forbidden` response for a denied request.
     pub fn forbidden(&self, reason: &str) -> Status {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let user = &self.user.name;

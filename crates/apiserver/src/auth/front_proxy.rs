@@ -17,7 +17,7 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// The headers used between API servers.
+    /// Returns the headers used between API servers.
     pub(crate) fn standard() -> Self {
         let one = |name: &str| vec![name.to_owned()];
         Self {

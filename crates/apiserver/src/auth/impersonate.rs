@@ -98,7 +98,7 @@ impl Part {
         }
     }
 
-    /// The resource on which the sender needs the `impersonate` verb.
+    /// Returns the resource on which the sender needs the `impersonate` verb.
     fn target(&self) -> ResourceTarget {
         let of = |group: &str, resource: &str, name: &str| ResourceTarget {
             group: group.into(),

@@ -71,7 +71,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 impl User {
-    /// An authenticated user.
+    /// Creates an authenticated user.
     pub fn authenticated(name: impl Into<String>, uid: impl Into<String>, groups: Vec<String>) -> Self {
         let mut user = Self { name: name.into(), uid: uid.into(), groups, ..Self::default() };
         if !user.is_in(AUTHENTICATED) {
@@ -80,13 +80,13 @@ impl User {
         user
     }
 
-    /// The user of a request without credentials.
+    /// Returns the user of requests without credentials.
     pub fn anonymous() -> Self {
         let groups = vec![UNAUTHENTICATED.into()];
         Self { name: ANONYMOUS.into(), groups, ..Self::default() }
     }
 
-    /// A control plane component with full access.
+    /// Creates the user of a control plane component, with full access.
     pub fn system(name: impl Into<String>) -> Self {
         Self::authenticated(name, "", vec![MASTERS.into()])
     }

@@ -69,7 +69,7 @@ impl ServiceAccounts {
         self
     }
 
-    /// The issuer of new tokens.
+    /// Returns the issuer of new tokens.
     pub(crate) fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
     }

@@ -35,7 +35,7 @@ pub(crate) fn is_long_running(target: &Target<'_>) -> bool {
     })
 }
 
-/// The response to a request that took too long.
+/// Builds the response to a request that took too long.
 pub(crate) fn exceeded() -> Status {
     Status::timeout("request did not complete within the allotted timeout", 0)
 }

@@ -24,7 +24,7 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// `work` may stop when `waiting` is cancelled, as long as nothing is committed.
+    /// Wraps a write. `work` may stop when `waiting` is cancelled, as long as nothing is committed.
     pub(super) fn new(
         work: impl Future<Output = Response<Body>> + Send + 'static,
         tasks: TaskTracker,

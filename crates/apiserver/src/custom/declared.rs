@@ -45,7 +45,7 @@ fn natural(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Every resource has a kind, a version and a name, whatever its schema says.
+/// Adds the kind, version and name that every resource has, whatever its schema says.
 fn with_metadata(schema: &Props) -> Props {
     let of = |ty: &str| Props { ty: ty.into(), ..Props::default() };
     let mut schema = schema.clone();

@@ -117,7 +117,7 @@ fn semantics(subresources: &[Subresource]) -> Semantics {
     }
 }
 
-/// `com.example.stable.v1.CronTab`.
+/// Returns the name of a kind's schema: `com.example.stable.v1.CronTab`.
 fn schema_name(group: &str, version: &str, kind: &str) -> String {
     let reversed: Vec<&str> = group.split('.').rev().collect();
     format!("{}.{version}.{kind}", reversed.join("."))

@@ -216,7 +216,7 @@ fn validate_resource(resource: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-/// A kind must be a label, except that upper case is allowed.
+/// Checks that a kind is a label, except that upper case is allowed.
 pub(crate) fn validate_kind(kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::dns_1035_label(&kind.to_lowercase());
     if !complaints.is_empty() {

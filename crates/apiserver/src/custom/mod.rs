@@ -98,7 +98,7 @@ impl Selectable {
 }
 
 impl Custom {
-    /// The storage version.
+    /// Returns the storage version.
     pub fn storage_api_version(&self) -> &str {
         &self.versions.storage
     }

@@ -122,7 +122,7 @@ impl Props {
         self.preserve_unknown == Some(true)
     }
 
-    /// The schema of all items.
+    /// Returns the schema of all items.
     pub fn item(&self) -> Option<&Self> {
         match &self.items {
             Some(Items::One(item)) => Some(item),
@@ -130,12 +130,12 @@ impl Props {
         }
     }
 
-    /// The schema of fields without a property.
+    /// Returns the schema of fields without a property.
     pub fn additional(&self) -> Option<&Self> {
         self.additional_properties.as_ref().and_then(OrBool::schema)
     }
 
-    /// The schema of a field: its property, or that of additional properties.
+    /// Returns the schema of a field: its property, or that of additional properties.
     pub fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or_else(|| self.additional())
     }
@@ -145,7 +145,7 @@ impl Props {
         is_such(self) || self.parts().any(|part| part.any(is_such))
     }
 
-    /// All direct subschemas.
+    /// Returns all direct subschemas.
     fn parts(&self) -> impl Iterator<Item = &Self> {
         let each = match &self.items {
             Some(Items::Each(each)) => each.as_slice(),

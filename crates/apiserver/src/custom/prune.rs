@@ -22,7 +22,7 @@ struct Pruning {
 }
 
 impl Pruning {
-    /// `keeps` all unknown fields: for items of a list that preserves them.
+    /// Prunes a value. `keeps` preserves all unknown fields: for items of a list that does.
     fn value(&mut self, value: &mut Value, schema: Option<&Props>, is_resource: bool, keeps: bool) {
         let preserves = keeps || schema.is_some_and(Props::preserves_unknown);
         match value {

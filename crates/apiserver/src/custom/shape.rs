@@ -37,7 +37,7 @@ impl Writer<'_> {
         self.table.add(Type::of_fields(self.name, fields, is_atomic(props), is_open))
     }
 
-    /// If a value preserves unknown fields, so does everything below it.
+    /// Converts a value's schema. If it preserves unknown fields, so does everything below it.
     fn value(&mut self, props: &Props, preserves: bool) -> TypeId {
         let preserves = preserves || props.preserves_unknown();
         if props.int_or_string {
@@ -98,7 +98,7 @@ fn is_atomic(props: &Props) -> bool {
     props.map_type.as_deref() == Some("atomic")
 }
 
-/// Custom fields have no zero values: absent is absent.
+/// Builds a field. Custom fields have no zero values: absent is absent.
 fn field(name: &str, ty: TypeId, default: Option<serde_json::Value>) -> Field {
     Field {
         name: name.into(),

@@ -104,7 +104,7 @@ impl Lifecycle for CustomStrategy {
         }
     }
 
-    /// Everything but metadata counts, including the status if it is not a subresource.
+    /// Counts everything but metadata, including the status if it is not a subresource.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let counted = |object: &Value, other: &Value| {
             let fields = object.as_object().into_iter().flatten();

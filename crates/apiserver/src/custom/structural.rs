@@ -182,7 +182,7 @@ fn restrictions(schema: &Props, skips_any_of: bool, skips_first: bool, path: &Pa
     }
 }
 
-/// A constraint must not specify types.
+/// Checks that a constraint does not specify types.
 fn nested(schema: &Props, skips_any_of: bool, path: &Path<'_>, errors: &mut Errors) {
     restrictions(schema, skips_any_of, false, path, errors);
     if let Some(item) = schema.item() {
@@ -225,7 +225,7 @@ fn nested(schema: &Props, skips_any_of: bool, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-/// Every constrained value must have a type.
+/// Checks that every constrained value has a type.
 fn completeness(
     restricting: &Props,
     schema: Option<&Props>,

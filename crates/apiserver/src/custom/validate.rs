@@ -125,7 +125,7 @@ impl Validation<'_> {
         self.error(Reason::TypeInvalid, path, Some(found.into()), detail)
     }
 
-    /// An error about a value as a whole has no path of its own.
+    /// Reports an error about a value as a whole, which has no path of its own.
     fn composite(&self, detail: String) -> Found {
         let field = if self.at.is_empty() { "<nil>" } else { self.at };
         let error =
@@ -368,7 +368,7 @@ impl Validation<'_> {
     }
 }
 
-/// The types that a schema allows.
+/// Returns the types that a schema allows.
 fn types(schema: &Props) -> Vec<&str> {
     match schema.ty.as_str() {
         _ if schema.int_or_string => vec!["integer", "string"],
@@ -377,12 +377,12 @@ fn types(schema: &Props) -> Vec<&str> {
     }
 }
 
-/// The format, if it is a checked one.
+/// Returns the format, if it is a checked one.
 fn format(schema: &Props) -> &str {
     if formats::is_known(&schema.format) { &schema.format } else { "" }
 }
 
-/// The schema type of a value.
+/// Returns the schema type of a value.
 pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -439,7 +439,7 @@ fn at_most(most: i64) -> String {
     format!("must have at most {most} {}", if most == 1 { "item" } else { "items" })
 }
 
-/// v1.34's name for the format of a non-string value.
+/// Returns v1.34's name for the format of a non-string value.
 fn format_of(value: &Value) -> &'static str {
     match value {
         Value::Number(number) if number.is_f64() => "double",

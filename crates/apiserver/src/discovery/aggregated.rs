@@ -183,7 +183,7 @@ fn resource(kind: &Kind) -> Value {
     resource
 }
 
-/// Built-in kinds omit the group if they are listed in it.
+/// Returns the kind in responses. Built-in kinds omit the group if they are listed in it.
 fn response_kind(kind: &Kind) -> Value {
     let (group, version) =
         if kind.custom.is_some() { (kind.group.as_str(), kind.version.as_str()) } else { ("", "") };

@@ -89,8 +89,8 @@ const STORED_OTHERWISE: [(&str, &str, &str); 7] = [
     ("VolumeAttributesClass", "storage.k8s.io", "v1beta1"),
 ];
 
-/// The hash that tells clients whether two kinds are the same in storage: computed from v1.34's storage group, version
-/// and kind.
+/// Returns the hash that tells clients whether two kinds are the same in storage: computed from v1.34's storage group,
+/// version and kind.
 fn storage_hash(kind: &Kind) -> String {
     let group = kind.internal_group();
     let stored = STORED_OTHERWISE.iter().find(|(name, of, _)| (*name, *of) == (kind.kind.as_str(), group));

@@ -211,12 +211,12 @@ pub(super) struct Fed {
     of_levels: Watch,
 }
 
-/// The stored resource of FlowSchemas.
+/// Returns the stored resource of FlowSchemas.
 pub(super) fn schemas() -> Resource {
     Resource::new(format!("{GROUP}/flowschemas"))
 }
 
-/// The stored resource of PriorityLevelConfigurations.
+/// Returns the stored resource of PriorityLevelConfigurations.
 pub(super) fn levels() -> Resource {
     Resource::new(format!("{GROUP}/prioritylevelconfigurations"))
 }

@@ -143,7 +143,7 @@ impl PathRule {
     }
 }
 
-/// As in v1.34, a path includes everything below it, with or without a trailing star.
+/// Whether a path is covered. As in v1.34, a path includes everything below it, with or without a trailing star.
 fn covers(url: &str, path: &str) -> bool {
     if url == "*" || url == path {
         return true;

@@ -18,8 +18,8 @@ pub struct WatchLimits {
 }
 
 impl Default for WatchLimits {
-    /// 5,000 nodes with four watches each; one client may have half of them. At about 50 KB for a watch whose client
-    /// does not read, 20,000 take 1 GB.
+    /// Allows 5,000 nodes with four watches each; one client may have half of them. At about 50 KB for a watch whose
+    /// client does not read, 20,000 take 1 GB.
     fn default() -> Self {
         Self { total: 20_000, per_user: 10_000 }
     }
@@ -98,7 +98,7 @@ impl Watches {
     }
 }
 
-/// As in v1.34, excludes watches of a single node's pods: an index dispatches their events.
+/// Whether a watch is counted. As in v1.34, watches of a single node's pods are not: an index dispatches their events.
 fn is_indexed(target: &ResourceTarget) -> bool {
     target.resource != "pods" || !target.pins("spec.nodeName")
 }

@@ -67,7 +67,7 @@ impl Validation for ClusterTrustBundle {
     }
 }
 
-/// The name of a signer's bundle must start with the signer's name.
+/// Checks that the name of a signer's bundle starts with the signer's name.
 fn check(bundle: &Value, errors: &mut Errors) {
     let (name, signer) = (bundle.at("metadata").text("name"), bundle.at("spec").text("signerName"));
     let metadata = Path::root("metadata");

@@ -48,7 +48,7 @@ fn health(component: &Value) -> &'static str {
 struct ComponentStatus;
 
 impl Lifecycle for ComponentStatus {
-    /// The store is the only component this server knows, and it is healthy if the server responds.
+    /// Reports the store, the only component this server knows: it is healthy if the server responds.
     fn computed<'a>(&'a self, _namespace: Option<&'a str>) -> Option<BoxFuture<'a, Vec<Value>>> {
         let healthy = json!({"type": "Healthy", "status": "True", "message": "ok"});
         let store = json!({"metadata": {"name": "etcd-0"}, "conditions": [healthy]});

@@ -83,7 +83,7 @@ pub(super) fn decoded_size(text: &str) -> usize {
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-/// An immutable object must stay so, and its fields must not change.
+/// Checks that an immutable object stays so, and that its fields do not change.
 pub(super) fn check_immutable(new: &Value, old: &Value, parts: &[&str], errors: &mut Errors) {
     if !old.flag("immutable") {
         return;

@@ -135,7 +135,7 @@ fn check_spec(spec: &Value, old: &Value, errors: &mut Errors) {
     nonnegative_field(spec, "failedJobsHistoryLimit", &path, errors);
 }
 
-/// The time zone has its own field; existing schedules with a zone are tolerated.
+/// Validates the schedule. The time zone has its own field; existing schedules with a zone are tolerated.
 fn check_schedule(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let schedule = spec.text("schedule");
     if schedule.is_empty() {
@@ -179,7 +179,7 @@ fn check_time_zone(zone: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Jobs get their selectors on creation, so a template must not have one.
+/// Validates the job template. Jobs get their selectors on creation, so it must not have one.
 fn check_job_template(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let spec = spec.at("jobTemplate").at("spec");
     job::validation::check_common(spec, old.at("jobTemplate").at("spec"), path, errors);

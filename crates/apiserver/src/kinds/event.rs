@@ -298,7 +298,7 @@ fn check_length(text: &str, limit: usize, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// A new event of `events.k8s.io` must be of the new style, without deprecated fields.
+/// Checks that a new event of `events.k8s.io` is of the new style, without deprecated fields.
 fn check_new(event: &Value, errors: &mut Errors) {
     metadata::new(event, errors);
     check_series(event, errors);
@@ -334,7 +334,7 @@ fn check_series(event: &Value, errors: &mut Errors) {
     }
 }
 
-/// Only the series of an event of `events.k8s.io` may change.
+/// Checks that only the series of an event of `events.k8s.io` changes.
 fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     metadata::change(new, errors);
     if new.at("series") != old.at("series") {

@@ -48,7 +48,7 @@ impl Validation for Lease {
     }
 }
 
-/// Coordinated leader election is disabled: its fields are kept only if already present.
+/// Drops the fields of coordinated leader election, which is disabled, unless already present.
 fn drop_coordination(lease: &mut Value, old: &Value) {
     let Some(spec) = lease.at_mut("spec") else { return };
     for field in ["strategy", "preferredHolder"] {

@@ -153,7 +153,7 @@ fn validate_finalize(new: &Value) -> Errors {
     errors
 }
 
-/// A namespace must be terminating exactly while it is being deleted.
+/// Checks that a namespace is terminating exactly while it is being deleted.
 fn check_phase(namespace: &Value, errors: &mut Errors) {
     let (expected, detail) = match namespace.at("metadata").has("deletionTimestamp") {
         false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),

@@ -130,7 +130,7 @@ fn check(spec: &Value, errors: &mut Errors) {
     }
 }
 
-/// A request is completed once, and its result is immutable.
+/// Checks that a request is completed only once, and that its result does not change.
 fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let list = path.child("conditions");

@@ -67,7 +67,7 @@ impl Lifecycle for PriorityClass {
         class.or_insert("preemptionPolicy", "PreemptLowerPriority");
     }
 
-    /// The generation does not count the mutable fields.
+    /// Leaves the generation alone: it does not count changes to the mutable fields.
     fn changes_generation(&self, _: &Value, _: &Value) -> bool {
         false
     }

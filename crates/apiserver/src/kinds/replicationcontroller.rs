@@ -103,7 +103,7 @@ impl Validation for ReplicationController {
         errors
     }
 
-    /// As in v1.34, warnings about an update are based on the old object.
+    /// Returns warnings; as in v1.34, those about an update are based on the old object.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         template::warnings(old.unwrap_or(new), old, |old| self.changes_generation(new, old))
     }

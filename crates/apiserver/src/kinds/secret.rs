@@ -130,7 +130,7 @@ fn check_json(data: &Value, key: &str, errors: &mut Errors) {
     }
 }
 
-/// `stringData` is write-only: it is encoded into `data`, where it takes precedence.
+/// Encodes `stringData`, which is write-only, into `data`, where it takes precedence.
 fn merge_string_data(secret: &mut Value) {
     let Some(Value::Object(strings)) = secret.unset("stringData") else { return };
     if strings.is_empty() {

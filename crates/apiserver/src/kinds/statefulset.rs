@@ -176,7 +176,7 @@ fn default_rollout(strategy: &mut Value) {
     }
 }
 
-/// The default is one pod at a time.
+/// Sets the default of one pod at a time.
 fn default_unavailable(strategy: &mut Value) {
     if strategy.text("type") == "RollingUpdate"
         && let Some(rolling) = strategy.at_mut("rollingUpdate")
@@ -186,7 +186,7 @@ fn default_unavailable(strategy: &mut Value) {
 }
 
 impl StatefulSet {
-    /// If the feature is disabled, keeps the field only if already present.
+    /// Drops the field if the feature is disabled, unless already present.
     fn drop_unavailable(&self, set: &mut Value, old: &Value) {
         let rolling =
             |set: &Value| set.at("spec").at("updateStrategy").at("rollingUpdate").has("maxUnavailable");

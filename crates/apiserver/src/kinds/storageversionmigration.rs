@@ -84,7 +84,7 @@ fn check(migration: &Value, errors: &mut Errors) {
     }
 }
 
-/// A migration either succeeds or fails, once, and its resource version is immutable.
+/// Checks that a migration either succeeds or fails, once, and that its resource version does not change.
 fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let (version, before) = (new.text("resourceVersion"), old.text("resourceVersion"));

@@ -18,13 +18,13 @@ pub(super) fn ready(workload: &Value) -> Value {
         .into()
 }
 
-/// A workload's selector is immutable.
+/// Checks that a workload's selector does not change.
 pub(super) fn keep_selector(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     immutable(new.at("spec").at("selector"), old.at("spec").at("selector"), &path.child("selector"), errors);
 }
 
-/// The counters in a status must not be negative.
+/// Checks that the counters in a status are not negative.
 pub(super) fn check_counts(status: &Value, counts: &[&str], errors: &mut Errors) {
     let path = Path::root("status");
     for count in counts {
@@ -32,7 +32,7 @@ pub(super) fn check_counts(status: &Value, counts: &[&str], errors: &mut Errors)
     }
 }
 
-/// No subset of the replicas may exceed their total.
+/// Checks that no subset of the replicas exceeds their total.
 pub(super) fn check_parts(status: &Value, parts: &[&str], errors: &mut Errors) {
     let path = Path::root("status");
     for part in parts {
@@ -42,7 +42,7 @@ pub(super) fn check_parts(status: &Value, parts: &[&str], errors: &mut Errors) {
     }
 }
 
-/// Available replicas must not exceed ready ones; the kinds differ in the message.
+/// Checks that available replicas do not exceed ready ones; the kinds differ in the message.
 pub(super) fn check_available(status: &Value, ready: &str, errors: &mut Errors) {
     let available = status.count("availableReplicas");
     if available > status.count("readyReplicas") {
@@ -51,7 +51,7 @@ pub(super) fn check_available(status: &Value, ready: &str, errors: &mut Errors) 
     }
 }
 
-/// The collision count must not decrease, since names are derived from it.
+/// Checks that the collision count does not decrease, since names are derived from it.
 pub(super) fn check_collisions(status: &Value, old: &Value, errors: &mut Errors) {
     let collisions = status.int("collisionCount");
     if old.int("collisionCount").is_some_and(|old| collisions.is_none_or(|new| new < old)) {
@@ -72,7 +72,7 @@ pub(super) fn check_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// A percentage must not exceed 100%.
+/// Checks that a percentage does not exceed 100%.
 pub(super) fn check_at_most_all(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     let percent = value.as_str().and_then(words::percent_value);
     if percent.is_some_and(|percent| percent > 100) {
@@ -88,7 +88,7 @@ pub(super) fn int_or_percent(value: &Value) -> i64 {
     }
 }
 
-/// If terminating replicas are not counted, keeps the field only if already present.
+/// Drops the count of terminating replicas if the feature is disabled, unless already present.
 pub(super) fn drop_terminating_replicas(new: &mut Value, old: &Value) {
     if !old.at("status").has("terminatingReplicas")
         && let Some(status) = new.at_mut("status")

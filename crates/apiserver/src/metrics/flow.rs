@@ -217,7 +217,7 @@ fn level_gauges(levels: &Levels, text: &mut Text) {
     }
 }
 
-/// Virtual times.
+/// Writes virtual times.
 fn progress(levels: &Levels, text: &mut Text) {
     let name = full("current_r");
     text.head(&name, "gauge", "[ALPHA] Virtual time of a priority level at its last change.");

@@ -81,7 +81,7 @@ impl Sort {
         Self { verb, dry_run, subresource, scope: scope.name() }
     }
 
-    /// A non-resource request. Arbitrary paths from clients count as one.
+    /// Classifies a non-resource request. Arbitrary paths from clients count as one.
     pub(crate) fn of_path(method: &Method, first: Option<&str>) -> Self {
         let verb = match *method {
             Method::GET | Method::HEAD => "GET",

@@ -88,13 +88,13 @@ impl OpenApi {
         Self { documents, index, whole: Mutex::default() }
     }
 
-    /// `GET /openapi/v3`: the URLs of all documents.
+    /// Handles `GET /openapi/v3`: the URLs of all documents.
     pub fn index(&self) -> Document {
         let hash = hex(&Sha256::digest(&self.index));
         Document { body: self.index.clone(), hash }
     }
 
-    /// `GET /openapi/v3/PATH`, with a path such as `apis/apps/v1`.
+    /// Handles `GET /openapi/v3/PATH`, with a path such as `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
         let entry = self.documents.get(path)?;
         let mut encoded = entry.encoded.lock();
@@ -107,7 +107,7 @@ impl OpenApi {
         self.documents.get(path).map(|entry| address(path, &entry.hash))
     }
 
-    /// `GET /openapi/v2`: everything in one version 2 document.
+    /// Handles `GET /openapi/v2`: everything in one version 2 document.
     pub fn whole(&self, form: Form) -> Document {
         let mut whole = self.whole.lock();
         let body = match &*whole {
@@ -208,17 +208,17 @@ fn hash(about: &Subject) -> String {
     hex(&digest.finalize())
 }
 
-/// The server info in every document.
+/// Returns the server info in every document.
 fn info() -> Value {
     json!({"title": "Kubernetes", "version": "1.34"})
 }
 
-/// The server info in documents of custom kinds.
+/// Returns the server info in documents of custom kinds.
 fn info_of_custom() -> Value {
     json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
 }
 
-/// How clients authenticate.
+/// Returns how clients authenticate.
 fn security() -> Value {
     json!({"BearerToken": {
         "type": "apiKey",

@@ -21,27 +21,27 @@ fn short(group: &str) -> &str {
     if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) }
 }
 
-/// `Core`, `Apps`, `RbacAuthorization`.
+/// Returns `Core`, `Apps`, `RbacAuthorization`.
 pub(super) fn group_id(group: &str) -> String {
     valid(short(group), true)
 }
 
-/// `core`, `apps`, `rbacAuthorization`.
+/// Returns `core`, `apps`, `rbacAuthorization`.
 pub(super) fn group_tag(group: &str) -> String {
     valid(short(group), false)
 }
 
-/// `CoreV1`.
+/// Returns `CoreV1`.
 pub(super) fn version_id(group: &str, version: &str) -> String {
     format!("{}{}", group_id(group), valid(version, true))
 }
 
-/// `core_v1`.
+/// Returns `core_v1`.
 pub(super) fn version_tag(group: &str, version: &str) -> String {
     format!("{}_{}", group_tag(group), valid(version, false))
 }
 
-/// `Status` of `status`.
+/// Returns `Status` for `status`.
 pub(super) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

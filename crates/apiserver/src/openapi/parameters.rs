@@ -73,7 +73,7 @@ const CONTAINER: Parameter = query("container", "string", "The container; needed
 
 pub(super) const PRETTY: Parameter = query("pretty", "string", "If true, the output is made for humans.");
 
-/// The parameters for the consistency of a read.
+/// Returns the parameters for the consistency of a read.
 pub(super) fn reading() -> Vec<Parameter> {
     vec![VERSION]
 }
@@ -106,7 +106,7 @@ pub(super) fn deleting_collection() -> Vec<Parameter> {
     parameters
 }
 
-/// The parameters of a connection. The description of a proxied path depends on its target.
+/// Returns the parameters of a connection. The description of a proxied path depends on its target.
 pub(super) fn connecting(part: Subresource) -> Vec<Parameter> {
     let stream = |name| query(name, "boolean", "Whether this stream is wanted.");
     let terminal = || query("tty", "boolean", "Whether the streams are those of a terminal.");

@@ -301,7 +301,7 @@ impl Resource<'_> {
         operation
     }
 
-    /// Some kinds return the deleted object, the others a status.
+    /// Builds the delete operation. Some kinds return the deleted object, the others a status.
     fn deleting(&self, path: &str) -> Operation {
         let description = format!("delete {}", with_article(&self.kind.kind));
         let id = self.id("delete", "", "");
@@ -369,7 +369,7 @@ impl Resource<'_> {
         format!("the specified {}", self.kind.kind)
     }
 
-    /// `a Deployment`, `status of the specified Deployment`.
+    /// Returns `a Deployment`, `status of the specified Deployment`.
     fn part_of(&self, object: &str) -> String {
         match self.part {
             None => object.to_owned(),
@@ -381,7 +381,7 @@ impl Resource<'_> {
         version_id(&self.kind.group, &self.kind.version)
     }
 
-    /// `readAppsV1NamespacedDeploymentStatus`.
+    /// Returns `readAppsV1NamespacedDeploymentStatus`.
     fn id(&self, verb: &str, what: &str, suffix: &str) -> String {
         let scope = if self.kind.is_namespaced() { "Namespaced" } else { "" };
         let part = self.part.map(|part| capitalized(part.name())).unwrap_or_default();

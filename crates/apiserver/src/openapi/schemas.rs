@@ -231,7 +231,7 @@ impl Writer<'_> {
         self.typed(id, facts, &[])
     }
 
-    /// Version 3 wraps a reference that has siblings, version 2 does not.
+    /// Writes a reference. Version 3 wraps one that has siblings, version 2 does not.
     fn refer(&self, name: &str, mut facts: Map<String, Value>) -> Value {
         let mut reference = self.dialect.reference(name);
         match self.dialect {
@@ -250,7 +250,7 @@ impl Writer<'_> {
         reference
     }
 
-    /// Version 2 has no zero values.
+    /// Returns the zero value; version 2 has none.
     fn zero(&self, id: TypeId) -> Option<Value> {
         match self.dialect {
             Dialect::V2 => None,
@@ -258,7 +258,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Nor other defaults.
+    /// Returns the default; version 2 has none.
     fn default_of(&self, field: &Field) -> Option<Value> {
         match self.dialect {
             Dialect::V2 => None,
@@ -307,7 +307,7 @@ fn scalar_schema(dialect: Dialect, scalar: Scalar) -> Map<String, Value> {
     schema
 }
 
-/// Version 2 cannot express alternative types, so it uses a string.
+/// Writes alternative types. Version 2 cannot express them, so it uses a string.
 fn one_of(dialect: Dialect, types: [&str; 2], format: Option<&str>) -> Map<String, Value> {
     let mut schema = Map::new();
     match dialect {

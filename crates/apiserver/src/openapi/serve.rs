@@ -33,7 +33,7 @@ fn index(documents: &OpenApi) -> Response<Body> {
     respond::response(StatusCode::OK, "text/plain; charset=utf-8", body)
 }
 
-/// Does not build version 2 for a client that already has it.
+/// Responds with version 2, which is not built for a client that already has it.
 fn whole(documents: &OpenApi, headers: &HeaderMap) -> Response<Body> {
     if !prefers_protobuf(headers) && !accepts_json(headers) {
         return empty(StatusCode::NOT_ACCEPTABLE);
@@ -48,7 +48,7 @@ fn whole(documents: &OpenApi, headers: &HeaderMap) -> Response<Body> {
     }
 }
 
-/// A document with the right hash in its URL is immutable; one with another hash redirects.
+/// Responds with one document. With the right hash in its URL it is immutable; another hash redirects.
 fn one(documents: &OpenApi, path: &str, query: &Query<'_>, headers: &HeaderMap) -> Response<Body> {
     let Some(address) = documents.address(path) else { return empty(StatusCode::NOT_FOUND) };
     let asked = query.get("hash").filter(|hash| !hash.is_empty());

@@ -172,7 +172,7 @@ fn operation(endpoint: &Endpoint, operation: &Operation, shared: &mut Shared) ->
     Value::Object(written)
 }
 
-/// In version 2 the body is a parameter.
+/// Returns the body as a parameter, as in version 2.
 fn body(operation: &Operation) -> Option<Value> {
     let body = operation.body.as_ref()?;
     let mut written = json!({"name": "body", "in": "body", "schema": Dialect::V2.reference(&body.schema)});

@@ -185,7 +185,7 @@ impl Operation {
         })
     }
 
-    /// `move`, which is a keyword.
+    /// Applies `move`, which is a keyword.
     fn relocate(&self, document: &mut Value, work: &mut Work) -> Result<(), String> {
         let (from, path) = (self.from()?, self.path()?);
         let mut source = Place::find(document, from).ok_or_else(|| {
@@ -283,7 +283,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    /// How many items an insertion or removal here may shift.
+    /// Returns how many items an insertion or removal here may shift.
     fn neighbours(&self) -> usize {
         match self {
             Self::Field(..) => 0,

@@ -28,7 +28,7 @@ impl Keyed {
             .collect()
     }
 
-    /// A scalar is its own key.
+    /// Uses each scalar as its own key.
     pub(super) fn scalars(items: Vec<Value>) -> Vec<Self> {
         items.into_iter().map(|item| Self { id: item.clone(), item }).collect()
     }

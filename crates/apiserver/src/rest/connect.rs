@@ -29,7 +29,7 @@ pub(crate) async fn connect(call: &Call<'_>, to: Subresource) -> Result<Response
     }
 }
 
-/// The response if there is no agent to connect to.
+/// Builds the response if there is no agent to connect to.
 fn no_agent(what: &str, name: &str) -> Status {
     Status::unavailable(format!("{what} {name:?} has no agent to connect to"))
 }
@@ -201,7 +201,7 @@ async fn service(call: &Call<'_>) -> Result<Response<Body>, Status> {
     }
 }
 
-/// `name`, `name:port`, `scheme:name:port`.
+/// Parses `name`, `name:port`, `scheme:name:port`.
 fn name_and_port(id: &str) -> Option<(&str, &str)> {
     let parts: Vec<&str> = id.split(':').collect();
     let (name, port) = match parts[..] {

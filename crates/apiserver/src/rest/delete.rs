@@ -51,7 +51,7 @@ pub(crate) fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
 pub(crate) enum Deleted {
     /// The object is removed; this was its last state.
     Gone(Outcome),
-    /// It waits for its grace period, its finalizers or its kubelet.
+    /// It waits for its grace period, its finalizers, or its kubelet or controller.
     Waiting(Outcome),
 }
 

@@ -84,7 +84,7 @@ async fn evict(call: &Call<'_>, name: &str, options: DeleteOptions) -> Result<()
         if !disruption::needs_no_budget(&pod) {
             return evict_guarded(call, name, record, &pod, options).await;
         }
-        // A pod that may become ready concurrently is deleted only at the version that was checked.
+        // A pod that may start serving concurrently is deleted only at the version that was checked.
         let is_pinned = disruption::may_come_to_serve(&pod) && options.resource_version.is_none();
         let pinned = if is_pinned { pinned(&options, &record) } else { options.clone() };
         match mark_and_delete(call, name, record, pinned).await {

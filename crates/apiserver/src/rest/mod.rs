@@ -145,7 +145,7 @@ pub(crate) fn allows(
 }
 
 impl Subresource {
-    /// The supported verbs.
+    /// Returns the supported verbs.
     pub(crate) const fn verbs(self) -> &'static [Verb] {
         match self {
             Self::Binding | Self::Eviction | Self::Token => &[Verb::Create],

@@ -62,7 +62,8 @@ impl Maker for Patched<'_> {
         Ok(object)
     }
 
-    /// A JSON patch may refer to any field, the other types only to fields they name. A name may contain escapes.
+    /// Whether the patch may refer to managed fields. A JSON patch may refer to any field, the other types only to
+    /// fields they name. A name may contain escapes.
     fn sees_managed_fields(&self) -> bool {
         let body = &self.call.body;
         let has = |word: &[u8]| body.windows(word.len()).any(|window| window == word);

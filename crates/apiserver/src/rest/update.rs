@@ -31,7 +31,7 @@ pub(crate) trait Maker {
         self.is_apply()
     }
 
-    /// The uid that the object must have.
+    /// Returns the uid that the object must have.
     fn uid(&self) -> Option<&str> {
         None
     }
@@ -155,7 +155,7 @@ async fn create_absent(
     create::insert(call, object, fields, options).await
 }
 
-/// The right to update an object does not include the right to create it.
+/// Authorizes a create: the right to update an object does not include it.
 async fn authorize_create(call: &Call<'_>, name: &str) -> Result<(), Status> {
     let kind = &call.served.kind;
     let target = ResourceTarget {
@@ -236,7 +236,7 @@ async fn change(
     outcome
 }
 
-/// Without a resource version, uses the current one; a different version is a conflict.
+/// Sets the current resource version if there is none; a different version is a conflict.
 fn settle_version(call: &Call<'_>, name: &str, new: &mut Value, record: &Record) -> Result<(), Status> {
     let version = metadata::of(new).text("resourceVersion").to_string();
     let current = record.modified.to_string();

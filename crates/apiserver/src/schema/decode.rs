@@ -147,7 +147,7 @@ pub fn normalize(schema: &Schema, value: Value, validation: FieldValidation) -> 
     Ok(Decoded { object: or_zero(schema, object), warnings: findings.problems })
 }
 
-/// `strict decoding error: unknown field "a", duplicate field "b"`.
+/// Formats problems: `strict decoding error: unknown field "a", duplicate field "b"`.
 pub fn strict_error(problems: &[String]) -> String {
     format!("strict decoding error: {}", problems.join(", "))
 }
@@ -261,7 +261,7 @@ impl Target {
         }
     }
 
-    /// The error for a valid object of another kind or version.
+    /// Builds the error for a valid object of another kind or version.
     fn mismatch(&self, stated: &Stated) -> DecodeFailure {
         let (group, version) = self.group_version_of(stated);
         if stated.kind.is_empty() || stated.kind == self.kind {
@@ -347,7 +347,7 @@ impl Reading {
         Ok(Self { object: object.unwrap_or_default(), stated, failure, problems })
     }
 
-    /// Unknown field numbers are ignored at every validation level: they have no names to report.
+    /// Decodes protobuf. Unknown field numbers are ignored at every validation level: they have no names to report.
     fn protobuf(schema: &Schema, body: &[u8]) -> Result<Self, String> {
         let envelope = Envelope::open(body)?;
         let stated = Stated { api_version: envelope.api_version.clone(), kind: envelope.kind.clone() };
@@ -362,7 +362,7 @@ impl Reading {
         Ok(Self { object, stated, failure, problems: Vec::new() })
     }
 
-    /// Only a failed decoding has to look for the kind again.
+    /// Builds the result. Only a failed decoding has to look for the kind again.
     fn new(
         object: Value,
         failure: Option<String>,

@@ -83,7 +83,7 @@ impl<'a> Position<'a> {
         Position { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// `spec.containers[0].imag`.
+    /// Returns the path of a key: `spec.containers[0].imag`.
     pub(super) fn path_to(&self, key: &str) -> String {
         let mut path = self.path();
         path.truncate(shown_path(&path).len());
@@ -119,7 +119,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// The decoder's message for a value of the wrong type.
+    /// Returns the decoder's message for a value of the wrong type.
     pub(super) fn mismatch(&self, found: &str, expected: impl fmt::Display) -> String {
         match self.within() {
             Some((owner, fields)) => format!(
@@ -131,7 +131,7 @@ impl<'a> Position<'a> {
     }
 }
 
-/// The decoder's name for the type of a JSON value.
+/// Returns the decoder's name for the type of a JSON value.
 pub(crate) fn kind_of(value: &serde_json::Value) -> &'static str {
     use serde_json::Value;
     match value {

@@ -143,8 +143,8 @@ impl<'t> Reader<'_, 't> {
         }
     }
 
-    /// An empty list is the same as none, except for managed fields: there it means the same as one empty entry, a
-    /// reset.
+    /// Returns the value of an empty list. It is the same as none, except for managed fields: there it means the same
+    /// as one empty entry, a reset.
     fn empty_list(&self, item: TypeId) -> Value {
         match self.findings.table.shape(item) {
             Shape::Struct(of) if of.name.ends_with(".ManagedFieldsEntry") => {
@@ -232,7 +232,7 @@ impl<'t> Fields<'t> {
     }
 }
 
-/// The value of a null list item or map value.
+/// Returns the value of a null list item or map value.
 fn zero_item(table: &Table, ty: TypeId) -> Value {
     match table.shape(ty) {
         Shape::Scalar(Scalar::Bytes) => Value::String(String::new()),

@@ -187,7 +187,7 @@ pub(super) fn quantity(text: Cow<'_, str>) -> Result<Value, String> {
     }
 }
 
-/// The error for a value that is neither a string nor a number.
+/// Returns the error for a value that is neither a string nor a number.
 pub(super) fn no_quantity() -> String {
     quantity::ParseError::Format.to_string()
 }

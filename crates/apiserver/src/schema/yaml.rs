@@ -127,7 +127,8 @@ fn parse(body: &[u8], duplicates: DuplicateKeyPolicy) -> Result<Value, serde_sap
     }
 }
 
-/// The default budget limits aliases, anchors, depth and nodes; the server limits the size of a body.
+/// Sets the parser's options. The default budget limits aliases, anchors, depth and nodes; the server limits the size
+/// of a body.
 fn options(duplicates: DuplicateKeyPolicy) -> Options {
     serde_saphyr::options! { duplicate_keys: duplicates, with_snippet: false }
 }

@@ -152,7 +152,7 @@ impl Field {
     }
 }
 
-/// Built-in kinds without fields of their own have a special rule.
+/// Whether a built-in kind has no fields of its own, for which there is a special rule.
 fn is_plain(kind: &Kind) -> bool {
     kind.custom.is_none() && kind.field_selectors.is_empty()
 }

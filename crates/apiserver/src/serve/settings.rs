@@ -23,8 +23,8 @@ pub struct ServeSettings {
 }
 
 impl Default for ServeSettings {
-    /// Twice the 5,000 watchers of a large cluster, each on its own connection; at about 60 KB of buffers each that is
-    /// 600 MB in the worst case. A single address leaves a fifth to the others, and so does a single user.
+    /// Allows twice the 5,000 watchers of a large cluster, each on its own connection; at about 60 KB of buffers each
+    /// that is 600 MB in the worst case. A single address leaves a fifth to the others, and so does a single user.
     fn default() -> Self {
         Self {
             connections: 10_000,

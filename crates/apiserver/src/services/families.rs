@@ -144,7 +144,7 @@ fn default_policy(new: &mut Value, old: Option<&Value>) {
     spec.set("ipFamilyPolicy", policy);
 }
 
-/// Switching to single-stack keeps the first family; releasing a family without that policy is an error.
+/// Keeps the first family when switching to single-stack; releasing a family without that policy is an error.
 fn settle_reduction(new: &mut Value, old: &Value, errors: &mut Errors) {
     let is_single = new.at("spec").text("ipFamilyPolicy") == SINGLE;
     let spec_path = Path::root("spec");

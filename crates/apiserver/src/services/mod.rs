@@ -24,7 +24,7 @@ use crate::status::Status;
 
 /// Allocates and releases limited resources.
 pub trait Reserve: Send + Sync + 'static {
-    /// The stored resource whose objects hold them.
+    /// Returns the stored resource whose objects hold them.
     fn stored_as(&self) -> &'static str;
 
     /// Registers what an object stored before the start holds.
@@ -47,7 +47,7 @@ pub trait Reserve: Send + Sync + 'static {
         Ok(Reservation::nothing())
     }
 
-    /// The addresses that an object holds; each has an IPAddress.
+    /// Returns the addresses that an object holds; each has an IPAddress.
     fn addresses(&self, object: &Value) -> Vec<IpAddr> {
         let _ = object;
         Vec::new()

@@ -51,8 +51,8 @@ pub trait Lifecycle: Send + Sync + 'static {
         let _ = object;
     }
 
-    /// The fields that an endpoint restores after every write, if they differ from the usual ones. Field managers
-    /// never own them there.
+    /// Returns the fields that an endpoint restores after every write, if they differ from the usual ones. Field
+    /// managers never own them there.
     fn resets(&self, subresource: Option<Subresource>) -> Option<&'static [&'static [&'static str]]> {
         let _ = subresource;
         None
@@ -74,14 +74,14 @@ pub trait Lifecycle: Send + Sync + 'static {
         None
     }
 
-    /// The lifetime of an object, for kinds that expire (Events: one hour).
+    /// Returns the lifetime of an object, for kinds that expire (Events: one hour).
     fn time_to_live(&self, object: &Value, now: Timestamp) -> Option<Duration> {
         let _ = (object, now);
         None
     }
 
-    /// The grace period in seconds, given the client's request: `Some` makes the deletion wait for the kubelet (pods),
-    /// `None` removes the object immediately.
+    /// Returns the grace period in seconds, given the client's request: `Some` makes the deletion wait for the kubelet
+    /// (pods), `None` removes the object immediately.
     fn grace_period(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         let _ = (object, requested);
         None

@@ -45,7 +45,7 @@ impl Default for Semantics {
 }
 
 impl Semantics {
-    /// A kind with a spec and a status subresource, with this initial status.
+    /// Returns the semantics of a kind with a spec and a status subresource, with this initial status.
     pub fn with_status(initial: fn() -> Value) -> Self {
         Self {
             status: Some(StatusEndpoint { initial: Initial::Value(initial), kept: Kept::Spec }),

@@ -174,7 +174,7 @@ impl Peer {
 }
 
 impl Default for Peer {
-    /// No certificate.
+    /// Returns the identity without a certificate.
     fn default() -> Self {
         Self { user: Ok(None), front_proxy: None, end: None }
     }

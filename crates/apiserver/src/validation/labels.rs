@@ -136,7 +136,7 @@ pub fn node_selector_term(term: &Value, values: Values, path: &Path<'_>, errors:
     }
 }
 
-/// The only selectable field of a node is its name, with a single value.
+/// Validates a field requirement: the only selectable field of a node is its name, with a single value.
 fn node_field(requirement: &Value, path: &Path<'_>, errors: &mut Errors) {
     let values = requirement.list("values");
     match requirement.text("operator") {

@@ -109,7 +109,7 @@ pub fn port(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// User and group IDs have 31 bits.
+/// Validates a user or group ID, which has 31 bits.
 pub fn user_or_group(value: i64, path: &Path<'_>, errors: &mut Errors) {
     in_range(value, 0, i32::MAX.into(), path, errors);
 }
@@ -168,7 +168,7 @@ pub fn not_found(value: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.push(Reason::NotFound, path, Some(value.into()), "");
 }
 
-/// Finalizers of built-in kinds must be qualified names, except for a few old ones.
+/// Checks that finalizers of built-in kinds are qualified names, except for a few old ones.
 pub fn finalizer_names(object: &Value, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     let path = metadata.child("finalizers");

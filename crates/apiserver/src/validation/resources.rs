@@ -190,7 +190,7 @@ impl Requirements<'_> {
         }
     }
 
-    /// Each claim may be referred to once, as a whole or request by request.
+    /// Checks that each claim is referred to once, as a whole or request by request.
     fn check_claims(&self, claims: &[Value], path: &Path<'_>, errors: &mut Errors) {
         let known = self.claims.iter().map(|claim| claim.text("name")).filter(|name| !name.is_empty());
         let known: BTreeSet<&str> = known.collect();

@@ -18,7 +18,7 @@ pub(super) struct Violation {
     detail: String,
 }
 
-/// A rule, in force since a version. A restricted rule may replace a baseline one.
+/// A rule and the version that introduced it. A restricted rule may replace a baseline one.
 struct Check {
     level: Level,
     since: u32,
@@ -68,7 +68,7 @@ pub(super) fn violations(level: LevelVersion, pod: &Value) -> Vec<Violation> {
     CHECKS.iter().filter(applies).filter_map(|check| (check.check)(&pod)).collect()
 }
 
-/// `privileged (container "c" must not …), hostPort (…)`
+/// Formats violations: `privileged (container "c" must not …), hostPort (…)`.
 pub(super) fn in_detail(violations: &[Violation]) -> String {
     let shown = violations.iter().map(|violation| format!("{} ({})", violation.reason, violation.detail));
     shown.collect::<Vec<_>>().join(", ")
@@ -135,7 +135,7 @@ fn quoted<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     words.into_iter().map(|word| format!("{:?}", word.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// `container "a"`, `containers "a", "b"`
+/// Formats container names: `container "a"`, `containers "a", "b"`.
 fn containers_named(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
@@ -205,7 +205,7 @@ fn added<'a>(container: &'a Value, allowed: &[&str]) -> Vec<&'a str> {
     added.filter_map(Value::as_str).filter(|capability| !allowed.contains(capability)).collect()
 }
 
-/// `containers "a" must not include "X" in securityContext.capabilities.add`
+/// Reports forbidden capabilities: `containers "a" must not include "X" in securityContext.capabilities.add`.
 fn adding(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let bad = pod.bad(|container| !added(container, allowed).is_empty());
     let capabilities: BTreeSet<&str> =

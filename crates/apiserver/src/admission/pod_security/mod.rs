@@ -142,7 +142,7 @@ fn warn(review: &Review<'_>, pod: &Value, level: LevelVersion) {
     }
 }
 
-/// Only container images affect the verdict on an existing pod.
+/// Whether an update changes container images: nothing else affects the verdict on an existing pod.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, list: &str| {
         let containers = pod.at("spec").list(list).iter();

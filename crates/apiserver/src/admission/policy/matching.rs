@@ -75,7 +75,7 @@ fn names(rule: &Value, kind: &Kind, about: &About<'_>) -> bool {
         && (wanted.is_empty() || wanted.iter().any(|own| own == name))
 }
 
-/// `pods`, `pods/status`, `pods/*`, `*/scale`, `*`, `*/*`
+/// Matches `pods`, `pods/status`, `pods/*`, `*/scale`, `*`, `*/*`.
 fn is_resource(own: &str, plural: &str, part: &str) -> bool {
     let (resource, subresource) = own.split_once('/').unwrap_or((own, ""));
     (resource == "*" || resource == plural)

@@ -56,7 +56,7 @@ struct Denial {
 }
 
 impl Plugin for ValidatingAdmissionPolicy {
-    /// Unlike webhooks, policies also apply to webhook configurations.
+    /// Includes webhook configurations, which webhooks do not handle.
     fn handles(&self, review: &Review<'_>) -> bool {
         have_a_say(review) || review.served.kind.plural.ends_with("webhookconfigurations")
     }
@@ -298,12 +298,12 @@ async fn parameters(
     })
 }
 
-/// A scale request shows the Scale object, not the scaled object.
+/// Whether this is a scale request, which shows the Scale object, not the scaled object.
 fn is_scale(review: &Review<'_>) -> bool {
     review.subresource == Some(Subresource::Scale)
 }
 
-/// A namespace's own labels apply to itself.
+/// Whether this is the kind of namespaces, whose own labels apply to themselves.
 fn is_namespace(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "namespaces"
 }
@@ -381,7 +381,7 @@ impl<'a> About<'a> {
         }
     }
 
-    /// The subresource, as in the request's path.
+    /// Returns the subresource, as in the request's path.
     pub(super) fn part(&self) -> &'static str {
         self.review.subresource.map_or("", |part| part.name())
     }

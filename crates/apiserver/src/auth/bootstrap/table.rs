@@ -85,7 +85,7 @@ impl Draft {
         Some(())
     }
 
-    /// `[as NAME] to SUBJECT, …`
+    /// Parses `[as NAME] to SUBJECT, …`.
     fn binding(&self, text: &'static str) -> Option<(&'static str, Vec<Value>)> {
         let (name, subjects) = match text.strip_prefix("as ") {
             Some(rest) => rest.split_once(" to ")?,
@@ -138,7 +138,7 @@ fn envelope(kind: &str, namespace: Option<&str>, name: &str, labels: Map<String,
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata})
 }
 
-/// `VERBS GROUPS RESOURCES [named NAMES]`
+/// Parses `VERBS GROUPS RESOURCES [named NAMES]`.
 fn object_rule(line: &str) -> Option<Rule> {
     let (line, names) = line.split_once(" named ").unwrap_or((line, ""));
     let mut parts = line.split(' ');

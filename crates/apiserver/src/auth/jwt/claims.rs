@@ -86,7 +86,7 @@ impl Mapper {
         })
     }
 
-    /// The claim that groups are taken from, if configured.
+    /// Returns the claim that groups are taken from, if configured.
     pub(super) fn groups_claim(&self) -> Option<&str> {
         match &self.groups {
             Source::Claim { name, .. } => Some(name),

@@ -109,7 +109,7 @@ fn is_signed(keys: &[SetKey], parts: &Parts<'_>, algorithm: Algorithm) -> bool {
     named.into_iter().any(|key| key.key.verify(algorithm, parts.signed, &parts.signature))
 }
 
-/// How long a response may be cached, according to its headers.
+/// Returns how long a response may be cached, according to its headers.
 fn age(answer: &Answer) -> Duration {
     let header = answer.headers.get(http::header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let mut seconds = 0;

@@ -134,7 +134,7 @@ fn csi_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
     }
 }
 
-/// Admission decides which node may be written.
+/// Authorizes requests for nodes. Admission decides which node may be written.
 fn own_node(node: &str, verb: &str, name: &str, part: &str) -> Verdict {
     match (part, verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Verdict::Allow,
@@ -159,7 +159,7 @@ fn pod(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     }
 }
 
-/// Admission decides whose devices a new slice may list.
+/// Authorizes requests for slices. Admission decides whose devices a new slice may list.
 fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     match verb {
         _ if !part.is_empty() => deny("cannot authorize ResourceSlice subresources"),
@@ -175,7 +175,7 @@ fn slice(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict
     }
 }
 
-/// Admission decides for which pods a node may request certificates.
+/// Authorizes certificate requests. Admission decides for which pods a node may make them.
 fn certificate_request(node: &str, verb: &str, part: &str, target: &ResourceTarget) -> Verdict {
     match verb {
         _ if !part.is_empty() => {

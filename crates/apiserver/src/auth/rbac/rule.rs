@@ -104,8 +104,8 @@ impl Rule {
         all.iter().map(|words| words.len()).sum()
     }
 
-    /// The number of rules that [`single`](Self::single) makes: a product, so a rule with a few thousand values can
-    /// expand to billions.
+    /// Returns the number of rules that [`single`](Self::single) makes: a product, so a rule with a few thousand
+    /// values can expand to billions.
     fn breadth(&self) -> usize {
         let objects = [&self.api_groups, &self.resources, &self.verbs];
         let objects = objects.iter().fold(1_usize, |product, words| product.saturating_mul(words.len()));
@@ -220,7 +220,7 @@ impl std::fmt::Display for Rule {
     }
 }
 
-/// `["a" "b"]`
+/// Formats a list: `["a" "b"]`.
 pub fn quoted<S: AsRef<str>>(words: &[S]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("{:?}", word.as_ref())).collect();
     format!("[{}]", words.join(" "))

@@ -228,8 +228,8 @@ impl Binding {
 }
 
 impl Subject {
-    /// The user name of this subject, unless it is a group. A service account without a namespace is in the binding's
-    /// namespace.
+    /// Returns the user name of this subject, unless it is a group. A service account without a namespace is in the
+    /// binding's namespace.
     fn user_name(&self, namespace: &str) -> Box<str> {
         match &*self.kind {
             "ServiceAccount" => {

@@ -70,7 +70,7 @@ fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     object.list(field).iter().map(|text| text.as_str().unwrap_or_default())
 }
 
-/// A list with `*` must have no other entries.
+/// Checks that a list with `*` has no other entries.
 fn check_wildcard(rule: &Value, field: &str, others: &str, path: &Path<'_>, errors: &mut Errors) {
     let list = rule.list(field);
     if list.is_empty() {

@@ -24,7 +24,7 @@ pub(super) struct Count(Option<u64>);
 impl Count {
     pub(super) const ONE: Self = Self(Some(1));
 
-    /// The count for the parts of a schema's values.
+    /// Returns the count for the parts of a schema's values.
     pub(super) fn within(self, schema: &Props) -> Self {
         let natural = |number: i64| u64::try_from(number).unwrap_or(0);
         let each = match schema.ty.as_str() {

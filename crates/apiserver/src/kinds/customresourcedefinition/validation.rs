@@ -51,7 +51,7 @@ pub(super) fn update(new: &Value, old: &Value) -> Errors {
     errors
 }
 
-/// The CA bundle of an established CRD's conversion webhook must stay valid.
+/// Checks that the CA bundle of an established CRD's conversion webhook stays valid.
 fn check_bundle(new: &Value, old: &Value, errors: &mut Errors) {
     let may_be_invalid = !is_true(old, "Established") || !has_valid_bundle(old);
     let conversion = new.at("spec").at("conversion");
@@ -134,7 +134,7 @@ fn check_group(group: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// v1.34 also checks the first version under its old field.
+/// Checks the first version once more, as v1.34 does for its old field.
 fn check_first_version(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let first = spec.list("versions").first().map_or("", |version| version.text("name"));
     let complaints = names::dns_1035_label(first);

@@ -123,7 +123,7 @@ fn resource_rule(verbs: &[&str], group: &str, resources: &[&str], of_cluster: bo
     rule
 }
 
-/// A rule for all requests of these subjects.
+/// Builds a rule for all requests of these subjects.
 fn all_of(subjects: Vec<Value>) -> Value {
     json!([{
         "subjects": subjects,

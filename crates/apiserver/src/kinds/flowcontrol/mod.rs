@@ -16,7 +16,7 @@ const FLOW_CONTROL: Api = Api { group: GROUP, version: "v1", schemas: "io.k8s.ap
 
 const EXEMPT: &str = "exempt";
 
-/// Condition types must be unique.
+/// Checks that condition types are unique.
 fn check_status(object: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let path = path.child("conditions");

@@ -59,7 +59,7 @@ fn metrics(autoscaler: &Value) -> String {
     }
 }
 
-/// `cpu: 40%/80%`, `5/10 (avg)`
+/// Formats a metric: `cpu: 40%/80%`, `5/10 (avg)`.
 fn shown_metric(metric: &Value, current: &Value) -> String {
     let source = match metric.text("type") {
         "External" => "external",

@@ -162,7 +162,7 @@ const CURRENT: Side = Side {
 };
 
 impl Side {
-    /// The amounts: their names in the old and the new version.
+    /// Returns the amounts: their names in the old and the new version.
     fn amounts(&self, source: &str) -> [(&'static str, &'static str); 3] {
         let average = if source == "object" { "averageValue" } else { self.average_value };
         [(self.value, "value"), (average, "averageValue"), (self.utilization, "averageUtilization")]
@@ -232,7 +232,7 @@ fn each_source(metric: &Value, change: impl Fn(&str, &Value) -> Value) -> Value 
     changed
 }
 
-/// The identifying fields of a source: the name in the old version, and the path in the new one.
+/// Returns the identifying fields of a source: the name in the old version, and the path in the new one.
 fn names_of(source: &str) -> &'static [(&'static str, &'static [&'static str])] {
     match source {
         "object" => &[
@@ -247,7 +247,7 @@ fn names_of(source: &str) -> &'static [(&'static str, &'static [&'static str])] 
     }
 }
 
-/// The old version implies the target type by its amounts.
+/// Infers the target type from its amounts, as the old version does not state it.
 fn target_type(source: &str, amounts: &Value) -> &'static str {
     let has = |amount: &str| amounts.has(amount);
     match source {
@@ -359,7 +359,7 @@ fn write_in_order(value: &Value, text: &mut String) {
     }
 }
 
-/// Behavior has other names in annotations, and all fields of its rules are written.
+/// Renames the fields of behavior, which has other names in annotations, with all fields of its rules.
 fn renamed(value: &Value, rename: fn(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {

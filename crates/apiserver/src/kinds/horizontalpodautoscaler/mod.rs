@@ -30,7 +30,7 @@ pub fn kind(features: &Features) -> Kind {
     }
 }
 
-/// Both versions share these; [`v1`] applies them to the stored form.
+/// Returns the semantics of both versions; [`v1`] applies them to the stored form.
 fn semantics() -> Semantics {
     let initial = || json!({"desiredReplicas": 0, "currentMetrics": null});
     Semantics { counts_generations: false, ..Semantics::with_status(initial) }
@@ -61,7 +61,7 @@ impl HorizontalPodAutoscaler {
         Self { tolerances: features.has("HPAConfigurableTolerance"), to_zero: features.has("HPAScaleToZero") }
     }
 
-    /// If tolerances are disabled, keeps the field only if it is already in use.
+    /// Drops the tolerance if the feature is disabled, unless the field is already in use.
     fn drop_tolerance(self, new: &mut Value, old: &Value) {
         if !self.tolerances {
             drop_tolerance(new, old);

@@ -52,7 +52,8 @@ pub(super) fn check_spec(spec: &Value, old: &Value, to_zero: bool, errors: &mut 
     }
 }
 
-/// An unchanged target may be invalid. Only one core kind can be scaled.
+/// Returns the required form of a target's version. An unchanged target may be invalid. Only one core kind can be
+/// scaled.
 fn target_version(target: &Value, old: &Value) -> Version {
     let old_target = old.at("scaleTargetRef");
     let stays = ["apiVersion", "kind"].iter().all(|field| target.text(field) == old_target.text(field));
@@ -110,7 +111,7 @@ fn check_metrics(spec: &Value, described: Version, path: &Path<'_>, errors: &mut
     }
 }
 
-/// A metric must have exactly the field for its type.
+/// Checks that a metric has exactly the field for its type.
 fn check_metric(metric: &Value, described: Version, path: &Path<'_>, errors: &mut Errors) {
     let of = metric.text("type");
     let types = SOURCES.map(|(of, _)| of);

@@ -152,7 +152,7 @@ impl Validation for Job {
     }
 }
 
-/// A job without labels gets those of its pods, including generated ones.
+/// Gives a job without labels those of its pods, including generated ones.
 fn label_as_pods(job: &mut Value) {
     let labels = job.at("spec").at("template").at("metadata").at("labels").clone();
     if !labels.is_null() && !is_filled(job.at("metadata").map("labels")) {

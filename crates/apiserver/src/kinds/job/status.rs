@@ -68,7 +68,7 @@ impl Change<'_> {
         errors.push(Reason::Invalid, &self.path.child("conditions"), None, detail);
     }
 
-    /// Finished pods that are not counted yet must each be listed once.
+    /// Checks that finished pods that are not counted yet are each listed once.
     fn check_uncounted(&self, errors: &mut Errors) {
         let path = self.path.child("uncountedTerminatedPods");
         let mut seen = Seen::new();
@@ -113,7 +113,7 @@ impl Change<'_> {
         }
     }
 
-    /// A final condition requires the condition that precedes it.
+    /// Checks that a final condition comes with the condition that precedes it.
     fn check_ends(&self, errors: &mut Errors) {
         let turned = self.turned("Failed") || self.changed("failedIndexes");
         if turned && self.is("Failed") && !self.is("FailureTarget") {
@@ -127,7 +127,7 @@ impl Change<'_> {
         }
     }
 
-    /// A finished job must have no active pods.
+    /// Checks that a finished job has no active pods.
     fn check_active(&self, errors: &mut Errors) {
         let active = self.new.count("active");
         if self.finished_or("active") && active > 0 && self.is_finished() {
@@ -210,7 +210,7 @@ impl Change<'_> {
         }
     }
 
-    /// A finished job must stay finished, and counters must not decrease.
+    /// Checks that a finished job stays finished, and that counters do not decrease.
     fn check_transition(&self, errors: &mut Errors) {
         for condition in ["Failed", "Complete", "FailureTarget"] {
             if self.was(condition) && !self.is(condition) {

@@ -27,7 +27,7 @@ pub(super) fn check(job: &Value, old: &Value, errors: &mut Errors) {
     check_hostnames(job, errors);
 }
 
-/// Jobs that predate the prefixed labels do not need them.
+/// Whether a job needs the prefixed labels: existing jobs without them do not.
 fn needs_new_labels(old: &Value) -> bool {
     let labels = old.at("spec").at("template").at("metadata").at("labels");
     old.is_null() || labels.has(JOB_NAME[1]) && labels.has(CONTROLLER_UID[1])
@@ -179,7 +179,7 @@ fn check_indexed(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods of jobs must not restart forever.
+/// Checks that pods of jobs do not restart forever.
 fn check_restart_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     match spec.at("template").at("spec").text("restartPolicy") {
         "Always" | "" => errors.required(path, "valid values: \"OnFailure\", \"Never\""),
@@ -196,7 +196,7 @@ fn check_restart_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods of an indexed job have its name and their index as hostname, which must be valid.
+/// Checks the hostnames of an indexed job's pods: its name and their index.
 fn check_hostnames(job: &Value, errors: &mut Errors) {
     let spec = job.at("spec");
     let completions = spec.count("completions");
@@ -211,7 +211,8 @@ fn check_hostnames(job: &Value, errors: &mut Errors) {
     }
 }
 
-/// Jobs are mostly immutable: only parallelism may change, and, before the first start, where pods run.
+/// Validates an update. Jobs are mostly immutable: only parallelism may change, and, before the first start, where
+/// pods run.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     check_spec(new.at("spec"), old.at("spec"), errors);
     let path = Path::root("spec");
@@ -228,7 +229,7 @@ pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// An indexed job may change its completions only together with parallelism.
+/// Checks that an indexed job changes its completions only together with parallelism.
 fn check_completions(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let completions = spec.at("completions");
     if spec.text("completionMode") != "Indexed" {
@@ -241,7 +242,7 @@ fn check_completions(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// The scheduling of a suspended job's pods may change until it first starts.
+/// Validates a template change: the scheduling of a suspended job's pods may change until it first starts.
 fn check_template_change(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let template = new.at("spec").at("template");
     let mut expected = old.at("spec").at("template").clone();

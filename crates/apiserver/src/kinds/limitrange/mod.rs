@@ -51,7 +51,8 @@ impl Validation for LimitRange {
     }
 }
 
-/// For containers, the default limit is the maximum, and the default request is that limit or else the minimum.
+/// Sets the defaults. For containers, the default limit is the maximum, and the default request is that limit or else
+/// the minimum.
 fn default_limit(limit: &mut Value) {
     for list in ["default", "defaultRequest", "max", "maxLimitRequestRatio", "min"] {
         if let Some(list) = limit.at_mut(list) {

@@ -102,7 +102,7 @@ fn warn_of_block(block: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// A policy whose selector was already invalid may keep it.
+/// Returns the leniency: a policy whose selector was already invalid may keep it.
 fn leniency(old: &Value) -> Values {
     let mut errors = Errors::default();
     labels::selector(old.at("podSelector"), Values::Checked, &Path::root("podSelector"), &mut errors);

@@ -80,7 +80,7 @@ fn check_cidrs(range: &Value, errors: &mut Errors) {
     }
 }
 
-/// A range is immutable, except that a second family can be added to a single one.
+/// Checks that a range does not change, except that a second family can be added to a single one.
 fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let path = path.child("cidrs");

@@ -180,7 +180,7 @@ fn check_config_status(config: &Value, errors: &mut Errors) {
     }
 }
 
-/// The feature was removed; existing references must be valid.
+/// Validates a configuration reference. The feature was removed, but existing references must be valid.
 fn check_config_source(source: &Value, written: Written, path: &Path<'_>, errors: &mut Errors) {
     let map = source.at("configMap");
     if map.is_null() {

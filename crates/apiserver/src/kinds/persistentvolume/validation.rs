@@ -266,7 +266,7 @@ pub(super) fn check_mount_options(volume: &Value, errors: &mut Errors) {
     }
 }
 
-/// A volume's source and location are immutable.
+/// Checks that a volume's source and location do not change.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let (spec, old_spec) = (new.at("spec"), old.at("spec"));
     let (mut source, old_source) = (sources_of(spec), sources_of(old_spec));

@@ -79,7 +79,7 @@ fn access_modes(claim: &Value) -> String {
     if is_bound(claim) { short_access_modes(claim.at("status").list("accessModes")) } else { String::new() }
 }
 
-/// `RWO,ROX`
+/// Formats access modes: `RWO,ROX`.
 pub(super) fn short_access_modes(modes: &[Value]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),

@@ -121,7 +121,8 @@ fn check_source(source: &Value, leniency: Leniency, path: &Path<'_>, errors: &mu
     }
 }
 
-/// Claims are mostly immutable, except for the size and class of a bound claim, and for values that were not yet set.
+/// Validates an update. Claims are mostly immutable, except for the size and class of a bound claim, and for values
+/// that were not yet set.
 pub(super) fn check_change(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let (new_spec, old_spec) = (new.at("spec"), old.at("spec"));
@@ -184,7 +185,7 @@ fn expected_spec(new: &Value, old: &Value, errors: &mut Errors) -> Value {
     expected
 }
 
-/// An applied volume attributes class cannot be removed.
+/// Checks that an applied volume attributes class is not removed.
 fn check_attributes_class(new_spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let class = new_spec.at("volumeAttributesClassName");
     let applied = old.at("status").has("currentVolumeAttributesClassName");
@@ -231,7 +232,7 @@ pub(super) fn check_status(claim: &Value, errors: &mut Errors) {
     }
 }
 
-/// Of the built-in resources, a claim supports only storage.
+/// Checks that storage is the only built-in resource in a claim.
 fn check_resource_key(resource: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = names::qualified_name(resource);
     if complaints.is_empty() && resources::is_native(resource) && resource != "storage" {

@@ -68,7 +68,7 @@ fn default_service_account(spec: &mut Value) {
     }
 }
 
-/// In the host's network, a container's ports are host ports.
+/// Sets host ports: in the host's network, a container's ports are host ports.
 fn expose_ports_on_host(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.list_mut(list) {
@@ -286,7 +286,7 @@ fn default_status(status: &mut Value) {
     }
 }
 
-/// `podIP` is the first of `podIPs`; if they differ, the former wins, for old kubelets.
+/// Synchronizes `podIP`, the first of `podIPs`; if they differ, the former wins, for old kubelets.
 fn default_pod_ips(status: &mut Value) {
     let single = status.text("podIP");
     let first = status.list("podIPs").first().map_or("", |ip| ip.text("ip"));

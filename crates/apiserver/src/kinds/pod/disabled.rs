@@ -20,7 +20,7 @@ pub(super) fn drop_fields(spec: &mut Value) {
     drop_projections(spec);
 }
 
-/// Only sidecars keep their restart policy.
+/// Drops restart policies and rules; only sidecars keep their restart policy.
 fn drop_restart_rules(container: &mut Value, list: &str) {
     if list != "initContainers" || container.text("restartPolicy") != "Always" {
         container.unset("restartPolicy");

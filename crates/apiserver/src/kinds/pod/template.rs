@@ -52,7 +52,7 @@ pub(in crate::kinds) fn warn(template: &Value, path: &Path<'_>, found: &mut Vec<
     warnings::of_spec(template, Some(path), found);
 }
 
-/// The last columns of workloads.
+/// Returns the last columns of workloads.
 pub fn columns(selector_description: &'static str) -> Vec<Column> {
     let selector = Column::text("Selector", selector_description, |workload, _| {
         or_none(&selector::shown(job_or_self(workload).at("selector")))
@@ -60,7 +60,7 @@ pub fn columns(selector_description: &'static str) -> Vec<Column> {
     container_columns().map(Column::wide).into_iter().chain([selector.wide()]).collect()
 }
 
-/// The columns with the names and images of a template's containers.
+/// Returns the columns with the names and images of a template's containers.
 pub(in crate::kinds) fn container_columns() -> [Column; 2] {
     [
         Column::text("Containers", "Names of each container in the template.", |workload, _| {
@@ -132,7 +132,7 @@ pub(in crate::kinds) fn check_labels(
     }
 }
 
-/// Pods of most workloads must always restart.
+/// Checks that pods always restart, as in most workloads.
 pub(in crate::kinds) fn check_runs_forever(template: &Value, of: &str, path: &Path<'_>, errors: &mut Errors) {
     let spec_path = path.child("spec");
     let restart = template.at("spec").text("restartPolicy");

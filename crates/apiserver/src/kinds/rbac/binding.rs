@@ -12,7 +12,7 @@ use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::table::Column;
 use crate::validation::{complain, dns_subdomain};
 
-/// Grants a role or cluster role in one namespace.
+/// The kind that grants a role or cluster role in one namespace.
 pub fn role_binding() -> Kind {
     let column = Column::text("Role", ROLE, role);
     let subjects =
@@ -29,7 +29,7 @@ pub fn role_binding() -> Kind {
     }
 }
 
-/// Grants a cluster role everywhere.
+/// The kind that grants a cluster role everywhere.
 pub fn cluster_role_binding() -> Kind {
     let column = Column::text("Role", CLUSTER_ROLE, role);
     let subjects = [

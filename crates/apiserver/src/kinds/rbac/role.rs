@@ -10,7 +10,7 @@ use crate::kinds::metadata;
 use crate::strategy::{Lifecycle, NameRule, Semantics, Validation};
 use crate::validation::labels::{self, Values};
 
-/// A role in a namespace.
+/// The kind of roles in a namespace.
 pub fn role() -> Kind {
     Kind {
         semantics: Semantics {
@@ -23,7 +23,7 @@ pub fn role() -> Kind {
     }
 }
 
-/// A role for the cluster, or for any namespace it is bound in.
+/// The kind of roles for the cluster, or for any namespace they are bound in.
 pub fn cluster_role() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -75,7 +75,7 @@ impl Role {
     }
 }
 
-/// A rule is for either resources or paths, not both.
+/// Checks that a rule is for either resources or paths, not both.
 fn check_rule(rule: &Value, scope: Scope, path: &Path<'_>, errors: &mut Errors) {
     let has = |field: &str| !rule.list(field).is_empty();
     if !has("verbs") {

@@ -42,7 +42,7 @@ fn default_request(request: &mut Value) {
     }
 }
 
-/// Consumable capacity is disabled in v1.34.
+/// Drops consumable capacity, which v1.34 disables.
 pub(super) fn drop_disabled(spec: &mut Value) {
     let Some(devices) = spec.at_mut("devices") else { return };
     for request in devices.list_mut("requests") {

@@ -152,7 +152,7 @@ fn check_whole_pool(pool: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The location of devices must be specified in exactly one way.
+/// Checks that the location of devices is specified in exactly one way.
 fn check_nodes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut said = Vec::new();
     match spec.at("nodeName").as_str() {
@@ -265,7 +265,7 @@ fn check_attribute(attribute: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `1.2.3-alpha.1+build.5`
+/// Whether a text is a semantic version: `1.2.3-alpha.1+build.5`.
 fn is_semantic_version(text: &str) -> bool {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (core, release) = rest.split_once('-').map_or((rest, None), |(core, release)| (core, Some(release)));

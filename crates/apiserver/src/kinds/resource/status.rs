@@ -80,7 +80,7 @@ fn check_consumers(consumers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     check_distinct(consumers, "uid", |consumer| consumer.text("uid"), path, errors);
 }
 
-/// Only an allocated claim can be reserved, and not while it is being deleted.
+/// Checks that only an allocated claim is reserved, and not while it is being deleted.
 fn check_reservation(claim: &Value, before: &Value, path: &Path<'_>, errors: &mut Errors) {
     let status = claim.at("status");
     let consumers = status.list("reservedFor");

@@ -44,7 +44,7 @@ pub(super) fn check(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// `clusterIP` must be the first of `clusterIPs`.
+/// Checks that `clusterIP` is the first of `clusterIPs`.
 fn check_first(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let ips = spec.list("clusterIPs");
     match (spec.text("clusterIP"), ips) {
@@ -106,7 +106,7 @@ fn check_against_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A second family may be added and removed; the first address and its family are immutable.
+/// Validates an update: a second family may be added and removed; the first address and its family are immutable.
 pub(super) fn check_change(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     if spec.text("type") == "ExternalName" || old.text("type") == "ExternalName" {
         return;
@@ -164,7 +164,7 @@ fn check_family_change(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// Releasing the second family must be explicit.
+/// Checks that the second family is released explicitly.
 fn check_released(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     if spec.text("ipFamilyPolicy") != "SingleStack" {
         let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");

@@ -155,7 +155,7 @@ fn check_external_ips(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// Service ports and node ports must be unique per protocol.
+/// Checks that service ports and node ports are unique per protocol.
 fn check_port_numbers(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let ports = spec.list("ports");
     let node_port = |port: &Value| port.count("nodePort");

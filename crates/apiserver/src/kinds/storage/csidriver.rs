@@ -72,7 +72,7 @@ impl Lifecycle for CSIDriver {
         drop_update_period(driver, &Value::Null);
     }
 
-    /// As in v1.34, the generation counts from the first change on.
+    /// Increments the generation, which, as in v1.34, counts from the first change on.
     fn prepare_for_update(&self, new: &mut Value, old: &Value) {
         drop_update_period(new, old);
         if new.at("spec") != old.at("spec") {
@@ -108,7 +108,7 @@ impl Validation for CSIDriver {
     }
 }
 
-/// Mutable node allocatable is disabled in v1.34: the field is kept only if already present.
+/// Drops the field of mutable node allocatable, which v1.34 disables, unless already present.
 fn drop_update_period(driver: &mut Value, old: &Value) {
     let field = "nodeAllocatableUpdatePeriodSeconds";
     if !old.at("spec").has(field) {

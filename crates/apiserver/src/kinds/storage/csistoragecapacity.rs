@@ -67,7 +67,7 @@ impl Validation for CSIStorageCapacity {
     }
 }
 
-/// A topology that was already invalid may stay.
+/// Returns the leniency: a topology that was already invalid may stay.
 fn leniency(old: &Value) -> Values {
     let mut errors = Errors::default();
     labels::selector(old.at("nodeTopology"), Values::Checked, &Path::root("nodeTopology"), &mut errors);

@@ -49,7 +49,7 @@ fn bytes_of(map: &Value) -> usize {
     pairs.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
-/// Parameters are immutable; absent equals an empty map.
+/// Checks that parameters do not change; absent equals an empty map.
 fn check_parameters_unchanged(new: &Value, old: &Value, errors: &mut Errors) {
     let some = |class: &Value| class.map("parameters").filter(|map| !map.is_empty()).cloned();
     if some(new) != some(old) {

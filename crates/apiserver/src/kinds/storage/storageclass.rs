@@ -120,7 +120,7 @@ fn check_word(class: &Value, field: &str, supported: &[&str], errors: &mut Error
     }
 }
 
-/// Terms must be distinct. As in v1.34, a term without requirements is reported once per term in addition.
+/// Checks that terms are distinct. As in v1.34, a term without requirements is reported once per term in addition.
 fn check_topologies(terms: &[Value], errors: &mut Errors) {
     let path = Path::root("allowedTopologies");
     let mut known: Vec<Vec<(&str, Vec<&str>)>> = vec![Vec::new(); terms.len()];

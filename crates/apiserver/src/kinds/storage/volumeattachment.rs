@@ -92,7 +92,7 @@ impl Validation for VolumeAttachment {
     }
 }
 
-/// Error codes are disabled in v1.34: they are kept only if already present.
+/// Drops error codes, which v1.34 disables, unless already present.
 fn drop_error_codes(new: &mut Value, old: &Value) {
     for field in ERRORS {
         if !old.at("status").at(field).has("errorCode")

@@ -199,7 +199,7 @@ fn write_line(piece: &mut Vec<u8>, kind: &str, object: &[u8]) {
     end_line(piece);
 }
 
-/// The length of an event's line if its record is sent as stored.
+/// Returns the length of an event's line if its record is sent as stored.
 fn line_length(change: ChangeKind, record: &Record) -> usize {
     r#"{"type":"","object":}"#.len() + "\n".len() + change.name().len() + record.whole_length()
 }

@@ -24,7 +24,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// The type in watch events.
+    /// Returns the type in watch events.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -110,7 +110,7 @@ impl RecordWatch {
         Facts::of(record, &self.served)
     }
 
-    /// The revision up to which all changes have been returned.
+    /// Returns the revision up to which all changes have been returned.
     pub fn revision(&self) -> Revision {
         self.watch.revision()
     }

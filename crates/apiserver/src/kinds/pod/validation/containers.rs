@@ -169,7 +169,7 @@ fn check_host_ports<'a>(
     }
 }
 
-/// Init containers run to completion, so they have no probes and lifecycle hooks.
+/// Rejects probes and lifecycle hooks of init containers, which run to completion.
 fn forbid_hooks(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
         if container.has(field) {
@@ -179,7 +179,7 @@ fn forbid_hooks(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Ephemeral containers have no ports, probes or resources.
+/// Rejects ports, probes and resources of ephemeral containers.
 fn forbid_services(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     for field in NOT_EPHEMERAL {
@@ -203,7 +203,7 @@ fn forbid_services(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Images in pods, unlike in templates, must not have surrounding spaces.
+/// Checks that images have no surrounding spaces; this applies to pods, not to templates.
 pub(super) fn check_image_padding(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let image = container.text("image");
     if image.trim().len() != image.len() {

@@ -11,7 +11,7 @@ const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-/// In the host's network, a container's port must equal its host port.
+/// Checks that, in the host's network, a container's port equals its host port.
 pub(super) fn check_host_ports(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut Errors) {
     if !spec.flag("hostNetwork") {
         return;

@@ -120,7 +120,7 @@ impl<'a> Sources<'a, '_> {
     }
 }
 
-/// A pod without a service account has no token.
+/// Rejects tokens: a pod without a service account has none.
 pub(super) fn forbid_tokens(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("volumes");
     for (index, volume) in spec.list("volumes").iter().enumerate() {

@@ -47,7 +47,7 @@ impl Rules {
         node_affinity_values: Values::Checked,
     };
 
-    /// The rules for an update of this old pod or template.
+    /// Returns the rules for an update of this old pod or template.
     pub(in crate::kinds::pod) fn towards(old: &Value, is_pod: bool) -> Self {
         let spec = old.at("spec");
         if spec.is_null() {

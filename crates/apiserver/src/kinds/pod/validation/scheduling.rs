@@ -112,7 +112,7 @@ pub(super) fn check_label_keys(term: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// The rule before v1.34: a key must not be in the selector at all.
+/// Applies the rule before v1.34: a key must not be in the selector at all.
 fn check_label_keys_once(constraint: &Value, path: &Path<'_>, errors: &mut Errors) {
     let keys = constraint.list("matchLabelKeys");
     let selector = constraint.at("labelSelector");
@@ -184,7 +184,7 @@ pub(super) fn check_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The identity of a spread constraint.
+/// Returns the identity of a spread constraint.
 fn spread(constraint: &Value) -> (&str, &str) {
     (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))
 }

@@ -109,7 +109,7 @@ pub(super) fn uses_host_sysctls(spec: &Value) -> bool {
         .any(|sysctl| host_namespace(sysctl.text("name"), spec).is_some())
 }
 
-/// A pod with its own user namespace must not share other host namespaces.
+/// Checks that a pod with its own user namespace does not share other host namespaces.
 pub(super) fn check_host_users(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if spec.boolean("hostUsers") != Some(false) {
@@ -150,7 +150,7 @@ impl Scope<'_> {
     }
 }
 
-/// A fully privileged container cannot disallow privilege escalation.
+/// Checks that a fully privileged container does not disallow privilege escalation.
 fn check_no_escalation(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     if context.flag("privileged") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";

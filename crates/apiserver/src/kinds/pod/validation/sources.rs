@@ -119,7 +119,7 @@ fn iscsi_name(name: &str, no_name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `iqn.2001-04.com.example:storage`
+/// Whether a name has the form `iqn.2001-04.com.example:storage`.
 fn is_iqn(name: &str) -> bool {
     let Some((date, rest)) = name.strip_prefix("iqn.").and_then(|rest| rest.split_at_checked(8)) else {
         return false;
@@ -141,7 +141,7 @@ fn is_numbered(name: &str, digits: usize) -> bool {
     name.len() == 4 + digits && name.bytes().skip(4).all(|b| b.is_ascii_alphanumeric())
 }
 
-/// If the initiator is named, volume and portal form a directory name, which has a maximum length.
+/// Checks the length of volume name and portal, which form a directory name if the initiator is named.
 pub(super) fn check_iscsi_length(name: &str, volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let length = name.len() + 1 + volume.text("targetPortal").len();
     if volume.has("initiatorName") && length > ISCSI_BYTES {

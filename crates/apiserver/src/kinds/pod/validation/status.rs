@@ -52,7 +52,7 @@ fn check_conditions(conditions: &[Value], path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// A container that ended for good must not run again.
+/// Checks that a container that ended for good does not run again.
 fn check_transitions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let spec = old.at("spec");
     let policy = spec.text("restartPolicy");

@@ -31,7 +31,7 @@ pub(super) fn check(spec: &Value, rules: &Rules, path: &Path<'_>, errors: &mut E
     check_container_limits(spec, own, &path, errors);
 }
 
-/// Pod-level requests must not be less than the total of the containers.
+/// Checks that pod-level requests are not less than the total of the containers.
 fn check_sums(spec: &Value, own: &Value, path: &Path<'_>, errors: &mut Errors) {
     for list in ["requests", "limits"] {
         let path = path.child(list);
@@ -47,7 +47,7 @@ fn check_sums(spec: &Value, own: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// No container's limit may exceed the pod's.
+/// Checks that no container's limit exceeds the pod's.
 fn check_container_limits(spec: &Value, own: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("containers");
     for (index, container) in spec.list("containers").iter().enumerate() {

@@ -58,7 +58,7 @@ fn check_images(new: &[Value], old: &[Value], path: &Path<'_>, errors: &mut Erro
     true
 }
 
-/// A deadline may be set and shortened. Returns whether to continue.
+/// Checks that a deadline is only set or shortened. Returns whether to continue.
 fn check_deadline(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) -> bool {
     let (new, old) = (spec.int("activeDeadlineSeconds"), old.int("activeDeadlineSeconds"));
     let before = errors.0.len();
@@ -83,7 +83,7 @@ fn but_seconds(toleration: &Value) -> [&str; 4] {
     ["key", "operator", "value", "effect"].map(|field| toleration.text(field))
 }
 
-/// Tolerations may be added, and only their duration may change.
+/// Checks that tolerations are only added, and that only their duration changes.
 fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let tolerations = spec.list("tolerations");
     let new: BTreeSet<[&str; 4]> = tolerations.iter().map(but_seconds).collect();
@@ -94,7 +94,7 @@ fn check_tolerations(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Er
     scheduling::check_tolerations(tolerations, path, errors);
 }
 
-/// Gates can only be removed.
+/// Checks that gates are only removed.
 fn check_gates(spec: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let old: BTreeSet<&str> = old.list("schedulingGates").iter().map(|gate| gate.text("name")).collect();
     for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
@@ -121,7 +121,7 @@ fn restore_updatable(spec: &mut Value, old: &Value) {
     }
 }
 
-/// While gates hold a pod, its node selection may be narrowed.
+/// Checks that the node selection is only narrowed while gates hold a pod.
 fn check_gated(spec: &mut Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let kept = |(key, value): (&String, &Value)| spec.at("nodeSelector").get(key) == Some(value);
     if !old.map("nodeSelector").into_iter().flatten().all(kept) {
@@ -168,7 +168,7 @@ fn check_narrowed(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// Ephemeral containers can be added but not changed.
+/// Checks that ephemeral containers are only added, not changed.
 pub(in crate::kinds::pod) fn check_ephemeral_containers(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::default();
     let rules = Rules::towards(old, true);
@@ -205,7 +205,8 @@ fn only(path: &Path<'_>, detail: &str) -> Errors {
     errors
 }
 
-/// A resize may change the containers' cpu and memory, but neither add or remove them nor change the QoS class.
+/// Validates a resize: it may change the containers' cpu and memory, but neither add or remove them nor change the QoS
+/// class.
 pub(in crate::kinds::pod) fn check_resize(new: &Value, old: &Value) -> Errors {
     let mut errors = Errors::default();
     check_pod(new, &Rules::towards(old, true), &mut errors);
@@ -248,7 +249,7 @@ fn class(pod: &Value) -> &str {
     }
 }
 
-/// A node that supports resizing reports the resources of running containers.
+/// Whether the pod's node supports resizing: it then reports the resources of running containers.
 fn is_resizable(status: &Value) -> bool {
     let mut statuses = status.list("containerStatuses").iter();
     let running = statuses.find(|status| status.at("state").has("running"));

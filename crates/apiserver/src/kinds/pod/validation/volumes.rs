@@ -139,7 +139,7 @@ fn check_source(volume: &Value, pod: &str, rules: &Rules, path: &Path<'_>, error
     }
 }
 
-/// A generated claim is named after pod and volume.
+/// Validates the name of a generated claim: it is named after pod and volume.
 fn check_claim_name(volume: &str, pod: &str, path: &Path<'_>, errors: &mut Errors) {
     if volume.is_empty() || pod.is_empty() {
         return;

@@ -87,7 +87,7 @@ fn is_dns(domain: &str) -> bool {
     })
 }
 
-/// HostProcess containers: all of a pod's or none, and only in the host's network.
+/// Checks that a pod's containers are all HostProcess containers or none, and only in the host's network.
 pub(super) fn check_host_process(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let own = |object: &Value| object.at("securityContext").at("windowsOptions").boolean("hostProcess");
     let pod = own(spec);

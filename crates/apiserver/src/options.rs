@@ -196,7 +196,7 @@ impl ListOptions {
     }
 }
 
-/// What happens to the dependents of a deleted object.
+/// The propagation policy: what happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Foreground,

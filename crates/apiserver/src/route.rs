@@ -104,7 +104,7 @@ async fn answer_resource(parts: &Parts<'_>, target: &ResourceTarget) -> Result<R
     answered.map(|answered| if has_end { compress::answer(parts.headers, answered) } else { answered })
 }
 
-/// Tables are available for objects, and for their status and scale.
+/// Returns the available forms. Tables exist for objects, and for their status and scale.
 fn forms(served: &Served, subresource: Option<Subresource>) -> Forms {
     let is_of_object = matches!(subresource, None | Some(Subresource::Status | Subresource::Scale));
     let is_stored = served.kind.semantics.creation == Creation::Object;

@@ -48,7 +48,7 @@ struct ListMetadata {
     continue_token: String,
 }
 
-/// What a status is about.
+/// The subject of a status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
@@ -140,7 +140,7 @@ impl Status {
         }
     }
 
-    /// An error as plain text.
+    /// Builds an error as plain text.
     pub(crate) fn page(code: u16, text: impl Into<String>) -> Self {
         Self { is_page: true, ..Self::failure(code, "", text) }
     }
@@ -154,13 +154,13 @@ impl Status {
         self
     }
 
-    /// The response to a deletion: the object is gone.
+    /// Builds the response to a deletion: the object is gone.
     pub fn deleted(of: Named<'_>, name: &str, uid: &str) -> Self {
         let details = Details { uid: uid.into(), ..of.details(name) };
         Self { status: "Success", code: 0, ..Self::failure(0, "", "") }.about(details)
     }
 
-    /// The response to a successful request without an object.
+    /// Builds the response to a successful request without an object.
     pub fn success(code: u16) -> Self {
         Self { status: "Success", ..Self::failure(code, "", "") }
     }

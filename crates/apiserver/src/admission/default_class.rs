@@ -8,9 +8,9 @@ use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::status::Status;
 
-/// For claims.
+/// Sets the default class of claims.
 pub struct DefaultStorageClass;
-/// For ingresses.
+/// Sets the default class of ingresses.
 pub struct DefaultIngressClass;
 
 /// A resource of classes, and the annotations that mark the default.

@@ -1,4 +1,4 @@
-//! What nodes may do with pods: create mirror pods, update pod status, and delete or evict pods.
+//! Restricts what nodes may do with pods: create mirror pods, update pod status, and delete or evict pods.
 //!
 //! A node may read what its pods refer to, so mirror pods must not refer to anything.
 

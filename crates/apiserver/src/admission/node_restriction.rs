@@ -103,7 +103,7 @@ async fn judge(review: &Review<'_>, object: Option<&Value>, old: Option<&Value>)
     verdict.map_err(|why: String| review.forbidden(object, why))
 }
 
-/// Nodes may report the new size of a claim's volume.
+/// Checks a claim update: nodes may only report the new size of the volume.
 fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Result<(), String> {
     let rest = |claim: Option<&Value>| {
         let mut claim = claim.cloned().unwrap_or_default();
@@ -125,8 +125,8 @@ fn judge_claim(node: &str, object: Option<&Value>, old: Option<&Value>) -> Resul
     }
 }
 
-/// Nodes may publish only their own devices. Other slice requests depend on existing slices, so the authorizer checks
-/// them.
+/// Checks a slice: nodes may publish only their own devices. Other slice requests depend on existing slices, so the
+/// authorizer checks them.
 fn judge_slice(
     node: &str,
     review: &Review<'_>,

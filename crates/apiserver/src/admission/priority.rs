@@ -12,7 +12,7 @@ pub struct Priority;
 const IS_DEFAULT: &[u8] = br#""globalDefault":true"#;
 const PREEMPT: &str = "PreemptLowerPriority";
 
-/// What a class sets on a pod.
+/// The values that a class sets on a pod.
 struct Class {
     name: String,
     value: i64,

@@ -62,7 +62,7 @@ impl Comparison {
     }
 }
 
-/// What happened to a field itself.
+/// The change to a field itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Kept,

@@ -39,7 +39,7 @@ fn entries_of(place: Place<'_>, fields: &Map<String, Value>) -> Set {
     set
 }
 
-/// Items with a repeated identity are members without anything below.
+/// Collects the items. Items with a repeated identity are members without anything below.
 fn items_of(place: Place<'_>, list: &List, items: &[Value]) -> Set {
     let mut by_identity: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for item in items {

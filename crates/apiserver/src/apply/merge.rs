@@ -81,7 +81,8 @@ impl<'v> Indexed<'v> {
     }
 }
 
-/// Items are in the order of `over`; those only in `under` keep their position between the shared ones.
+/// Merges the items of two lists. They are in the order of `over`; those only in `under` keep their position between
+/// the shared ones.
 fn merge_items(place: Place<'_>, list: &List, under: &[Value], over: &[Value]) -> Vec<Value> {
     let (left, right) = (Indexed::new(place, list, under), Indexed::new(place, list, over));
     let mut shared = right.order.iter().filter(|element| left.has(element)).peekable();

@@ -190,7 +190,7 @@ fn intersect(a: &Map<String, Value>, b: &Map<String, Value>) -> Map<String, Valu
     both
 }
 
-/// What to remove with a member.
+/// How much to remove with a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
     Itself,

@@ -14,7 +14,7 @@ use super::policy::{Level, Stage};
 
 /// The destination of events.
 pub trait Sink: Send + Sync + 'static {
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     fn name(&self) -> &'static str;
 
     /// Sends a batch. It is sent even if the future is dropped: a request that gives up waiting is still recorded.
@@ -94,7 +94,7 @@ enum Delivery {
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 impl Backend {
-    /// Call this inside a runtime: a spawned task sends batches.
+    /// Starts a backend. Call this inside a runtime: a spawned task sends batches.
     pub(super) fn start(config: BackendConfig, clock: &Clock, measured: &Arc<Metrics>) -> Self {
         let BackendConfig { sink, mode, format, truncation } = config;
         let sink: Arc<dyn Sink> = Arc::from(sink);

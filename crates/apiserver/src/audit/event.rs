@@ -17,7 +17,7 @@ pub(super) const API_VERSION: &str = "audit.k8s.io/v1";
 /// The prefix of every encoded event. Items of an `EventList` omit it.
 pub(super) const HEAD: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
-/// What is known about a request so far.
+/// The audit event of a request, as far as known.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event {

@@ -54,7 +54,7 @@ pub(crate) use self::request::{AUDIT_ID, Received, id};
 pub use self::rotate::Rotation;
 pub use self::webhook::{WebhookSink, WebhookSinkError};
 
-/// What to record, and where to send it.
+/// The configuration of auditing: the policy and the backends.
 pub struct AuditConfig {
     pub policy: Policy,
     pub backends: Vec<BackendConfig>,
@@ -76,7 +76,7 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Call this inside a runtime.
+    /// Starts auditing. Call this inside a runtime.
     pub(crate) fn start(config: AuditConfig, clock: &Clock) -> Arc<Self> {
         let measured = Arc::new(Metrics::default());
         let backends = config.backends.into_iter();

@@ -35,7 +35,7 @@ pub struct ServiceAccounts {
     pub keys: Vec<PublicKey>,
     /// Whether to look up legacy tokens in their Secrets.
     pub lookup: bool,
-    /// Where others find the keys, if not below the issuer's URL.
+    /// The URL of the keys, if not below the issuer's URL.
     pub jwks_uri: Option<String>,
     /// The maximum token lifetime that can be requested, in seconds.
     pub max_expiration: Option<i64>,

@@ -23,7 +23,7 @@ use super::reload::{LOOK_EVERY, Watched};
 use super::{MASTERS, User, bootstrap};
 use crate::features::Features;
 
-/// What the server needs to connect to other servers.
+/// Dependencies for connecting to other servers.
 #[derive(Clone)]
 pub struct Outbound {
     pub dial: Arc<dyn Dial>,
@@ -33,7 +33,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Connects over the network.
+    /// Creates the dependencies for connecting over the network.
     pub fn new(clock: Clock, rng: Rng) -> Self {
         Self { dial: Arc::new(Tcp), clock, rng, metrics: Arc::default() }
     }

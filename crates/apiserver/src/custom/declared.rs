@@ -36,7 +36,8 @@ pub(crate) fn of(schema: &Props, is_resource: bool) -> Option<Declared> {
     }
 }
 
-/// Values other than lists, maps and strings have no elements: comparing them costs next to nothing.
+/// Builds a declaration. Values other than lists, maps and strings have no elements: comparing them costs next to
+/// nothing.
 fn sized(ty: Type, max_elements: u64, min_size: u64) -> Declared {
     Declared { max_elements, min_size, ..Declared::plain(ty) }
 }

@@ -13,7 +13,7 @@ use crate::strategy::NameRule;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// What to do with malformed metadata.
+/// The treatment of malformed metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Refused,

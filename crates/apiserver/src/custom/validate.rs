@@ -430,7 +430,7 @@ fn same(one: &Value, other: &Value) -> bool {
     one == other || one.is_number() && other.is_number() && one.as_f64() == other.as_f64()
 }
 
-/// Patterns are validated when the CRD is written.
+/// Whether a text matches a pattern, which was validated when the CRD was written.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     pattern::compile(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }

@@ -55,7 +55,7 @@ impl Classified {
     }
 }
 
-/// What a request holds while it executes.
+/// The resources that a request holds while it executes.
 #[derive(Default)]
 pub(crate) struct Pass<'a> {
     _seat: Option<Seat<Label>>,

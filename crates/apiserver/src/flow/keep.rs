@@ -253,7 +253,7 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Operators may change the shares of the exempt level.
+/// Whether two specs are equal, except that operators may change the shares of the exempt level.
 fn is_equalish(wanted: &Value, current: &Value) -> bool {
     let (wanted, current) = (wanted.at("spec"), current.at("spec"));
     if wanted.text("type") == "Exempt" {

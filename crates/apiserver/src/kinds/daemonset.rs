@@ -187,7 +187,7 @@ fn check_rollout(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods are replaced either by stopping the old one first or by starting the new one first.
+/// Validates a rolling update: it stops the old pod first or starts the new one first, not both.
 fn check_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
     let (unavailable_path, surge_path) = (path.child("maxUnavailable"), path.child("maxSurge"));

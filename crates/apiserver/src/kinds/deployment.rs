@@ -87,7 +87,7 @@ impl Lifecycle for Deployment {
         }
     }
 
-    /// Annotations count, because a deployment's replica sets have copies of them.
+    /// Includes annotations, because a deployment's replica sets have copies of them.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let annotations = |deployment: &Value| deployment.at("metadata").at("annotations").clone();
         new.at("spec") != old.at("spec") || annotations(new) != annotations(old)

@@ -84,7 +84,7 @@ impl Lifecycle for EndpointSlice {
         }
     }
 
-    /// Labels count, because they name the service of the endpoints.
+    /// Includes labels, because they name the service of the endpoints.
     fn changes_generation(&self, new: &Value, old: &Value) -> bool {
         let labels = |slice: &Value| slice.at("metadata").map("labels").cloned().unwrap_or_default();
         ["addressType", "endpoints", "ports"].iter().any(|field| new.at(field) != old.at(field))

@@ -43,7 +43,7 @@ impl Scope {
     }
 }
 
-/// What distinguishes the requests of a kind.
+/// The labels that distinguish a kind's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sort {
     verb: &'static str,

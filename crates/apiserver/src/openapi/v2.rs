@@ -98,7 +98,7 @@ fn put(document: &mut Vec<u8>, name: &str, value: &Value) {
     _ = write!(document, ",\"{name}\":{value}");
 }
 
-/// What endpoints refer to.
+/// The parameters and schemas that endpoints refer to.
 #[derive(Default)]
 pub(super) struct Shared {
     /// Parameters that many endpoints share, by reference name.

@@ -198,7 +198,7 @@ pub(crate) fn check_preconditions(
     Ok(())
 }
 
-/// What a deletion does to an object.
+/// The effect of a deletion on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     /// It is already being deleted, and nothing changes.

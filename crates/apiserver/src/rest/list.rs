@@ -36,7 +36,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 pub(crate) struct Found {
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) revision: Revision,
-    /// Where the next page starts; empty if there is none.
+    /// The continue token for the next page; empty if there is none.
     pub(crate) continue_token: String,
     pub(crate) remaining: Option<usize>,
 }

@@ -193,7 +193,7 @@ impl Target {
         same || self.is_in_many_groups() && self.kinds().any(|kind| kind == self.path(group, version))
     }
 
-    /// Options kinds (DeleteOptions) are the same in every group version.
+    /// Whether this is an options kind (DeleteOptions), which is the same in every group version.
     fn is_in_many_groups(&self) -> bool {
         self.kinds().nth(1).is_some()
     }

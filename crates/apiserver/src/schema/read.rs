@@ -91,7 +91,7 @@ impl<'t> Reader<'_, 't> {
         Ok(Value::Null)
     }
 
-    /// Types with their own codec stop at what they cannot decode.
+    /// Stops decoding: types with their own codec stop at what they cannot decode.
     fn stop<E: serde::de::Error>(self, message: String) -> Result<Value, E> {
         self.findings.failure = Some(message);
         Err(E::custom(STOPPED))

@@ -87,7 +87,7 @@ impl Requirement {
     }
 }
 
-/// Values are sorted: there may be thousands, and every record is checked.
+/// Whether a value is in a list. Values are sorted: there may be thousands, and every record is checked.
 fn has(values: &[String], value: &str) -> bool {
     values.binary_search_by(|own| own.as_str().cmp(value)).is_ok()
 }

@@ -69,7 +69,7 @@ impl Bodies {
         self.all.lock().values().any(is_stalled)
     }
 
-    /// Milliseconds since `start`, never 0.
+    /// Returns the milliseconds since `start`, never 0.
     fn millis(&self, at: Instant) -> u64 {
         1 + at.saturating_duration_since(self.start).as_millis() as u64
     }

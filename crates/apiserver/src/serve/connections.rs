@@ -182,7 +182,7 @@ impl State {
         *self.by_user.entry(user).or_default() += 1;
     }
 
-    /// Does nothing if the connection was evicted.
+    /// Sets the phase of a connection; does nothing if it was evicted.
     fn set_phase(&mut self, id: u64, change: impl FnOnce(&Phase) -> Phase) {
         let Some(entry) = self.all.get_mut(&id) else { return };
         let next = change(&entry.phase);

@@ -38,7 +38,7 @@ struct Pools {
     ports: Pool,
 }
 
-/// What a write has allocated, and what it releases once stored.
+/// The allocations of a write, and what it releases once stored.
 #[derive(Default)]
 struct Taken {
     addresses: Vec<IpAddr>,

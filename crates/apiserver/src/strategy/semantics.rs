@@ -21,7 +21,7 @@ pub struct Semantics {
     pub unconditional_update: bool,
     /// The status subresource, if there is one.
     pub status: Option<StatusEndpoint>,
-    /// What a create does: most kinds store an object.
+    /// The effect of a create: most kinds store an object.
     pub creation: Creation,
     pub deletion: Deletion,
     /// Whether objects of this kind define other kinds.
@@ -85,7 +85,7 @@ impl Semantics {
 pub struct StatusEndpoint {
     /// The status of a new object.
     pub initial: Initial,
-    /// What a status write leaves unchanged.
+    /// The parts that a status write leaves unchanged.
     pub kept: Kept,
 }
 
@@ -111,7 +111,7 @@ pub enum Initial {
     AsSent,
 }
 
-/// What a status write leaves unchanged.
+/// The parts that a status write leaves unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The spec; metadata may change along with the status.
@@ -193,7 +193,7 @@ impl Deletion {
     };
 }
 
-/// What a create does.
+/// The effect of a create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// Stores an object of the kind.

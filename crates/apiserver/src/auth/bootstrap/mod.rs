@@ -27,7 +27,7 @@ const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Maximum concurrent writes: enough to share the store's commits, few enough to need little memory.
 const AT_ONCE: usize = 16;
 
-/// What to do about an object in the table.
+/// The action for an object in the table.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create(Value),

@@ -25,7 +25,7 @@ pub(super) struct Resolver {
     issuers: parking_lot::Mutex<BTreeMap<String, Arc<Keys>>>,
 }
 
-/// Where to fetch a claim.
+/// The endpoint of a distributed claim.
 #[derive(Deserialize)]
 struct Endpoint {
     #[serde(default)]

@@ -23,7 +23,7 @@ use graph::{Graph, Referred};
 pub struct Nodes {
     store: Arc<dyn Store>,
     graph: Followed<Graph>,
-    /// What every node may do, regardless of its identity.
+    /// The rules for every node, regardless of its identity.
     rules: Vec<Rule>,
 }
 

@@ -48,7 +48,7 @@ fn takes_in(own: &str, path: &str) -> bool {
 }
 
 impl Rule {
-    /// Rules that allow everything: all resources and all paths.
+    /// Returns rules that allow everything: all resources and all paths.
     pub fn full_authority() -> [Self; 2] {
         let all = || vec![ALL.into()];
         let objects = Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() };

@@ -7,7 +7,7 @@ use crate::cel::admission::{Types, environment, object};
 use crate::cel::{Declared, Environment, Type};
 use crate::field::{Errors, Path};
 
-/// What an expression may refer to besides the request and its objects.
+/// Additional variables of an expression, besides the request and its objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct About {
     pub parameters: bool,

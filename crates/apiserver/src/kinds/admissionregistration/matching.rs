@@ -13,7 +13,7 @@ pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MAX_CONDITIONS: usize = 64;
 
-/// Rules match both namespaced and cluster-scoped objects by default.
+/// Sets the default scope: both namespaced and cluster-scoped objects.
 pub(super) fn default_rules(rules: &mut [Value]) {
     for rule in rules {
         rule.or_insert("scope", "*");

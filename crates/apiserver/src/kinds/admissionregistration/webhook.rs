@@ -32,7 +32,7 @@ pub(super) fn default(webhook: &mut Value) {
     }
 }
 
-/// What a configuration stored before a rule existed may keep.
+/// Rules to relax for a configuration that was stored before they existed.
 struct Leniency {
     side_effects: bool,
     review_versions: bool,

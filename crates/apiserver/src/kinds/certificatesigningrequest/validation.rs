@@ -39,7 +39,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// What an endpoint may write.
+/// The fields that an endpoint may write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowed {
     Nothing,

@@ -7,7 +7,7 @@ use crate::custom::props::{Items, OrBool, Props, Rule, is_meta_field};
 use crate::custom::{default_values, field_path as paths, structural};
 use crate::field::{Errors, Path};
 
-/// What to check in a schema.
+/// Options for checking a schema.
 #[derive(Clone, Copy)]
 pub(super) struct Checks {
     /// Whether there is a status subresource, for which the status is cut out of the schema.

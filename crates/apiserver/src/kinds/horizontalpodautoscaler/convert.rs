@@ -1,6 +1,6 @@
 //! Converts between `autoscaling/v2` and `autoscaling/v1`, which only has fields for CPU.
 //!
-//! What v1 has no field for is kept in annotations, as text: metrics, their current values, conditions and behavior,
+//! Data without a field in v1 is kept in annotations, as text: metrics, their current values, conditions and behavior,
 //! so that nothing is lost in conversion.
 
 use std::fmt::Write;

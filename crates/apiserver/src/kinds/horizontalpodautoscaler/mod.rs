@@ -71,7 +71,7 @@ impl HorizontalPodAutoscaler {
 
 impl Lifecycle for HorizontalPodAutoscaler {
     fn default(&self, autoscaler: &mut Value) {
-        // What the other version keeps in annotations has fields here.
+        // Data that the other version keeps in annotations has fields here.
         convert::drop_carried(autoscaler);
         let spec = autoscaler.object_mut("spec");
         spec.or_insert("minReplicas", 1);

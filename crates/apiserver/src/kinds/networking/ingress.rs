@@ -112,7 +112,7 @@ impl Validation for Ingress {
     }
 }
 
-/// What an ingress stored before a rule existed may keep.
+/// Rules to relax for an ingress that was stored before they existed.
 #[derive(Clone, Copy, Default)]
 struct Leniency {
     secret_names: bool,

@@ -22,7 +22,7 @@ const RESIZE_STATUSES: [&str; 5] = [
     "NodeResizePending",
 ];
 
-/// What an existing claim may keep although a new one could not have it.
+/// Rules to relax for an existing claim that violates them.
 #[derive(Clone, Copy)]
 pub(in crate::kinds) struct Leniency {
     selector_values: Values,

@@ -37,7 +37,7 @@ mod windows;
 
 pub(super) use rules::Rules;
 
-/// What the parts of a pod spec need to know about the whole.
+/// Properties of the whole pod that its parts depend on.
 struct Scope<'a> {
     spec: &'a Value,
     rules: &'a Rules,

@@ -1,4 +1,4 @@
-//! What is tolerated because the old object has it.
+//! Rules to relax because the old object already violates them.
 //!
 //! Rules became stricter over time; an object stored under looser rules can still be updated.
 

@@ -169,7 +169,7 @@ impl Checking {
             Value::Object(fields) => {
                 for (name, field) in fields {
                     let old = correlate::field(name, old);
-                    // Changes to the version are ignored.
+                    // A version change is not visible here, so these fields never count as unchanged.
                     let is_type = ratchet.parent.is_none() && matches!(name.as_str(), "apiVersion" | "kind");
                     let ratchet = match is_type {
                         true => Ratchet { current: None, parent: None },

@@ -356,7 +356,7 @@ impl Validation<'_> {
         for (name, property) in &schema.properties {
             let Some(value) = fields.get(name) else { continue };
             let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            // Changes to the version are ignored.
+            // A version change is not visible here, so these fields never count as unchanged.
             let is_type = path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion");
             let old = if is_type { None } else { correlate::field(name, old) };
             found.merge(self.value(&below, value, old, property));

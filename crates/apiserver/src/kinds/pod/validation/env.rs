@@ -51,7 +51,7 @@ const RESOURCES: [&str; 6] = [
 ];
 const SIZES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-/// The kind of reference to a pod field or a container resource.
+/// The consumer of a reference to a pod field or a container resource.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Referrer {
     Variable,

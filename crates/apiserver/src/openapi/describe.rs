@@ -51,7 +51,7 @@ fn list_field(name: &str, field: &str) -> Option<&'static str> {
     }
 }
 
-/// A type's name, and the function that adds it with all types it refers to to a generator.
+/// A type's name, and the function that adds it to a generator, with all types it refers to.
 type Described = (fn() -> Cow<'static, str>, fn(&mut SchemaGenerator));
 
 const fn described<T: JsonSchema>() -> Described {

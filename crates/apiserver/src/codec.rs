@@ -113,8 +113,7 @@ impl Served {
         Payload { bytes: bytes.into(), stamp_at: Some(stamp_at), inset: Inset::default(), facts }
     }
 
-    /// Whether this kind's objects look exactly as the record's bytes: stored in its version, and with the current
-    /// schema.
+    /// Whether a record's bytes can be served as they are: stored in this kind's version, and with the current schema.
     pub(crate) fn is_shown_as_stored(&self, record: &Record) -> bool {
         match (&self.kind.conversion, &self.kind.custom) {
             (Some(_), _) => false,

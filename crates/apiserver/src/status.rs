@@ -439,7 +439,7 @@ impl FieldError {
     }
 }
 
-/// Formats a value for messages: strings plain, anything larger as JSON.
+/// Formats a value for messages: strings quoted, anything else as JSON.
 fn shown(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => format!("{text:?}"),

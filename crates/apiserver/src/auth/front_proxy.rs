@@ -67,7 +67,7 @@ impl FrontProxy {
     }
 }
 
-/// Returns the first non-empty value, taking the headers in order.
+/// Returns the first value of the first header for which it is non-empty.
 fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, String> {
     for name in names {
         if let Some(text) = texts(headers, name)?.into_iter().next().filter(|text| !text.is_empty()) {

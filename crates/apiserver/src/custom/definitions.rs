@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Returns `None` if CRDs are not served.
+    /// Processes all CRDs, and returns those being deleted; `None` if CRDs are not served.
     pub(super) async fn try_settle_definitions(&self) -> Result<Option<Ending>, Status> {
         let mut known = self.definitions.known.lock().await;
         let built_in = known.built_in.get_or_insert_with(|| self.registry.snapshot()).clone();

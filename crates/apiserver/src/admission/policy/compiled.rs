@@ -99,8 +99,8 @@ impl Compiled {
         }
     }
 
-    /// Decides what a binding without params means (parameterNotFoundAction), and any other configuration error: if
-    /// the failure policy is Fail, denies the request.
+    /// Decides what a binding without params means (parameterNotFoundAction), or one with another configuration error:
+    /// denies the request if the failure policy is Fail.
     pub(super) fn misconfigured(&self, why: &str) -> Vec<Decision> {
         self.failed(why).into_iter().map(|failed| Decision { always_denies: true, ..failed }).collect()
     }
